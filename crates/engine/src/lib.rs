@@ -1,0 +1,1 @@
+//! The Esker store: put, get, delete, batches, recovery, destaging

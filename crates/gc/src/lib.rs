@@ -1,0 +1,1 @@
+//! Relocation, victim choice and reclaiming for Esker's log

@@ -1,0 +1,1 @@
+//! The bytes of Esker's log: record, frame, segment, summary, superblock

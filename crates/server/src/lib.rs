@@ -1,0 +1,1 @@
+//! Esker's network front ends

@@ -1,0 +1,1 @@
+//! A deterministic world for Esker: seeded executor, virtual clock, crashing devices

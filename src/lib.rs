@@ -1,0 +1,1 @@
+//! Esker: the embedded library.
