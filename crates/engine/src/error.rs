@@ -1,0 +1,124 @@
+//! What can go wrong, said so that the reader knows what to do.
+//!
+//! [`Error`] carries the details; [`ErrorKind`] is the small set that callers branch on. A missing key is not an error.
+
+use esker_device::DeviceError;
+
+/// What a caller can branch on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The call or the options are wrong; nothing was done.
+    Invalid,
+    /// A condition of the write did not hold; nothing was written.
+    Conflict,
+    /// The store has no room for the write. Reads and deletes go on; deleting or raising the limit helps.
+    Full,
+    /// The store is behind with destaging; the same call may succeed later.
+    Busy,
+    /// Bytes on the medium are damaged.
+    Corrupt,
+    /// Another process has the store open.
+    Locked,
+    /// The store was closed, or it stopped after a failed write.
+    Closed,
+    /// The device failed.
+    Io,
+}
+
+/// An error of the store.
+#[non_exhaustive]
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments or options are wrong.
+    #[error("{what}")]
+    Invalid {
+        /// What was wrong, with the value and the limit.
+        what: String,
+    },
+    /// The condition of a write did not hold.
+    #[error("condition failed: {what}")]
+    Conflict {
+        /// Which condition, and what was found.
+        what: String,
+        /// The version that the key has now, if it is there.
+        current: Option<u64>,
+    },
+    /// No room.
+    #[error("store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys or raise the limit")]
+    Full {
+        /// Bytes of records that are current.
+        live_bytes: u64,
+        /// What users may fill: capacity less the reserve.
+        limit_bytes: u64,
+    },
+    /// Destaging is behind.
+    #[error("write waited {waited_ms} ms for room on the {tier} tier; try again")]
+    Busy {
+        /// How long the write waited.
+        waited_ms: u64,
+        /// The tier that has no room.
+        tier: &'static str,
+    },
+    /// A record or a segment is damaged.
+    #[error("damaged data{}: {what} (segment {segment}, offset {offset})", key_suffix(.key))]
+    Corrupt {
+        /// The key, where it is known.
+        key: Option<Vec<u8>>,
+        /// The segment's number.
+        segment: u64,
+        /// Byte offset in the segment.
+        offset: u64,
+        /// What did not agree.
+        what: String,
+    },
+    /// Another process has the store open.
+    #[error("{path} is in use by another process{holder}")]
+    Locked {
+        /// The file or device.
+        path: String,
+        /// Who holds it, where known.
+        holder: String,
+    },
+    /// The store is closed or latched after a failed write.
+    #[error("store is closed: {reason}")]
+    Closed {
+        /// Why.
+        reason: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Io(DeviceError),
+}
+
+fn key_suffix(key: &Option<Vec<u8>>) -> String {
+    key.as_ref().map(|k| format!(" under key \"{}\"", k.escape_ascii())).unwrap_or_default()
+}
+
+impl Error {
+    pub(crate) fn invalid(what: impl Into<String>) -> Error {
+        Error::Invalid { what: what.into() }
+    }
+
+    /// The kind that callers branch on.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Invalid { .. } => ErrorKind::Invalid,
+            Error::Conflict { .. } => ErrorKind::Conflict,
+            Error::Full { .. } => ErrorKind::Full,
+            Error::Busy { .. } => ErrorKind::Busy,
+            Error::Corrupt { .. } => ErrorKind::Corrupt,
+            Error::Locked { .. } => ErrorKind::Locked,
+            Error::Closed { .. } => ErrorKind::Closed,
+            Error::Io(_) => ErrorKind::Io,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything else.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Busy)
+    }
+}
+
+/// The store's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
