@@ -1,0 +1,23 @@
+//! The vocabulary of [`Index::publish`](crate::Index::publish).
+
+use crate::slot::Pointer;
+
+/// What the caller can say, without I/O, about the record that a matching slot points at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occupant {
+    /// It is an older version of the key that is being published.
+    SameKey,
+    /// It belongs to another key.
+    OtherKey,
+    /// Its key is not in memory.
+    Unknown,
+}
+
+/// What a publication did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// The pointer that the new one took the place of. If `claimed` it may belong to another key.
+    pub displaced: Option<Pointer>,
+    /// Whether a claim was remembered: the displaced record's key was unknown.
+    pub claimed: bool,
+}
