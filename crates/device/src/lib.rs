@@ -1,1 +1,41 @@
-//! Block devices for Esker: geometry, aligned buffers, io_uring, thread-pool and in-memory backends, and the runtime that all nondeterminism goes through
+//! Block devices for Esker: what one is ([`Device`], [`Geometry`]), memory that a kernel can read and write
+//! ([`Buffer`], [`SegmentBuffer`]), the backends (io_uring, a thread pool, memory with faults) and the one trait
+//! that clock, randomness and spawning go through ([`Runtime`]).
+//!
+//! Place in the flow: everything that reaches a medium goes through [`Device`]; nothing here knows what a record is.
+//!
+//! Rules that hold for every backend:
+//!
+//! * An operation owns its buffer and its file until it completes; dropping a [`Pending`] frees neither.
+//! * An operation succeeds as a whole or fails; short transfers are finished inside the backend.
+//! * A device without operations in flight uses no processor time.
+
+mod buffer;
+mod counters;
+mod device;
+mod error;
+mod file;
+mod geometry;
+mod lock;
+mod memory;
+mod open;
+mod pending;
+mod probe;
+mod runtime;
+mod runtime_threads;
+mod segment_buffer;
+mod signature;
+mod threads;
+
+pub use buffer::{BUFFER_ALIGNMENT, Buffer};
+pub use counters::DeviceCounters;
+pub use device::{Device, Source, WriteMode};
+pub use error::{DeviceError, OperationKind};
+pub use geometry::{DeviceKind, Geometry};
+pub use memory::{Discarded, Fault, Latency, MemoryDevice, MemoryOptions, Operation};
+pub use open::{Backend, Direct, OpenOptions, open};
+pub use pending::Pending;
+pub use runtime::{Runtime, Task, block_on};
+pub use runtime_threads::Threads;
+pub use segment_buffer::{Appender, SegmentBuffer};
+pub use signature::{SIGNATURE_BYTES, foreign_signature};

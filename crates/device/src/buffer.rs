@@ -1,0 +1,224 @@
+//! Memory that a kernel can transfer to and from: aligned for O_DIRECT, owned by one holder at a time.
+//!
+//! A [`Buffer`] comes from the heap or from a [`Pool`], one slab of memory cut into slots of a few sizes which a
+//! backend can register with the kernel once. A slot goes back to its pool when the buffer is dropped; the slab
+//! lives until the last buffer is gone, so buffers may outlive their device.
+//!
+//! Threads: a `Buffer` has one owner and moves freely; a `Pool` is shared and never blocks.
+#![allow(unsafe_code, reason = "aligned memory that a kernel writes to has no safe owner in std")]
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use memmap2::MmapMut;
+
+/// Every buffer starts on a multiple of this: the strictest alignment that O_DIRECT is known to ask for.
+pub const BUFFER_ALIGNMENT: usize = 4096;
+
+/// The sizes of slots in a pool, and the share of the slab (in 16ths) that each gets.
+const CLASSES: [(usize, usize); 5] = [(4 << 10, 5), (8 << 10, 2), (16 << 10, 2), (32 << 10, 2), (64 << 10, 5)];
+
+/// Owned, initialised memory whose start is aligned to [`BUFFER_ALIGNMENT`].
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    home: Home,
+}
+
+enum Home {
+    Heap(Layout),
+    Slot { pool: Arc<Pool>, class: usize },
+}
+
+// SAFETY: a buffer is the only owner of its memory, as a `Box<[u8]>` is; nothing in it is tied to a thread.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared reference gives only shared access to the bytes.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `len` bytes of zeros from the heap.
+    pub fn zeroed(len: usize) -> Buffer {
+        let layout =
+            Layout::from_size_align(len.max(1), BUFFER_ALIGNMENT).expect("a buffer is shorter than the address space");
+        // SAFETY: the layout's size is at least one.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        Buffer { start, len, home: Home::Heap(layout) }
+    }
+
+    /// A heap buffer with a copy of `bytes`.
+    pub fn copy_from(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    /// Forgets the bytes from `len` on. The memory stays with the buffer until it is dropped.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// A part of the buffer as [`Bytes`], without a copy. The whole buffer (a slot of a pool, too) stays taken until
+    /// the last clone is dropped, so copy what is kept for long.
+    pub fn into_bytes(self, range: impl RangeBounds<usize>) -> Bytes {
+        Bytes::from_owner(self).slice(range)
+    }
+
+    /// Whether the memory is a slot of `pool`, and so is registered where the pool is.
+    pub(crate) fn is_from(&self, pool: &Arc<Pool>) -> bool {
+        matches!(&self.home, Home::Slot { pool: home, .. } if Arc::ptr_eq(home, pool))
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points to at least `len` initialised bytes (zeroed on allocation) that this buffer alone owns.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let home = match self.home {
+            Home::Heap(_) => "heap",
+            Home::Slot { .. } => "pool",
+        };
+        f.debug_struct("Buffer").field("len", &self.len).field("home", &home).finish()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        match &self.home {
+            // SAFETY: allocated in `zeroed` with this very layout, freed only here.
+            Home::Heap(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), *layout) },
+            Home::Slot { pool, class } => pool.give_back(*class, self.start),
+        }
+    }
+}
+
+/// One slab cut into slots of a few sizes.
+pub(crate) struct Pool {
+    slab: MmapMut,
+    start: NonNull<u8>,
+    /// Per size class, the byte offsets of free slots.
+    free: Vec<ArrayQueue<usize>>,
+}
+
+// SAFETY: `start` is the address of `slab`, which is Send and Sync; slots are handed out to one owner at a time.
+unsafe impl Send for Pool {}
+// SAFETY: as above; the free lists are concurrent queues.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// A pool over about `bytes` bytes of memory, touched only when used.
+    pub(crate) fn new(bytes: usize) -> io::Result<Arc<Pool>> {
+        let mut slab = MmapMut::map_anon(bytes.max(BUFFER_ALIGNMENT))?;
+        let start = NonNull::new(slab.as_mut_ptr()).expect("a mapping is never at address zero");
+        let mut next = 0;
+        let mut free = Vec::new();
+        for (slot_bytes, share) in CLASSES {
+            let count = bytes / 16 * share / slot_bytes;
+            let slots = ArrayQueue::new(count.max(1));
+            for _ in 0..count {
+                slots.push(next).expect("the queue has room for every slot");
+                next += slot_bytes;
+            }
+            free.push(slots);
+        }
+        assert!(next <= slab.len(), "slots of {next} bytes in a slab of {}", slab.len());
+        Ok(Arc::new(Pool { slab, start, free }))
+    }
+
+    /// A slot of at least `len` bytes, or none if those that fit are all taken. Its content is whatever it last held.
+    pub(crate) fn take(self: &Arc<Pool>, len: usize) -> Option<Buffer> {
+        let class = CLASSES.iter().position(|(slot_bytes, _)| len <= *slot_bytes)?;
+        // A slot up to four times too large is better than memory that is not registered.
+        (class..CLASSES.len().min(class + 3)).find_map(|class| {
+            let offset = self.free[class].pop()?;
+            // SAFETY: the offset of a slot lies within the slab (asserted in `new`).
+            let start = unsafe { self.start.add(offset) };
+            Some(Buffer { start, len, home: Home::Slot { pool: self.clone(), class } })
+        })
+    }
+
+    fn give_back(&self, class: usize, start: NonNull<u8>) {
+        let offset = start.as_ptr() as usize - self.start.as_ptr() as usize;
+        self.free[class].push(offset).expect("a slot was given back twice");
+    }
+
+    /// Start and length of the slab, for registration.
+    pub(crate) fn slab(&self) -> (*mut u8, usize) {
+        (self.start.as_ptr(), self.slab.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heap_buffers_are_aligned_and_zero() {
+        for len in [0, 1, 511, 512, 4096, 70_000] {
+            let buffer = Buffer::zeroed(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+            assert!(buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn slots_are_disjoint_and_come_back() {
+        let pool = Pool::new(1 << 20).unwrap();
+        let mut taken = Vec::new();
+        for fill in 0.. {
+            let Some(mut buffer) = pool.take(4096) else { break };
+            buffer.fill(fill as u8);
+            taken.push((fill as u8, buffer));
+        }
+        assert!(taken.len() >= 80, "5/16 of 1 MiB in 4 KiB slots, and larger ones after them: {}", taken.len());
+        for (fill, buffer) in &taken {
+            assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+            assert!(buffer.iter().all(|byte| byte == fill));
+        }
+        let count = taken.len();
+        taken.clear();
+        let again: Vec<Buffer> = std::iter::from_fn(|| pool.take(4096)).collect();
+        assert_eq!(again.len(), count);
+        assert!(pool.take(65_537).is_none());
+    }
+
+    #[test]
+    fn bytes_keep_the_slot_until_dropped() {
+        let pool = Pool::new(64 << 10).unwrap();
+        let mut buffer = pool.take(4000).unwrap();
+        buffer[7] = 42;
+        let bytes = buffer.into_bytes(7..8);
+        let held: Vec<Buffer> = std::iter::from_fn(|| pool.take(4096)).collect();
+        assert_eq!(&bytes[..], &[42]);
+        drop(pool);
+        drop(held);
+        assert_eq!(&bytes[..], &[42], "the slab outlives its pool handle");
+    }
+}

@@ -1,0 +1,159 @@
+//! The one error type of this crate. Messages name what was asked, where, and the limit that it met.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// What was being done to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OperationKind {
+    /// Opening, probing and locking it.
+    Open,
+    /// Reading a range.
+    Read,
+    /// Writing a range.
+    Write,
+    /// Making completed writes durable.
+    Flush,
+    /// Telling the device that a range holds nothing of value.
+    Discard,
+    /// Changing its size.
+    Resize,
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OperationKind::Open => "open",
+            OperationKind::Read => "read",
+            OperationKind::Write => "write",
+            OperationKind::Flush => "flush",
+            OperationKind::Discard => "discard",
+            OperationKind::Resize => "resize",
+        })
+    }
+}
+
+/// Why a device could not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The operating system reported an error. After a failed write the range is undefined; after a failed flush
+    /// nothing that it should have covered may be trusted to be durable, not even after a later flush succeeds.
+    #[error("{op} of {bytes} bytes at offset {offset} of {path}: {source}")]
+    Io {
+        /// What was being done.
+        op: OperationKind,
+        /// Where on the device.
+        offset: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// The device.
+        path: Arc<str>,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No space is left for the operation (ENOSPC, EDQUOT, or the limit of an in-memory device).
+    #[error("{op} of {bytes} bytes at offset {offset} of {path}: no space left")]
+    Full {
+        /// What was being done.
+        op: OperationKind,
+        /// Where on the device.
+        offset: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// The device.
+        path: Arc<str>,
+    },
+    /// The device is gone (ENODEV, ENXIO). No later operation can be expected to succeed.
+    #[error("{op} of {bytes} bytes at offset {offset} of {path}: the device has vanished")]
+    Vanished {
+        /// What was being done.
+        op: OperationKind,
+        /// Where on the device.
+        offset: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// The device.
+        path: Arc<str>,
+    },
+    /// Somebody else has it open.
+    #[error("{path} is in use by {holder}; a device can be open only once")]
+    Locked {
+        /// The device.
+        path: Arc<str>,
+        /// Who holds it, as far as could be found out.
+        holder: String,
+    },
+    /// The request or the path cannot work, whatever the medium does.
+    #[error("{path}: {what}")]
+    Invalid {
+        /// The device.
+        path: Arc<str>,
+        /// What is wrong, with the value and the limit.
+        what: String,
+    },
+    /// Offset or length is not a multiple of the logical block.
+    #[error("{op} of {bytes} bytes at offset {offset} of {path} is not aligned to blocks of {block_bytes} bytes")]
+    Unaligned {
+        /// What was being done.
+        op: OperationKind,
+        /// Where on the device.
+        offset: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// The alignment that the device asks for.
+        block_bytes: u32,
+        /// The device.
+        path: Arc<str>,
+    },
+    /// The range ends beyond the device.
+    #[error("{op} of {bytes} bytes at offset {offset} of {path} ends beyond its {device_bytes} bytes")]
+    OutOfRange {
+        /// What was being done.
+        op: OperationKind,
+        /// Where on the device.
+        offset: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// The size of the device.
+        device_bytes: u64,
+        /// The device.
+        path: Arc<str>,
+    },
+}
+
+impl DeviceError {
+    /// Sorts what the system said into the kinds that callers treat differently.
+    pub(crate) fn from_io(op: OperationKind, path: &Arc<str>, offset: u64, bytes: u64, source: io::Error) -> Self {
+        let path = path.clone();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => DeviceError::Full { op, offset, bytes, path },
+            Some(libc::ENODEV | libc::ENXIO) => DeviceError::Vanished { op, offset, bytes, path },
+            _ => DeviceError::Io { op, offset, bytes, path, source: Arc::new(source) },
+        }
+    }
+
+    pub(crate) fn open(path: &Arc<str>, source: io::Error) -> Self {
+        DeviceError::from_io(OperationKind::Open, path, 0, 0, source)
+    }
+
+    pub(crate) fn invalid(path: &Arc<str>, what: impl Into<String>) -> Self {
+        DeviceError::Invalid { path: path.clone(), what: what.into() }
+    }
+
+    /// The operating system's error number, where there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            DeviceError::Io { source, .. } => source.raw_os_error(),
+            DeviceError::Full { .. } => Some(libc::ENOSPC),
+            DeviceError::Vanished { .. } => Some(libc::ENODEV),
+            _ => None,
+        }
+    }
+
+    /// Whether the same *read* might succeed when asked again. A failed write or flush is never retried and trusted.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, DeviceError::Io { op: OperationKind::Read, .. })
+    }
+}

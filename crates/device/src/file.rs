@@ -1,0 +1,260 @@
+//! An open file or block device, and what all backends of one share: its geometry, its counters, the checks before an
+//! operation and the blocking form of each.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+#[cfg(not(target_os = "linux"))]
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::counters::Counters;
+use crate::{Buffer, DeviceError, DeviceKind, Geometry, OperationKind, WriteMode};
+
+/// How often an interrupted call is repeated without progress before that counts as an error.
+pub(crate) const RETRIES_MAX: u32 = 64;
+
+pub(crate) struct DeviceFile {
+    pub(crate) file: File,
+    pub(crate) path: Arc<str>,
+    pub(crate) counters: Counters,
+    geometry: Geometry,
+    bytes: AtomicU64,
+    /// Cleared when the file system turns out not to support it.
+    discard: AtomicBool,
+}
+
+impl DeviceFile {
+    pub(crate) fn new(file: File, path: Arc<str>, geometry: Geometry) -> DeviceFile {
+        let bytes = AtomicU64::new(geometry.bytes);
+        let discard = AtomicBool::new(geometry.discard);
+        DeviceFile { file, path, counters: Counters::default(), geometry, bytes, discard }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        let mut geometry = self.geometry.clone();
+        geometry.bytes = self.bytes.load(Ordering::Acquire);
+        geometry.discard = self.discard.load(Ordering::Relaxed);
+        geometry
+    }
+
+    /// Whether a durable write needs RWF_DSYNC: not on a block device that keeps nothing in a volatile cache.
+    pub(crate) fn needs_dsync(&self, mode: WriteMode) -> bool {
+        let plain_is_durable =
+            self.geometry.kind == DeviceKind::Block && self.geometry.direct && !self.geometry.write_cache;
+        mode == WriteMode::Durable && !plain_is_durable
+    }
+
+    /// Refuses what the kernel would refuse less clearly, or would do beyond the end.
+    pub(crate) fn check(&self, op: OperationKind, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        check(op, offset, bytes, self.geometry.block_bytes, self.bytes.load(Ordering::Acquire), &self.path)
+    }
+
+    pub(crate) fn error(&self, op: OperationKind, offset: u64, bytes: usize, source: io::Error) -> DeviceError {
+        DeviceError::from_io(op, &self.path, offset, bytes as u64, source)
+    }
+
+    pub(crate) fn read(&self, offset: u64, buffer: &mut Buffer) -> Result<(), DeviceError> {
+        let bytes = buffer.len();
+        let block_bytes = self.geometry.block_bytes as usize;
+        transfer(bytes, block_bytes, |done| read_at(&self.file, &mut buffer[done..], offset + done as u64))
+            .map_err(|source| self.error(OperationKind::Read, offset, bytes, source))
+    }
+
+    pub(crate) fn write(&self, offset: u64, source: &[u8], mode: WriteMode) -> Result<(), DeviceError> {
+        let dsync = self.needs_dsync(mode);
+        let block_bytes = self.geometry.block_bytes as usize;
+        transfer(source.len(), block_bytes, |done| write_at(&self.file, &source[done..], offset + done as u64, dsync))
+            .map_err(|error| self.error(OperationKind::Write, offset, source.len(), error))
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(|source| self.error(OperationKind::Flush, 0, 0, source))
+    }
+
+    pub(crate) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 || !self.discard.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match retry_interrupted(|| crate::probe::discard(&self.file, self.geometry.kind, offset, bytes)) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                tracing::warn!(path = %self.path, "discard is not supported here; freed space is not reported to it");
+                self.discard.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(source) => Err(DeviceError::from_io(OperationKind::Discard, &self.path, offset, bytes, source)),
+        }
+    }
+
+    pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        let before = self.bytes.load(Ordering::Acquire);
+        if !bytes.is_multiple_of(block_bytes) {
+            let what = format!("a size of {bytes} bytes is not a multiple of blocks of {block_bytes} bytes");
+            return Err(DeviceError::invalid(&self.path, what));
+        }
+        if bytes == before {
+            return Ok(());
+        }
+        if self.geometry.kind != DeviceKind::File {
+            let what = format!("a block device of {before} bytes cannot be resized to {bytes} bytes");
+            return Err(DeviceError::invalid(&self.path, what));
+        }
+        if bytes < before {
+            // Must shrink for the checks first, or else an operation is let through to what is being cut off.
+            self.bytes.store(bytes, Ordering::Release);
+        }
+        let resized = if bytes > before {
+            allocate(&self.file, before, bytes - before)
+        } else {
+            retry_interrupted(|| self.file.set_len(bytes))
+        };
+        resized
+            .and_then(|()| self.file.sync_all())
+            .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))?;
+        self.bytes.store(bytes, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The checks that every backend makes before an operation.
+pub(crate) fn check(
+    op: OperationKind,
+    offset: u64,
+    bytes: u64,
+    block_bytes: u32,
+    device_bytes: u64,
+    path: &Arc<str>,
+) -> Result<(), DeviceError> {
+    let block = u64::from(block_bytes);
+    if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+        return Err(DeviceError::Unaligned { op, offset, bytes, block_bytes, path: path.clone() });
+    }
+    if offset.checked_add(bytes).is_none_or(|end| end > device_bytes) {
+        return Err(DeviceError::OutOfRange { op, offset, bytes, device_bytes, path: path.clone() });
+    }
+    Ok(())
+}
+
+/// Repeats `step` until all bytes are transferred. A short step is followed by one for the remainder, from the last
+/// whole block on, as direct I/O cannot go on in the middle of one. No progress is an error: EIO, or what was reported.
+fn transfer(bytes: usize, block_bytes: usize, mut step: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+    let mut done = 0;
+    let mut retries = 0;
+    while done < bytes {
+        match step(done) {
+            Ok(moved) => {
+                done = progress(done, moved, bytes, block_bytes)?;
+                retries = 0;
+            }
+            Err(error) if is_transient(&error) && retries < RETRIES_MAX => retries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How much is done after a step moved `moved` bytes.
+pub(crate) fn progress(done: usize, moved: usize, bytes: usize, block_bytes: usize) -> io::Result<usize> {
+    let after = done + moved;
+    assert!(after <= bytes, "{moved} bytes were transferred at {done} of {bytes}");
+    let whole = if after == bytes { bytes } else { after / block_bytes * block_bytes };
+    if whole == done { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(whole) }
+}
+
+/// Whether asking again may help.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+}
+
+fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut retries = 0;
+    loop {
+        match call() {
+            Err(error) if is_transient(&error) && retries < RETRIES_MAX => retries += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Makes sure that the file's blocks in a range exist, extending it if it ends before. Keeps what they hold.
+pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let end = offset.checked_add(bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+    let allocated = retry_interrupted(|| crate::probe::allocate(file, offset, bytes));
+    match allocated {
+        // The file system cannot promise space; a write may still find that it is full.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            if file.metadata()?.len() < end { file.set_len(end) } else { Ok(()) }
+        }
+        outcome => outcome,
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn read_at(file: &File, target: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::pread(file, target, offset)?)
+}
+
+#[cfg(target_os = "linux")]
+fn write_at(file: &File, source: &[u8], offset: u64, dsync: bool) -> io::Result<usize> {
+    let flags = if dsync { rustix::io::ReadWriteFlags::DSYNC } else { rustix::io::ReadWriteFlags::empty() };
+    Ok(rustix::io::pwritev2(file, &[io::IoSlice::new(source)], offset, flags)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_at(file: &File, target: &mut [u8], offset: u64) -> io::Result<usize> {
+    file.read_at(target, offset)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn write_at(file: &File, source: &[u8], offset: u64, dsync: bool) -> io::Result<usize> {
+    let written = file.write_at(source, offset)?;
+    if dsync {
+        file.sync_data()?;
+    }
+    Ok(written)
+}
+
+impl AsRawFd for DeviceFile {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(outcomes: &[Result<usize, i32>], bytes: usize) -> (io::Result<()>, Vec<usize>) {
+        let mut calls = Vec::new();
+        let mut outcomes = outcomes.iter();
+        let outcome = transfer(bytes, 512, |done| {
+            calls.push(done);
+            match outcomes.next().expect("no more steps were expected") {
+                Ok(moved) => Ok(*moved),
+                Err(errno) => Err(io::Error::from_raw_os_error(*errno)),
+            }
+        });
+        (outcome, calls)
+    }
+
+    #[test]
+    fn short_transfers_go_on_from_the_last_whole_block() {
+        let (outcome, calls) = steps(&[Ok(1000), Err(libc::EINTR), Ok(3584)], 4096);
+        assert!(outcome.is_ok());
+        assert_eq!(calls, [0, 512, 512]);
+    }
+
+    #[test]
+    fn no_progress_is_an_error() {
+        let (outcome, _) = steps(&[Ok(512), Ok(0)], 4096);
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EIO));
+        let (outcome, _) = steps(&[Ok(511)], 4096);
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EIO));
+        let (outcome, calls) = steps(&[Err(libc::EAGAIN); RETRIES_MAX as usize + 1], 4096);
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        assert_eq!(calls.len(), RETRIES_MAX as usize + 1);
+    }
+}

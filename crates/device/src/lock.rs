@@ -1,0 +1,57 @@
+//! One opener at a time. Files are locked by open file description, so that a second opener in the same process is
+//! refused too, and the kernel releases the lock when the last descriptor is closed, however the process ends.
+#![allow(unsafe_code, reason = "open-file-description locks are a call into the kernel that no crate here wraps")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+/// Takes the lock. `Ok(false)`: somebody else has it.
+#[cfg(target_os = "linux")]
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero `flock` is a valid value: it consists of integers only. `l_pid` must be zero.
+    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    request.l_type = libc::F_WRLCK as _;
+    request.l_whence = libc::SEEK_SET as _;
+    // SAFETY: the descriptor is open, and F_OFD_SETLK reads a `flock` from the address.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &request) };
+    if outcome == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) { Ok(false) } else { Err(error) }
+}
+
+/// Takes the lock. `Ok(false)`: somebody else has it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
+}
+
+/// Names the processes that have the file open, as far as `/proc` shows them: the kernel does not tell who holds an
+/// open-file-description lock.
+pub(crate) fn holder(metadata: &fs::Metadata) -> String {
+    let mut holders = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let descriptors = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        // This process is listed if it has the file open apart from the descriptor that asks.
+        let open = descriptors
+            .filter_map(|entry| fs::metadata(entry.path()).ok())
+            .filter(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()))
+            .count();
+        let own = id == std::process::id();
+        if open > usize::from(own) {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            let who = if own { ", this process" } else { "" };
+            holders.push(format!("process {id} ({}{who})", name.trim()));
+        }
+    }
+    if holders.is_empty() { "another process (or a mount)".to_owned() } else { holders.join(", ") }
+}

@@ -1,0 +1,172 @@
+//! The volatile write cache of an in-memory device: what was written and not yet made durable, and what is left of it
+//! after a power cut.
+//!
+//! Invariant: entries are in the order in which they were applied, and none overlaps durable bytes that are newer than
+//! itself. So a power cut may lay any subset of them over the durable image, oldest first.
+
+use std::collections::VecDeque;
+
+use super::image::Image;
+
+/// What survives a power cut is decided per sector of this size.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+/// A drive's cache is finite: beyond this it writes the oldest entries back on its own.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Clone)]
+pub(super) struct Entry {
+    /// When it was applied, as a count of operations.
+    sequence: u64,
+    offset: u64,
+    change: Change,
+    /// A flush that should have covered it failed: no later flush makes it durable, a power cut may or may not keep it.
+    abandoned: bool,
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
+    Write(Vec<u8>),
+    Clear(u64),
+}
+
+impl Change {
+    fn len(&self) -> u64 {
+        match self {
+            Change::Write(bytes) => bytes.len() as u64,
+            Change::Clear(bytes) => *bytes,
+        }
+    }
+
+    fn part(&self, from: u64, to: u64) -> Change {
+        match self {
+            Change::Write(bytes) => Change::Write(bytes[from as usize..to as usize].to_vec()),
+            Change::Clear(_) => Change::Clear(to - from),
+        }
+    }
+
+    fn apply(&self, offset: u64, image: &mut Image) {
+        match self {
+            Change::Write(bytes) => image.write(offset, bytes),
+            Change::Clear(bytes) => image.clear(offset, *bytes),
+        }
+    }
+}
+
+/// The durable image and the cache in front of it.
+#[derive(Clone, Default)]
+pub(super) struct Media {
+    durable: Image,
+    cache: VecDeque<Entry>,
+    cache_bytes: u64,
+}
+
+impl Media {
+    pub(super) fn new(durable: Image) -> Media {
+        Media { durable, cache: VecDeque::new(), cache_bytes: 0 }
+    }
+
+    pub(super) fn durable(&self) -> &Image {
+        &self.durable
+    }
+
+    /// Takes a change that a power cut may undo.
+    pub(super) fn cached(&mut self, sequence: u64, offset: u64, change: Change) {
+        self.cache_bytes += cost(&change);
+        self.cache.push_back(Entry { sequence, offset, change, abandoned: false });
+        while self.cache_bytes > CACHE_BYTES_MAX {
+            let Some(oldest) = self.cache.pop_front() else { break };
+            self.cache_bytes -= cost(&oldest.change);
+            oldest.change.apply(oldest.offset, &mut self.durable);
+        }
+    }
+
+    /// Makes a change durable at once. It hides whatever older entries hold for the same bytes.
+    pub(super) fn durably(&mut self, offset: u64, change: &Change) {
+        change.apply(offset, &mut self.durable);
+        self.forget(u64::MAX, offset, change.len());
+    }
+
+    /// Makes every entry durable that was applied before `before`.
+    pub(super) fn flush(&mut self, before: u64) {
+        for entry in std::mem::take(&mut self.cache) {
+            if entry.sequence < before && !entry.abandoned {
+                self.cache_bytes -= cost(&entry.change);
+                entry.change.apply(entry.offset, &mut self.durable);
+                self.forget(entry.sequence, entry.offset, entry.change.len());
+            } else {
+                self.cache.push_back(entry);
+            }
+        }
+    }
+
+    /// A failed flush: what it should have covered is never made durable by a later one, as a kernel that marks dirty
+    /// pages clean after an error behaves.
+    pub(super) fn abandon(&mut self, before: u64) {
+        self.cache.iter_mut().filter(|entry| entry.sequence < before).for_each(|entry| entry.abandoned = true);
+    }
+
+    /// Cuts `[offset, offset + bytes)` out of the entries that are older than `sequence`.
+    fn forget(&mut self, sequence: u64, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        let overlaps = |entry: &Entry| {
+            entry.sequence < sequence && entry.offset < end && offset < entry.offset + entry.change.len()
+        };
+        if !self.cache.iter().any(overlaps) {
+            return;
+        }
+        let mut kept = VecDeque::new();
+        for entry in std::mem::take(&mut self.cache) {
+            if !overlaps(&entry) {
+                kept.push_back(entry);
+                continue;
+            }
+            let (start, len) = (entry.offset, entry.change.len());
+            for (from, to) in [(start, offset), (end, start + len)] {
+                if from < to {
+                    let change = entry.change.part(from - start, to - start);
+                    kept.push_back(Entry { offset: from, change, ..entry });
+                }
+            }
+        }
+        self.cache_bytes = kept.iter().map(|entry| cost(&entry.change)).sum();
+        self.cache = kept;
+    }
+
+    /// The image after a power cut: the durable bytes, and of each cached or interrupted change nothing, all, or any of
+    /// its sectors.
+    pub(super) fn after_power_cut(&self, interrupted: &[(u64, Change)], random: &mut dyn FnMut() -> u64) -> Image {
+        let mut image = self.durable.clone();
+        let cached = self.cache.iter().map(|entry| (entry.offset, &entry.change));
+        for (offset, change) in cached.chain(interrupted.iter().map(|(offset, change)| (*offset, change))) {
+            tear(offset, change, &mut image, random);
+        }
+        image
+    }
+}
+
+/// Memory that an entry takes, roughly.
+fn cost(change: &Change) -> u64 {
+    64 + match change {
+        Change::Write(bytes) => bytes.len() as u64,
+        Change::Clear(_) => 0,
+    }
+}
+
+/// Applies nothing of a change, all of it, a prefix, all but a prefix, or random sectors.
+pub(super) fn tear(offset: u64, change: &Change, image: &mut Image, random: &mut dyn FnMut() -> u64) {
+    let sectors = change.len().div_ceil(SECTOR_BYTES as u64);
+    let cut = random() % (sectors + 1);
+    let keep: &mut dyn FnMut(u64) -> bool = match random() % 5 {
+        0 => return,
+        1 => return change.apply(offset, image),
+        2 => &mut |sector| sector < cut,
+        3 => &mut |sector| sector >= cut,
+        _ => &mut |_| random() & 1 == 1,
+    };
+    for sector in (0..sectors).filter(|sector| keep(*sector)) {
+        let from = sector * SECTOR_BYTES as u64;
+        let to = (from + SECTOR_BYTES as u64).min(change.len());
+        change.part(from, to).apply(offset + from, image);
+    }
+}

@@ -1,0 +1,254 @@
+//! Opens a path as a device: what it is, whether it is free, how it can be reached, and what to do when the better way
+//! is refused.
+//!
+//! 1. Open it (creating the file if asked), and make a new name durable.
+//! 2. Refuse what is neither a regular file nor a block device.
+//! 3. Lock it. Must happen before anything is read, or else two openers act on the same bytes.
+//! 4. Switch to direct I/O, or explain why not.
+//! 5. Choose the backend by trying it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::file::DeviceFile;
+use crate::probe::{self, BlockQueue};
+use crate::threads::ThreadDevice;
+use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock};
+
+/// Which machinery carries operations to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring where it works, else threads.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Blocking calls on a thread pool.
+    Threads,
+}
+
+/// Whether operations bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// If the file system lets them.
+    #[default]
+    Auto,
+    /// No.
+    Never,
+    /// Yes, or an error.
+    Require,
+}
+
+/// What to open, and how.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// A block device or a regular file.
+    pub path: PathBuf,
+    /// Create the file if it is missing. Its parent directory must exist.
+    pub create: bool,
+    /// How operations reach the kernel.
+    pub backend: Backend,
+    /// Whether they bypass the page cache.
+    pub direct: Direct,
+    /// The most operations that are in the kernel at the same time; others wait in a queue.
+    pub depth: u32,
+    /// Memory that is registered with the kernel for reads and writes (io_uring only), or 0.
+    pub registered_bytes: usize,
+    /// The most threads of the thread-pool backend.
+    pub threads: usize,
+}
+
+impl OpenOptions {
+    /// An existing device, opened the best way that works.
+    pub fn new(path: impl Into<PathBuf>) -> OpenOptions {
+        OpenOptions {
+            path: path.into(),
+            create: false,
+            backend: Backend::Auto,
+            direct: Direct::Auto,
+            depth: 256,
+            registered_bytes: 8 << 20,
+            threads: 8,
+        }
+    }
+
+    /// Create the file if it is missing.
+    pub fn create(mut self, create: bool) -> OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// How operations reach the kernel.
+    pub fn backend(mut self, backend: Backend) -> OpenOptions {
+        self.backend = backend;
+        self
+    }
+
+    /// Whether operations bypass the page cache.
+    pub fn direct(mut self, direct: Direct) -> OpenOptions {
+        self.direct = direct;
+        self
+    }
+}
+
+/// Opens a device for this process alone. Also returns what an operator should know, one sentence each.
+pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), DeviceError> {
+    let path: Arc<str> = options.path.display().to_string().into();
+    let mut warnings = Vec::new();
+    let failed = |source| DeviceError::open(&path, source);
+
+    // 1.
+    let file = open_file(&options, &path)?;
+    // 2.
+    let metadata = file.metadata().map_err(failed)?;
+    let Some(kind) = probe::kind_of(&metadata) else {
+        return Err(DeviceError::invalid(&path, "neither a regular file nor a block device"));
+    };
+    // 3.
+    if !lock::try_lock(&file).map_err(failed)? {
+        return Err(DeviceError::Locked { path, holder: lock::holder(&metadata) });
+    }
+    // 4.
+    let queue = probe::block_queue(&metadata, kind);
+    let (direct, block_bytes) = direct(&file, &options, kind, &queue, &path, &mut warnings)?;
+    let bytes = size_of(&file).map_err(failed)?;
+    let geometry = Geometry {
+        bytes: bytes / u64::from(block_bytes) * u64::from(block_bytes),
+        block_bytes,
+        indirection_unit_bytes: queue.indirection_unit_bytes,
+        write_cache: queue.write_cache,
+        fua: queue.fua,
+        // Freeing a file's blocks is worth something even where the device below does not discard.
+        discard: cfg!(target_os = "linux") && (kind == DeviceKind::File || queue.discard),
+        direct,
+        kind,
+        backend: "threads",
+    };
+    // 5.
+    let file = DeviceFile::new(file, path.clone(), geometry);
+    if options.backend == Backend::Uring {
+        return Err(DeviceError::invalid(&path, "io_uring is not available in this build"));
+    }
+    let device: Arc<dyn Device> = Arc::new(ThreadDevice::new(file, options.threads)?);
+    Ok((device, warnings))
+}
+
+fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError> {
+    let existing = fs::metadata(&options.path);
+    let is_block = existing.as_ref().is_ok_and(|metadata| probe::kind_of(metadata) == Some(DeviceKind::Block));
+    // Opening a pipe would block, so what is neither is refused before.
+    if let Some(metadata) = existing.as_ref().ok().filter(|metadata| probe::kind_of(metadata).is_none()) {
+        let what = if metadata.is_dir() { "a directory" } else { "a special file" };
+        return Err(DeviceError::invalid(path, format!("{what}, where a file or a block device is needed")));
+    }
+    let mut open = fs::OpenOptions::new();
+    open.read(true).write(true);
+    if is_block {
+        // Refuses while the device is mounted or claimed.
+        open.custom_flags(libc::O_EXCL);
+    }
+    match open.open(&options.path) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
+            let file = open.create(true).open(&options.path).map_err(|source| DeviceError::open(path, source))?;
+            // The name must be durable before anything that is written to the file counts as durable.
+            sync_parent(&options.path).map_err(|source| DeviceError::open(path, source))?;
+            Ok(file)
+        }
+        Err(error) if is_block && error.raw_os_error() == Some(libc::EBUSY) => {
+            let holder = existing.map_or_else(|_| String::new(), |metadata| lock::holder(&metadata));
+            Err(DeviceError::Locked { path: path.clone(), holder })
+        }
+        Err(source) => Err(DeviceError::open(path, source)),
+    }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+/// Switches to direct I/O if wanted and possible. Returns whether it is, and the alignment that operations need.
+fn direct(
+    file: &File,
+    options: &OpenOptions,
+    kind: DeviceKind,
+    queue: &BlockQueue,
+    path: &Arc<str>,
+    warnings: &mut Vec<String>,
+) -> Result<(bool, u32), DeviceError> {
+    if options.direct == Direct::Never {
+        return Ok((false, probe::PAGE_BYTES));
+    }
+    let alignment = probe::direct_alignment(file);
+    let block_bytes = match kind {
+        DeviceKind::Block => queue.logical_block_bytes,
+        _ => alignment.unwrap_or(queue.logical_block_bytes),
+    }
+    .max(512);
+    let usable = block_bytes.is_power_of_two() && block_bytes as usize <= crate::BUFFER_ALIGNMENT;
+    let outcome = if usable {
+        probe::set_direct(file).and_then(|()| try_read(file, block_bytes as usize))
+    } else {
+        Err(io::Error::other(format!("it needs blocks of {block_bytes} bytes, the limit is 4096")))
+    };
+    match outcome {
+        Ok(()) => Ok((true, block_bytes)),
+        Err(error) if options.direct == Direct::Require => {
+            let what = format!("direct I/O is required but {} refuses it: {error}", file_system(file));
+            Err(DeviceError::invalid(path, what))
+        }
+        Err(error) => {
+            probe::clear_direct(file).map_err(|source| DeviceError::open(path, source))?;
+            warnings.push(format!(
+                "{path}: {} refuses direct I/O ({error}); going through the page cache, which costs memory and copies",
+                file_system(file)
+            ));
+            Ok((false, probe::PAGE_BYTES))
+        }
+    }
+}
+
+/// Some file systems accept the flag and refuse the first transfer.
+fn try_read(file: &File, block_bytes: usize) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let mut block = Buffer::zeroed(block_bytes);
+    match file.read_at(&mut block, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(error),
+        // Any other failure is the medium's, and is reported when it matters.
+        _ => Ok(()),
+    }
+}
+
+fn size_of(mut file: &File) -> io::Result<u64> {
+    use std::io::Seek;
+    file.seek(io::SeekFrom::End(0))
+}
+
+/// The name of the file system below, for messages.
+#[cfg(target_os = "linux")]
+fn file_system(file: &File) -> String {
+    let Ok(stat) = rustix::fs::fstatfs(file) else { return "its file system".to_owned() };
+    let name = match stat.f_type as u64 {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x794C_7630 => "overlayfs",
+        0x6969 => "nfs",
+        0x2FC1_2FC1 => "zfs",
+        0x6573_5546 => "fuse",
+        0x0102_1997 => "9p",
+        0xF2F5_2010 => "f2fs",
+        other => return format!("its file system (type {other:#x})"),
+    };
+    format!("the file system {name}")
+}
+
+#[cfg(not(target_os = "linux"))]
+fn file_system(_: &File) -> String {
+    "this system".to_owned()
+}

@@ -1,0 +1,141 @@
+//! The answer to an operation that is still under way.
+//!
+//! A [`Pending`] and its [`Completion`] share one allocation. Dropping the `Pending` only means that nobody looks at
+//! the answer: the operation, its buffer and its file belong to the backend until it completes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// A future of the outcome of an operation. Dropping it neither cancels the operation nor frees its buffer.
+#[must_use = "an operation whose outcome nobody looks at may have failed"]
+pub struct Pending<T>(Inner<T>);
+
+enum Inner<T> {
+    Ready(Option<T>),
+    Waiting(Arc<Mutex<State<T>>>),
+}
+
+enum State<T> {
+    Running(Option<Waker>),
+    Done(T),
+    Taken,
+    /// The backend dropped the completion without an answer, which is a bug in the backend.
+    Abandoned,
+}
+
+/// The backend's end of a [`Pending`].
+pub(crate) struct Completion<T>(Option<Arc<Mutex<State<T>>>>);
+
+impl<T> Pending<T> {
+    /// An answer that is already known.
+    pub fn ready(value: T) -> Self {
+        Pending(Inner::Ready(Some(value)))
+    }
+
+    pub(crate) fn new() -> (Pending<T>, Completion<T>) {
+        let state = Arc::new(Mutex::new(State::Running(None)));
+        (Pending(Inner::Waiting(state.clone())), Completion(Some(state)))
+    }
+
+    /// Blocks the calling thread until the operation completes.
+    pub fn wait(self) -> T {
+        futures_lite::future::block_on(self)
+    }
+}
+
+// The value is never pinned: it is moved out when it is there.
+impl<T> Unpin for Pending<T> {}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let state = match &mut self.0 {
+            Inner::Ready(value) => return Poll::Ready(value.take().expect("polled after completion")),
+            Inner::Waiting(state) => state,
+        };
+        let mut state = state.lock();
+        match &mut *state {
+            State::Running(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+            State::Done(_) => match std::mem::replace(&mut *state, State::Taken) {
+                State::Done(value) => Poll::Ready(value),
+                _ => unreachable!("the state was just seen to be done"),
+            },
+            State::Taken => panic!("polled after completion"),
+            State::Abandoned => panic!("a device dropped an operation without answering it"),
+        }
+    }
+}
+
+impl<T> Completion<T> {
+    /// Leaves the answer and returns whom to wake, so that a backend can wake many at once.
+    #[must_use = "the waiter sleeps until it is woken"]
+    pub(crate) fn complete(mut self, value: T) -> Option<Waker> {
+        let state = self.0.take().expect("a completion is used once");
+        match std::mem::replace(&mut *state.lock(), State::Done(value)) {
+            State::Running(waker) => waker,
+            _ => unreachable!("an operation completes once"),
+        }
+    }
+
+    /// Leaves the answer and wakes whoever waits for it.
+    pub(crate) fn finish(self, value: T) {
+        if let Some(waker) = self.complete(value) {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.take() {
+            let before = std::mem::replace(&mut *state.lock(), State::Abandoned);
+            if let State::Running(Some(waker)) = before {
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_before_during_and_after_a_wait() {
+        assert_eq!(Pending::ready(1).wait(), 1);
+        let (pending, completion) = Pending::new();
+        completion.finish(2);
+        assert_eq!(pending.wait(), 2);
+        let (pending, completion) = Pending::new();
+        std::thread::scope(|scope| {
+            scope.spawn(move || completion.finish(3));
+            assert_eq!(pending.wait(), 3);
+        });
+    }
+
+    #[test]
+    fn nobody_has_to_wait() {
+        let (pending, completion) = Pending::new();
+        drop(pending);
+        completion.finish(vec![1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "without answering")]
+    fn an_abandoned_operation_is_noticed() {
+        let (pending, completion) = Pending::<u8>::new();
+        drop(completion);
+        pending.wait();
+    }
+}

@@ -1,0 +1,182 @@
+//! Questions to the operating system about an open file: sizes, alignments, caches. Also the two calls that std lacks,
+//! allocate and discard.
+#![allow(unsafe_code, reason = "statx, BLKDISCARD and BLKGETSIZE64 are calls into the kernel")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use crate::DeviceKind;
+
+/// The page cache's granularity, used as block size where I/O goes through it.
+pub(crate) const PAGE_BYTES: u32 = 4096;
+
+/// What the block layer says of the device below a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlockQueue {
+    pub(crate) logical_block_bytes: u32,
+    pub(crate) indirection_unit_bytes: Option<u32>,
+    pub(crate) write_cache: bool,
+    pub(crate) fua: bool,
+    pub(crate) discard: bool,
+}
+
+impl BlockQueue {
+    /// When nothing is known, the worst is assumed.
+    pub(crate) const UNKNOWN: BlockQueue = BlockQueue {
+        logical_block_bytes: PAGE_BYTES,
+        indirection_unit_bytes: None,
+        write_cache: true,
+        fua: false,
+        discard: false,
+    };
+}
+
+pub(crate) fn kind_of(metadata: &fs::Metadata) -> Option<DeviceKind> {
+    if metadata.file_type().is_block_device() {
+        Some(DeviceKind::Block)
+    } else if metadata.is_file() {
+        Some(DeviceKind::File)
+    } else {
+        None
+    }
+}
+
+/// Reads `/sys/dev/block/<major>:<minor>/queue` of the device (or the one that a partition is part of).
+pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQueue {
+    let device = if kind == DeviceKind::Block { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let mut directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    if directory.join("partition").exists() {
+        directory = match fs::canonicalize(&directory).ok().and_then(|path| path.parent().map(PathBuf::from)) {
+            Some(parent) => parent,
+            None => return BlockQueue::UNKNOWN,
+        };
+    }
+    let queue = directory.join("queue");
+    if !queue.is_dir() {
+        return BlockQueue::UNKNOWN;
+    }
+    queue_from(&|name| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned()))
+}
+
+fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
+    let number = |name| attribute(name).and_then(|text| text.parse::<u64>().ok());
+    let granularity = ["physical_block_size", "minimum_io_size", "discard_granularity"]
+        .into_iter()
+        .filter_map(number)
+        // Beyond 1 MiB it is a stripe or an allocation unit of something virtual, not an indirection unit.
+        .filter(|bytes| bytes.is_power_of_two() && *bytes <= 1 << 20)
+        .max()
+        .and_then(|bytes| u32::try_from(bytes).ok());
+    BlockQueue {
+        logical_block_bytes: number("logical_block_size").and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096),
+        indirection_unit_bytes: granularity.filter(|bytes| *bytes > 4096),
+        write_cache: attribute("write_cache").as_deref() != Some("write through"),
+        fua: number("fua") == Some(1),
+        discard: number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
+    }
+}
+
+/// The alignment that direct I/O on this file asks of offsets, if the kernel tells.
+#[cfg(target_os = "linux")]
+pub(crate) fn direct_alignment(file: &File) -> Option<u32> {
+    // SAFETY: an all-zero `statx` is a valid value: it consists of integers only.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a valid empty C string, the descriptor is open, and `answer` is writable and large enough.
+    let outcome = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut answer)
+    };
+    let told = outcome == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align > 0;
+    told.then_some(answer.stx_dio_offset_align)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn direct_alignment(_: &File) -> Option<u32> {
+    None
+}
+
+/// Switches an open file to direct I/O.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_direct(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags | rustix::fs::OFlags::DIRECT)?)
+}
+
+/// Switches back to the page cache.
+#[cfg(target_os = "linux")]
+pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags - rustix::fs::OFlags::DIRECT)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn clear_direct(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn set_direct(_: &File) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, bytes)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+/// BLKDISCARD, or a hole in a file.
+#[cfg(target_os = "linux")]
+pub(crate) fn discard(file: &File, kind: DeviceKind, offset: u64, bytes: u64) -> io::Result<()> {
+    /// `_IO(0x12, 119)`.
+    const BLKDISCARD: libc::c_ulong = 0x1277;
+    if kind == DeviceKind::File {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        return Ok(rustix::fs::fallocate(file, flags, offset, bytes)?);
+    }
+    let range = [offset, bytes];
+    // SAFETY: BLKDISCARD reads two 64-bit numbers from the address, which point to `range` for the whole call.
+    let outcome = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn discard(_: &File, _: DeviceKind, _: u64, _: u64) -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(attributes: &[(&str, &str)]) -> BlockQueue {
+        queue_from(&|name| attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn a_coarse_drive_is_recognised_and_the_optimal_size_ignored() {
+        let coarse = queue(&[
+            ("logical_block_size", "512"),
+            ("physical_block_size", "16384"),
+            ("minimum_io_size", "16384"),
+            ("optimal_io_size", "131072"),
+            ("discard_granularity", "512"),
+            ("discard_max_bytes", "2199023255040"),
+            ("write_cache", "write through"),
+            ("fua", "1"),
+        ]);
+        assert_eq!(coarse.indirection_unit_bytes, Some(16384));
+        assert!(!coarse.write_cache && coarse.fua && coarse.discard && coarse.logical_block_bytes == 512);
+        let plain = queue(&[("physical_block_size", "4096"), ("optimal_io_size", "524288"), ("fua", "0")]);
+        assert_eq!(plain.indirection_unit_bytes, None);
+        assert!(plain.write_cache, "a cache that nothing is known of is volatile");
+        assert_eq!(queue(&[]), BlockQueue::UNKNOWN);
+    }
+}

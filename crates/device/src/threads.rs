@@ -1,0 +1,187 @@
+//! The fallback backend: blocking calls on a few threads. Works wherever there are positional reads and writes.
+//!
+//! The threads are started when they are needed, up to a limit, and sleep while there is nothing to do. They share
+//! the file with the operations that they run, so it is closed, and its lock released, after the last one.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::file::DeviceFile;
+use crate::runtime_threads::start_thread;
+use crate::{Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode};
+
+pub(crate) struct ThreadDevice {
+    file: Arc<DeviceFile>,
+    pool: WorkPool,
+}
+
+impl ThreadDevice {
+    pub(crate) fn new(file: DeviceFile, threads_max: usize) -> Result<ThreadDevice, DeviceError> {
+        let pool = WorkPool::new(threads_max).map_err(|source| DeviceError::open(&file.path, source))?;
+        Ok(ThreadDevice { file: Arc::new(file), pool })
+    }
+
+    fn submit<T: Send + 'static>(&self, work: impl FnOnce(&DeviceFile) -> T + Send + 'static) -> Pending<T> {
+        self.file.counters.submit_call();
+        self.pool.submit(&self.file, work)
+    }
+}
+
+impl Device for ThreadDevice {
+    fn geometry(&self) -> Geometry {
+        self.file.geometry()
+    }
+
+    fn path(&self) -> String {
+        self.file.path.to_string()
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        Buffer::zeroed(bytes)
+    }
+
+    fn read(&self, offset: u64, mut buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+        if let Err(error) = self.file.check(OperationKind::Read, offset, buffer.len() as u64) {
+            return Pending::ready((buffer, Err(error)));
+        }
+        self.file.counters.read(buffer.len());
+        self.submit(move |file| {
+            let outcome = file.read(offset, &mut buffer);
+            (buffer, outcome)
+        })
+    }
+
+    fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
+        if let Err(error) = self.file.check(OperationKind::Write, offset, source.len() as u64) {
+            return Pending::ready(Err(error));
+        }
+        // Panics here, in the caller, if the range is not published.
+        source.as_slice();
+        self.file.counters.write(source.len());
+        self.submit(move |file| file.write(offset, source.as_slice(), mode))
+    }
+
+    fn flush(&self) -> Pending<Result<(), DeviceError>> {
+        self.file.counters.flush();
+        self.submit(DeviceFile::flush)
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        if let Err(error) = self.file.check(OperationKind::Discard, offset, bytes) {
+            return Pending::ready(Err(error));
+        }
+        self.file.counters.discard(bytes);
+        self.submit(move |file| file.discard(offset, bytes))
+    }
+
+    fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        self.file.counters.resize();
+        self.submit(move |file| file.resize(bytes))
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.file.counters.snapshot()
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that run blocking calls. Dropping it waits for the calls that were submitted.
+pub(crate) struct WorkPool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    closed: bool,
+}
+
+impl WorkPool {
+    pub(crate) fn new(threads_max: usize) -> io::Result<WorkPool> {
+        let pool = WorkPool { shared: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1) };
+        // One thread is there from the start: without any, nothing would ever complete.
+        pool.start(&mut pool.threads.lock())?;
+        Ok(pool)
+    }
+
+    fn start(&self, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+        let shared = self.shared.clone();
+        threads.push(start_thread("esker-io".into(), move || shared.run())?);
+        Ok(())
+    }
+
+    /// Runs `work` on one of the threads. It counts as completed in the file's counters when it ends.
+    pub(crate) fn submit<T: Send + 'static>(
+        &self,
+        file: &Arc<DeviceFile>,
+        work: impl FnOnce(&DeviceFile) -> T + Send + 'static,
+    ) -> Pending<T> {
+        let (pending, completion) = Pending::new();
+        let file = file.clone();
+        let job = move || {
+            let outcome = work(&file);
+            file.counters.completed();
+            // Must let go of the file before the answer, or else whoever drops the device on it finds it locked.
+            drop(file);
+            completion.finish(outcome);
+        };
+        let mut state = self.shared.state.lock();
+        state.jobs.push_back(Box::new(job));
+        let all_busy = state.jobs.len() > state.idle;
+        drop(state);
+        self.shared.changed.notify_one();
+        if all_busy {
+            let mut threads = self.threads.lock();
+            if threads.len() < self.threads_max {
+                // If no thread can be had, those that run will get to it.
+                self.start(&mut threads).ok();
+            }
+        }
+        pending
+    }
+}
+
+impl Drop for WorkPool {
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.get_mut().drain(..) {
+            // A device may be dropped by what its completion wakes or frees, on one of these threads.
+            if thread.thread().id() != std::thread::current().id() {
+                thread.join().ok();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                parking_lot::MutexGuard::unlocked(&mut state, job);
+                continue;
+            }
+            if state.closed {
+                return;
+            }
+            state.idle += 1;
+            self.changed.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+}
