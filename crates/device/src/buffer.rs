@@ -22,7 +22,8 @@ use memmap2::MmapMut;
 pub const BUFFER_ALIGNMENT: usize = 4096;
 
 /// The sizes of slots in a pool, and the share of the slab (in 16ths) that each gets.
-const CLASSES: [(usize, usize); 5] = [(4 << 10, 5), (8 << 10, 2), (16 << 10, 2), (32 << 10, 2), (64 << 10, 5)];
+const CLASSES: [(usize, usize); 5] =
+    [(4 << 10, 5), (8 << 10, 2), (16 << 10, 2), (32 << 10, 2), (64 << 10, 5)];
 
 /// Owned, initialised memory whose start is aligned to [`BUFFER_ALIGNMENT`].
 pub struct Buffer {
@@ -44,8 +45,8 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// `len` bytes of zeros from the heap.
     pub fn zeroed(len: usize) -> Buffer {
-        let layout =
-            Layout::from_size_align(len.max(1), BUFFER_ALIGNMENT).expect("a buffer is shorter than the address space");
+        let layout = Layout::from_size_align(len.max(1), BUFFER_ALIGNMENT)
+            .expect("a buffer is shorter than the address space");
         // SAFETY: the layout's size is at least one.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
@@ -197,7 +198,11 @@ mod tests {
             buffer.fill(fill as u8);
             taken.push((fill as u8, buffer));
         }
-        assert!(taken.len() >= 80, "5/16 of 1 MiB in 4 KiB slots, and larger ones after them: {}", taken.len());
+        assert!(
+            taken.len() >= 80,
+            "5/16 of 1 MiB in 4 KiB slots, and larger ones after them: {}",
+            taken.len()
+        );
         for (fill, buffer) in &taken {
             assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
             assert!(buffer.iter().all(|byte| byte == fill));

@@ -94,7 +94,9 @@ pub enum DeviceError {
         what: String,
     },
     /// Offset or length is not a multiple of the logical block.
-    #[error("{op} of {bytes} bytes at offset {offset} of {path} is not aligned to blocks of {block_bytes} bytes")]
+    #[error(
+        "{op} of {bytes} bytes at offset {offset} of {path} is not aligned to blocks of {block_bytes} bytes"
+    )]
     Unaligned {
         /// What was being done.
         op: OperationKind,
@@ -125,7 +127,13 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// Sorts what the system said into the kinds that callers treat differently.
-    pub(crate) fn from_io(op: OperationKind, path: &Arc<str>, offset: u64, bytes: u64, source: io::Error) -> Self {
+    pub(crate) fn from_io(
+        op: OperationKind,
+        path: &Arc<str>,
+        offset: u64,
+        bytes: u64,
+        source: io::Error,
+    ) -> Self {
         let path = path.clone();
         match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => DeviceError::Full { op, offset, bytes, path },

@@ -51,7 +51,13 @@ impl DeviceFile {
         check(op, offset, bytes, self.geometry.block_bytes, self.bytes.load(Ordering::Acquire), &self.path)
     }
 
-    pub(crate) fn error(&self, op: OperationKind, offset: u64, bytes: usize, source: io::Error) -> DeviceError {
+    pub(crate) fn error(
+        &self,
+        op: OperationKind,
+        offset: u64,
+        bytes: usize,
+        source: io::Error,
+    ) -> DeviceError {
         DeviceError::from_io(op, &self.path, offset, bytes as u64, source)
     }
 
@@ -65,8 +71,10 @@ impl DeviceFile {
     pub(crate) fn write(&self, offset: u64, source: &[u8], mode: WriteMode) -> Result<(), DeviceError> {
         let dsync = self.needs_dsync(mode);
         let block_bytes = self.geometry.block_bytes as usize;
-        transfer(source.len(), block_bytes, |done| write_at(&self.file, &source[done..], offset + done as u64, dsync))
-            .map_err(|error| self.error(OperationKind::Write, offset, source.len(), error))
+        transfer(source.len(), block_bytes, |done| {
+            write_at(&self.file, &source[done..], offset + done as u64, dsync)
+        })
+        .map_err(|error| self.error(OperationKind::Write, offset, source.len(), error))
     }
 
     pub(crate) fn flush(&self) -> Result<(), DeviceError> {
@@ -84,7 +92,9 @@ impl DeviceFile {
                 self.discard.store(false, Ordering::Relaxed);
                 Ok(())
             }
-            Err(source) => Err(DeviceError::from_io(OperationKind::Discard, &self.path, offset, bytes, source)),
+            Err(source) => {
+                Err(DeviceError::from_io(OperationKind::Discard, &self.path, offset, bytes, source))
+            }
         }
     }
 
@@ -140,7 +150,11 @@ pub(crate) fn check(
 
 /// Repeats `step` until all bytes are transferred. A short step is followed by one for the remainder, from the last
 /// whole block on, as direct I/O cannot go on in the middle of one. No progress is an error: EIO, or what was reported.
-fn transfer(bytes: usize, block_bytes: usize, mut step: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+fn transfer(
+    bytes: usize,
+    block_bytes: usize,
+    mut step: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<()> {
     let mut done = 0;
     let mut retries = 0;
     while done < bytes {
@@ -186,7 +200,11 @@ pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match allocated {
         // The file system cannot promise space; a write may still find that it is full.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            if file.metadata()?.len() < end { file.set_len(end) } else { Ok(()) }
+            if file.metadata()?.len() < end {
+                file.set_len(end)
+            } else {
+                Ok(())
+            }
         }
         outcome => outcome,
     }

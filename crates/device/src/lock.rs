@@ -1,6 +1,9 @@
 //! One opener at a time. Files are locked by open file description, so that a second opener in the same process is
 //! refused too, and the kernel releases the lock when the last descriptor is closed, however the process ends.
-#![allow(unsafe_code, reason = "open-file-description locks are a call into the kernel that no crate here wraps")]
+#![allow(
+    unsafe_code,
+    reason = "open-file-description locks are a call into the kernel that no crate here wraps"
+)]
 
 use std::fs::{self, File};
 use std::io;
@@ -39,7 +42,9 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
 pub(crate) fn holder(metadata: &fs::Metadata) -> String {
     let mut holders = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let descriptors = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
         // This process is listed if it has the file open apart from the descriptor that asks.
         let open = descriptors

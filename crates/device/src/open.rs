@@ -138,7 +138,8 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
 
 fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError> {
     let existing = fs::metadata(&options.path);
-    let is_block = existing.as_ref().is_ok_and(|metadata| probe::kind_of(metadata) == Some(DeviceKind::Block));
+    let is_block =
+        existing.as_ref().is_ok_and(|metadata| probe::kind_of(metadata) == Some(DeviceKind::Block));
     // Opening a pipe would block, so what is neither is refused before.
     if let Some(metadata) = existing.as_ref().ok().filter(|metadata| probe::kind_of(metadata).is_none()) {
         let what = if metadata.is_dir() { "a directory" } else { "a special file" };
@@ -153,7 +154,8 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
     match open.open(&options.path) {
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
-            let file = open.create(true).open(&options.path).map_err(|source| DeviceError::open(path, source))?;
+            let file =
+                open.create(true).open(&options.path).map_err(|source| DeviceError::open(path, source))?;
             // The name must be durable before anything that is written to the file counts as durable.
             sync_parent(&options.path).map_err(|source| DeviceError::open(path, source))?;
             Ok(file)

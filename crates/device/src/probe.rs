@@ -50,7 +50,8 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     let (major, minor) = (libc::major(device), libc::minor(device));
     let mut directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if directory.join("partition").exists() {
-        directory = match fs::canonicalize(&directory).ok().and_then(|path| path.parent().map(PathBuf::from)) {
+        directory = match fs::canonicalize(&directory).ok().and_then(|path| path.parent().map(PathBuf::from))
+        {
             Some(parent) => parent,
             None => return BlockQueue::UNKNOWN,
         };
@@ -72,7 +73,9 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
         .max()
         .and_then(|bytes| u32::try_from(bytes).ok());
     BlockQueue {
-        logical_block_bytes: number("logical_block_size").and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096),
+        logical_block_bytes: number("logical_block_size")
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .unwrap_or(4096),
         indirection_unit_bytes: granularity.filter(|bytes| *bytes > 4096),
         write_cache: attribute("write_cache").as_deref() != Some("write through"),
         fua: number("fua") == Some(1),
@@ -157,7 +160,9 @@ mod tests {
     use super::*;
 
     fn queue(attributes: &[(&str, &str)]) -> BlockQueue {
-        queue_from(&|name| attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        queue_from(&|name| {
+            attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl Threads {
     /// Ends the threads after the tasks that are being polled return, and waits for them. Unfinished tasks are dropped
     /// with the last handle.
     pub fn shutdown(&self) {
-        let running = std::mem::replace(&mut *self.running.lock(), Running { stop: Vec::new(), threads: Vec::new() });
+        let running =
+            std::mem::replace(&mut *self.running.lock(), Running { stop: Vec::new(), threads: Vec::new() });
         self.timer.stop();
         for stop in running.stop {
             stop.finish(());

@@ -142,7 +142,10 @@ impl SegmentBuffer {
 
 impl fmt::Debug for SegmentBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SegmentBuffer").field("capacity", &self.capacity).field("published", &self.published()).finish()
+        f.debug_struct("SegmentBuffer")
+            .field("capacity", &self.capacity)
+            .field("published", &self.published())
+            .finish()
     }
 }
 
@@ -268,7 +271,12 @@ impl Appender {
 
     /// Moves the tail over `bytes` bytes.
     fn claim(&mut self, bytes: usize) -> Range<usize> {
-        assert!(bytes <= self.remaining(), "{bytes} bytes at {} of a buffer of {}", self.tail, self.capacity());
+        assert!(
+            bytes <= self.remaining(),
+            "{bytes} bytes at {} of a buffer of {}",
+            self.tail,
+            self.capacity()
+        );
         let start = self.tail;
         self.tail += bytes;
         start..self.tail

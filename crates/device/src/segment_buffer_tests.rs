@@ -17,7 +17,7 @@ fn a_frame_is_built_and_closed() {
     assert_eq!(appender.append(&[b"hello", b" ", b"world"]), 16);
     assert_eq!(buffer.slice(16..27), b"hello world");
     assert!(refuses(&buffer, 0..16) && refuses(&buffer, 15..20));
-    assert!(!refuses(&buffer, 0..0), "nothing is read";
+    assert!(!refuses(&buffer, 0..0), "nothing is read");
     assert!(refuses(&buffer, 27..28), "nothing is published there");
     assert_eq!(appender.close(&[7; 16], 512), 0..512);
     assert_eq!(buffer.slice(0..16), &[7; 16]);
@@ -108,7 +108,10 @@ fn readers_race_the_appender() {
                         // Closed frames: everything, headers too.
                         for (index, byte) in buffer.slice(0..frame).iter().enumerate() {
                             let expected = if index % 512 < HEADER { lap ^ 0xFF } else { lap };
-                            assert!(*byte == expected || (*byte == 0 && index % 512 >= HEADER), "byte {index}");
+                            assert!(
+                                *byte == expected || (*byte == 0 && index % 512 >= HEADER),
+                                "byte {index}"
+                            );
                         }
                         std::thread::yield_now();
                     }

@@ -33,7 +33,9 @@ pub fn foreign_signature(start: &[u8]) -> Option<&'static str> {
         .map(|(_, _, name)| *name);
     known
         .or_else(|| is_zfs(start).then_some("a ZFS pool member"))
-        .or_else(|| (start.get(510..512) == Some(&[0x55, 0xAA])).then_some("an MBR partition table or boot sector"))
+        .or_else(|| {
+            (start.get(510..512) == Some(&[0x55, 0xAA])).then_some("an MBR partition table or boot sector")
+        })
         .or_else(|| start.iter().any(|byte| *byte != 0).then_some("data that is not zero"))
 }
 

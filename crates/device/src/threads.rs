@@ -12,7 +12,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::file::DeviceFile;
 use crate::runtime_threads::start_thread;
-use crate::{Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode};
+use crate::{
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,
+};
 
 pub(crate) struct ThreadDevice {
     file: Arc<DeviceFile>,
@@ -112,7 +114,8 @@ struct State {
 
 impl WorkPool {
     pub(crate) fn new(threads_max: usize) -> io::Result<WorkPool> {
-        let pool = WorkPool { shared: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1) };
+        let pool =
+            WorkPool { shared: Arc::default(), threads: Mutex::default(), threads_max: threads_max.max(1) };
         // One thread is there from the start: without any, nothing would ever complete.
         pool.start(&mut pool.threads.lock())?;
         Ok(pool)

@@ -103,7 +103,10 @@ impl Media {
     /// A failed flush: what it should have covered is never made durable by a later one, as a kernel that marks dirty
     /// pages clean after an error behaves.
     pub(super) fn abandon(&mut self, before: u64) {
-        self.cache.iter_mut().filter(|entry| entry.sequence < before).for_each(|entry| entry.abandoned = true);
+        self.cache
+            .iter_mut()
+            .filter(|entry| entry.sequence < before)
+            .for_each(|entry| entry.abandoned = true);
     }
 
     /// Cuts `[offset, offset + bytes)` out of the entries that are older than `sequence`.
@@ -135,7 +138,11 @@ impl Media {
 
     /// The image after a power cut: the durable bytes, and of each cached or interrupted change nothing, all, or any of
     /// its sectors.
-    pub(super) fn after_power_cut(&self, interrupted: &[(u64, Change)], random: &mut dyn FnMut() -> u64) -> Image {
+    pub(super) fn after_power_cut(
+        &self,
+        interrupted: &[(u64, Change)],
+        random: &mut dyn FnMut() -> u64,
+    ) -> Image {
         let mut image = self.durable.clone();
         let cached = self.cache.iter().map(|entry| (entry.offset, &entry.change));
         for (offset, change) in cached.chain(interrupted.iter().map(|(offset, change)| (*offset, change))) {

@@ -21,12 +21,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::cache::{Change, Media};
-pub use self::fault::{Discarded, Fault, Latency, MemoryOptions, Operation};
 use self::fault::split_mix;
+pub use self::fault::{Discarded, Fault, Latency, MemoryOptions, Operation};
 use self::image::Image;
 use crate::counters::Counters;
 use crate::file::check;
-use crate::{Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode};
+use crate::{
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,
+};
 
 type FaultPlan = Box<dyn FnMut(&Operation) -> Fault + Send>;
 type Observer = Box<dyn FnMut(&Operation) + Send>;
@@ -186,7 +188,13 @@ impl MemoryDevice {
     }
 
     /// Checks an operation and asks what is to become of it.
-    fn submit(&self, kind: OperationKind, offset: u64, bytes: u64, mode: WriteMode) -> Result<Submitted, DeviceError> {
+    fn submit(
+        &self,
+        kind: OperationKind,
+        offset: u64,
+        bytes: u64,
+        mode: WriteMode,
+    ) -> Result<Submitted, DeviceError> {
         let inner = &self.inner;
         let mut state = inner.state.lock();
         if kind != OperationKind::Resize {
@@ -266,7 +274,12 @@ impl Inner {
         }
     }
 
-    fn apply_change(&self, state: &mut State, submitted: &Submitted, payload: &Payload) -> Result<(), DeviceError> {
+    fn apply_change(
+        &self,
+        state: &mut State,
+        submitted: &Submitted,
+        payload: &Payload,
+    ) -> Result<(), DeviceError> {
         let Operation { kind, bytes, mode, .. } = submitted.operation;
         let mut offset = submitted.operation.offset;
         if offset + bytes > state.bytes {
@@ -443,6 +456,9 @@ impl Device for MemoryDevice {
 
 impl std::fmt::Debug for MemoryDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryDevice").field("path", &self.inner.path).field("geometry", &self.geometry()).finish()
+        f.debug_struct("MemoryDevice")
+            .field("path", &self.inner.path)
+            .field("geometry", &self.geometry())
+            .finish()
     }
 }
