@@ -235,6 +235,12 @@ fn write_at(file: &File, source: &[u8], offset: u64, dsync: bool) -> io::Result<
     Ok(written)
 }
 
+impl Drop for DeviceFile {
+    fn drop(&mut self) {
+        crate::lock::unlock(&self.file);
+    }
+}
+
 impl AsRawFd for DeviceFile {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()

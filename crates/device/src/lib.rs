@@ -26,6 +26,8 @@ mod runtime_threads;
 mod segment_buffer;
 mod signature;
 mod threads;
+#[cfg(target_os = "linux")]
+mod uring;
 
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;

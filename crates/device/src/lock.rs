@@ -13,18 +13,34 @@ use std::os::unix::fs::MetadataExt;
 /// Takes the lock. `Ok(false)`: somebody else has it.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    match set_lock(file, libc::F_WRLCK) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the lock up. Closing does that too, but only once the kernel has dropped every reference to the open file, and
+/// a ring that had it registered keeps one for a while.
+#[cfg(target_os = "linux")]
+pub(crate) fn unlock(file: &File) {
+    set_lock(file, libc::F_UNLCK).ok();
+}
+
+#[cfg(target_os = "linux")]
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero `flock` is a valid value: it consists of integers only. `l_pid` must be zero.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
-    request.l_type = libc::F_WRLCK as _;
+    request.l_type = kind as _;
     request.l_whence = libc::SEEK_SET as _;
     // SAFETY: the descriptor is open, and F_OFD_SETLK reads a `flock` from the address.
     let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &request) };
-    if outcome == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) { Ok(false) } else { Err(error) }
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Closing gives the lock up.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn unlock(_: &File) {}
 
 /// Takes the lock. `Ok(false)`: somebody else has it.
 #[cfg(not(target_os = "linux"))]

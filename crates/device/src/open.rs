@@ -128,12 +128,50 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         backend: "threads",
     };
     // 5.
-    let file = DeviceFile::new(file, path.clone(), geometry);
-    if options.backend == Backend::Uring {
-        return Err(DeviceError::invalid(&path, "io_uring is not available in this build"));
+    let mut file = Arc::new(DeviceFile::new(file, path.clone(), geometry));
+    if options.backend != Backend::Threads {
+        file = match start_uring(file, &options, &mut warnings) {
+            Ok(device) => return Ok((device, warnings)),
+            Err((_, error)) if options.backend == Backend::Uring => {
+                return Err(DeviceError::invalid(
+                    &path,
+                    format!("io_uring is required but does not work: {error}"),
+                ));
+            }
+            Err((file, error)) => {
+                warnings
+                    .push(format!("{path}: io_uring does not work here ({error}); using a pool of threads"));
+                file
+            }
+        };
     }
-    let device: Arc<dyn Device> = Arc::new(ThreadDevice::new(file, options.threads)?);
-    Ok((device, warnings))
+    Ok((Arc::new(ThreadDevice::new(file, options.threads)?), warnings))
+}
+
+#[cfg(target_os = "linux")]
+fn start_uring(
+    file: Arc<DeviceFile>,
+    options: &OpenOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Arc<dyn Device>, (Arc<DeviceFile>, io::Error)> {
+    // More is no faster on any device, and the kernel's own limit on a ring is not far above.
+    let depth = options.depth.clamp(1, 4096);
+    match crate::uring::UringDevice::start(&file, depth, options.registered_bytes) {
+        Ok((device, more)) => {
+            warnings.extend(more.into_iter().map(|warning| format!("{}: {warning}", file.path)));
+            Ok(Arc::new(device))
+        }
+        Err(error) => Err((file, error)),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn start_uring(
+    file: Arc<DeviceFile>,
+    _: &OpenOptions,
+    _: &mut Vec<String>,
+) -> Result<Arc<dyn Device>, (Arc<DeviceFile>, io::Error)> {
+    Err((file, io::Error::from_raw_os_error(libc::ENOSYS)))
 }
 
 fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError> {

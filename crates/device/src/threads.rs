@@ -22,9 +22,9 @@ pub(crate) struct ThreadDevice {
 }
 
 impl ThreadDevice {
-    pub(crate) fn new(file: DeviceFile, threads_max: usize) -> Result<ThreadDevice, DeviceError> {
+    pub(crate) fn new(file: Arc<DeviceFile>, threads_max: usize) -> Result<ThreadDevice, DeviceError> {
         let pool = WorkPool::new(threads_max).map_err(|source| DeviceError::open(&file.path, source))?;
-        Ok(ThreadDevice { file: Arc::new(file), pool })
+        Ok(ThreadDevice { file, pool })
     }
 
     fn submit<T: Send + 'static>(&self, work: impl FnOnce(&DeviceFile) -> T + Send + 'static) -> Pending<T> {

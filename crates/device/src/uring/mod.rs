@@ -1,0 +1,225 @@
+//! The io_uring backend: one reactor thread per device owns the ring; everybody else hands it requests.
+//!
+//! ```text
+//! caller ── request ──► queue ──► reactor: SQEs, one submit_and_wait per loop ──► kernel
+//!    ▲                              │
+//!    └────── waker, in batches ◄────┘ completions
+//! ```
+//!
+//! The reactor sleeps in the kernel whenever the queue is empty (or the ring is full), and a caller that finds it
+//! asleep rings a [`Bell`]: an eventfd that the ring polls. While the reactor works, handing it a request costs no
+//! system call, and everything that queued up meanwhile goes out with one.
+
+mod operation;
+mod reactor;
+mod ring;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crossbeam_queue::SegQueue;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+
+use self::operation::{Operation, Request};
+use self::reactor::Reactor;
+use self::ring::Ring;
+use crate::buffer::Pool;
+use crate::file::DeviceFile;
+use crate::runtime_threads::start_thread;
+use crate::threads::WorkPool;
+use crate::{
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,
+};
+
+pub(crate) struct UringDevice {
+    shared: Arc<Shared>,
+    /// Slots of registered memory, if the kernel took any.
+    pool: Option<Arc<Pool>>,
+    reactor: Option<JoinHandle<()>>,
+    /// For calls that block whatever the ring does: discard and resize.
+    helper: WorkPool,
+}
+
+/// What callers and the reactor share. Requests are bounded by their submitters, who own their buffers until then.
+pub(crate) struct Shared {
+    pub(crate) file: Arc<DeviceFile>,
+    queue: SegQueue<Operation>,
+    bell: Bell,
+    stopping: AtomicBool,
+}
+
+/// Wakes the reactor if it sleeps.
+struct Bell {
+    event: OwnedFd,
+    asleep: AtomicBool,
+}
+
+impl Bell {
+    fn new() -> io::Result<Bell> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Bell { event, asleep: AtomicBool::new(false) })
+    }
+
+    /// Called after a request was queued.
+    fn ring(&self) {
+        // With the fence in `fall_asleep`: either the reactor sees the request, or this sees that it is asleep.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            // Fails only if the counter is full, and then it has been rung.
+            rustix::io::write(&self.event, &1u64.to_ne_bytes()).ok();
+        }
+    }
+
+    /// Called by the reactor before it looks at the queue for the last time.
+    fn fall_asleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    fn wake_up(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Blocks until it rings, for a reactor without a ring.
+    fn wait(&self) {
+        let mut polled = [rustix::event::PollFd::new(&self.event, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).ok();
+        self.silence();
+    }
+
+    /// Makes the bell silent again, for a kernel that reports its level instead of each ring.
+    fn silence(&self) {
+        rustix::io::read(&self.event, &mut [0u8; 8]).ok();
+    }
+}
+
+impl UringDevice {
+    /// Starts a reactor for `file`, with at most `depth` operations in flight. Also returns what an operator should
+    /// know.
+    pub(crate) fn start(
+        file: &Arc<DeviceFile>,
+        depth: u32,
+        registered_bytes: usize,
+    ) -> io::Result<(UringDevice, Vec<String>)> {
+        let helper = WorkPool::new(2)?;
+        let shared = Arc::new(Shared {
+            file: file.clone(),
+            queue: SegQueue::new(),
+            bell: Bell::new()?,
+            stopping: AtomicBool::new(false),
+        });
+        // A ring with a single issuer belongs to the thread that makes it.
+        let (report, outcome) = mpsc::sync_channel(1);
+        let thread = start_thread("esker-uring".into(), {
+            let shared = shared.clone();
+            move || match Ring::new(&*shared.file, depth, registered_bytes) {
+                Ok((ring, warnings)) => {
+                    report.send(Ok((ring.pool(), warnings))).ok();
+                    drop(report);
+                    Reactor::new(shared, ring, depth).run();
+                }
+                Err(error) => {
+                    drop(shared);
+                    report.send(Err(error)).ok();
+                }
+            }
+        })?;
+        let (pool, warnings) = match outcome.recv() {
+            Ok(Ok(made)) => made,
+            Ok(Err(error)) => {
+                thread.join().ok();
+                return Err(error);
+            }
+            Err(_) => return Err(io::Error::other("the reactor thread ended before it had a ring")),
+        };
+        Ok((UringDevice { shared, pool, reactor: Some(thread), helper }, warnings))
+    }
+
+    fn submit(&self, request: Request, offset: u64) {
+        self.shared.queue.push(Operation::new(request, offset, self.pool.as_ref()));
+        self.shared.bell.ring();
+    }
+
+    fn file(&self) -> &Arc<DeviceFile> {
+        &self.shared.file
+    }
+}
+
+impl Device for UringDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry { backend: "io_uring", ..self.file().geometry() }
+    }
+
+    fn path(&self) -> String {
+        self.file().path.to_string()
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        self.pool.as_ref().and_then(|pool| pool.take(bytes)).unwrap_or_else(|| Buffer::zeroed(bytes))
+    }
+
+    fn read(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+        if let Err(error) = self.file().check(OperationKind::Read, offset, buffer.len() as u64) {
+            return Pending::ready((buffer, Err(error)));
+        }
+        self.file().counters.read(buffer.len());
+        let (pending, completion) = Pending::new();
+        self.submit(Request::Read { buffer, completion }, offset);
+        pending
+    }
+
+    fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
+        // Panics here, in the caller, if the range is not published.
+        let bytes = source.as_slice().len();
+        if let Err(error) = self.file().check(OperationKind::Write, offset, bytes as u64) {
+            return Pending::ready(Err(error));
+        }
+        self.file().counters.write(bytes);
+        let (pending, completion) = Pending::new();
+        let dsync = self.file().needs_dsync(mode);
+        self.submit(Request::Write { source, dsync, completion }, offset);
+        pending
+    }
+
+    fn flush(&self) -> Pending<Result<(), DeviceError>> {
+        self.file().counters.flush();
+        let (pending, completion) = Pending::new();
+        self.submit(Request::Flush { completion }, 0);
+        pending
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        if let Err(error) = self.file().check(OperationKind::Discard, offset, bytes) {
+            return Pending::ready(Err(error));
+        }
+        self.file().counters.discard(bytes);
+        self.helper.submit(self.file(), move |file| file.discard(offset, bytes))
+    }
+
+    fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        self.file().counters.resize();
+        self.helper.submit(self.file(), move |file| file.resize(bytes))
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.file().counters.snapshot()
+    }
+}
+
+impl Drop for UringDevice {
+    fn drop(&mut self) {
+        // Nobody can queue a request any more. The reactor finishes what is queued and in flight, and ends.
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.bell.ring();
+        if let Some(thread) = self.reactor.take() {
+            // A device may be dropped by what its completion wakes or frees, on the reactor.
+            if thread.thread().id() != std::thread::current().id() {
+                thread.join().ok();
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! An operation on its way through the ring: it owns its memory and its answer until its completion has been seen.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use io_uring::{opcode, squeue, types};
+
+use super::ring::{FILE_INDEX, SLAB_INDEX};
+use crate::buffer::Pool;
+use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
+use crate::pending::Completion;
+use crate::{Buffer, DeviceError, OperationKind, Source};
+
+/// The most bytes that the kernel moves with one request, in whole blocks.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+pub(crate) enum Request {
+    Read { buffer: Buffer, completion: Completion<(Buffer, Result<(), DeviceError>)> },
+    Write { source: Source, dsync: bool, completion: Completion<Result<(), DeviceError>> },
+    Flush { completion: Completion<Result<(), DeviceError>> },
+}
+
+pub(crate) struct Operation {
+    request: Request,
+    offset: u64,
+    bytes: usize,
+    /// How many bytes are transferred: the rest of a short transfer is submitted again.
+    done: usize,
+    /// How often it was repeated without progress.
+    retries: u32,
+    /// The memory is part of the registered slab.
+    registered: bool,
+}
+
+impl Operation {
+    pub(crate) fn new(request: Request, offset: u64, pool: Option<&Arc<Pool>>) -> Operation {
+        let from_pool = |buffer: &Buffer| pool.is_some_and(|pool| buffer.is_from(pool));
+        let (bytes, registered) = match &request {
+            Request::Read { buffer, .. } => (buffer.len(), from_pool(buffer)),
+            Request::Write { source: Source::Owned(buffer), .. } => (buffer.len(), from_pool(buffer)),
+            Request::Write { source, .. } => (source.len(), false),
+            Request::Flush { .. } => (0, false),
+        };
+        Operation { request, offset, bytes, done: 0, retries: 0, registered }
+    }
+
+    /// The submission for what is left to do. Its pointers are valid while this operation exists: moving the operation
+    /// does not move the memory that it owns.
+    pub(crate) fn entry(&mut self) -> squeue::Entry {
+        let at = self.offset + self.done as u64;
+        let left = self.done..self.bytes.min(self.done + TRANSFER_BYTES_MAX);
+        let file = types::Fixed(FILE_INDEX);
+        match &mut self.request {
+            Request::Read { buffer, .. } => {
+                let target = &mut buffer[left];
+                let (start, len) = (target.as_mut_ptr(), target.len() as u32);
+                if self.registered {
+                    opcode::ReadFixed::new(file, start, len, SLAB_INDEX).offset(at).build()
+                } else {
+                    opcode::Read::new(file, start, len).offset(at).build()
+                }
+            }
+            Request::Write { source, dsync, .. } => {
+                let bytes = &source.as_slice()[left];
+                let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
+                let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
+                if self.registered {
+                    opcode::WriteFixed::new(file, start, len, SLAB_INDEX).offset(at).rw_flags(flags).build()
+                } else {
+                    opcode::Write::new(file, start, len).offset(at).rw_flags(flags).build()
+                }
+            }
+            Request::Flush { .. } => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+        }
+    }
+
+    /// Takes the result of a completion. `None`: submit the rest; otherwise the outcome of the whole.
+    pub(crate) fn advance(&mut self, result: i32, block_bytes: usize) -> Option<io::Result<()>> {
+        if let Some(errno) = result.checked_neg().filter(|errno| *errno > 0) {
+            let error = io::Error::from_raw_os_error(errno);
+            if is_transient(&error) && self.retries < RETRIES_MAX {
+                self.retries += 1;
+                return None;
+            }
+            return Some(Err(error));
+        }
+        if self.done == self.bytes {
+            return Some(Ok(()));
+        }
+        match progress(self.done, result as usize, self.bytes, block_bytes) {
+            Ok(done) => {
+                self.done = done;
+                self.retries = 0;
+                (done == self.bytes).then_some(Ok(()))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Leaves the answer, and returns whom to wake.
+    pub(crate) fn complete(self, outcome: io::Result<()>, file: &DeviceFile) -> Option<Waker> {
+        file.counters.completed();
+        let Operation { request, offset, bytes, .. } = self;
+        let fail = |op| move |source| file.error(op, offset, bytes, source);
+        match request {
+            Request::Read { buffer, completion } => {
+                completion.complete((buffer, outcome.map_err(fail(OperationKind::Read))))
+            }
+            Request::Write { source, completion, .. } => {
+                // Must let go of the memory before the answer, or else a segment cannot be recycled on it.
+                drop(source);
+                completion.complete(outcome.map_err(fail(OperationKind::Write)))
+            }
+            Request::Flush { completion } => completion.complete(outcome.map_err(fail(OperationKind::Flush))),
+        }
+    }
+
+    /// Answers an operation whose completion will never be seen. The kernel may still use its memory, which is leaked.
+    pub(crate) fn abandon(mut self, errno: i32, file: &DeviceFile) -> Option<Waker> {
+        match &mut self.request {
+            Request::Read { buffer, .. } => {
+                std::mem::forget(std::mem::replace(buffer, Buffer::zeroed(self.bytes)))
+            }
+            Request::Write { source, .. } => {
+                std::mem::forget(std::mem::replace(source, Source::Owned(Buffer::zeroed(0))));
+            }
+            Request::Flush { .. } => {}
+        }
+        self.complete(Err(io::Error::from_raw_os_error(errno)), file)
+    }
+}

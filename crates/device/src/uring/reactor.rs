@@ -1,0 +1,200 @@
+//! The thread that owns the ring. Each turn of its loop:
+//!
+//! 1. Take requests from the queue, as many as may be in flight, and push them.
+//! 2. If the queue is empty, tell the bell that this thread is about to sleep, and look at the queue once more. Must
+//!    happen in this order, or else a request queued in between waits for some other completion.
+//! 3. Submit everything and wait for one completion: the only system call of the turn.
+//! 4. Settle every completion there is, pushing again what was short.
+//! 5. Wake everybody whose operation completed.
+#![allow(
+    unsafe_code,
+    reason = "an operation is handed to the kernel, which uses its memory until the completion"
+)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use io_uring::cqueue;
+
+use super::Shared;
+use super::operation::Operation;
+use super::ring::Ring;
+
+/// The number of the bell's completions; no table has so many places.
+const BELL: u64 = u64::MAX;
+
+pub(super) struct Reactor {
+    shared: Arc<Shared>,
+    ring: Ring,
+    /// Operations that the kernel has, by number.
+    in_flight: Vec<Option<Operation>>,
+    free: Vec<usize>,
+    block_bytes: usize,
+    /// The kernel reports every ring of the bell without being asked again.
+    bell_reports_every: bool,
+    bell_armed: bool,
+    reaped: Vec<cqueue::Entry>,
+    wakers: Vec<Waker>,
+}
+
+/// Operations that the kernel uses must not be freed by unwinding, so a bug in here ends the process.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+impl Reactor {
+    pub(super) fn new(shared: Arc<Shared>, ring: Ring, depth: u32) -> Reactor {
+        let block_bytes = shared.file.geometry().block_bytes as usize;
+        Reactor {
+            shared,
+            ring,
+            in_flight: (0..depth).map(|_| None).collect(),
+            free: (0..depth as usize).rev().collect(),
+            block_bytes,
+            bell_reports_every: true,
+            bell_armed: false,
+            reaped: Vec::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let guard = AbortOnUnwind;
+        let failure = loop {
+            // 1.
+            self.take_requests();
+            // 2.
+            if !self.free.is_empty() {
+                self.shared.bell.fall_asleep();
+                if !self.shared.queue.is_empty() {
+                    self.shared.bell.wake_up();
+                    continue;
+                }
+                // Set after the last request was queued, so what it is read to be after the queue was empty is final.
+                let stopping = self.shared.stopping.load(Ordering::Acquire);
+                if stopping && self.free.len() == self.in_flight.len() && self.shared.queue.is_empty() {
+                    break None;
+                }
+            }
+            // 3.
+            self.shared.file.counters.submit_call();
+            let submitted = self.ring.submit_and_wait();
+            self.shared.bell.wake_up();
+            match submitted {
+                Ok(_) => {}
+                // Interrupted, or short of memory or of room for completions: reap and try again.
+                Err(error) if is_passing(&error) => {}
+                Err(error) => break Some(error),
+            }
+            // 4. and 5.
+            self.settle();
+            self.wake();
+        };
+        match failure {
+            None => self.ring.close(),
+            Some(error) => self.fail(&error),
+        }
+        std::mem::forget(guard);
+    }
+
+    fn take_requests(&mut self) {
+        if !self.bell_armed {
+            self.ring.push_poll(self.shared.bell.event.as_raw_fd(), self.bell_reports_every, BELL);
+            self.bell_armed = true;
+        }
+        while let Some(number) = self.free.pop() {
+            let Some(mut operation) = self.shared.queue.pop() else {
+                self.free.push(number);
+                break;
+            };
+            // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
+            // where its memory is leaked. Unwinding aborts.
+            unsafe { self.ring.push(&mut operation, number as u64) };
+            self.in_flight[number] = Some(operation);
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.ring.reap(&mut reaped);
+        for completion in reaped.drain(..) {
+            if completion.user_data() == BELL {
+                self.bell_rang(&completion);
+                continue;
+            }
+            let number = completion.user_data() as usize;
+            let mut operation =
+                self.in_flight[number].take().expect("a completion belongs to an operation in flight");
+            match operation.advance(completion.result(), self.block_bytes) {
+                Some(outcome) => {
+                    self.free.push(number);
+                    self.wakers.extend(operation.complete(outcome, &self.shared.file));
+                }
+                None => {
+                    // SAFETY: as in `take_requests`.
+                    unsafe { self.ring.push(&mut operation, number as u64) };
+                    self.in_flight[number] = Some(operation);
+                }
+            }
+        }
+        self.reaped = reaped;
+    }
+
+    fn bell_rang(&mut self, completion: &cqueue::Entry) {
+        // A kernel before 5.13 refuses to report every ring.
+        self.bell_reports_every &= completion.result() >= 0;
+        if !cqueue::more(completion.flags()) {
+            self.shared.bell.silence();
+            self.bell_armed = false;
+        }
+    }
+
+    fn wake(&mut self) {
+        for waker in self.wakers.drain(..) {
+            // A waker is foreign code. Its panic is not this thread's.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!(path = %self.shared.file.path, "the waker of an operation panicked");
+            }
+        }
+    }
+
+    /// The ring is of no use any more: every operation fails, until the device is dropped.
+    fn fail(mut self, error: &io::Error) {
+        tracing::error!(path = %self.shared.file.path, %error, "io_uring failed; the device takes no more operations");
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        let table: Vec<Operation> = self.in_flight.iter_mut().filter_map(Option::take).collect();
+        self.wakers
+            .extend(table.into_iter().filter_map(|operation| operation.abandon(errno, &self.shared.file)));
+        loop {
+            let mut queued: VecDeque<Operation> = std::iter::from_fn(|| self.shared.queue.pop()).collect();
+            while let Some(operation) = queued.pop_front() {
+                let outcome = Err(io::Error::from_raw_os_error(errno));
+                self.wakers.extend(operation.complete(outcome, &self.shared.file));
+            }
+            self.wake();
+            self.shared.bell.fall_asleep();
+            if self.shared.queue.is_empty() {
+                if self.shared.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                self.shared.bell.wait();
+            }
+            self.shared.bell.wake_up();
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}

@@ -1,0 +1,149 @@
+//! A ring that fits this kernel: flags, opcodes and registrations are tried, best first.
+#![allow(unsafe_code, reason = "the kernel is handed the address of the slab and of every transfer")]
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+
+use super::operation::Operation;
+use crate::buffer::Pool;
+
+/// The device is the only registered file.
+pub(super) const FILE_INDEX: u32 = 0;
+/// The pool's slab is the only registered buffer.
+pub(super) const SLAB_INDEX: u16 = 0;
+
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Kept while it is registered.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Ring {
+    /// A ring for `depth` operations in flight on `file`. Also returns what an operator should know.
+    pub(super) fn new(
+        file: &impl AsRawFd,
+        depth: u32,
+        registered_bytes: usize,
+    ) -> io::Result<(Ring, Vec<String>)> {
+        // Room for every operation and the bell, so that a push never fails.
+        let entries = (depth + 1).next_power_of_two();
+        let ring = build(entries)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::ReadFixed::CODE,
+            opcode::WriteFixed::CODE,
+            opcode::Fsync::CODE,
+            opcode::PollAdd::CODE,
+        ];
+        if let Some(missing) = needed.iter().find(|code| !probe.is_supported(**code)) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("this kernel lacks io_uring opcode {missing}"),
+            ));
+        }
+        if !ring.params().is_feature_nodrop() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring drops completions",
+            ));
+        }
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        let mut warnings = Vec::new();
+        let pool = register_slab(&ring, registered_bytes).unwrap_or_else(|error| {
+            warnings.push(format!(
+                "{registered_bytes} bytes of memory could not be registered with the kernel ({error}); \
+                 I/O goes on with ordinary memory, at some cost (is RLIMIT_MEMLOCK too low?)"
+            ));
+            None
+        });
+        Ok((Ring { ring, pool }, warnings))
+    }
+
+    pub(super) fn pool(&self) -> Option<Arc<Pool>> {
+        self.pool.clone()
+    }
+
+    /// Queues what is left of an operation, under `number`.
+    ///
+    /// # Safety
+    ///
+    /// The operation is kept until a completion with its number has been seen, or for ever.
+    pub(super) unsafe fn push(&mut self, operation: &mut Operation, number: u64) {
+        let entry = operation.entry().user_data(number);
+        // SAFETY: the entry points into memory that the operation owns, which by the contract exists for as long as the
+        // kernel may use it; the file is registered with the ring, and so open for as long.
+        unsafe { self.push_entry(&entry) };
+    }
+
+    /// Asks for a completion with `number` whenever `bell` becomes readable (`every`), or once.
+    pub(super) fn push_poll(&mut self, bell: RawFd, every: bool, number: u64) {
+        let entry =
+            opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(every).build().user_data(number);
+        // SAFETY: a poll refers to no memory. The descriptor is that of the reactor's own bell; were it closed, the
+        // poll would fail and nothing more.
+        unsafe { self.push_entry(&entry) };
+    }
+
+    /// # Safety
+    ///
+    /// What the entry points to is valid until its completion has been seen.
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
+        // SAFETY: by the contract.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the submission queue has room for every operation in flight and the bell");
+    }
+
+    /// Hands everything that was pushed to the kernel and waits for a completion.
+    pub(super) fn submit_and_wait(&self) -> io::Result<usize> {
+        self.ring.submit_and_wait(1)
+    }
+
+    /// Moves completions to `batch`, as many as there are.
+    pub(super) fn reap(&mut self, batch: &mut Vec<cqueue::Entry>) {
+        let mut completions = self.ring.completion();
+        batch.extend(&mut completions);
+        assert_eq!(completions.overflow(), 0, "the completion queue has room for every operation in flight");
+    }
+
+    /// Takes the file back from the kernel. Closing a ring does that too, but some time later, and until then a block
+    /// device cannot be opened again.
+    pub(super) fn close(self) {
+        self.ring.submitter().unregister_files().ok();
+    }
+}
+
+fn build(entries: u32) -> io::Result<IoUring> {
+    let completions = entries * 4;
+    // Best first: completions are run when this thread asks for them, and by no interrupt; else at its next system
+    // call; else at any time.
+    let best = IoUring::builder()
+        .setup_cqsize(completions)
+        .setup_submit_all()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(entries);
+    best.or_else(|_| {
+        IoUring::builder().setup_cqsize(completions).setup_submit_all().setup_coop_taskrun().build(entries)
+    })
+    .or_else(|_| IoUring::builder().setup_cqsize(completions).build(entries))
+}
+
+fn register_slab(ring: &IoUring, bytes: usize) -> io::Result<Option<Arc<Pool>>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let pool = Pool::new(bytes)?;
+    let (start, len) = pool.slab();
+    let slab = libc::iovec { iov_base: start.cast(), iov_len: len };
+    // SAFETY: the slab is mapped for as long as the pool exists. The kernel pins its pages, so that even a transfer that
+    // outlived the mapping would hit no memory that has become something else's; and none does, as an operation owns
+    // its buffer, and the buffer its pool.
+    unsafe { ring.submitter().register_buffers(&[slab])? };
+    Ok(Some(pool))
+}
