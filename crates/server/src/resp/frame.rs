@@ -1,0 +1,347 @@
+//! Bytes to commands.
+//!
+//! A client sends a command as an array of bulk strings, `*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`, or inline as a line of
+//! words, `GET k\r\n`. [`Parser::parse`] takes all complete commands at the front of the input. It keeps its place in
+//! an incomplete one, so that no byte is looked at twice however the bytes were cut up on their way.
+//!
+//! Invariants:
+//! - Arguments are positions in the input, never copies. An inline argument in quotes is unescaped in place, which
+//!   works because the plain form is never longer than the quoted one.
+//! - Nothing is allocated for a length that a client declares; memory follows the bytes that arrived.
+//! - The commands found do not depend on how the bytes were split.
+
+use bytes::Bytes;
+
+use super::command::number::parse_integer;
+use crate::Limits;
+
+/// Where an argument lies, from its command's first byte in the parser and from the batch's first byte in `Commands`.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// The commands of one batch, as positions in the batch's bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    arguments: Vec<Span>,
+    /// For each command, the index after its last argument.
+    ends: Vec<u32>,
+}
+
+impl Commands {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.arguments.clear();
+        self.ends.clear();
+    }
+
+    /// The command at `index`, over the bytes that the batch was parsed from.
+    pub(crate) fn get<'a>(&'a self, index: usize, data: &'a Bytes) -> Command<'a> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Command { data, arguments: &self.arguments[start as usize..self.ends[index] as usize] }
+    }
+
+    fn push(&mut self, base: usize, arguments: &[Span]) {
+        let base = base as u32;
+        let moved = arguments.iter().map(|s| Span { start: s.start + base, end: s.end + base });
+        self.arguments.extend(moved);
+        self.ends.push(self.arguments.len() as u32);
+    }
+}
+
+/// One command: at least one argument, the first of which is the verb.
+#[derive(Clone, Copy)]
+pub(crate) struct Command<'a> {
+    data: &'a Bytes,
+    arguments: &'a [Span],
+}
+
+impl<'a> Command<'a> {
+    /// Number of arguments with the verb.
+    pub(crate) fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    pub(crate) fn argument(&self, index: usize) -> &'a [u8] {
+        let span = self.arguments[index];
+        &self.data[span.start as usize..span.end as usize]
+    }
+
+    pub(crate) fn verb(&self) -> &'a [u8] {
+        self.argument(0)
+    }
+
+    /// The arguments from `index` on.
+    pub(crate) fn arguments(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let data = self.data;
+        self.arguments[index.min(self.arguments.len())..]
+            .iter()
+            .map(move |span| &data[span.start as usize..span.end as usize])
+    }
+
+    /// An argument that outlives the batch. It shares the input's memory only when it is a good part of it; a small
+    /// one would keep all of it alive, and is copied.
+    pub(crate) fn owned(&self, index: usize) -> Bytes {
+        let argument = self.argument(index);
+        if argument.len() >= SHARED_BYTES_MIN && argument.len() * 2 >= self.data.len() {
+            return self.data.slice_ref(argument);
+        }
+        Bytes::copy_from_slice(argument)
+    }
+}
+
+/// Smaller arguments are copied: the copy costs less than sharing does.
+const SHARED_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes that are not RESP. The connection ends after the error was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProtocolError(pub(crate) String);
+
+/// Turns input into commands and remembers where it stopped.
+pub(crate) struct Parser {
+    limits: Limits,
+    /// Bytes of the current command that are parsed, from its first byte.
+    position: usize,
+    /// Bytes after `position` known to hold no line end.
+    searched: usize,
+    /// Arguments of the current array that are still to come.
+    missing: usize,
+    /// Length of the argument whose bytes come next.
+    bulk: Option<usize>,
+    /// Arguments of the current command, from its first byte.
+    arguments: Vec<Span>,
+}
+
+enum Progress {
+    Incomplete,
+    Command,
+    /// A blank line or an empty array: nothing to run.
+    Nothing,
+}
+
+impl Parser {
+    pub(crate) fn new(limits: &Limits) -> Parser {
+        let limits = limits.clone();
+        Parser { limits, position: 0, searched: 0, missing: 0, bulk: None, arguments: Vec::new() }
+    }
+
+    /// Appends every complete command at the front of `input` to `commands`, and returns how many bytes they took.
+    /// The next call must be given the input without those bytes. After an error there is no next call; the commands
+    /// before it are good.
+    pub(crate) fn parse(
+        &mut self,
+        input: &mut [u8],
+        commands: &mut Commands,
+    ) -> (usize, Result<(), ProtocolError>) {
+        let mut base = 0;
+        while base < input.len() {
+            match self.advance(&mut input[base..]) {
+                Ok(Progress::Incomplete) => break,
+                Ok(Progress::Command) => commands.push(base, &self.arguments),
+                Ok(Progress::Nothing) => {}
+                Err(what) => return (base, Err(what)),
+            }
+            base += self.position;
+            self.position = 0;
+            self.arguments.clear();
+        }
+        (base, Ok(()))
+    }
+
+    fn advance(&mut self, input: &mut [u8]) -> Result<Progress, ProtocolError> {
+        if self.position == 0 {
+            if input[0] != b'*' {
+                return self.inline(input);
+            }
+            let Some(count) = self.header(input, "too big mbulk count string", "invalid multibulk length")?
+            else {
+                return Ok(Progress::Incomplete);
+            };
+            if count > self.limits.arguments_max as i64 {
+                return Err(error("invalid multibulk length"));
+            }
+            if count <= 0 {
+                return Ok(Progress::Nothing);
+            }
+            self.missing = count as usize;
+        }
+        while self.missing > 0 {
+            if !self.argument(input)? {
+                return Ok(Progress::Incomplete);
+            }
+            self.missing -= 1;
+        }
+        Ok(Progress::Command)
+    }
+
+    /// One bulk string of an array; false if it is not all there.
+    fn argument(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
+        let bytes = match self.bulk {
+            Some(bytes) => bytes,
+            None => {
+                match input.get(self.position) {
+                    None => return Ok(false),
+                    Some(b'$') => {}
+                    Some(&other) => {
+                        return Err(error(&format!("expected '$', got '{}'", printable(other))));
+                    }
+                }
+                let Some(bytes) = self.header(input, "too big bulk count string", "invalid bulk length")?
+                else {
+                    return Ok(false);
+                };
+                if bytes < 0 || bytes > self.limits.bulk_bytes_max as i64 {
+                    return Err(error("invalid bulk length"));
+                }
+                let bytes = bytes as usize;
+                if self.position + bytes > self.limits.command_bytes_max {
+                    let limit = self.limits.command_bytes_max;
+                    return Err(error(&format!("command of more than {limit} bytes")));
+                }
+                self.bulk = Some(bytes);
+                bytes
+            }
+        };
+        let start = self.position;
+        let end = start + bytes;
+        if input.len() < end + 2 {
+            return Ok(false);
+        }
+        if &input[end..end + 2] != b"\r\n" {
+            return Err(error("bulk string is not followed by CRLF"));
+        }
+        self.arguments.push(Span { start: start as u32, end: end as u32 });
+        self.position = end + 2;
+        self.bulk = None;
+        Ok(true)
+    }
+
+    /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
+    fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, ProtocolError> {
+        let start = self.position;
+        let Some(end) = self.line_end(input, long)? else { return Ok(None) };
+        let line = &input[start + 1..end];
+        let number = line.strip_suffix(b"\r").and_then(parse_integer);
+        number.map(Some).ok_or_else(|| error(wrong))
+    }
+
+    /// Moves behind the next line end and returns where it is; `None` if there is none yet.
+    fn line_end(&mut self, input: &[u8], long: &str) -> Result<Option<usize>, ProtocolError> {
+        let start = self.position;
+        let limit = start + self.limits.inline_bytes_max;
+        let found = memchr::memchr(b'\n', &input[start + self.searched..]);
+        let found = found.map(|offset| start + self.searched + offset);
+        match found {
+            Some(end) if end <= limit => {
+                self.searched = 0;
+                self.position = end + 1;
+                Ok(Some(end))
+            }
+            None if input.len() <= limit => {
+                self.searched = input.len() - start;
+                Ok(None)
+            }
+            _ => Err(error(long)),
+        }
+    }
+
+    fn inline(&mut self, input: &mut [u8]) -> Result<Progress, ProtocolError> {
+        let Some(end) = self.line_end(input, "too big inline request")? else {
+            return Ok(Progress::Incomplete);
+        };
+        let end = if end > 0 && input[end - 1] == b'\r' { end - 1 } else { end };
+        split_words(&mut input[..end], &mut self.arguments)?;
+        Ok(if self.arguments.is_empty() { Progress::Nothing } else { Progress::Command })
+    }
+}
+
+/// Splits an inline command into words and unescapes quoted ones in place.
+///
+/// `"..."` knows `\n \r \t \b \a \xHH`, `'...'` knows `\'`. A closing quote must end its word.
+fn split_words(line: &mut [u8], words: &mut Vec<Span>) -> Result<(), ProtocolError> {
+    let unbalanced = || error("unbalanced quotes in request");
+    let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
+    let mut read = 0;
+    // `write` never passes `read`: every step reads at least as many bytes as it writes.
+    let mut write = 0;
+    loop {
+        while read < line.len() && is_space(line[read]) {
+            read += 1;
+        }
+        if read == line.len() {
+            return Ok(());
+        }
+        let start = write;
+        let mut quote = None;
+        loop {
+            let Some(&byte) = line.get(read) else {
+                if quote.is_some() {
+                    return Err(unbalanced());
+                }
+                break;
+            };
+            read += 1;
+            let plain = match (quote, byte) {
+                (None, _) if is_space(byte) || byte == 0 => break,
+                (None, b'"' | b'\'') => {
+                    quote = Some(byte);
+                    continue;
+                }
+                (Some(open), _) if open == byte => {
+                    if line.get(read).is_some_and(|&next| !is_space(next)) {
+                        return Err(unbalanced());
+                    }
+                    break;
+                }
+                (Some(b'"'), b'\\') => match *line.get(read).ok_or_else(unbalanced)? {
+                    b'x' if hex(line.get(read + 1)).is_some() && hex(line.get(read + 2)).is_some() => {
+                        let digits = [hex(line.get(read + 1)), hex(line.get(read + 2))];
+                        read += 3;
+                        digits.into_iter().flatten().fold(0, |value, digit| value << 4 | digit)
+                    }
+                    escaped => {
+                        read += 1;
+                        match escaped {
+                            b'n' => b'\n',
+                            b'r' => b'\r',
+                            b't' => b'\t',
+                            b'b' => 0x08,
+                            b'a' => 0x07,
+                            other => other,
+                        }
+                    }
+                },
+                (Some(b'\''), b'\\') if line.get(read) == Some(&b'\'') => {
+                    read += 1;
+                    b'\''
+                }
+                _ => byte,
+            };
+            assert!(write < read, "an unescaped word is longer than its source");
+            line[write] = plain;
+            write += 1;
+        }
+        words.push(Span { start: start as u32, end: write as u32 });
+    }
+}
+
+fn hex(digit: Option<&u8>) -> Option<u8> {
+    char::from(*digit?).to_digit(16).map(|value| value as u8)
+}
+
+fn printable(byte: u8) -> char {
+    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
+}
+
+fn error(what: &str) -> ProtocolError {
+    ProtocolError(format!("ERR Protocol error: {what}"))
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

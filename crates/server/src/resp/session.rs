@@ -1,0 +1,20 @@
+//! What a connection remembers of its client between commands.
+
+/// State of one client.
+pub(crate) struct Session {
+    /// Unique in this run of the server.
+    pub(crate) id: u64,
+    /// Given by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
+    pub(crate) name: Vec<u8>,
+    /// The client said goodbye, or must go: nothing after the current command runs.
+    pub(crate) leaving: bool,
+    /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
+    /// so that neither many small reads wait for each other nor many large ones are in memory at once.
+    pub(crate) read_width: usize,
+}
+
+impl Session {
+    pub(crate) fn new(id: u64) -> Session {
+        Session { id, name: Vec::new(), leaving: false, read_width: 32 }
+    }
+}

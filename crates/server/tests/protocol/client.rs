@@ -1,0 +1,145 @@
+//! A server on a free port, and a client that says raw bytes.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use esker_engine::{Options, Store};
+use esker_server::{Config, Limits, Server};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing here takes longer unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server with a store of its own.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) store: Store,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+impl Running {
+    pub(crate) async fn start() -> Running {
+        Running::start_with(Limits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::directory(directory.path().join("store")).memory_bytes(64 << 20);
+        let store = Store::open(options).await.unwrap();
+        let mut config = Config::resp("127.0.0.1:0".parse().unwrap());
+        config.limits = limits;
+        config.settings = vec![("dir".into(), "/somewhere".into())];
+        let server = Server::bind(config, store.clone()).unwrap();
+        let address = server.addresses()[0];
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(server.run(async {
+            if stopped.await.is_err() {
+                pending::<()>().await;
+            }
+        }));
+        Running { address, store, stop: Some(stop), server, _directory: directory }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client(TcpStream::connect(self.address).await.unwrap())
+    }
+
+    /// Asks the server to stop, without waiting for it.
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    pub(crate) async fn stopped(self) {
+        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
+    }
+}
+
+pub(crate) struct Client(pub(crate) TcpStream);
+
+impl Client {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    /// The next bytes are these.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) -> impl Future<Output = ()> {
+        let place = std::panic::Location::caller();
+        let expected = expected.as_ref().to_vec();
+        async move {
+            let mut found = Vec::new();
+            let read = async {
+                while found.len() < expected.len() && expected.starts_with(&found) {
+                    let mut buffer = vec![0; expected.len() - found.len()];
+                    let bytes = self.0.read(&mut buffer).await.unwrap();
+                    if bytes == 0 {
+                        break;
+                    }
+                    found.extend_from_slice(&buffer[..bytes]);
+                }
+            };
+            let timed_out = timeout(PATIENCE, read).await.is_err();
+            let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
+            assert!(
+                found == expected,
+                "{place}: expected {}, found {}{}",
+                shown(&expected),
+                shown(&found),
+                if timed_out { " and then silence" } else { "" }
+            );
+        }
+    }
+
+    /// Sends inline and compares the reply; the short form for texts without blanks.
+    pub(crate) async fn ask(&mut self, line: &str, expected: &str) {
+        self.send(format!("{line}\r\n")).await;
+        let mut found = vec![0; expected.len()];
+        let read = timeout(PATIENCE, self.0.read_exact(&mut found)).await;
+        let found = String::from_utf8_lossy(&found);
+        assert!(
+            read.is_ok_and(|read| read.is_ok()) && found == expected,
+            "{line}: expected {expected:?}, found {found:?}"
+        );
+    }
+
+    /// One reply that is a bulk string or a RESP3 text.
+    pub(crate) async fn text(&mut self, line: &str) -> String {
+        self.send(format!("{line}\r\n")).await;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n") {
+            head.push(timeout(PATIENCE, self.0.read_u8()).await.unwrap().unwrap());
+        }
+        let bytes: usize = std::str::from_utf8(&head[1..head.len() - 2]).unwrap().parse().unwrap();
+        let mut body = vec![0; bytes + 2];
+        self.0.read_exact(&mut body).await.unwrap();
+        String::from_utf8(body[..bytes].to_vec()).unwrap()
+    }
+
+    /// Nothing more comes and the connection is closed.
+    pub(crate) async fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        let ended = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("the server closes");
+        // A reset is an end too: the server may close with bytes of ours unread.
+        let _ = ended;
+        assert_eq!(rest.escape_ascii().to_string(), "");
+    }
+}
+
+/// An array of bulk strings.
+pub(crate) fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.as_ref().len()).bytes());
+        bytes.extend_from_slice(word.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

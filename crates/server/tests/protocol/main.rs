@@ -1,0 +1,9 @@
+//! The server over real sockets, byte for byte.
+#![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
+
+mod client;
+mod errors;
+mod handshake;
+mod pipeline;
+mod server;
+mod strings;

@@ -1,0 +1,126 @@
+//! INFO, CONFIG, COMMAND, the cap on connections, and the stop.
+
+use std::time::Duration;
+
+use esker_server::{Config, Error, Limits, Sockets};
+use tokio::net::TcpStream;
+
+use crate::client::{Running, command};
+
+#[tokio::test]
+async fn info_has_what_clients_look_for() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    assert!(!client.text("INFO").await.contains("db0:"));
+    client.ask("MSET a 1 b 2", "+OK\r\n").await;
+    client.ask("MGET a b c", "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$-1\r\n").await;
+    for all in ["INFO", "info everything", "INFO default", "INFO all"] {
+        let info = client.text(all).await;
+        for line in [
+            "# Server",
+            "redis_version:7.2.5",
+            "redis_mode:standalone",
+            &format!("tcp_port:{}", server.address.port()),
+            "connected_clients:1",
+            "loading:0",
+            "keyspace_hits:2",
+            "keyspace_misses:1",
+            "role:master",
+            "# Keyspace",
+            "db0:keys=2,expires=0,avg_ttl=0",
+            "# Esker",
+            "recovered_keys:0",
+        ] {
+            assert!(info.split("\r\n").any(|found| found == line), "{line} in {info}");
+        }
+        assert!(info.ends_with("\r\n"));
+    }
+    let some = client.text("INFO server KEYSPACE").await;
+    assert!(some.contains("# Server") && some.contains("# Keyspace") && !some.contains("# Stats"), "{some}");
+    assert_eq!(client.text("INFO nothing").await, "");
+}
+
+#[tokio::test]
+async fn config_get() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n").await;
+    client.ask("config get APPENDONLY", "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n").await;
+    client.ask("CONFIG GET databases", "*2\r\n$9\r\ndatabases\r\n$1\r\n1\r\n").await;
+    client.ask("CONFIG GET d?r none", "*2\r\n$3\r\ndir\r\n$10\r\n/somewhere\r\n").await;
+    client.ask("CONFIG GET none", "*0\r\n").await;
+    client
+        .ask("CONFIG GET maxc* save", "*4\r\n$4\r\nsave\r\n$0\r\n\r\n$10\r\nmaxclients\r\n$5\r\n10000\r\n")
+        .await;
+}
+
+#[tokio::test]
+async fn command_describes_every_verb() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("COMMAND COUNT", ":19\r\n").await;
+    client.ask("COMMAND LIST", "*19\r\n$3\r\nget\r\n").await;
+    drop(client);
+    let mut client = server.client().await;
+    let get =
+        "*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n";
+    client.ask("COMMAND INFO get none", &format!("*2\r\n{get}$-1\r\n")).await;
+    client.ask("COMMAND DOCS none", "*0\r\n").await;
+    client.ask("COMMAND DOCS GET", "*2\r\n$3\r\nget\r\n*6\r\n$7\r\nsummary\r\n").await;
+    drop(client);
+    let mut client = server.client().await;
+    client.ask("COMMAND GETKEYS MSET a 1 b 2", "*2\r\n$1\r\na\r\n$1\r\nb\r\n").await;
+    client.ask("COMMAND GETKEYS DEL a b", "*2\r\n$1\r\na\r\n$1\r\nb\r\n").await;
+    client.ask("COMMAND GETKEYS PING", "-ERR The command has no key arguments\r\n").await;
+    client.ask("COMMAND GETKEYS none", "-ERR Invalid command specified\r\n").await;
+    client.ask("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command\r\n").await;
+    client.ask("COMMAND", "*19\r\n*10\r\n$3\r\nget\r\n").await;
+}
+
+#[tokio::test]
+async fn one_connection_too_many() {
+    let server = Running::start_with(Limits { connections_max: 2, ..Limits::default() }).await;
+    let mut first = server.client().await;
+    let mut second = server.client().await;
+    first.ask("PING", "+PONG\r\n").await;
+    second.ask("PING", "+PONG\r\n").await;
+    let mut third = server.client().await;
+    third.expect("-ERR max number of clients reached\r\n").await;
+    third.expect_end().await;
+    drop(first);
+    // The place is free again once the server has seen the end of the first.
+    for _ in 0..100 {
+        if second.text("INFO clients").await.contains("connected_clients:1\r\n") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.client().await.ask("PING", "+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_an_error_that_names_it() {
+    let server = Running::start().await;
+    let error = Sockets::bind(&Config::resp(server.address)).unwrap_err();
+    assert!(matches!(error, Error::Bind { address, .. } if address == server.address), "{error}");
+    assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.address)), "{error}");
+}
+
+#[tokio::test]
+async fn a_stop_answers_what_was_read_and_refuses_the_rest() {
+    let mut server = Running::start().await;
+    let mut idle = server.client().await;
+    idle.ask("PING", "+PONG\r\n").await;
+    let mut halfway = server.client().await;
+    let set = command(&["SET", "half", "way"]);
+    halfway.send(&[command(&["SET", "k", "v"]).as_slice(), &set[..10]].concat()).await;
+    halfway.expect("+OK\r\n").await;
+    let (address, store) = (server.address, server.store.clone());
+    server.ask_to_stop();
+    server.stopped().await;
+    idle.expect_end().await;
+    halfway.expect_end().await;
+    assert!(TcpStream::connect(address).await.is_err());
+    assert_eq!(store.get("k").await.unwrap().as_deref(), Some(b"v".as_slice()));
+    assert_eq!(store.get("half").await.unwrap(), None);
+}

@@ -1,0 +1,187 @@
+//! SET GET MSET MGET DEL UNLINK EXISTS DBSIZE FLUSHALL.
+
+use std::time::Duration;
+
+use crate::client::{Running, command};
+
+#[tokio::test]
+async fn set_and_get() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("GET k", "$-1\r\n").await;
+    client.ask("SET k v", "+OK\r\n").await;
+    client.ask("gEt k", "$1\r\nv\r\n").await;
+    client.ask("SET k \"\"", "+OK\r\n").await;
+    client.ask("GET k", "$0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn keys_and_values_are_any_bytes() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    let key: Vec<u8> = (0..=255).collect();
+    let value: Vec<u8> = b"\r\n$-1\r\n\0*3\r\n".repeat(1000);
+    client.send(command(&[b"SET".as_slice(), &key, &value])).await;
+    client.expect("+OK\r\n").await;
+    client.send(command(&[b"GET".as_slice(), &key])).await;
+    client.expect([format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat()).await;
+}
+
+#[tokio::test]
+async fn large_values_come_back() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    let value: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    for key in ["a", "b"] {
+        client.send(command(&[b"SET".as_slice(), key.as_bytes(), &value])).await;
+        client.expect("+OK\r\n").await;
+    }
+    client.send(command(&["MGET", "a", "none", "b"])).await;
+    let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    client.expect([b"*3\r\n".as_slice(), &bulk, b"$-1\r\n", &bulk].concat()).await;
+}
+
+#[tokio::test]
+async fn mset_and_mget() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("MSET a 1 b 2 a 3", "+OK\r\n").await;
+    client.ask("MGET a b c a", "*4\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n").await;
+    client.ask("MGET b", "*1\r\n$1\r\n2\r\n").await;
+    client.ask("MSET a", "-ERR wrong number of arguments for 'mset' command\r\n").await;
+    client.ask("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command\r\n").await;
+    client.ask("GET a", "$1\r\n3\r\n").await;
+}
+
+#[tokio::test]
+async fn an_mget_of_many_keys_is_one_array() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    let words: Vec<_> =
+        (0..3001).map(|n| if n == 0 { "MGET".into() } else { format!("key{}", (n - 1) % 1000) }).collect();
+    let pairs: Vec<_> = (0..1000).flat_map(|n| [format!("key{n}"), n.to_string()]).collect();
+    client.send(command(&[vec!["MSET".to_owned()], pairs].concat())).await;
+    client.expect("+OK\r\n").await;
+    let expected: Vec<u8> =
+        (0..3000).map(|n| (n % 1000).to_string()).fold(b"*3000\r\n".to_vec(), |mut all, n| {
+            all.extend(format!("${}\r\n{n}\r\n", n.len()).bytes());
+            all
+        });
+    // Twice in one pipeline with others around, so that groups begin and end inside an MGET.
+    let mget = command(&words);
+    client
+        .send(
+            [&command(&["GET", "key7"]), &mget, &command(&["GET", "key8"]), &mget]
+                .map(Vec::as_slice)
+                .concat(),
+        )
+        .await;
+    client.expect([b"$1\r\n7\r\n".as_slice(), &expected, b"$1\r\n8\r\n", &expected].concat()).await;
+}
+
+#[tokio::test]
+async fn deletes_and_counts() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("MSET a 1 b 2 c 3 d 4", "+OK\r\n").await;
+    client.ask("DBSIZE", ":4\r\n").await;
+    client.ask("EXISTS a a b none", ":3\r\n").await;
+    client.ask("DEL a a none", ":1\r\n").await;
+    client.ask("UNLINK b c", ":2\r\n").await;
+    client.ask("EXISTS a b c d", ":1\r\n").await;
+    client.ask("DBSIZE", ":1\r\n").await;
+    for flush in ["FLUSHALL", "flushdb", "FLUSHALL ASYNC", "FLUSHALL sync"] {
+        client.ask("SET k v", "+OK\r\n").await;
+        client.ask(flush, "+OK\r\n").await;
+        client.ask("DBSIZE", ":0\r\n").await;
+    }
+    client.ask("FLUSHALL NOW", "-ERR syntax error\r\n").await;
+    client.ask("FLUSHALL SYNC SYNC", "-ERR syntax error\r\n").await;
+    client.ask("GET k", "$-1\r\n").await;
+}
+
+#[tokio::test]
+async fn set_under_conditions() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("SET k 1 XX", "$-1\r\n").await;
+    client.ask("SET k 1 NX", "+OK\r\n").await;
+    client.ask("SET k 2 nx", "$-1\r\n").await;
+    client.ask("GET k", "$1\r\n1\r\n").await;
+    client.ask("SET k 3 xx", "+OK\r\n").await;
+    client.ask("SET k 4 GET", "$1\r\n3\r\n").await;
+    client.ask("SET none 4 XX GET", "$-1\r\n").await;
+    client.ask("EXISTS none", ":0\r\n").await;
+    client.ask("SET k 5 NX GET", "$1\r\n4\r\n").await;
+    client.ask("GET k", "$1\r\n4\r\n").await;
+    client.ask("SET new 6 NX GET", "$-1\r\n").await;
+    client.ask("GET new", "$1\r\n6\r\n").await;
+    client.ask("SET k 7 NX NX", "$-1\r\n").await;
+    for wrong in ["NX XX", "XX NX", "ZZ", "EX", "EX 1 PX 1", "EX 1 KEEPTTL", "KEEPTTL EXAT 1", "NX EX"] {
+        client.ask(&format!("SET k v {wrong}"), "-ERR syntax error\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn values_expire() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("SET a 1 PX 150", "+OK\r\n").await;
+    client.ask("SET b 1 EX 1000", "+OK\r\n").await;
+    client.ask("SET c 1 PX 150", "+OK\r\n").await;
+    client.ask("SET d 1 PX 150 NX", "+OK\r\n").await;
+    client.ask("SET e 1 PXAT 1", "+OK\r\n").await;
+    client.ask("SET f 1 EXAT 99999999999", "+OK\r\n").await;
+    client.ask("SET g 1 PX 150", "+OK\r\n").await;
+    client.ask("SET c 2 KEEPTTL", "+OK\r\n").await;
+    client.ask("SET g 2", "+OK\r\n").await;
+    client.ask("MGET a c d g", "*4\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n1\r\n$1\r\n2\r\n").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    client
+        .ask("MGET a b c d e f g", "*7\r\n$-1\r\n$1\r\n1\r\n$-1\r\n$-1\r\n$-1\r\n$1\r\n1\r\n$1\r\n2\r\n")
+        .await;
+    client.ask("EXISTS a b c d e f g", ":3\r\n").await;
+    client.ask("SET a 2 NX", "+OK\r\n").await;
+    for amount in ["0", "-1", "9223372036854775807"] {
+        client.ask(&format!("SET k v EX {amount}"), "-ERR invalid expire time in 'set' command\r\n").await;
+    }
+    for amount in ["x", "1.5", "9223372036854775808", "\"\""] {
+        client.ask(&format!("SET k v PX {amount}"), "-ERR value is not an integer or out of range\r\n").await;
+    }
+}
+
+/// Clients that read before they write must not lose each other's writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn swaps_lose_nothing() {
+    let server = Running::start().await;
+    let mut tasks = Vec::new();
+    for task in 0..4 {
+        let mut client = server.client().await;
+        tasks.push(tokio::spawn(async move {
+            let mut seen = Vec::new();
+            for turn in 0..50 {
+                client.send(format!("SET k t{task}.{turn:02} GET\r\n")).await;
+                let mut head = [0; 5];
+                tokio::io::AsyncReadExt::read_exact(&mut client.0, &mut head).await.unwrap();
+                if &head == b"$-1\r\n" {
+                    continue;
+                }
+                let mut rest = [0; 6];
+                tokio::io::AsyncReadExt::read_exact(&mut client.0, &mut rest).await.unwrap();
+                let text = [&head[4..], &rest[..4]].concat();
+                seen.push(text);
+            }
+            seen
+        }));
+    }
+    let mut seen = Vec::new();
+    for task in tasks {
+        seen.extend(task.await.unwrap());
+    }
+    let last = server.store.get("k").await.unwrap().unwrap();
+    seen.push(last[..].to_vec());
+    assert_eq!(seen.len(), 200, "every value but none was replaced once, or is the last");
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 200, "a value was seen twice");
+}
