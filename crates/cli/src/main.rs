@@ -1,2 +1,84 @@
 //! The `esker` command.
-fn main() {}
+//!
+//! Results go to stdout, logs to stderr. Whatever keeps a verb from running is one line on stderr: exit code 2 if the
+//! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way.
+#![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
+
+mod durability;
+mod serve;
+mod size;
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
+#[derive(Parser)]
+#[command(name = "esker", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serves a store over the protocol of Redis until SIGTERM or SIGINT.
+    Serve(serve::Arguments),
+}
+
+/// Why a verb did not do its work.
+pub(crate) enum Failure {
+    /// The call or its surroundings are wrong; nothing was changed.
+    Usage(String),
+    /// Something failed.
+    Failed(String),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return fail(Failure::Usage(one_line(&error))),
+    };
+    start_log();
+    let done = match arguments.verb {
+        Verb::Serve(arguments) => serve::run(arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(failure),
+    }
+}
+
+fn fail(failure: Failure) -> ExitCode {
+    let (code, text) = match failure {
+        Failure::Usage(text) => (2, text),
+        Failure::Failed(text) => (1, text),
+    };
+    eprintln!("esker: {}", text.replace('\n', " "));
+    ExitCode::from(code)
+}
+
+/// The parser's message without its usage and hints, which are what `--help` is for.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<_> = message.trim_start_matches("error: ").split_whitespace().collect();
+    match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "which verb? (see esker --help)".to_owned(),
+        _ => format!("{} (see esker --help, esker serve --help)", words.join(" ")),
+    }
+}
+
+/// Logs at `info` unless `ESKER_LOG` says otherwise, in the form `warn,esker_server=debug`.
+fn start_log() {
+    let filter = EnvFilter::try_from_env("ESKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours = stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).init();
+}
