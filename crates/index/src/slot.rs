@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use crate::hash::TAG_BITS;
+
 /// Where a record lies, as far as the index is concerned: 40 opaque bits that are never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Pointer(NonZeroU64);
@@ -26,5 +28,88 @@ impl Pointer {
     #[inline]
     pub const fn get(self) -> u64 {
         self.0.get()
+    }
+}
+
+/// What a slot's upper bits say about its key: which of its two buckets this is, and the tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Label(u64);
+
+impl Label {
+    #[inline]
+    pub(crate) fn new(choice: Choice, tag: u32) -> Label {
+        debug_assert!(tag >> TAG_BITS == 0);
+        Label((u64::from(choice == Choice::Alternate) << TAG_BITS | u64::from(tag)) << Pointer::BITS)
+    }
+}
+
+/// Which of a key's two buckets holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    Home,
+    Alternate,
+}
+
+/// The content of a slot: 1 bit of choice, 23 of tag, 40 of pointer. Zero is an empty slot, which no pointer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot(u64);
+
+const _: () = assert!(1 + TAG_BITS + Pointer::BITS == u64::BITS);
+
+impl Slot {
+    pub(crate) const EMPTY: Slot = Slot(0);
+    const POINTER_MASK: u64 = (1 << Pointer::BITS) - 1;
+
+    #[inline]
+    pub(crate) fn new(label: Label, pointer: Pointer) -> Slot {
+        Slot(label.0 | pointer.get())
+    }
+
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Slot {
+        Slot(bits)
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the slot is taken and has this label.
+    #[inline]
+    pub(crate) fn has(self, label: Label) -> bool {
+        // Equal upper bits leave the pointer, and a pointer is not zero: one comparison tests both.
+        (self.0 ^ label.0).wrapping_sub(1) < Self::POINTER_MASK
+    }
+
+    /// `None` if the slot is empty.
+    #[inline]
+    pub(crate) fn pointer(self) -> Option<Pointer> {
+        Pointer::new(self.0 & Self::POINTER_MASK)
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u32 {
+        (self.0 >> Pointer::BITS) as u32 & ((1 << TAG_BITS) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn choice(self) -> Choice {
+        if self.0 >> (Pointer::BITS + TAG_BITS) == 0 { Choice::Home } else { Choice::Alternate }
+    }
+
+    /// The same key at another record.
+    pub(crate) fn at(self, pointer: Pointer) -> Slot {
+        Slot(self.0 & !Self::POINTER_MASK | pointer.get())
+    }
+
+    /// The same key in its other bucket.
+    pub(crate) fn flipped(self) -> Slot {
+        Slot(self.0 ^ 1 << (Pointer::BITS + TAG_BITS))
     }
 }

@@ -1,0 +1,169 @@
+//! Where a stored hash lies in a table of so many buckets, and back.
+//!
+//! The home bucket is the stored hash as a fraction of all of them, scaled to the number of buckets; the tag is
+//! what is left of it. Bucket, tag and choice bit give the stored hash back, whatever the number of buckets: a
+//! table is rebuilt in any size from its slots alone. Homes keep the order of the stored hashes, so a rebuild reads
+//! and writes memory in one direction.
+
+use crate::hash::{MIN_BUCKETS, STORED_HASHES, TAG_BITS};
+use crate::slot::{Choice, Label, Slot};
+
+/// The sizes that a shard's table can have. The last has room for some 30 G keys in all shards.
+pub(crate) const GENERATIONS: usize = 109;
+
+/// All sizes, each a tenth above the one before.
+pub(crate) static GEOMETRIES: [Geometry; GENERATIONS] = geometries();
+
+const fn geometries() -> [Geometry; GENERATIONS] {
+    let mut all = [Geometry::new(MIN_BUCKETS); GENERATIONS];
+    let mut generation = 1;
+    while generation < GENERATIONS {
+        all[generation] = Geometry::new((all[generation - 1].buckets * 11).div_ceil(10));
+        generation += 1;
+    }
+    all
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    buckets: u32,
+    /// 2^64 over `buckets`, rounded up: a product instead of a division, exact for dividends of 32 bits.
+    reciprocal: u64,
+}
+
+/// The two buckets of a stored hash and its tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seats {
+    pub(crate) home: usize,
+    pub(crate) alternate: usize,
+    tag: u32,
+}
+
+impl Seats {
+    #[inline]
+    pub(crate) fn label(&self, choice: Choice) -> Label {
+        Label::new(choice, self.tag)
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, choice: Choice) -> usize {
+        match choice {
+            Choice::Home => self.home,
+            Choice::Alternate => self.alternate,
+        }
+    }
+}
+
+impl Geometry {
+    pub(crate) const fn new(buckets: u32) -> Geometry {
+        assert!(buckets >= MIN_BUCKETS && buckets < 1 << TAG_BITS);
+        Geometry { buckets, reciprocal: u64::MAX / buckets as u64 + 1 }
+    }
+
+    #[inline]
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets as usize
+    }
+
+    #[inline]
+    pub(crate) fn seats(&self, stored: u32) -> Seats {
+        debug_assert!(stored < STORED_HASHES);
+        let scaled = u64::from(stored) * u64::from(self.buckets);
+        let home = (scaled / u64::from(STORED_HASHES)) as u32;
+        let rest = scaled % u64::from(STORED_HASHES);
+        let tag = ((u128::from(rest) * u128::from(self.reciprocal)) >> 64) as u32;
+        let alternate = self.forward(home, tag);
+        Seats { home: home as usize, alternate: alternate as usize, tag }
+    }
+
+    /// The stored hash of the entry that this slot of this bucket holds.
+    pub(crate) fn stored(&self, bucket: usize, slot: Slot) -> u32 {
+        let home = self.home(bucket, slot) as u64;
+        let first = (home * u64::from(STORED_HASHES)).div_ceil(u64::from(self.buckets));
+        first as u32 + slot.tag()
+    }
+
+    /// The home bucket of the entry that this slot of this bucket holds.
+    pub(crate) fn home(&self, bucket: usize, slot: Slot) -> usize {
+        match slot.choice() {
+            Choice::Home => bucket,
+            Choice::Alternate => self.back(bucket as u32, slot.tag()) as usize,
+        }
+    }
+
+    /// The other bucket of the entry that this slot of this bucket holds.
+    pub(crate) fn other(&self, bucket: usize, slot: Slot) -> usize {
+        match slot.choice() {
+            Choice::Home => self.forward(bucket as u32, slot.tag()) as usize,
+            Choice::Alternate => self.back(bucket as u32, slot.tag()) as usize,
+        }
+    }
+
+    #[inline]
+    fn forward(&self, home: u32, tag: u32) -> u32 {
+        let bucket = home + self.distance(tag);
+        if bucket < self.buckets { bucket } else { bucket - self.buckets }
+    }
+
+    fn back(&self, alternate: u32, tag: u32) -> u32 {
+        let distance = self.distance(tag);
+        if alternate >= distance { alternate - distance } else { alternate + self.buckets - distance }
+    }
+
+    /// From 1 to `buckets - 1`: the two buckets differ.
+    #[inline]
+    fn distance(&self, tag: u32) -> u32 {
+        let mixed = tag.wrapping_mul(0x9E37_79B1);
+        1 + ((u64::from(mixed) * u64::from(self.buckets - 1)) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::slot::Pointer;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 20_000, ..Default::default() })]
+
+        #[test]
+        fn a_slot_gives_its_stored_hash_back(
+            stored in prop_oneof![0..STORED_HASHES, Just(0), Just(STORED_HASHES - 1)],
+            generation in 0..GENERATIONS,
+        ) {
+            let geometry = &GEOMETRIES[generation];
+            let seats = geometry.seats(stored);
+            prop_assert!(seats.home < geometry.buckets() && seats.alternate < geometry.buckets());
+            prop_assert_ne!(seats.home, seats.alternate);
+            let pointer = Pointer::new(1).unwrap();
+            let at_home = Slot::new(seats.label(Choice::Home), pointer);
+            let at_alternate = Slot::new(seats.label(Choice::Alternate), pointer);
+            prop_assert_eq!(at_home.flipped(), at_alternate);
+            prop_assert_eq!(geometry.stored(seats.home, at_home), stored);
+            prop_assert_eq!(geometry.stored(seats.alternate, at_alternate), stored);
+            prop_assert_eq!(geometry.other(seats.home, at_home), seats.alternate);
+            prop_assert_eq!(geometry.other(seats.alternate, at_alternate), seats.home);
+        }
+    }
+
+    #[test]
+    fn neighbours_differ_at_every_border_between_buckets() {
+        for geometry in &GEOMETRIES {
+            for home in (1..geometry.buckets).step_by(1 + geometry.buckets as usize / 500) {
+                let border =
+                    (u64::from(home) * u64::from(STORED_HASHES)).div_ceil(geometry.buckets.into()) as u32;
+                assert_eq!(geometry.seats(border).home, home as usize);
+                assert_eq!(geometry.seats(border).tag, 0);
+                assert_eq!(geometry.seats(border - 1).home, home as usize - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_tag_fits() {
+        let largest = GEOMETRIES[0].seats(STORED_HASHES / MIN_BUCKETS - 1);
+        assert_eq!((largest.home, largest.tag), (0, (1 << TAG_BITS) - 1));
+    }
+}

@@ -1,0 +1,294 @@
+//! The index: what the engine calls.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::claims::{CLAIM_BYTES, Claim, Suspects};
+use crate::grow;
+use crate::hash::{Cut, KeyHash, Place, SHARDS};
+use crate::options::{ClaimsLimit, IndexOptions};
+use crate::publish::{Occupant, Published};
+use crate::scan::Cursor;
+use crate::shard::{Shard, Writer};
+use crate::slab::Slabs;
+use crate::slot::Pointer;
+
+/// The in-memory hash index. See the crate's documentation.
+#[derive(Debug)]
+pub struct Index {
+    cut: Cut,
+    claims_limit: ClaimsLimit,
+    slabs: Slabs,
+    shards: Box<[Shard]>,
+    len: CachePadded<AtomicU64>,
+    claims_len: CachePadded<AtomicUsize>,
+}
+
+impl Index {
+    /// An empty index.
+    pub fn new(options: IndexOptions) -> Index {
+        Index {
+            cut: Cut::new(options.hash_bits),
+            claims_limit: options.claims_limit,
+            slabs: Slabs::new(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            len: CachePadded::default(),
+            claims_len: CachePadded::default(),
+        }
+    }
+
+    /// The pointer of the slot whose stored hash matches, else of the side table's entry with all 128 bits. The
+    /// record may turn out to hold another key; then ask [`Index::get_exact`], then [`Index::suspects`].
+    #[inline]
+    pub fn get(&self, hash: &KeyHash) -> Option<Pointer> {
+        let Place { shard, stored } = self.cut.place(hash);
+        let found = self.shards[shard].get(&self.slabs, shard, stored);
+        found.or_else(|| self.shards[shard].side.get(stored, hash))
+    }
+
+    /// The pointer of the exact side table's entry with all 128 bits.
+    pub fn get_exact(&self, hash: &KeyHash) -> Option<Pointer> {
+        let Place { shard, stored } = self.cut.place(hash);
+        self.shards[shard].side.get(stored, hash)
+    }
+
+    /// The newest version of this key is now at `new`.
+    ///
+    /// If all 128 bits are in the side table, the entry is replaced there. Else, if a slot has the same stored hash,
+    /// `compare` says whose record it points at: [`Occupant::SameKey`] is taken over; next to
+    /// [`Occupant::OtherKey`] the key goes into the side table and displaces nothing; [`Occupant::Unknown`] is taken
+    /// over and a [`Claim`] is remembered. Without such a slot the key gets one. `compare` runs under the shard's
+    /// lock: it must neither block nor call the index.
+    pub fn publish(
+        &self,
+        hash: KeyHash,
+        new: Pointer,
+        compare: impl FnOnce(Pointer) -> Occupant,
+    ) -> Published {
+        let Place { shard, stored } = self.cut.place(&hash);
+        let mut writer = self.lock(shard);
+        if let Some(old) = writer.shard.side.replace(stored, &hash, new) {
+            return Published { displaced: Some(old), claimed: false };
+        }
+        let Some(found) = writer.find(stored) else {
+            self.insert(writer, stored, &hash, new);
+            return Published { displaced: None, claimed: false };
+        };
+        let displaced = found.pointer();
+        match compare(displaced) {
+            Occupant::OtherKey => {
+                self.insert_exact(&writer, stored, &hash, new);
+                Published { displaced: None, claimed: false }
+            }
+            Occupant::SameKey => {
+                writer.table().swing(found, new);
+                Published { displaced: Some(displaced), claimed: false }
+            }
+            Occupant::Unknown => {
+                // The claim first: a reader that meets the foreign key then finds it.
+                writer.state.claims.insert(self.cut, Claim { hash, displaced });
+                self.claims_len.fetch_add(1, Ordering::Relaxed);
+                writer.table().swing(found, new);
+                Published { displaced: Some(displaced), claimed: true }
+            }
+        }
+    }
+
+    /// Relocation: swings exactly `old` to `new`, in the slot or the side table; false if the key is no longer at
+    /// `old`.
+    pub fn replace(&self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let writer = self.lock(shard);
+        if let Some(found) = writer.find(stored).filter(|found| found.pointer() == old) {
+            writer.table().swing(found, new);
+            return true;
+        }
+        let at_old = writer.shard.side.get(stored, hash) == Some(old);
+        if at_old {
+            writer.shard.side.replace(stored, hash, new);
+        }
+        at_old
+    }
+
+    /// Deletion and expiry: removes exactly the entry at `old`; false if the key is no longer there.
+    ///
+    /// The caller settles the claims of this stored hash first. A slot that is emptied while such claims are pending
+    /// makes the key hidden behind it unreachable, and a claim that outlives its key brings an old version back.
+    pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let mut writer = self.lock(shard);
+        let found = writer.find(stored).filter(|found| found.pointer() == old);
+        if found.is_none() && writer.shard.side.get(stored, hash) != Some(old) {
+            return false;
+        }
+        debug_assert!(writer.state.claims.of(self.cut, stored).is_empty(), "removed with claims pending");
+        match found {
+            Some(found) => writer.remove(found),
+            None => writer.shard.side.remove(stored, hash),
+        }
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether exactly this pointer is the current one, in the slot or the side table.
+    pub fn is_current(&self, hash: &KeyHash, pointer: Pointer) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let found = self.shards[shard].get(&self.slabs, shard, stored);
+        found == Some(pointer) || self.shards[shard].side.get(stored, hash) == Some(pointer)
+    }
+
+    /// Recovery: inserts a key that differs from every key that is in the index.
+    pub fn load(&self, hash: KeyHash, pointer: Pointer) {
+        self.publish(hash, pointer, |_| Occupant::OtherKey);
+    }
+
+    /// Keys that the index points at, in slots and in the side table.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether the index points at no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the index takes, everything counted.
+    pub fn memory_bytes(&self) -> u64 {
+        let shards: u64 = (0..SHARDS).map(|shard| self.lock(shard).memory_bytes()).sum();
+        size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
+    }
+
+    /// Forgets every entry and every claim.
+    pub fn clear(&self) {
+        for shard in 0..SHARDS {
+            let mut writer = self.lock(shard);
+            self.len.fetch_sub(writer.shard.len() as u64, Ordering::Relaxed);
+            self.claims_len.fetch_sub(writer.state.claims.len(), Ordering::Relaxed);
+            writer.clear();
+        }
+    }
+
+    /// The next entries of an iteration: about `limit` pointers, and where to go on, `None` at the end.
+    ///
+    /// A cursor stays valid whatever the index does meanwhile: an entry that is there from the start of the
+    /// iteration to its end is returned at least once.
+    pub fn scan(&self, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
+        let mut pointers = Vec::new();
+        let mut from = cursor.stored();
+        for shard in cursor.shard()..SHARDS {
+            let wanted = limit.saturating_sub(pointers.len()).max(1);
+            let (found, next) = self.shards[shard].scan(&self.slabs, shard, from, wanted);
+            pointers.extend(found.into_iter().map(|(_, pointer)| pointer));
+            if let Some(stored) = next {
+                return (pointers, Some(Cursor::at(shard, stored)));
+            }
+            if pointers.len() >= limit && shard + 1 < SHARDS {
+                return (pointers, Some(Cursor::at(shard + 1, 0)));
+            }
+            from = 0;
+        }
+        (pointers, None)
+    }
+
+    /// Pending claims.
+    pub fn claims_len(&self) -> usize {
+        self.claims_len.load(Ordering::Relaxed)
+    }
+
+    /// The memory of the pending claims, as a fraction of its limit. Beyond one the caller is to settle before it
+    /// publishes more.
+    pub fn claims_pressure(&self) -> f64 {
+        let limit = self.claims_limit.bytes(self.len());
+        (self.claims_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
+    }
+
+    /// All claims whose displaced pointer satisfies the predicate.
+    pub fn claims_where(&self, mut pred: impl FnMut(Pointer) -> bool) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for shard in 0..SHARDS {
+            let writer = self.lock(shard);
+            claims.extend(writer.state.claims.iter().filter(|claim| pred(claim.displaced)));
+        }
+        claims
+    }
+
+    /// Everything known about the stored hash of `hash`.
+    pub fn suspects(&self, hash: &KeyHash) -> Suspects {
+        let Place { shard, stored } = self.cut.place(hash);
+        self.suspects_of(&self.lock(shard), stored)
+    }
+
+    /// If nothing about the stored hash of `hash` has changed since `seen`: drops the claims in `seen` and inserts the
+    /// keys that turned out to be hidden into the side table, in one step. Else returns false and changes nothing.
+    ///
+    /// A key is hidden if its newest version is at a displaced pointer: one that also is the slot's, or in
+    /// `seen.exact`, is not, for it was published again since.
+    pub fn settle(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let mut writer = self.lock(shard);
+        if self.suspects_of(&writer, stored) != *seen {
+            return false;
+        }
+        for (hash, pointer) in hidden {
+            let belongs = self.cut.place(hash) == Place { shard, stored };
+            assert!(belongs, "a hidden key has the stored hash of its claims");
+            self.insert_exact(&writer, stored, hash, *pointer);
+        }
+        let dropped = writer.state.claims.remove(self.cut, stored);
+        self.claims_len.fetch_sub(dropped, Ordering::Relaxed);
+        true
+    }
+
+    /// Drops claims that were verified: the displaced record had the same key.
+    pub fn release(&self, claims: &[Claim]) {
+        let mut claims = claims.to_vec();
+        claims.sort_by_key(|claim| self.placed(claim));
+        for of_shard in claims.chunk_by(|a, b| self.placed(a).0 == self.placed(b).0) {
+            let mut writer = self.lock(self.placed(&of_shard[0]).0);
+            let dropped = writer.state.claims.release(self.cut, of_shard);
+            self.claims_len.fetch_sub(dropped, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self, shard: usize) -> Writer<'_> {
+        self.shards[shard].lock(&self.slabs, shard)
+    }
+
+    /// Gives a key that has none a slot, or an exact entry where its buckets have no room.
+    fn insert(&self, mut writer: Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
+        let (shard, generation) = (writer.number, writer.shard.generation());
+        if !writer.insert(stored, pointer) {
+            self.insert_exact(&writer, stored, hash, pointer);
+            return;
+        }
+        self.len.fetch_add(1, Ordering::Relaxed);
+        let grown = writer.shard.generation();
+        // One lock at a time: two shards could otherwise wait for each other.
+        drop(writer);
+        if grown > generation {
+            for neighbour in grow::neighbours(shard, grown) {
+                self.lock(neighbour).grow_along(grown);
+            }
+        }
+    }
+
+    fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
+        if writer.shard.side.insert(stored, hash, pointer).is_none() {
+            self.len.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn suspects_of(&self, writer: &Writer<'_>, stored: u32) -> Suspects {
+        Suspects {
+            occupant: writer.find(stored).map(|found| found.pointer()),
+            exact: writer.shard.side.of(stored),
+            claims: writer.state.claims.of(self.cut, stored).to_vec(),
+        }
+    }
+
+    fn placed(&self, claim: &Claim) -> (usize, u32) {
+        let place = self.cut.place(&claim.hash);
+        (place.shard, place.stored)
+    }
+}

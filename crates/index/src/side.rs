@@ -1,0 +1,101 @@
+//! The exact side table of a shard: keys that are known to collide, by all their 128 bits.
+//!
+//! Readers come here after they have missed in the buckets, or read a foreign key. A filter of 64 bits sends most of
+//! them away; the lock behind it is held for single look-ups and changes only, never while the shard grows.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::hash::KeyHash;
+use crate::slot::Pointer;
+
+/// In the order of stored hashes, then of the whole hashes.
+type Key = (u32, u64, u64);
+type Entries = BTreeMap<Key, Pointer>;
+
+/// Bytes of an entry, with the slack of a B-tree's nodes.
+const ENTRY_BYTES: u64 = 52;
+/// Up to so many entries the filter is rebuilt when one goes.
+const FILTERED: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    /// A bit for each check that may be in the table. Set before the entry is there, or else a reader could be sent
+    /// away from it.
+    filter: AtomicU64,
+    entries: RwLock<Entries>,
+}
+
+fn key(stored: u32, hash: &KeyHash) -> Key {
+    (stored, hash.slot, hash.check)
+}
+
+fn filter_bit(check: u64) -> u64 {
+    1 << (check % 64)
+}
+
+impl Side {
+    #[inline]
+    pub(crate) fn get(&self, stored: u32, hash: &KeyHash) -> Option<Pointer> {
+        if self.filter.load(Ordering::Acquire) & filter_bit(hash.check) == 0 {
+            return None;
+        }
+        self.entries.read().get(&key(stored, hash)).copied()
+    }
+
+    /// Inserts or replaces; the pointer that was there.
+    pub(crate) fn insert(&self, stored: u32, hash: &KeyHash, pointer: Pointer) -> Option<Pointer> {
+        self.filter.fetch_or(filter_bit(hash.check), Ordering::AcqRel);
+        self.entries.write().insert(key(stored, hash), pointer)
+    }
+
+    /// Replaces what is there; the pointer that was. The caller holds the shard's lock, as for every change.
+    pub(crate) fn replace(&self, stored: u32, hash: &KeyHash, pointer: Pointer) -> Option<Pointer> {
+        self.get(stored, hash)?;
+        self.insert(stored, hash, pointer)
+    }
+
+    pub(crate) fn remove(&self, stored: u32, hash: &KeyHash) {
+        let mut entries = self.entries.write();
+        entries.remove(&key(stored, hash));
+        if entries.len() <= FILTERED {
+            let filter = entries.keys().fold(0, |filter, (_, _, check)| filter | filter_bit(*check));
+            self.filter.store(filter, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut entries = self.entries.write();
+        entries.clear();
+        self.filter.store(0, Ordering::Release);
+    }
+
+    /// The entries of one stored hash.
+    pub(crate) fn of(&self, stored: u32) -> Vec<(KeyHash, Pointer)> {
+        let all = (stored, 0, 0)..=(stored, u64::MAX, u64::MAX);
+        let hashed = |(&(_, slot, check), &pointer): (&Key, &Pointer)| (KeyHash { slot, check }, pointer);
+        self.entries.read().range(all).map(hashed).collect()
+    }
+
+    /// The entries of a range of stored hashes.
+    pub(crate) fn entries_in(&self, range: std::ops::Range<u32>) -> Vec<(u32, Pointer)> {
+        if self.filter.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let entries = self.entries.read();
+        entries
+            .range((range.start, 0, 0)..(range.end, 0, 0))
+            .map(|((stored, ..), pointer)| (*stored, *pointer))
+            .collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.read().len()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.len() as u64 * ENTRY_BYTES
+    }
+}

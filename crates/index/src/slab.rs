@@ -1,0 +1,131 @@
+//! Where tables live: one slab for each size, with a fixed place in it for every shard.
+//!
+//! A shard whose table grows moves from its place in one slab to its place in the next, and the pages that it
+//! leaves are given back. A place never belongs to another shard, and a slab is never unmapped while the index
+//! lives. So a reader that still looks at a place that its shard has left, sees entries of its own shard or empty
+//! slots, and needs neither a lock nor an epoch.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::bucket::BUCKET_BYTES;
+use crate::geometry::{GENERATIONS, GEOMETRIES};
+use crate::hash::SHARDS;
+use crate::memory::{Region, page_bytes};
+use crate::table::Table;
+
+/// The slabs of all sizes, each made when the first shard needs it.
+#[derive(Debug)]
+pub(crate) struct Slabs([OnceLock<Box<Slab>>; GENERATIONS]);
+
+#[derive(Debug)]
+struct Slab {
+    region: Region,
+    /// Which shards have their table here. The lock is held while pages are given back: a page that two shards share
+    /// must not be given back by the one while the other moves in.
+    residents: Mutex<[bool; SHARDS]>,
+}
+
+impl Slabs {
+    /// With every shard in the first slab.
+    pub(crate) fn new() -> Slabs {
+        let slabs = Slabs([const { OnceLock::new() }; GENERATIONS]);
+        let first = slabs.open(0).expect("memory for the smallest tables");
+        *first.residents.lock() = [true; SHARDS];
+        slabs
+    }
+
+    /// The shard's place in the slab of this generation, which must have been moved into once.
+    #[inline]
+    pub(crate) fn table(&self, generation: usize, shard: usize) -> Table<'_> {
+        let slab = self.0[generation].get().expect("a shard lives in a slab");
+        let geometry = &GEOMETRIES[generation];
+        let first = shard * geometry.buckets();
+        Table::new(&slab.region.buckets()[first..first + geometry.buckets()], geometry)
+    }
+
+    /// `None` if there is no such generation or no address space for it.
+    fn open(&self, generation: usize) -> Option<&Slab> {
+        let cell = self.0.get(generation)?;
+        if cell.get().is_none() {
+            let region = Region::new(SHARDS * GEOMETRIES[generation].buckets()).ok()?;
+            // If another shard was faster its region stays and this one goes.
+            let _ = cell.set(Box::new(Slab { region, residents: Mutex::new([false; SHARDS]) }));
+        }
+        cell.get().map(Box::as_ref)
+    }
+
+    /// Takes the shard's place in the slab of this generation. What it holds is to be zeroed.
+    pub(crate) fn enter(&self, generation: usize, shard: usize) -> Option<Table<'_>> {
+        let slab = self.open(generation)?;
+        let was_there = std::mem::replace(&mut slab.residents.lock()[shard], true);
+        assert!(!was_there, "a shard has one table of a size");
+        Some(self.table(generation, shard))
+    }
+
+    /// Gives the shard's place back, and its pages as far as no neighbour lives in them.
+    pub(crate) fn leave(&self, generation: usize, shard: usize) {
+        let slab = self.0[generation].get().expect("a shard lives in a slab");
+        let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
+        let mut residents = slab.residents.lock();
+        assert!(residents[shard], "a shard leaves where it is");
+        residents[shard] = false;
+        slab.region.give_back(free_pages(&residents, place_bytes, shard, page_bytes()));
+    }
+
+    /// What the slabs take beside their buckets.
+    pub(crate) fn overhead_bytes(&self) -> u64 {
+        let open = self.0.iter().filter(|slab| slab.get().is_some()).count();
+        (size_of::<Slabs>() + open * size_of::<Slab>()) as u64
+    }
+}
+
+/// The bytes of all pages that touch the shard's place and nobody lives in.
+fn free_pages(residents: &[bool; SHARDS], place_bytes: usize, shard: usize, page: usize) -> Range<usize> {
+    let lives_in = |bytes: Range<usize>| {
+        residents[bytes.start / place_bytes..bytes.end.div_ceil(place_bytes).min(SHARDS)].contains(&true)
+    };
+    let (place_start, place_end) = (shard * place_bytes, (shard + 1) * place_bytes);
+    let slab_end = SHARDS * place_bytes;
+
+    let mut start = place_start / page * page;
+    if lives_in(start..place_start) {
+        start = place_start.next_multiple_of(page);
+    }
+    let mut end = place_end.next_multiple_of(page).min(slab_end);
+    if lives_in(place_end..end) {
+        end = place_end / page * page;
+    }
+    if start < end { start..end } else { 0..0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_shared_with_a_neighbour_stay() {
+        let (place, page) = (8_896, 4_096);
+        let mut residents = [true; SHARDS];
+        residents[1] = false;
+        // Shard 1 is at 8,896..17,792: the page at 8,192 is also shard 0's, that at 16,384 also shard 2's.
+        assert_eq!(free_pages(&residents, place, 1, page), 12_288..16_384);
+        residents[0] = false;
+        assert_eq!(free_pages(&residents, place, 1, page), 8_192..16_384);
+        residents[2] = false;
+        assert_eq!(free_pages(&residents, place, 1, page), 8_192..20_480);
+        residents[SHARDS - 1] = false;
+        assert_eq!(free_pages(&residents, place, SHARDS - 1, page).end, SHARDS * place);
+    }
+
+    #[test]
+    fn a_place_within_one_page_is_given_back_with_its_neighbours() {
+        let (place, page) = (8_896, 65_536);
+        let mut residents = [false; SHARDS];
+        assert_eq!(free_pages(&residents, place, 3, page), 0..65_536);
+        residents[0] = true;
+        assert_eq!(free_pages(&residents, place, 3, page), 0..0);
+    }
+}

@@ -1,0 +1,173 @@
+//! A shard's table: buckets, two choices for every key, displacement when both are full.
+
+use crate::bucket::{Bucket, SLOTS};
+use crate::geometry::{Geometry, Seats};
+use crate::slot::{Choice, Pointer, Slot};
+
+/// Buckets that an insertion looks at before it gives up. At a load of 0.95 every third bucket has a vacancy.
+const SEARCH_BUCKETS: usize = 128;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table<'a> {
+    buckets: &'a [Bucket],
+    geometry: &'a Geometry,
+}
+
+/// An occupied slot: where it is and what it held when it was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    bucket: usize,
+    position: usize,
+    slot: Slot,
+}
+
+impl Found {
+    pub(crate) fn pointer(&self) -> Pointer {
+        self.slot.pointer().expect("a found slot is not empty")
+    }
+}
+
+/// A bucket that the search for a vacancy has reached, and the entry that could be moved into it.
+#[derive(Clone, Copy)]
+struct Step {
+    bucket: usize,
+    /// Index of the step that leads here, and the position in its bucket. The first two steps have none.
+    from: Option<(usize, usize)>,
+}
+
+impl<'a> Table<'a> {
+    #[inline]
+    pub(crate) fn new(buckets: &'a [Bucket], geometry: &'a Geometry) -> Table<'a> {
+        debug_assert_eq!(buckets.len(), geometry.buckets());
+        Table { buckets, geometry }
+    }
+
+    /// Slots of the table, taken or not.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buckets.len() * SLOTS
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, stored: u32) -> Option<Found> {
+        let seats = self.geometry.seats(stored);
+        for choice in [Choice::Home, Choice::Alternate] {
+            let bucket = seats.bucket(choice);
+            if let Some((position, slot)) = self.buckets[bucket].find(seats.label(choice)) {
+                return Some(Found { bucket, position, slot });
+            }
+        }
+        None
+    }
+
+    /// Swings an entry to another record.
+    pub(crate) fn swing(&self, found: Found, pointer: Pointer) {
+        self.buckets[found.bucket].store(found.position, found.slot.at(pointer));
+    }
+
+    pub(crate) fn remove(&self, found: Found) {
+        self.buckets[found.bucket].store(found.position, Slot::EMPTY);
+    }
+
+    /// Inserts a stored hash that is not there; false if no room can be made. `moved` is called whenever an entry
+    /// is in both its buckets, before the older copy is overwritten.
+    pub(crate) fn insert(&self, stored: u32, pointer: Pointer, moved: impl FnMut()) -> bool {
+        let seats = self.geometry.seats(stored);
+        let Some((bucket, position)) = self.vacancy(&seats).or_else(|| self.make_room(&seats, moved)) else {
+            return false;
+        };
+        let choice = if bucket == seats.home { Choice::Home } else { Choice::Alternate };
+        self.buckets[bucket].store(position, Slot::new(seats.label(choice), pointer));
+        true
+    }
+
+    /// Inserts a stored hash that is not there into its home bucket; false if that is full.
+    pub(crate) fn insert_home(&self, stored: u32, pointer: Pointer) -> bool {
+        let seats = self.geometry.seats(stored);
+        match self.buckets[seats.home].vacancy() {
+            Some(position) => {
+                let slot = Slot::new(seats.label(Choice::Home), pointer);
+                self.buckets[seats.home].store(position, slot);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn vacancy(&self, seats: &Seats) -> Option<(usize, usize)> {
+        let at = |bucket: usize| self.buckets[bucket].vacancy().map(|position| (bucket, position));
+        at(seats.home).or_else(|| at(seats.alternate))
+    }
+
+    /// Moves entries to their other buckets along the shortest path that ends in a vacancy.
+    fn make_room(&self, seats: &Seats, moved: impl FnMut()) -> Option<(usize, usize)> {
+        let mut steps = Vec::with_capacity(16);
+        steps.push(Step { bucket: seats.home, from: None });
+        steps.push(Step { bucket: seats.alternate, from: None });
+        let mut next = 0;
+        while next < steps.len() {
+            let bucket = steps[next].bucket;
+            for (position, slot) in self.buckets[bucket].slots().enumerate() {
+                let other = self.geometry.other(bucket, slot);
+                // A bucket twice on a path could move the same slot twice.
+                if steps.iter().any(|step| step.bucket == other) {
+                    continue;
+                }
+                let step = Step { bucket: other, from: Some((next, position)) };
+                if let Some(vacancy) = self.buckets[other].vacancy() {
+                    return Some(self.walk_back(&steps, step, vacancy, moved));
+                }
+                if steps.len() < SEARCH_BUCKETS {
+                    steps.push(step);
+                }
+            }
+            next += 1;
+        }
+        None
+    }
+
+    /// Moves the entries of a path, last one first, and returns the slot that has become free at its start.
+    fn walk_back(
+        &self,
+        steps: &[Step],
+        last: Step,
+        vacancy: usize,
+        mut moved: impl FnMut(),
+    ) -> (usize, usize) {
+        let (mut step, mut free) = (last, vacancy);
+        while let Some((from, position)) = step.from {
+            let entry = self.buckets[steps[from].bucket].load(position);
+            self.buckets[step.bucket].store(free, entry.flipped());
+            moved();
+            (step, free) = (steps[from], position);
+        }
+        (step.bucket, free)
+    }
+
+    /// Every entry: its stored hash and pointer, those at home in the order of their stored hashes.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, Pointer)> {
+        self.entries_with_home(0..self.buckets.len())
+    }
+
+    /// The entries whose home is one of these buckets, wherever they are.
+    fn entries_with_home(&self, homes: std::ops::Range<usize>) -> impl Iterator<Item = (u32, Pointer)> {
+        self.buckets.iter().enumerate().flat_map(move |(number, bucket)| {
+            let homes = homes.clone();
+            bucket.slots().filter_map(move |slot| {
+                let pointer = slot.pointer()?;
+                let wanted = homes.contains(&self.geometry.home(number, slot));
+                wanted.then(|| (self.geometry.stored(number, slot), pointer))
+            })
+        })
+    }
+
+    /// The entries whose stored hash is in this range.
+    pub(crate) fn entries_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = (u32, Pointer)> {
+        let first = self.geometry.seats(range.start).home;
+        let last = self.geometry.seats(range.end - 1).home;
+        self.entries_with_home(first..last + 1).filter(move |(stored, _)| range.contains(stored))
+    }
+
+    pub(crate) fn zero(&self) {
+        self.buckets.iter().for_each(Bucket::zero);
+    }
+}

@@ -1,0 +1,153 @@
+//! The index as plain maps: slow, large, and simple enough to be believed.
+
+use std::collections::BTreeMap;
+
+use esker_index::{Claim, KeyHash, Occupant, Pointer, Published, Suspects};
+
+/// What slots keep of a hash.
+type Stored = u64;
+
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    mask: Stored,
+    slots: BTreeMap<Stored, Pointer>,
+    side: BTreeMap<Stored, BTreeMap<(u64, u64), Pointer>>,
+    claims: BTreeMap<Stored, Vec<Claim>>,
+}
+
+impl Oracle {
+    pub(crate) fn new(hash_bits: Option<u32>) -> Oracle {
+        let mask = hash_bits.map_or(u64::MAX, |bits| (1 << bits) - 1);
+        Oracle { mask, slots: BTreeMap::new(), side: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    fn stored(&self, hash: &KeyHash) -> Stored {
+        hash.slot & self.mask
+    }
+
+    fn exact(&mut self, hash: &KeyHash) -> Option<&mut Pointer> {
+        self.side.get_mut(&(hash.slot & self.mask))?.get_mut(&(hash.slot, hash.check))
+    }
+
+    fn insert_exact(&mut self, hash: KeyHash, at: Pointer) {
+        self.side.entry(self.stored(&hash)).or_default().insert((hash.slot, hash.check), at);
+    }
+
+    pub(crate) fn get(&mut self, hash: &KeyHash) -> Option<Pointer> {
+        self.slots.get(&self.stored(hash)).copied().or_else(|| self.get_exact(hash))
+    }
+
+    pub(crate) fn get_exact(&mut self, hash: &KeyHash) -> Option<Pointer> {
+        self.exact(hash).copied()
+    }
+
+    pub(crate) fn publish(
+        &mut self,
+        hash: KeyHash,
+        new: Pointer,
+        compare: impl FnOnce(Pointer) -> Occupant,
+    ) -> Published {
+        let stored = self.stored(&hash);
+        if let Some(at) = self.exact(&hash) {
+            return Published { displaced: Some(std::mem::replace(at, new)), claimed: false };
+        }
+        let Some(occupant) = self.slots.get(&stored).copied() else {
+            self.slots.insert(stored, new);
+            return Published { displaced: None, claimed: false };
+        };
+        match compare(occupant) {
+            Occupant::OtherKey => {
+                self.insert_exact(hash, new);
+                Published { displaced: None, claimed: false }
+            }
+            Occupant::SameKey => {
+                self.slots.insert(stored, new);
+                Published { displaced: Some(occupant), claimed: false }
+            }
+            Occupant::Unknown => {
+                self.slots.insert(stored, new);
+                self.claims.entry(stored).or_default().push(Claim { hash, displaced: occupant });
+                Published { displaced: Some(occupant), claimed: true }
+            }
+        }
+    }
+
+    pub(crate) fn replace(&mut self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
+        let stored = self.stored(hash);
+        let at = match self.slots.get_mut(&stored) {
+            Some(at) if *at == old => Some(at),
+            _ => self.exact(hash),
+        };
+        match at {
+            Some(at) if *at == old => {
+                *at = new;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, hash: &KeyHash, old: Pointer) -> bool {
+        let stored = self.stored(hash);
+        if self.slots.get(&stored) == Some(&old) {
+            self.slots.remove(&stored);
+            return true;
+        }
+        let there = self.exact(hash).is_some_and(|at| *at == old);
+        if there {
+            self.side.get_mut(&stored).expect("found above").remove(&(hash.slot, hash.check));
+        }
+        there
+    }
+
+    pub(crate) fn is_current(&mut self, hash: &KeyHash, pointer: Pointer) -> bool {
+        self.slots.get(&self.stored(hash)) == Some(&pointer) || self.get_exact(hash) == Some(pointer)
+    }
+
+    pub(crate) fn pointers(&self) -> Vec<Pointer> {
+        let side = self.side.values().flat_map(BTreeMap::values);
+        let mut all: Vec<_> = self.slots.values().chain(side).copied().collect();
+        all.sort();
+        all
+    }
+
+    pub(crate) fn claims_where(&self, mut pred: impl FnMut(Pointer) -> bool) -> Vec<Claim> {
+        self.claims.values().flatten().filter(|claim| pred(claim.displaced)).copied().collect()
+    }
+
+    pub(crate) fn suspects(&self, hash: &KeyHash) -> Suspects {
+        let stored = self.stored(hash);
+        let exact = self.side.get(&stored).into_iter().flatten();
+        Suspects {
+            occupant: self.slots.get(&stored).copied(),
+            exact: exact.map(|(&(slot, check), &at)| (KeyHash { slot, check }, at)).collect(),
+            claims: self.claims.get(&stored).cloned().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn settle(&mut self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
+        if self.suspects(hash) != *seen {
+            return false;
+        }
+        self.claims.remove(&self.stored(hash));
+        for (hash, at) in hidden {
+            self.insert_exact(*hash, *at);
+        }
+        true
+    }
+
+    pub(crate) fn release(&mut self, claims: &[Claim]) {
+        for claim in claims {
+            let stored = self.stored(&claim.hash);
+            if let Some(pending) = self.claims.get_mut(&stored) {
+                pending.retain(|known| known != claim);
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.side.clear();
+        self.claims.clear();
+    }
+}

@@ -1,0 +1,59 @@
+//! Random operations, compared call by call.
+
+use esker_index::KeyHash;
+use rand::Rng;
+
+use crate::seed::Seed;
+use crate::world::{Key, World, spread};
+
+fn run(test: &'static str, hash_bits: Option<u32>, keys: u64, hash: fn(Key) -> KeyHash, with_oracle: bool) {
+    for seed in Seed::all(test, 0..12) {
+        let mut rng = seed.rng();
+        let in_memory = [0, 20, 1000, 1 << 40][rng.random_range(0..4)];
+        let mut world = World::new(hash_bits, in_memory, hash, with_oracle);
+        for _ in 0..15_000 {
+            world.step(&mut rng, keys);
+        }
+        world.check_all(0..keys);
+        world.scan(7);
+        world.reload();
+        world.check_all(0..keys);
+    }
+}
+
+#[test]
+fn six_bits() {
+    run("six_bits", Some(6), 300, spread, true);
+}
+
+#[test]
+fn seven_bits() {
+    run("seven_bits", Some(7), 100, spread, true);
+}
+
+#[test]
+fn eight_bits() {
+    run("eight_bits", Some(8), 1_000, spread, true);
+}
+
+#[test]
+fn a_shard_that_grows() {
+    run("a_shard_that_grows", Some(14), 8_000, spread, true);
+}
+
+#[test]
+fn all_bits() {
+    run("all_bits", None, 3_000, spread, true);
+}
+
+/// Neighbouring stored hashes: one home bucket for all.
+#[test]
+fn one_bucket() {
+    let hash = |key: Key| KeyHash { slot: (1 << 53) + (key << 25), check: key };
+    run("one_bucket", None, 2_000, hash, false);
+}
+
+#[test]
+fn one_stored_hash() {
+    run("one_stored_hash", None, 200, |key| KeyHash { slot: 42, check: key }, true);
+}

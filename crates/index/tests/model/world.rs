@@ -1,0 +1,272 @@
+//! An engine in miniature: records by pointer, of which the newest can be seen without I/O, and what an engine does
+//! to find a key's record, to delete it, and to relocate a segment. Every call goes to the index and to the oracle,
+//! and every answer is compared; what is stored is compared with a map of whole keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use esker_index::{Claim, Cursor, Index, IndexOptions, KeyHash, Occupant, Pointer, Suspects};
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use crate::oracle::Oracle;
+
+pub(crate) type Key = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    key: Key,
+    sequence: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) index: Index,
+    /// None where keys overflow from their buckets into the side table, of which the oracle knows nothing.
+    oracle: Option<Oracle>,
+    hash: fn(Key) -> KeyHash,
+    records: BTreeMap<Pointer, Record>,
+    truth: BTreeMap<Key, u64>,
+    next: u64,
+    /// The newest so many records are in memory.
+    in_memory: u64,
+}
+
+/// Well mixed and invertible, so that keys differ in their 128 bits.
+pub(crate) fn spread(key: Key) -> KeyHash {
+    let mut x = key.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    KeyHash { slot: x ^ (x >> 31), check: x.rotate_left(17).wrapping_mul(0xD6E8_FEB8_6659_FD93) }
+}
+
+impl World {
+    pub(crate) fn new(
+        hash_bits: Option<u32>,
+        in_memory: u64,
+        hash: fn(Key) -> KeyHash,
+        with_oracle: bool,
+    ) -> World {
+        World {
+            index: Index::new(IndexOptions { hash_bits, ..Default::default() }),
+            oracle: with_oracle.then(|| Oracle::new(hash_bits)),
+            hash,
+            records: BTreeMap::new(),
+            truth: BTreeMap::new(),
+            next: 1,
+            in_memory,
+        }
+    }
+
+    fn append(&mut self, key: Key, sequence: u64) -> Pointer {
+        let pointer = Pointer::new(self.next).unwrap();
+        self.next += 1;
+        self.records.insert(pointer, Record { key, sequence });
+        pointer
+    }
+
+    /// Reads a record; fails if it lies in a segment that was freed.
+    fn read(&self, pointer: Pointer) -> Record {
+        *self.records.get(&pointer).unwrap_or_else(|| panic!("{pointer:?} was freed"))
+    }
+
+    pub(crate) fn put(&mut self, key: Key) {
+        let sequence = self.next;
+        let new = self.append(key, sequence);
+        let compare = |old: Pointer| match self.read(old) {
+            _ if old.get() + self.in_memory < new.get() => Occupant::Unknown,
+            record if record.key == key => Occupant::SameKey,
+            _ => Occupant::OtherKey,
+        };
+        let published = self.index.publish((self.hash)(key), new, compare);
+        if let Some(oracle) = &mut self.oracle {
+            let records = &self.records;
+            let compare = |old: Pointer| match records[&old] {
+                _ if old.get() + self.in_memory < new.get() => Occupant::Unknown,
+                record if record.key == key => Occupant::SameKey,
+                _ => Occupant::OtherKey,
+            };
+            assert_eq!(oracle.publish((self.hash)(key), new, compare), published);
+        }
+        self.truth.insert(key, sequence);
+    }
+
+    /// As an engine looks a key up: slot, side table, claims.
+    fn look_up(&mut self, key: Key) -> Option<(Pointer, Record)> {
+        let hash = (self.hash)(key);
+        let pointer = self.index.get(&hash);
+        if let Some(oracle) = &mut self.oracle {
+            assert_eq!(oracle.get(&hash), pointer);
+        }
+        let record = self.read(pointer?);
+        if record.key == key {
+            return Some((pointer?, record));
+        }
+        self.settle(&hash);
+        let pointer = self.index.get_exact(&hash);
+        if let Some(oracle) = &mut self.oracle {
+            assert_eq!(oracle.get_exact(&hash), pointer);
+        }
+        let record = self.read(pointer?);
+        assert_eq!(record.key, key, "an exact entry is exact");
+        Some((pointer?, record))
+    }
+
+    pub(crate) fn get(&mut self, key: Key) {
+        let found = self.look_up(key).map(|(_, record)| record.sequence);
+        assert_eq!(found, self.truth.get(&key).copied(), "key {key}");
+    }
+
+    /// Verifies all claims of one stored hash by reading their records.
+    pub(crate) fn settle(&mut self, hash: &KeyHash) {
+        let seen = self.index.suspects(hash);
+        if let Some(oracle) = &self.oracle {
+            assert_eq!(oracle.suspects(hash), seen);
+        }
+        let hidden = self.hidden(&seen);
+        assert!(self.index.settle(hash, &seen, &hidden));
+        if !seen.claims.is_empty() {
+            assert!(!self.index.settle(hash, &seen, &hidden), "what was seen has changed");
+        }
+        if let Some(oracle) = &mut self.oracle {
+            assert!(oracle.settle(hash, &seen, &hidden));
+        }
+    }
+
+    /// The keys whose newest version is at a displaced pointer.
+    fn hidden(&self, seen: &Suspects) -> Vec<(KeyHash, Pointer)> {
+        let mut newest = BTreeMap::new();
+        for claim in &seen.claims {
+            let record = self.read(claim.displaced);
+            let reachable = seen.occupant.is_some_and(|at| self.read(at).key == record.key)
+                || seen.exact.iter().any(|(hash, _)| *hash == (self.hash)(record.key));
+            let best = newest.entry(record.key).or_insert((record.sequence, claim.displaced));
+            *best = (*best).max((record.sequence, claim.displaced));
+            if reachable {
+                newest.remove(&record.key);
+            }
+        }
+        newest.into_iter().map(|(key, (_, at))| ((self.hash)(key), at)).collect()
+    }
+
+    pub(crate) fn delete(&mut self, key: Key) {
+        let hash = (self.hash)(key);
+        self.settle(&hash);
+        let found = self.look_up(key);
+        assert_eq!(found.is_some(), self.truth.remove(&key).is_some());
+        if let Some((pointer, _)) = found {
+            let other = Pointer::new(self.next).unwrap();
+            assert!(!self.index.remove(&hash, other));
+            assert!(self.index.remove(&hash, pointer));
+            assert!(!self.index.remove(&hash, pointer));
+            if let Some(oracle) = &mut self.oracle {
+                assert!(oracle.remove(&hash, pointer));
+            }
+        }
+    }
+
+    /// Frees a segment: its claims are verified, its current records move, the rest is gone.
+    pub(crate) fn relocate(&mut self, segment: Range<u64>) {
+        let mut claims = self.index.claims_where(|pointer| segment.contains(&pointer.get()));
+        if let Some(oracle) = &self.oracle {
+            let mut expected = oracle.claims_where(|pointer| segment.contains(&pointer.get()));
+            let order = |claim: &Claim| (claim.displaced, claim.hash.slot);
+            claims.sort_by_key(order);
+            expected.sort_by_key(order);
+            assert_eq!(claims, expected);
+        }
+        let same = |claim: &Claim| (self.hash)(self.read(claim.displaced).key) == claim.hash;
+        let (same, other): (Vec<_>, Vec<_>) = claims.into_iter().partition(same);
+        let before = self.index.claims_len();
+        self.index.release(&same);
+        assert_eq!(self.index.claims_len(), before - same.len());
+        if let Some(oracle) = &mut self.oracle {
+            oracle.release(&same);
+        }
+        for claim in other {
+            self.settle(&claim.hash);
+        }
+        assert_eq!(self.index.claims_where(|pointer| segment.contains(&pointer.get())), []);
+
+        let range = Pointer::new(segment.start).unwrap()..Pointer::new(segment.end).unwrap();
+        let moving: Vec<_> = self.records.range(range).map(|(at, record)| (*at, *record)).collect();
+        for (old, record) in moving {
+            let hash = (self.hash)(record.key);
+            let current = self.truth.get(&record.key) == Some(&record.sequence);
+            assert_eq!(self.index.is_current(&hash, old), current, "{record:?} at {old:?}");
+            if let Some(oracle) = &mut self.oracle {
+                assert_eq!(oracle.is_current(&hash, old), current);
+            }
+            if current {
+                let new = self.append(record.key, record.sequence);
+                assert!(self.index.replace(&hash, old, new));
+                assert!(!self.index.replace(&hash, old, new));
+                if let Some(oracle) = &mut self.oracle {
+                    assert!(oracle.replace(&hash, old, new));
+                }
+            }
+            self.records.remove(&old);
+        }
+    }
+
+    pub(crate) fn scan(&mut self, limit: usize) {
+        let (mut found, mut cursor) = (BTreeSet::new(), Some(Cursor::START));
+        while let Some(at) = cursor {
+            let (pointers, next) = self.index.scan(Cursor::from_u64(at.to_u64()), limit);
+            assert!(next.is_none_or(|next| next > at), "a scan goes on");
+            for pointer in pointers {
+                assert!(found.insert(pointer), "with no change meanwhile nothing is seen twice");
+            }
+            cursor = next;
+        }
+        assert_eq!(found.len() as u64, self.index.len());
+        if let Some(oracle) = &self.oracle {
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), oracle.pointers());
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.index.clear();
+        if let Some(oracle) = &mut self.oracle {
+            oracle.clear();
+        }
+        self.records.clear();
+        self.truth.clear();
+        assert!(self.index.is_empty() && self.index.claims_len() == 0);
+    }
+
+    /// As a recovery does: every key once, none known before.
+    pub(crate) fn reload(&mut self) {
+        let newest: Vec<_> = self.truth.iter().map(|(&key, &sequence)| Record { key, sequence }).collect();
+        self.clear();
+        for Record { key, sequence } in newest {
+            let pointer = self.append(key, sequence);
+            self.index.load((self.hash)(key), pointer);
+            if let Some(oracle) = &mut self.oracle {
+                oracle.publish((self.hash)(key), pointer, |_| Occupant::OtherKey);
+            }
+            self.truth.insert(key, sequence);
+        }
+        assert_eq!(self.index.len(), self.truth.len() as u64, "a recovery hides no key");
+    }
+
+    pub(crate) fn check_all(&mut self, keys: Range<Key>) {
+        keys.for_each(|key| self.get(key));
+    }
+
+    /// One random step over so many keys.
+    pub(crate) fn step(&mut self, rng: &mut SmallRng, keys: u64) {
+        let key = rng.random_range(0..keys);
+        match rng.random_range(0..1000) {
+            0..550 => self.put(key),
+            550..800 => self.get(key),
+            800..970 => self.delete(key),
+            970..975 => self.scan(rng.random_range(1..50)),
+            975..976 => self.reload(),
+            _ => {
+                let start = self.records.keys().next().map_or(1, |first| first.get());
+                let start = rng.random_range(start..=self.next);
+                self.relocate(start..start + rng.random_range(1..200));
+            }
+        }
+    }
+}
