@@ -5,7 +5,7 @@
 //! lives until the last buffer is gone, so buffers may outlive their device.
 //!
 //! Threads: a `Buffer` has one owner and moves freely; a `Pool` is shared and never blocks.
-#![allow(unsafe_code, reason = "aligned memory that a kernel writes to has no safe owner in std")]
+#![expect(unsafe_code, reason = "aligned memory that a kernel writes to has no safe owner in std")]
 
 use std::alloc::{self, Layout};
 use std::fmt;

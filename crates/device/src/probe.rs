@@ -1,6 +1,6 @@
 //! Questions to the operating system about an open file: sizes, alignments, caches. Also the two calls that std lacks,
 //! allocate and discard.
-#![allow(unsafe_code, reason = "statx, BLKDISCARD and BLKGETSIZE64 are calls into the kernel")]
+#![expect(unsafe_code, reason = "statx, BLKDISCARD and BLKGETSIZE64 are calls into the kernel")]
 
 use std::fs::{self, File};
 use std::io;

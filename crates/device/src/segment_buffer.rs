@@ -23,7 +23,7 @@
 //! The rule for a mapped file: nobody else may write to it or cut it short while it is mapped. The device lock that
 //! its owner holds sees to that; `mapped` allocates the blocks, so a full file system is an error there and not a
 //! SIGBUS in `append`.
-#![allow(unsafe_code, reason = "readers borrow a part of memory that an appender writes elsewhere")]
+#![expect(unsafe_code, reason = "readers borrow a part of memory that an appender writes elsewhere")]
 
 use std::fmt;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! A ring that fits this kernel: flags, opcodes and registrations are tried, best first.
-#![allow(unsafe_code, reason = "the kernel is handed the address of the slab and of every transfer")]
+#![expect(unsafe_code, reason = "the kernel is handed the address of the slab and of every transfer")]
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
