@@ -56,7 +56,7 @@ fn reads_back_what_was_written(device: &dyn Device) {
     let before = device.counters();
     // Registered slots, heap buffers, one block and more than any slot.
     for (index, bytes) in
-        [block, 4096, 12288, 65536, 65536 + block.max(4096), 2 << 20].into_iter().enumerate()
+        [block, 4096, 12288, 65536, 65536 + block.max(4096), 256 << 10, 2 << 20].into_iter().enumerate()
     {
         for mode in [WriteMode::Plain, WriteMode::Durable] {
             for heap in [false, true] {
@@ -75,7 +75,7 @@ fn reads_back_what_was_written(device: &dyn Device) {
     outcome.unwrap();
     assert!(buffer.is_empty());
     let after = device.counters();
-    assert_eq!(after.writes - before.writes, 24);
+    assert_eq!(after.writes - before.writes, 28);
     assert_eq!(after.flushes - before.flushes, 1);
     assert_eq!(after.write_bytes - before.write_bytes, after.read_bytes - before.read_bytes);
 }
@@ -239,6 +239,22 @@ fn a_small_ring_without_registered_memory() {
     options.depth = 1;
     options.registered_bytes = 0;
     let (device, _) = open(options).unwrap();
+    device.resize(8 * MIB).wait().unwrap();
+    conforms(&device);
+}
+
+#[test]
+fn memory_that_cannot_be_registered_is_a_warning() {
+    if probe_uring().is_err() {
+        eprintln!("SKIPPED: io_uring does not work here");
+        return;
+    }
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut options = file_options(&directory.path().join("device"), Backend::Uring, Direct::Auto);
+    // The kernel takes no more than 1 GiB in one piece.
+    options.registered_bytes = 2 << 30;
+    let (device, warnings) = open(options).unwrap();
+    assert!(warnings.len() == 1 && warnings[0].contains("could not be registered"), "{warnings:?}");
     device.resize(8 * MIB).wait().unwrap();
     conforms(&device);
 }

@@ -8,7 +8,9 @@
 //!
 //! The reactor sleeps in the kernel whenever the queue is empty (or the ring is full), and a caller that finds it
 //! asleep rings a [`Bell`]: an eventfd that the ring polls. While the reactor works, handing it a request costs no
-//! system call, and everything that queued up meanwhile goes out with one.
+//! system call, and everything that queued up meanwhile goes out with one. It does not spin before it sleeps: on two
+//! virtual processors a spin of 20 µs while operations were in flight won at most 7 % of the random reads, and took the
+//! processor from those who would use what was read.
 
 mod operation;
 mod reactor;
