@@ -29,10 +29,9 @@ impl Bucket {
         self.0[position].store(slot.bits(), Ordering::Release);
     }
 
-    /// The slot with this label, and its position.
-    #[inline]
-    pub(crate) fn find(&self, label: Label) -> Option<(usize, Slot)> {
-        (0..SLOTS).map(|position| (position, self.load(position))).find(|(_, slot)| slot.has(label))
+    /// The position of the slot with this label.
+    pub(crate) fn find(&self, label: Label) -> Option<usize> {
+        (0..SLOTS).find(|&position| self.load(position).has(label))
     }
 
     /// The position of an empty slot.

@@ -270,6 +270,7 @@ impl Index {
             for neighbour in grow::neighbours(shard, grown) {
                 self.lock(neighbour).grow_along(grown);
             }
+            self.slabs.collapse(grown, shard);
         }
     }
 

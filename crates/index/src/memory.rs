@@ -10,7 +10,10 @@ use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
 
+#[cfg(not(target_arch = "x86_64"))]
+use crate::bucket::SLOTS;
 use crate::bucket::{BUCKET_BYTES, Bucket};
+use crate::slot::Label;
 
 /// A fixed number of buckets in an anonymous mapping. The mapping lives as long as this does: what was given back
 /// reads as empty slots or as what it was, never as anything else.
@@ -65,7 +68,34 @@ impl Region {
             debug_assert!(advised.is_ok(), "{advised:?}");
         }
     }
+
+    /// The huge pages that lie in the region whole and touch this range of bytes.
+    pub(crate) fn huge_pages(&self, bytes: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        // Huge pages are aligned in the address space, which the region need not be.
+        let shift = self.first.as_ptr().addr() % HUGE_PAGE_BYTES;
+        let first = (bytes.start + shift) / HUGE_PAGE_BYTES;
+        let end = (bytes.end + shift).div_ceil(HUGE_PAGE_BYTES);
+        (first..end).filter_map(move |page| {
+            let start = (page * HUGE_PAGE_BYTES).checked_sub(shift)?;
+            (start + HUGE_PAGE_BYTES <= self.map.len()).then_some(start..start + HUGE_PAGE_BYTES)
+        })
+    }
+
+    /// Makes one huge page of the pages in this range, one of [`Region::huge_pages`], whose content stays. Where the
+    /// kernel does not do that (before Linux 6.1, or short of memory) look-ups miss the TLB more often.
+    pub(crate) fn collapse(&self, huge_page: Range<usize>) {
+        assert!(huge_page.end <= self.map.len());
+        #[cfg(target_os = "linux")]
+        {
+            let start = self.map.as_ptr().wrapping_add(huge_page.start).cast_mut().cast();
+            // SAFETY: the range lies in this mapping, and the call changes no content that a program can see.
+            let _ = unsafe { libc::madvise(start, huge_page.len(), libc::MADV_COLLAPSE) };
+        }
+    }
 }
+
+/// Bytes of a huge page.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The granularity in which memory is given back.
 pub(crate) fn page_bytes() -> usize {
@@ -77,4 +107,68 @@ pub(crate) fn page_bytes() -> usize {
     {
         4096
     }
+}
+
+/// A bit for every slot of the first bucket that has the first label, then of the second bucket and label. What the
+/// slots hold may have changed since; bits of empty slots may be set if a label is zero.
+///
+/// Looks at all slots: which of them it is cannot be predicted, and a branch in vain costs more than the rest of a
+/// look-up.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
+    let mask: u32;
+    // SAFETY: reads 64 bytes from each of two references to as many aligned bytes, and writes only the registers
+    // named. What it reads are atomics that others may write: each of its aligned loads takes whole slots, and no
+    // load of this processor is reordered with a later one, so it does what eight acquiring loads would.
+    unsafe {
+        std::arch::asm!(
+            // The label is the upper 24 bits: the upper halves of four slots are put side by side, shifted, compared.
+            "movdqa {a}, [{first}]",
+            "movdqa {b}, [{first} + 32]",
+            "movdqa {c}, [{second}]",
+            "movdqa {d}, [{second} + 32]",
+            "shufps {a}, [{first} + 16], 0xDD",
+            "shufps {b}, [{first} + 48], 0xDD",
+            "shufps {c}, [{second} + 16], 0xDD",
+            "shufps {d}, [{second} + 48], 0xDD",
+            "psrld {a}, 8",
+            "psrld {b}, 8",
+            "psrld {c}, 8",
+            "psrld {d}, 8",
+            "movd {x}, {label:e}",
+            "movd {y}, {other:e}",
+            "pshufd {x}, {x}, 0",
+            "pshufd {y}, {y}, 0",
+            "pcmpeqd {a}, {x}",
+            "pcmpeqd {b}, {x}",
+            "pcmpeqd {c}, {y}",
+            "pcmpeqd {d}, {y}",
+            "packssdw {a}, {b}",
+            "packssdw {c}, {d}",
+            "packsswb {a}, {c}",
+            "pmovmskb {mask:e}, {a}",
+            first = in(reg) std::ptr::from_ref(buckets[0]),
+            second = in(reg) std::ptr::from_ref(buckets[1]),
+            label = in(reg) labels[0].upper(),
+            other = in(reg) labels[1].upper(),
+            mask = lateout(reg) mask,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            x = out(xmm_reg) _,
+            y = out(xmm_reg) _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    mask
+}
+
+/// A bit for every slot of the first bucket that has the first label, then of the second bucket and label.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
+    let has = |side: usize, position: usize| buckets[side].load(position).has(labels[side]);
+    (0..2 * SLOTS).fold(0, |bits, bit| bits | u32::from(has(bit / SLOTS, bit % SLOTS)) << bit)
 }

@@ -48,10 +48,10 @@ impl Shard {
         loop {
             // 1.
             let moves = self.moves();
-            let found = self.table(slabs, number).find(stored);
+            let found = self.table(slabs, number).get(stored);
             // 2. and 3.
             if found.is_some() || self.moves() == moves {
-                return found.map(|found| found.pointer());
+                return found;
             }
         }
     }

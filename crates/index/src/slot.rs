@@ -41,6 +41,12 @@ impl Label {
         debug_assert!(tag >> TAG_BITS == 0);
         Label((u64::from(choice == Choice::Alternate) << TAG_BITS | u64::from(tag)) << Pointer::BITS)
     }
+
+    /// The label alone: choice and tag.
+    #[inline]
+    pub(crate) fn upper(self) -> u32 {
+        (self.0 >> Pointer::BITS) as u32
+    }
 }
 
 /// Which of a key's two buckets holds it.

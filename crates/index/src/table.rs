@@ -1,7 +1,10 @@
 //! A shard's table: buckets, two choices for every key, displacement when both are full.
 
+use std::hint::select_unpredictable;
+
 use crate::bucket::{Bucket, SLOTS};
 use crate::geometry::{Geometry, Seats};
+use crate::memory::candidates;
 use crate::slot::{Choice, Pointer, Slot};
 
 /// Buckets that an insertion looks at before it gives up. At a load of 0.95 every third bucket has a vacancy.
@@ -52,9 +55,30 @@ impl<'a> Table<'a> {
         let seats = self.geometry.seats(stored);
         for choice in [Choice::Home, Choice::Alternate] {
             let bucket = seats.bucket(choice);
-            if let Some((position, slot)) = self.buckets[bucket].find(seats.label(choice)) {
+            if let Some(position) = self.buckets[bucket].find(seats.label(choice)) {
+                let slot = self.buckets[bucket].load(position);
                 return Some(Found { bucket, position, slot });
             }
+        }
+        None
+    }
+
+    /// The pointer of this stored hash: `find` for readers, without a branch that depends on where it is.
+    #[inline]
+    pub(crate) fn get(&self, stored: u32) -> Option<Pointer> {
+        let seats = self.geometry.seats(stored);
+        let (home, alternate) = (seats.label(Choice::Home), seats.label(Choice::Alternate));
+        let mut candidates =
+            candidates([&self.buckets[seats.home], &self.buckets[seats.alternate]], [home, alternate]);
+        while candidates != 0 {
+            let first = candidates.trailing_zeros() as usize;
+            let is_home = first < SLOTS;
+            let bucket = select_unpredictable(is_home, seats.home, seats.alternate);
+            let slot = self.buckets[bucket].load(first % SLOTS);
+            if slot.has(select_unpredictable(is_home, home, alternate)) {
+                return slot.pointer();
+            }
+            candidates &= candidates - 1;
         }
         None
     }
