@@ -83,3 +83,26 @@ fn operations_complete_in_any_order() {
     }
     assert_eq!(orders.len(), 6, "every order of three happens: {orders:?}");
 }
+
+#[test]
+fn a_flush_covers_only_what_completed_before_it() {
+    let runtime = SimRuntime::new(3);
+    let micros = std::time::Duration::from_micros;
+    let mut latency = Latency::flash(Arc::new(runtime.clone()));
+    (latency.write, latency.flush) = (micros(10)..micros(10), micros(100)..micros(100));
+    let disk = device(&runtime, MemoryOptions { latency: Some(latency), ..MemoryOptions::new(1024) });
+    runtime.run(async {
+        disk.write(0, block(1).into(), WriteMode::Plain).await.unwrap();
+        let flush = disk.flush();
+        disk.write(512, block(2).into(), WriteMode::Plain).await.unwrap();
+        flush.await.unwrap();
+        assert_eq!((disk.snapshot()[0], disk.snapshot()[512]), (1, 2));
+        assert_eq!(
+            (disk.durable_snapshot()[0], disk.durable_snapshot()[512]),
+            (1, 0),
+            "the second came too late"
+        );
+        disk.flush().await.unwrap();
+        assert_eq!(disk.durable_snapshot()[512], 2);
+    });
+}
