@@ -1,1 +1,3 @@
-//! Esker: the embedded library.
+#![doc = include_str!("../README.md")]
+
+pub use esker_engine::*;

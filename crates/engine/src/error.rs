@@ -45,7 +45,9 @@ pub enum Error {
         current: Option<u64>,
     },
     /// No room.
-    #[error("store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys or raise the limit")]
+    #[error(
+        "store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys or raise the limit"
+    )]
     Full {
         /// Bytes of records that are current.
         live_bytes: u64,
@@ -73,7 +75,7 @@ pub enum Error {
         what: String,
     },
     /// Another process has the store open.
-    #[error("{path} is in use by another process{holder}")]
+    #[error("{path} is in use by {holder}; a store can be open only once")]
     Locked {
         /// The file or device.
         path: String,
@@ -122,3 +124,15 @@ impl Error {
 
 /// The store's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        match &error {
+            DeviceError::Locked { path, holder } => {
+                Error::Locked { path: path.to_string(), holder: holder.clone() }
+            }
+            DeviceError::Invalid { .. } => Error::Invalid { what: error.to_string() },
+            _ => Error::Io(error),
+        }
+    }
+}

@@ -1,9 +1,41 @@
 //! The Esker store: put, get, delete, batches, recovery, destaging.
+//!
+//! A put, from file to file: `store` → `write` (checks, reserves where it must) → `admission` → `lane` (its place in the log,
+//! its sequence number) → `commit` (the device, then visible) → later `reclaim` (to the capacity tier, or away).
+//! A get: `store` → `get` (index, memory or one read, key and checksum) and, where two keys share a slot, `settle`.
+//! Opening: `open` → `format` → `recover` → `staging`.
+
+mod admission;
 mod batch;
+mod blocking;
+mod cache;
+mod close;
+mod commit;
+mod engine;
 mod error;
+mod format;
+mod gate;
+mod get;
+mod lane;
+mod memory;
+mod open;
 mod options;
+mod provision;
+mod reclaim;
+mod recover;
+mod reserve;
+mod scan;
+mod settle;
+mod staging;
+mod stats;
 mod store;
+mod tier;
+mod write;
+
 pub use batch::Batch;
+pub use blocking::Blocking;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Durability, Options};
-pub use store::{Condition, Cursor, Entry, Page, Recovery, Stats, Store, WriteOptions};
+pub use scan::{Cursor, Page};
+pub use stats::{Activity, Recovery, Stats, TierStats};
+pub use store::{Condition, Entry, Store, WriteOptions};

@@ -1,18 +1,41 @@
-//! The store (interim: in memory).
-use crate::{Batch, Durability, Error, Options, Result, batch::Operation};
-use bytes::Bytes;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! The store as its users see it.
 
-type Map = BTreeMap<Bytes, (Bytes, u64, Option<u64>)>;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use crate::blocking::Blocking;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::get::Found;
+use crate::options::{Durability, Options};
+use crate::stats::{Recovery, Stats};
+use crate::{Batch, close, open};
 
 /// Handle to an open store; clones share it.
+///
+/// All methods may be called from any thread and any executor. Futures can be dropped at any time: a write that was begun may
+/// then happen or not, but never in part.
 #[derive(Clone)]
-pub struct Store(Arc<Mutex<(u64, Map)>>);
+pub struct Store {
+    pub(crate) engine: Arc<Engine>,
+    recovery: Recovery,
+    _last: Arc<LastHandle>,
+}
+
+/// Ends background work when the last handle goes without a close.
+struct LastHandle(Arc<Engine>);
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        close::begin(&self.0);
+    }
+}
 
 /// A value with what is known of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Bytes,
@@ -22,6 +45,18 @@ pub struct Entry {
     pub version: u64,
     /// Wall-clock milliseconds since the Unix epoch at which it expires.
     pub expires_at_ms: Option<u64>,
+}
+
+impl From<Found> for Entry {
+    fn from(found: Found) -> Entry {
+        let record = found.record;
+        Entry {
+            key: record.key,
+            value: record.value,
+            version: record.sequence,
+            expires_at_ms: record.expires_at_ms,
+        }
+    }
 }
 
 /// A condition of a put or delete.
@@ -49,161 +84,165 @@ pub struct WriteOptions {
     pub condition: Condition,
 }
 
-/// Where an iteration stands; it can be kept as a number and resumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor(u64);
-impl Cursor {
-    /// The beginning.
-    pub const START: Cursor = Cursor(0);
-    /// From a number that [`to_u64`](Self::to_u64) gave.
-    pub fn from_u64(raw: u64) -> Cursor {
-        Cursor(raw)
-    }
-    /// As a number.
-    pub fn to_u64(self) -> u64 {
-        self.0
-    }
-}
-
-/// A piece of an iteration.
-pub struct Page {
-    /// Entries, in no order.
-    pub entries: Vec<Entry>,
-    /// Where to go on, or `None` at the end.
-    pub next: Option<Cursor>,
-}
-
-/// Numbers about the store.
-#[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Keys.
-    pub keys: u64,
-}
-
-/// What recovery found.
-#[derive(Clone, Debug, Default)]
-pub struct Recovery {
-    /// Keys found.
-    pub keys: u64,
-    /// How long it took.
-    pub duration: std::time::Duration,
-}
-
 impl Store {
-    /// Opens or makes a store.
-    pub async fn open(_options: Options) -> Result<Store> {
-        Ok(Store(Default::default()))
+    /// Opens a store, or makes one where there is none.
+    ///
+    /// # Errors
+    /// `Invalid` if options contradict each other or the store, `Locked` if another process has it, `Corrupt` if damage
+    /// was found beyond naming the keys, `Io` if a device fails.
+    pub async fn open(options: Options) -> Result<Store> {
+        let (engine, recovery) = open::open(options).await?;
+        Ok(Store { _last: Arc::new(LastHandle(engine.clone())), engine, recovery })
     }
-    /// The value of a key.
+
+    /// The same calls for threads without an executor.
+    pub fn blocking(&self) -> Blocking {
+        Blocking::new(self.clone())
+    }
+
+    /// The value of a key; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record is damaged, `Io` if the device fails, `Closed` after [`close`](Self::close).
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        Ok(self.get_entry(key).await?.map(|e| e.value))
+        Ok(self.get_entry(key).await?.map(|entry| entry.value))
     }
+
     /// The value of a key with its version and expiry.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
     pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
-        let key = Bytes::copy_from_slice(key.as_ref());
-        let found = self.0.lock().1.get(&key).cloned();
-        Ok(found.map(|(value, version, expires_at_ms)| Entry { key, value, version, expires_at_ms }))
-    }
-    /// The values of several keys, read together.
-    pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
-        let mut values = Vec::new();
-        for key in keys {
-            values.push(self.get(key).await);
+        let key = key.as_ref();
+        self.engine.check_open()?;
+        if key.is_empty() {
+            return Ok(None);
         }
-        values
+        let hash = self.engine.hash(key);
+        let found = self.engine.look_up(key, &hash).await?;
+        Ok(found
+            .filter(|f| f.record.expires_at_ms.is_none() || f.is_alive(self.engine.runtime.wall_clock_ms()))
+            .map(Entry::from))
     }
+
+    /// The values of several keys, in their order; device reads are made together.
+    pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
+        join_all(keys.iter().map(|key| self.get(key.as_ref()))).await
+    }
+
     /// Whether a key is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
     pub async fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get_entry(key).await?.is_some())
     }
-    /// Writes a value; returns its version.
+
+    /// Writes a value under a key of 1 to 65,536 bytes; returns its version.
+    ///
+    /// # Errors
+    /// `Invalid` if key or value are too long, `Full` if there is no room, `Closed` after a close or a failed write.
     pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<u64> {
         self.put_with(key, value, WriteOptions::default()).await
     }
+
     /// Writes a value with options.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Conflict` if the condition does not hold.
     pub async fn put_with(
         &self,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
         options: WriteOptions,
     ) -> Result<u64> {
-        let key = key.into();
-        if key.is_empty() {
-            return Err(Error::invalid("key is empty; a key has 1 to 65536 bytes"));
-        }
-        let mut inner = self.0.lock();
-        inner.0 += 1;
-        let version = inner.0;
-        inner.1.insert(key, (value.into(), version, options.expires_at_ms));
-        Ok(version)
+        self.engine.put(key.into(), value.into(), options).await
     }
+
     /// Deletes a key; says whether it was there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), but never `Full` for want of user space.
     pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
-        Ok(self.0.lock().1.remove(&key.into()).is_some())
+        self.delete_with(key, WriteOptions::default()).await
     }
+
     /// Deletes a key with options.
-    pub async fn delete_with(&self, key: impl Into<Bytes>, _options: WriteOptions) -> Result<bool> {
-        self.delete(key).await
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete); `Conflict` if the condition does not hold.
+    pub async fn delete_with(&self, key: impl Into<Bytes>, options: WriteOptions) -> Result<bool> {
+        self.engine.delete(key.into(), options).await
     }
-    /// Writes a batch, all of it or nothing. Returns, for each operation, whether its key was there before (deletes).
+
+    /// Writes a batch: all of it or nothing is seen and recovered.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Invalid` if it does not fit in one segment.
     pub async fn write(&self, batch: Batch) -> Result<()> {
         self.write_with(batch, WriteOptions::default()).await
     }
-    /// Writes a batch with options.
-    pub async fn write_with(&self, batch: Batch, _options: WriteOptions) -> Result<()> {
-        let mut inner = self.0.lock();
-        for op in batch.operations {
-            let _ = op.key();
-            match op {
-                Operation::Put { key, value, expires_at_ms } => {
-                    inner.0 += 1;
-                    let v = inner.0;
-                    inner.1.insert(key, (value, v, expires_at_ms));
-                }
-                Operation::Delete { key } => {
-                    inner.1.remove(&key);
-                }
-            }
-        }
-        Ok(())
+
+    /// Writes a batch with options. An expiry counts for puts that have none of their own.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_with(&self, batch: Batch, options: WriteOptions) -> Result<()> {
+        self.engine.write(batch, options).await
     }
-    /// A piece of the iteration over all keys, in no order.
-    pub async fn scan(&self, _cursor: Cursor, _limit: usize) -> Result<Page> {
-        let entries = self.0.lock().1.iter().map(|(k, v)| Entry {
-            key: k.clone(),
-            value: v.0.clone(),
-            version: v.1,
-            expires_at_ms: v.2,
-        });
-        Ok(Page { entries: entries.collect(), next: None })
-    }
+
     /// Deletes every key, durably.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     pub async fn clear(&self) -> Result<()> {
-        self.0.lock().1.clear();
-        Ok(())
+        self.engine.clear().await
     }
-    /// Makes everything acknowledged so far durable.
+
+    /// Makes everything durable that was acknowledged before.
+    ///
+    /// # Errors
+    /// `Closed` after a close or a failed write.
     pub async fn flush(&self) -> Result<()> {
-        Ok(())
+        self.engine.check_writable()?;
+        self.engine.flush().await
     }
+
     /// Numbers about the store.
     pub fn stats(&self) -> Stats {
-        Stats { keys: self.0.lock().1.len() as u64 }
+        self.engine.stats()
     }
-    /// What recovery found when this store was opened.
+
+    /// What was found when this store was opened.
     pub fn recovery(&self) -> Recovery {
-        Recovery::default()
+        self.recovery
     }
+
     /// Number of keys.
     pub fn len(&self) -> u64 {
-        self.stats().keys
+        self.engine.index.len()
     }
+
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Flushes and closes; later calls on any handle fail with `Closed`.
+
+    /// The longest value that can be put under a key of so many bytes.
+    pub fn max_value_bytes(&self, key_bytes: usize) -> u64 {
+        self.engine.max_value_bytes(key_bytes, true)
+    }
+
+    /// Flushes, ends background work and lets the devices go; later calls on any handle fail with `Closed`.
+    ///
+    /// # Errors
+    /// What made the last flush fail; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
-        Ok(())
+        close::close(&self.engine).await
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.engine.closed.load(Ordering::Acquire)
     }
 }

@@ -1,1 +1,15 @@
-//! Relocation, victim choice and reclaiming for Esker's log
+//! Relocation, victim choice and pacing for Esker's log.
+//!
+//! Destaging and collecting are the same act: read a victim segment, keep the records that are still needed, append them
+//! elsewhere, make that durable, swing the index, free the victim. They differ in how the victim is chosen
+//! ([`score`]) and where the copies go (the [`Host`] decides).
+
+mod pace;
+mod plan;
+mod relocate;
+mod score;
+
+pub use pace::Pacer;
+pub use plan::{Span, plan_reads};
+pub use relocate::{Host, Move, Relocated, Victim, copy_needed};
+pub use score::{Candidate, cost_benefit, oldest};

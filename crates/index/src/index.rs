@@ -53,6 +53,13 @@ impl Index {
         self.shards[shard].side.get(stored, hash)
     }
 
+    /// What the index tells keys apart by: keys with the same number share a slot. Writers that must have a key to
+    /// themselves exclude each other by it.
+    pub fn stored_hash(&self, hash: &KeyHash) -> u64 {
+        let Place { shard, stored } = self.cut.place(hash);
+        (shard as u64) << 32 | u64::from(stored)
+    }
+
     /// The newest version of this key is now at `new`.
     ///
     /// If all 128 bits are in the side table, the entry is replaced there. Else, if a slot has the same stored hash,

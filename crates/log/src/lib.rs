@@ -1,1 +1,39 @@
-//! The bytes of Esker's log: record, frame, segment, summary, superblock
+//! The bytes of Esker's log: record, frame, segment, summary, superblock.
+//!
+//! One log of segments lies on two tiers. This crate knows its format and nothing of what it means: it turns records
+//! into bytes and bytes into records, and it tells a torn tail from rot. Who writes where, and which record is the
+//! current one, is decided above it.
+//!
+//! Every layout is written once, as a table of [`Field`]s next to its encoder; `docs/format.md` is made from
+//! those tables.
+
+mod checksum;
+mod format;
+mod frame;
+mod layout;
+mod location;
+mod record;
+mod scan;
+mod segment;
+mod summary;
+mod superblock;
+
+pub use checksum::{Identity, KeyDigest, Secret};
+pub use format::describe as describe_format;
+pub use frame::{
+    FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
+};
+pub use layout::Field;
+pub use location::{
+    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
+};
+pub use record::{
+    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordView, claimed_bytes,
+    record_bytes,
+};
+pub use scan::{SegmentScan, scan_segment};
+pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
+pub use summary::{
+    Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, space_bytes as summary_space_bytes,
+};
+pub use superblock::{COPIES as SUPERBLOCK_COPIES, FORMAT_VERSION, Superblock, SuperblockError};

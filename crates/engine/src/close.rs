@@ -1,0 +1,95 @@
+//! Flushing, clearing, closing, and telling how things are.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esker_log::Tier as TierName;
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::stats::{Stats, TierStats};
+
+/// Lets background work end by itself, without waiting for it.
+pub(crate) fn begin(engine: &Arc<Engine>) {
+    for lane in engine.lanes() {
+        lane.stop();
+    }
+    engine.closed.store(true, Ordering::Release);
+    engine.reclaim.notify_one();
+    engine.announce_free_slot();
+}
+
+/// Flushes, ends background work and lets the devices go.
+pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
+    let flushed = if engine.closed.load(Ordering::Acquire) { Ok(()) } else { engine.flush().await };
+    begin(engine);
+    engine.tasks_ended().await;
+    for tier in engine.tiers() {
+        tier.release_device();
+    }
+    flushed
+}
+
+impl Engine {
+    /// Makes everything durable that was acknowledged before.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        let gates: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
+        for gate in gates {
+            gate.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes every key: what was written up to now is void, and the superblock says so.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        self.check_writable()?;
+        let _all = self.lane.reserve_all(self).await?;
+        // Nobody writes now, and everything that was appended is published.
+        self.flush().await?;
+        let through = self.sequence.load(Ordering::Acquire);
+        let mut superblocks = self.superblocks.lock().await;
+        for superblock in superblocks.iter_mut() {
+            superblock.cleared_through = through;
+            superblock.generation += 1;
+            let device = self.tier(superblock.tier()).device()?;
+            crate::format::write_superblock(&device, superblock).await?;
+        }
+        self.cleared_through.store(through, Ordering::Release);
+        self.index.clear();
+        for tier in self.tiers() {
+            tier.forget_live();
+        }
+        self.full.store(false, Ordering::Release);
+        self.reclaim.notify_one();
+        Ok(())
+    }
+
+    /// Numbers about the store.
+    pub(crate) fn stats(&self) -> Stats {
+        let tier_stats = |name: TierName| {
+            let tier = self.tier(name);
+            let geometry = tier.device().map(|d| d.geometry()).ok();
+            TierStats {
+                name: name.name(),
+                path: tier.device_name().to_string(),
+                backend: geometry.as_ref().map_or("closed", |g| g.backend),
+                direct: geometry.is_some_and(|g| g.direct),
+                unit_bytes: tier.shape().unit_bytes.into(),
+                segment_bytes: tier.shape().segment_bytes.into(),
+                segments_total: tier.slots().len() as u64,
+                segments_free: tier.free_slots().into(),
+                live_bytes: tier.live_bytes(),
+            }
+        };
+        Stats {
+            keys: self.index.len(),
+            live_bytes: self.live_bytes(),
+            user_limit_bytes: self.user_limit_bytes,
+            index_bytes: self.index.memory_bytes(),
+            cache_bytes: self.cache.bytes(),
+            claims: self.index.claims_len() as u64,
+            tiers: self.tiers().map(|tier| tier_stats(tier.name())).collect(),
+            activity: self.counters.activity(),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records.
+//!
+//! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when no such
+//!    frame is in flight, so that whatever came in the meantime shares the next one. There is no timer.
+//! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
+//!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
+//!    cut takes back.
+//! 3. Records are published, then the frame's gate opens.
+//! 4. Before the first frame of the next segment is written, the last segment is durable as a whole: so recovery knows
+//!    that a hole in any but the newest segment is rot.
+//! 5. A failed write or flush latches the store: no acknowledgement after it can be trusted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{Buffer, Pending, Source, WriteMode};
+use esker_log::OpenSegment;
+use futures_util::future::{Either, select};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
+use crate::memory::Piece;
+use crate::tier::{SlotState, Tier};
+
+/// Frames in flight that nobody waits for.
+const DEPTH: usize = 4;
+
+struct InFlight {
+    frame: FrameJob,
+    mode: WriteMode,
+    write: Pending<std::result::Result<(), esker_device::DeviceError>>,
+}
+
+struct Committer<'a> {
+    engine: &'a Arc<Engine>,
+    lane: &'a Lane,
+    tier: &'a Tier,
+    in_flight: VecDeque<InFlight>,
+    /// Something written is not durable yet.
+    dirty: bool,
+    /// When what was written has to be durable.
+    flush_by: Option<Duration>,
+    segment: u64,
+    end: u32,
+}
+
+/// Runs until the lane stops and everything is written.
+pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
+    let tier = engine.tier(lane.shape.tier);
+    let mut committer = Committer {
+        engine: &engine,
+        lane: &lane,
+        tier,
+        in_flight: VecDeque::new(),
+        dirty: false,
+        flush_by: None,
+        segment: 0,
+        end: 0,
+    };
+    if let Err(error) = committer.run().await {
+        engine.latch(&error);
+    }
+}
+
+impl Committer<'_> {
+    async fn run(&mut self) -> Result<()> {
+        let result = self.work().await;
+        if let Err(error) = &result {
+            for InFlight { frame, .. } in self.in_flight.drain(..) {
+                frame.gate.open(Err(error.clone()));
+            }
+        }
+        result
+    }
+
+    async fn work(&mut self) -> Result<()> {
+        loop {
+            self.engine.check_latch()?;
+            let now = self.engine.runtime.now();
+            let waited_for = self.in_flight.iter().any(|f| !f.frame.groups.is_empty());
+            let job = if self.in_flight.len() < DEPTH { self.lane.next_job(!waited_for, now) } else { None };
+            match job {
+                Some(Job::Frame(frame)) => self.start(frame).await?,
+                Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
+                Some(Job::Flush(gate)) => {
+                    let result = self.finish_all(true).await;
+                    gate.open(result.clone());
+                    result?;
+                }
+                None if !self.in_flight.is_empty() => self.finish_front().await?,
+                None if self.flush_by.is_some_and(|at| at <= now) => self.flush().await?,
+                None if self.lane.is_stopping() => return self.flush().await,
+                None => self.rest().await,
+            }
+        }
+    }
+
+    /// Waits for work, or for the time at which something is due.
+    async fn rest(&self) {
+        let work = self.lane.work.notified();
+        let next = [self.lane.deadline(), self.flush_by].into_iter().flatten().min();
+        match next {
+            None => work.await,
+            Some(at) => {
+                let left = at.saturating_sub(self.engine.runtime.now());
+                let work = std::pin::pin!(work);
+                match select(work, self.engine.runtime.sleep(left)).await {
+                    Either::Left(_) | Either::Right(_) => {}
+                }
+            }
+        }
+    }
+
+    async fn start(&mut self, frame: FrameJob) -> Result<()> {
+        if frame.segment != self.segment {
+            // 4.
+            self.finish_all(true).await?;
+            (self.segment, self.end) = (frame.segment, 0);
+        }
+        let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
+        let mode = if frame.sync && all_durable { WriteMode::Durable } else { WriteMode::Plain };
+        let source = Source::Shared { buffer: frame.buffer.clone(), range: frame.closed.memory.clone() };
+        let bytes = source.len() as u64;
+        let device = self.tier.device()?;
+        let payload: u64 = u64::from(frame.closed.payload_bytes);
+        self.engine.counters.count_frame(self.lane.stream, payload, bytes - payload);
+        let write = self.tier.start_write(&device, frame.slot, frame.closed.offset, source, mode);
+        self.in_flight.push_back(InFlight { frame, mode, write });
+        Ok(())
+    }
+
+    async fn finish_front(&mut self) -> Result<()> {
+        let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
+        let result = (&mut front.write).await;
+        let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
+        let result = match result.map_err(Error::from) {
+            Ok(()) => self.settle_frame(&frame, mode).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            frame.gate.open(Err(error.clone()));
+            return Err(error);
+        }
+        // 3.
+        let FrameJob { groups, gate, .. } = frame;
+        let count = groups.len();
+        for group in groups {
+            self.engine.publish(group);
+        }
+        self.lane.published(count);
+        gate.open(Ok(()));
+        Ok(())
+    }
+
+    /// 2. The frame is written; makes it durable if it has to be.
+    async fn settle_frame(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
+        self.end = frame.closed.offset + frame.closed.memory.len() as u32;
+        if mode == WriteMode::Durable && !self.dirty {
+            self.lane.set_durable(self.segment, self.end);
+            return Ok(());
+        }
+        self.dirty = true;
+        if frame.sync {
+            return self.flush().await;
+        }
+        let by = frame.deadline.unwrap_or_else(|| self.engine.runtime.now() + MAX_UNWRITTEN);
+        self.flush_by = Some(self.flush_by.map_or(by, |known| known.min(by)));
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        if self.dirty {
+            self.tier.device()?.flush().await.map_err(Error::from)?;
+            self.engine.counters.count_flush();
+            self.dirty = false;
+            self.lane.set_durable(self.segment, self.end);
+        }
+        self.flush_by = None;
+        Ok(())
+    }
+
+    async fn finish_all(&mut self, flush: bool) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.finish_front().await?;
+        }
+        if flush { self.flush().await } else { Ok(()) }
+    }
+
+    /// The segment is complete: its summary is written beside the frames of the next one.
+    async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
+        self.finish_all(true).await?;
+        let name = segment.name();
+        let (start, bytes) = segment.summary();
+        let used = segment.tail();
+        let (memory, _) = segment.into_parts();
+        self.lane.pool.park(name.segment, Piece { memory, index: piece });
+        let (engine, tier_name) = (self.engine.clone(), self.tier.name());
+        self.engine.spawn("seal", async move {
+            let tier = engine.tier(tier_name);
+            engine.counters.count_summary(bytes.len() as u64);
+            let written = match tier.device() {
+                Ok(device) => {
+                    let source = Source::Owned(Buffer::copy_from(&bytes));
+                    tier.write(&device, name.slot, start, source, WriteMode::Durable).await
+                }
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(()) => {
+                    tier.slot(name.slot).set_used(used);
+                    tier.slot(name.slot).set_state(SlotState::Sealed);
+                    engine.reclaim.notify_one();
+                }
+                Err(error) => engine.latch(&error),
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,367 @@
+//! What all parts of an open store share, and the act of publishing.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use esker_device::Runtime;
+use esker_index::{Index, KeyHash, Occupant, Pointer};
+use esker_log::{Kind, Location, Packing, RecordView, Secret, Superblock, Tier as TierName, class_bytes};
+use tokio::sync::Notify;
+
+use crate::admission::Admission;
+use crate::cache::ReadCache;
+use crate::error::{Error, Result};
+use crate::gate::Gate;
+use crate::lane::{Appended, Group, Lane};
+use crate::memory::{Residents, pointer};
+use crate::options::Durability;
+use crate::stats::Counters;
+use crate::tier::{Slot, Tier};
+
+/// Everything about an open store.
+pub(crate) struct Engine {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) secret: Secret,
+    pub(crate) packing: Packing,
+    pub(crate) index: Arc<Index>,
+    pub(crate) fast: Option<Arc<Tier>>,
+    pub(crate) capacity: Option<Arc<Tier>>,
+    pub(crate) lane: Arc<Lane>,
+    /// For large values, where there are two tiers.
+    pub(crate) large: Option<Arc<Lane>>,
+    pub(crate) shaping_threshold_bytes: u64,
+    pub(crate) durability: Durability,
+    /// Whether the lane's memory outlives the process.
+    pub(crate) outlives_process: bool,
+    pub(crate) user_limit_bytes: u64,
+    /// Share of the capacity that users cannot fill.
+    pub(crate) reserve_share: f64,
+    /// No room can be made: puts are refused until a segment is freed.
+    pub(crate) full: AtomicBool,
+    /// Records up to this sequence number were cleared.
+    pub(crate) cleared_through: AtomicU64,
+    pub(crate) residents: Residents,
+    pub(crate) cache: ReadCache,
+    pub(crate) counters: Counters,
+    pub(crate) admission: Admission,
+    pub(crate) epoch: u64,
+    pub(crate) superblocks: tokio::sync::Mutex<Vec<Superblock>>,
+    pub(crate) sequence: AtomicU64,
+    pub(crate) segments: AtomicU64,
+    /// Odd while a batch is being published.
+    pub(crate) batches: AtomicU64,
+    /// Wakes the reclaimer.
+    pub(crate) reclaim: Notify,
+    /// Opened and replaced whenever a slot was freed.
+    pub(crate) slot_freed: parking_lot::Mutex<Arc<Gate>>,
+    latched: OnceLock<Error>,
+    pub(crate) closed: AtomicBool,
+    tasks: AtomicUsize,
+    tasks_done: Notify,
+}
+
+/// What [`Engine`] is made of besides what starts the same in every store.
+pub(crate) struct Parts {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) secret: Secret,
+    pub(crate) packing: Packing,
+    pub(crate) index: Arc<Index>,
+    pub(crate) fast: Option<Arc<Tier>>,
+    pub(crate) capacity: Option<Arc<Tier>>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) large: Option<Arc<Lane>>,
+    pub(crate) shaping_threshold_bytes: u64,
+    pub(crate) durability: Durability,
+    pub(crate) outlives_process: bool,
+    pub(crate) user_limit_bytes: u64,
+    pub(crate) reserve_share: f64,
+    pub(crate) cleared_through: u64,
+    pub(crate) cache: ReadCache,
+    pub(crate) epoch: u64,
+    pub(crate) superblocks: Vec<Superblock>,
+    pub(crate) sequence: u64,
+    pub(crate) segments: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Arc<Engine> {
+        Arc::new(Engine {
+            runtime: parts.runtime,
+            secret: parts.secret,
+            packing: parts.packing,
+            index: parts.index,
+            fast: parts.fast,
+            capacity: parts.capacity,
+            lane: parts.lane,
+            large: parts.large,
+            shaping_threshold_bytes: parts.shaping_threshold_bytes,
+            durability: parts.durability,
+            outlives_process: parts.outlives_process,
+            user_limit_bytes: parts.user_limit_bytes,
+            reserve_share: parts.reserve_share,
+            full: AtomicBool::new(false),
+            cleared_through: AtomicU64::new(parts.cleared_through),
+            residents: Residents::default(),
+            cache: parts.cache,
+            counters: Counters::default(),
+            admission: Admission::default(),
+            epoch: parts.epoch,
+            superblocks: tokio::sync::Mutex::new(parts.superblocks),
+            sequence: AtomicU64::new(parts.sequence),
+            segments: AtomicU64::new(parts.segments),
+            batches: AtomicU64::new(0),
+            reclaim: Notify::new(),
+            slot_freed: parking_lot::Mutex::new(Gate::new()),
+            latched: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            tasks: AtomicUsize::new(0),
+            tasks_done: Notify::new(),
+        })
+    }
+
+    pub(crate) fn tier(&self, name: TierName) -> &Tier {
+        let tier = match name {
+            TierName::Fast => self.fast.as_ref(),
+            TierName::Capacity => self.capacity.as_ref(),
+        };
+        tier.expect("locations name tiers that the store has")
+    }
+
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        self.fast.iter().chain(&self.capacity).map(Arc::as_ref)
+    }
+
+    pub(crate) fn slot(&self, location: Location) -> &Slot {
+        self.tier(location.tier).slot(location.slot)
+    }
+
+    /// The next sequence number. Called under the lane's lock, or for a reserved key.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The next segment number.
+    pub(crate) fn next_segment(&self) -> u64 {
+        self.segments.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let digest = self.secret.digest(key);
+        KeyHash { slot: digest.slot, check: digest.check }
+    }
+
+    /// Bytes of current records, as far as known.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.tiers().map(Tier::live_bytes).sum()
+    }
+
+    /// Records at a place became current, or (negative) ceased to be.
+    pub(crate) fn add_live(&self, location: Location, bytes: i64) {
+        self.tier(location.tier).add_live(location.slot, bytes);
+    }
+
+    /// What a writer is told when there is no room.
+    pub(crate) fn full_error(&self) -> Error {
+        Error::Full { live_bytes: self.live_bytes(), limit_bytes: self.user_limit_bytes }
+    }
+
+    /// The first failure, after which nothing is acknowledged any more.
+    pub(crate) fn check_latch(&self) -> Result<()> {
+        match self.latched.get() {
+            Some(error) => Err(Error::Closed { reason: format!("stopped after a failed write: {error}") }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed { reason: "it was closed".into() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.check_latch()
+    }
+
+    /// Stops all writing after a failure that leaves the medium in doubt.
+    pub(crate) fn latch(&self, error: &Error) {
+        if self.latched.set(error.clone()).is_ok() {
+            tracing::error!(%error, "a write failed; the store takes no more writes");
+        }
+        for lane in self.lanes() {
+            lane.fail(error);
+            lane.work.notify_one();
+            lane.spare_taken.notify_one();
+        }
+        self.reclaim.notify_one();
+    }
+
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        std::iter::once(&self.lane).chain(&self.large)
+    }
+
+    /// Runs background work that the closing of the store waits for.
+    pub(crate) fn spawn(
+        self: &Arc<Engine>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.fetch_add(1, Ordering::AcqRel);
+        let running = Running { engine: self.clone(), name, finished: false };
+        let task = async move {
+            task.await;
+            running.finish();
+        };
+        self.runtime.spawn(name, Box::pin(task));
+    }
+
+    /// Waits until no background work is left.
+    pub(crate) async fn tasks_ended(&self) {
+        loop {
+            let done = self.tasks_done.notified();
+            if self.tasks.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            done.await;
+        }
+    }
+
+    /// Makes the records of a group visible, at one instant.
+    ///
+    /// Called in the order of the lane only: by whoever has its lock while nothing waits for the committer, else by the
+    /// committer.
+    pub(crate) fn publish(&self, group: Group) {
+        let Group { records, reservation } = group;
+        let batch = records.len() > 1;
+        if batch {
+            self.batches.fetch_add(1, Ordering::AcqRel);
+        }
+        for record in &records {
+            match record.kind {
+                Kind::Put => self.publish_put(record),
+                Kind::Tombstone => self.publish_tombstone(record),
+            }
+        }
+        if batch {
+            self.batches.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(reservation);
+    }
+
+    fn publish_put(&self, record: &Appended) {
+        self.add_live(record.location, i64::from(record.padded_bytes));
+        let mut known_bytes = None;
+        let published = self.index.publish(record.hash, record.pointer, |old| {
+            if let Some(replaced) = record.replaces
+                && replaced.pointer == old
+            {
+                known_bytes = Some(i64::from(replaced.padded_bytes));
+                return Occupant::SameKey;
+            }
+            let (occupant, bytes) = self.compare_in_memory(&record.key, old);
+            known_bytes = bytes;
+            occupant
+        });
+        if let Some(old) = published.displaced {
+            let bytes = known_bytes.filter(|_| !published.claimed).unwrap_or_else(|| self.estimate(old));
+            self.add_live(self.packing.unpack(old.get()), -bytes);
+        }
+    }
+
+    fn publish_tombstone(&self, record: &Appended) {
+        self.add_live(record.location, i64::from(record.padded_bytes));
+        let Some(replaced) = record.replaces else { return };
+        let mut current = replaced.pointer;
+        // The key is reserved, so only relocation can have moved it.
+        while !self.index.remove(&record.hash, current) {
+            let now = if replaced.exact {
+                self.index.get_exact(&record.hash)
+            } else {
+                self.index.get(&record.hash)
+            };
+            match now {
+                Some(moved) if moved != current => current = moved,
+                _ => return,
+            }
+        }
+        self.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
+    }
+
+    /// Compares a key with that of a record if its bytes are in memory.
+    fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
+        let location = self.packing.unpack(pointer.get());
+        let segment = self.slot(location).segment();
+        let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
+        if let Some(resident) = self.residents.find(location.tier, location.slot, segment) {
+            let identity = self.secret.identity(segment, location.offset);
+            if let Ok(record) = RecordView::parse(resident.record(location.offset), &identity) {
+                let shape = self.tier(location.tier).shape();
+                return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
+            }
+        }
+        if let Some(cached) = self.cache.get(segment, location.offset) {
+            return (verdict(cached.key == key), Some(i64::from(cached.padded_bytes)));
+        }
+        (Occupant::Unknown, None)
+    }
+
+    /// What a record is taken to be long until its claim is verified: the length that its class allows.
+    pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
+        let location = self.packing.unpack(pointer.get());
+        class_bytes(location.class).min(u64::from(self.tier(location.tier).shape().segment_bytes)) as i64
+    }
+
+    /// The index pointer of a location.
+    pub(crate) fn pointer(&self, location: Location) -> Pointer {
+        pointer(&self.packing, location)
+    }
+
+    /// Runs a look-up so that it sees every batch wholly or not at all.
+    pub(crate) fn between_batches<T>(&self, look_up: impl Fn() -> T) -> T {
+        loop {
+            let before = self.batches.load(Ordering::Acquire);
+            if before.is_multiple_of(2) {
+                let found = look_up();
+                std::sync::atomic::fence(Ordering::Acquire);
+                if self.batches.load(Ordering::Relaxed) == before {
+                    return found;
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// A slot was freed: whoever waits for room tries again.
+    pub(crate) fn announce_free_slot(&self) {
+        let gate = std::mem::replace(&mut *self.slot_freed.lock(), Gate::new());
+        gate.open(Ok(()));
+    }
+}
+
+/// Background work that is under way. If it panics, the store stops: nobody would do that work any more.
+struct Running {
+    engine: Arc<Engine>,
+    name: &'static str,
+    finished: bool,
+}
+
+impl Running {
+    fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.engine.latch(&Error::Closed { reason: format!("its {} task ended early", self.name) });
+        }
+        if self.engine.tasks.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.engine.tasks_done.notify_waiters();
+        }
+    }
+}

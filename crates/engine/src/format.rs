@@ -1,0 +1,234 @@
+//! Making a store on devices, and finding the one that is there.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use esker_device::{
+    Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
+};
+use esker_log::{MAX_GRANULES, Packing, SUPERBLOCK_COPIES, SegmentShape, Superblock, SuperblockError, Tier};
+use futures_util::future::try_join_all;
+
+use crate::error::{Error, Result};
+
+/// Where superblocks of all strides are looked for.
+const HEAD_BYTES: u64 = 4 << 20;
+/// Fewest segments that a tier works with.
+pub(crate) const LEAST_SEGMENTS: u64 = 8;
+
+/// A tier to be opened or made.
+pub(crate) struct TierPlan {
+    pub(crate) tier: Tier,
+    pub(crate) device: Arc<dyn Device>,
+    /// How large the tier may become.
+    pub(crate) limit_bytes: u64,
+    pub(crate) unit_bytes: u64,
+}
+
+/// What the tiers of a new store have in common.
+pub(crate) struct StorePlan {
+    pub(crate) segment_bytes: u64,
+    pub(crate) force: bool,
+    pub(crate) create: bool,
+}
+
+/// The superblock on a device, if there is one.
+pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<Superblock>> {
+    let bytes = HEAD_BYTES.min(device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(device.geometry().block_bytes);
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
+    result.map_err(Error::from)?;
+    match Superblock::find(&head) {
+        Ok(superblock) => Ok(Some(superblock)),
+        Err(SuperblockError::Absent) => Ok(None),
+        Err(error @ SuperblockError::Version { .. }) => {
+            Err(Error::invalid(format!("{}: {error}", device.path())))
+        }
+        Err(error) => Err(Error::Corrupt {
+            key: None,
+            segment: 0,
+            offset: 0,
+            what: format!("{}: {error}", device.path()),
+        }),
+    }
+}
+
+/// The superblocks of the store on these devices, in their order; the store is made if there is none.
+pub(crate) async fn load_or_format(
+    tiers: &[TierPlan],
+    plan: &StorePlan,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Vec<Superblock>> {
+    let mut found = Vec::new();
+    for tier in tiers {
+        found.push(find_superblock(&tier.device).await?);
+    }
+    if found.iter().all(Option::is_none) || plan.force && found.iter().any(Option::is_none) {
+        return format(tiers, plan, runtime).await;
+    }
+    let mut superblocks = Vec::new();
+    for (tier, superblock) in tiers.iter().zip(found) {
+        let path = tier.device.path();
+        let Some(superblock) = superblock else {
+            return Err(Error::invalid(format!(
+                "{path} holds no store, but the other tier does; give the tiers that belong together"
+            )));
+        };
+        if superblock.tier() != tier.tier || superblock.has_peer != (tiers.len() > 1) {
+            let is = if superblock.has_peer { "one of two tiers" } else { "the only tier" };
+            return Err(Error::invalid(format!(
+                "{path} is the {} tier, {is}, of its store; it was given as the {} tier of {}",
+                superblock.tier().name(),
+                tier.tier.name(),
+                tiers.len()
+            )));
+        }
+        superblocks.push(superblock);
+    }
+    if superblocks.iter().any(|s| s.store_id != superblocks[0].store_id) {
+        return Err(Error::invalid(format!(
+            "{} and {} belong to different stores",
+            tiers[0].device.path(),
+            tiers[1].device.path()
+        )));
+    }
+    Ok(superblocks)
+}
+
+async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>) -> Result<Vec<Superblock>> {
+    let store_id = u128::from(runtime.random()) << 64 | u128::from(runtime.random());
+    let digest_key = [runtime.random(), runtime.random()];
+    let salt = runtime.random();
+    let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
+    let granule_bytes = Packing::granule_for(total + 2 * plan.segment_bytes);
+    let mut superblocks = Vec::new();
+    for tier in tiers {
+        if !plan.create {
+            return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
+        }
+        refuse_foreign(tier, plan.force).await?;
+        let data_offset = Superblock::data_offset_for(tier.unit_bytes);
+        let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
+        if slots < LEAST_SEGMENTS {
+            return Err(Error::invalid(format!(
+                "{} has room for {} bytes; at least {} are needed: {LEAST_SEGMENTS} segments of {} bytes behind {data_offset} bytes of metadata",
+                tier.device.path(),
+                tier.limit_bytes,
+                data_offset + LEAST_SEGMENTS * plan.segment_bytes,
+                plan.segment_bytes,
+            )));
+        }
+        let capacity_slots = match tier.tier {
+            Tier::Capacity => slots,
+            Tier::Fast => 0,
+        };
+        superblocks.push(Superblock {
+            generation: 1,
+            store_id,
+            fast: tier.tier == Tier::Fast,
+            has_peer: tiers.len() > 1,
+            epoch: 0,
+            staging_epoch: 0,
+            digest_key,
+            salt,
+            granule_bytes,
+            segment_bytes: plan.segment_bytes,
+            unit_bytes: tier.unit_bytes,
+            data_offset,
+            capacity_slots: capacity_slots as u32,
+            used_slots: used_slots_for(0, slots as u32),
+            cleared_through: 0,
+            created_at_ms: runtime.wall_clock_ms(),
+        });
+    }
+    // What the fast tier does not need of the location space is the capacity tier's, so that it can be given more later.
+    let fast_slots =
+        tiers.iter().find(|t| t.tier == Tier::Fast).map_or(0, |t| t.limit_bytes / plan.segment_bytes + 1);
+    let all_slots = MAX_GRANULES / (plan.segment_bytes / granule_bytes);
+    for superblock in &mut superblocks {
+        superblock.capacity_slots = u32::try_from(all_slots - fast_slots.min(all_slots)).unwrap_or(u32::MAX);
+    }
+    for (tier, superblock) in tiers.iter().zip(&superblocks) {
+        let device = &tier.device;
+        if device.geometry().kind == DeviceKind::File {
+            device.resize(superblock.data_offset).await?;
+        }
+        // Whatever was there must not be taken for a superblock of this store or of another.
+        let zeros = Buffer::zeroed(superblock.data_offset as usize);
+        device.write(0, Source::Owned(zeros), WriteMode::Durable).await?;
+        clear_slots(device, superblock, 0..superblock.used_slots).await?;
+    }
+    for (tier, superblock) in tiers.iter().zip(&superblocks) {
+        write_superblock(&tier.device, superblock).await?;
+    }
+    Ok(superblocks)
+}
+
+async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
+    let bytes = (SIGNATURE_BYTES as u64).min(tier.device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(tier.device.geometry().block_bytes);
+    if force || bytes == 0 {
+        return Ok(());
+    }
+    let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
+    result.map_err(Error::from)?;
+    match foreign_signature(&head) {
+        None => Ok(()),
+        Some(what) => Err(Error::invalid(format!(
+            "{} is not empty: it holds {what}; it is not formatted without force_format",
+            tier.device.path()
+        ))),
+    }
+}
+
+/// How many slots the superblock is to cover when `needed` are used: ahead of need, so that it is rarely written.
+pub(crate) fn used_slots_for(needed: u32, limit: u32) -> u32 {
+    (needed + (needed / 8).max(64)).min(limit)
+}
+
+/// Makes slots that were never used read as free. A file's are zeros when it grows.
+pub(crate) async fn clear_slots(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    slots: Range<u32>,
+) -> Result<()> {
+    if device.geometry().kind == DeviceKind::File {
+        return Ok(());
+    }
+    let write = |at: u64| {
+        let unit = Buffer::zeroed(superblock.unit_bytes as usize);
+        device.write(at, Source::Owned(unit), WriteMode::Plain)
+    };
+    for slot in slots {
+        let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+        let end = start + superblock.segment_bytes - superblock.unit_bytes;
+        try_join_all([write(start), write(end)]).await?;
+    }
+    device.flush().await.map_err(Error::from)
+}
+
+/// Writes all copies, two at a time, so that a crash leaves two of one generation.
+pub(crate) async fn write_superblock(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<()> {
+    let stride = Superblock::stride_bytes(superblock.unit_bytes);
+    for pair in [0..2, 2..SUPERBLOCK_COPIES] {
+        let copies = pair.map(|copy| {
+            let bytes = Buffer::copy_from(&superblock.encode(copy));
+            device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
+        });
+        try_join_all(copies).await?;
+    }
+    Ok(())
+}
+
+/// The shape of a tier's segments.
+pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
+    SegmentShape {
+        tier: superblock.tier(),
+        segment_bytes: superblock.segment_bytes as u32,
+        unit_bytes: superblock.unit_bytes as u32,
+        granule_bytes: superblock.granule_bytes as u32,
+    }
+}

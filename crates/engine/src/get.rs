@@ -1,0 +1,169 @@
+//! Looking a key up: index, then memory or one device read, then key and checksum.
+//!
+//! Nothing is pinned. A reader takes the pointer, then the number of the segment in that slot, then asks the index whether
+//! the pointer still stands. If a segment is freed and its slot used again in the meantime, the record does not verify
+//! under that number, and the look-up starts again.
+
+use bytes::Bytes;
+use esker_index::{KeyHash, Pointer};
+use esker_log::{Damage, Kind, Location, RecordView, class_bytes};
+
+use crate::cache::Cached;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lane::Replaced;
+
+/// The current record of a key.
+pub(crate) struct Found {
+    pub(crate) record: Cached,
+    pub(crate) replaced: Replaced,
+}
+
+impl Found {
+    /// Whether it has not expired.
+    pub(crate) fn is_alive(&self, now_ms: u64) -> bool {
+        self.record.expires_at_ms.is_none_or(|at| now_ms < at)
+    }
+}
+
+/// What a pointer led to.
+pub(crate) enum Fetched {
+    Record(Cached),
+    /// The pointer is no longer current: look again.
+    Moved,
+}
+
+impl Engine {
+    /// The current record of a key, expired or not.
+    pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
+        loop {
+            let Some(pointer) = self.between_batches(|| self.index.get(hash)) else { return Ok(None) };
+            let record = match self.fetch(hash, pointer, Some(key)).await? {
+                Fetched::Moved => continue,
+                Fetched::Record(record) => record,
+            };
+            if record.key == key {
+                let padded_bytes = record.padded_bytes;
+                let exact = self.index.get_exact(hash) == Some(pointer);
+                return Ok(Some(Found { record, replaced: Replaced { pointer, padded_bytes, exact } }));
+            }
+            // Another key has the slot. All that is known of this hash, at one instant:
+            let suspects = self.index.suspects(hash);
+            if let Some(&(_, exact)) = suspects.exact.iter().find(|(other, _)| other == hash) {
+                match self.fetch(hash, exact, Some(key)).await? {
+                    Fetched::Moved => continue,
+                    Fetched::Record(record) if record.key == key => {
+                        let padded_bytes = record.padded_bytes;
+                        let replaced = Replaced { pointer: exact, padded_bytes, exact: true };
+                        return Ok(Some(Found { record, replaced }));
+                    }
+                    Fetched::Record(_) => return Ok(None),
+                }
+            }
+            if !suspects.claims.is_empty() {
+                self.settle(hash).await?;
+                continue;
+            }
+            if suspects.occupant == Some(pointer) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The record that a pointer leads to. `key` is for the message if it is damaged.
+    pub(crate) async fn fetch(
+        &self,
+        hash: &KeyHash,
+        pointer: Pointer,
+        key: Option<&[u8]>,
+    ) -> Result<Fetched> {
+        let location = self.packing.unpack(pointer.get());
+        let slot = self.slot(location);
+        let segment = slot.segment();
+        // Must come after the number was read, or else the number could be that of a later segment in the same slot.
+        if !self.index.is_current(hash, pointer) {
+            return Ok(Fetched::Moved);
+        }
+        match self.read_record(location, segment).await? {
+            Ok(record) => Ok(Fetched::Record(record)),
+            Err(_) if slot.segment() != segment || !self.index.is_current(hash, pointer) => {
+                Ok(Fetched::Moved)
+            }
+            Err(damaged) => Err(damaged.into_error(key)),
+        }
+    }
+
+    /// Reads and verifies the record at a place of a segment: from memory, else with one device read.
+    pub(crate) async fn read_record(
+        &self,
+        location: Location,
+        segment: u64,
+    ) -> Result<std::result::Result<Cached, Damaged>> {
+        let tier = self.tier(location.tier);
+        let identity = self.secret.identity(segment, location.offset);
+        let verify = |bytes: &[u8]| {
+            let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
+            let named = |damage| (damage, Some(record.key.to_vec()));
+            record.verify_value(&self.secret).map_err(named)?;
+            if record.kind != Kind::Put {
+                return Err(named(Damage::Header));
+            }
+            Ok(to_cached(&record, tier.shape().padded(record.bytes()) as u32))
+        };
+        let whole = |bytes: &[u8]| {
+            let offset = location.offset;
+            verify(bytes).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
+        };
+        if let Some(resident) = self.residents.find(location.tier, location.slot, segment) {
+            self.counters.memory_hit();
+            return Ok(whole(resident.record(location.offset)));
+        }
+        if let Some(cached) = self.cache.get(segment, location.offset) {
+            self.counters.cache_hit();
+            return Ok(Ok(cached));
+        }
+        let (buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
+        self.counters.device_read();
+        let record = whole(&buffer[at..]);
+        if let Ok(record) = &record {
+            self.cache.insert(segment, location.offset, record.clone());
+        }
+        Ok(record)
+    }
+}
+
+/// A record that does not verify.
+pub(crate) struct Damaged {
+    damage: Damage,
+    /// The key, where the header still tells.
+    key: Option<Vec<u8>>,
+    segment: u64,
+    offset: u32,
+}
+
+impl Damaged {
+    /// The error for the caller; `key` is the one that was asked for.
+    pub(crate) fn into_error(self, key: Option<&[u8]>) -> Error {
+        Error::Corrupt {
+            key: key.map(<[u8]>::to_vec).or(self.key),
+            segment: self.segment,
+            offset: u64::from(self.offset),
+            what: self.damage.to_string(),
+        }
+    }
+}
+
+/// Key and value in one allocation of their own, so that they pin nothing else.
+fn to_cached(record: &RecordView<'_>, padded_bytes: u32) -> Cached {
+    let mut both = Vec::with_capacity(record.key.len() + record.value.len());
+    both.extend_from_slice(record.key);
+    both.extend_from_slice(record.value);
+    let both = Bytes::from(both);
+    Cached {
+        key: both.slice(..record.key.len()),
+        value: both.slice(record.key.len()..),
+        sequence: record.sequence,
+        expires_at_ms: record.expires_at_ms,
+        padded_bytes,
+    }
+}

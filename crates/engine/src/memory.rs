@@ -1,0 +1,151 @@
+//! The memory that segments are built in, and the segments whose bytes are still in it.
+//!
+//! A lane has a fixed number of buffers. A sealed segment's buffer stays *resident*, so that reads and destaging need not
+//! touch the device, until the lane needs it for a new segment: the oldest goes first.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use esker_device::{Appender, SegmentBuffer};
+use esker_log::{Packing, RECORD_HEADER_BYTES, Tier as TierName};
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
+
+/// A segment whose bytes are in memory.
+#[derive(Clone)]
+pub(crate) struct Resident {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    pub(crate) segment: u64,
+    pub(crate) buffer: Arc<SegmentBuffer>,
+}
+
+/// All segments whose bytes are in memory. Few, so a list is the fastest map.
+#[derive(Default)]
+pub(crate) struct Residents {
+    list: RwLock<Vec<Resident>>,
+}
+
+impl Residents {
+    /// The memory of a segment. The number is needed too: the slot may have another segment by now.
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<Resident> {
+        let list = self.list.read();
+        list.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment).cloned()
+    }
+
+    pub(crate) fn add(&self, resident: Resident) {
+        self.list.write().push(resident);
+    }
+
+    pub(crate) fn remove(&self, segment: u64) {
+        self.list.write().retain(|r| r.segment != segment);
+    }
+}
+
+impl Resident {
+    /// The bytes of the record at an offset.
+    pub(crate) fn record(&self, offset: u32) -> &[u8] {
+        let at = offset as usize;
+        let header = self.buffer.slice(at..at + RECORD_HEADER_BYTES);
+        let bytes = esker_log::claimed_bytes(header).expect("a whole header");
+        self.buffer.slice(at..at + bytes)
+    }
+}
+
+/// Where the bytes of segment memory come from.
+pub(crate) enum Backing {
+    /// This process's own memory.
+    Anonymous,
+    /// A file whose pages outlive the process.
+    Staging(Arc<File>),
+}
+
+/// A piece of segment memory.
+pub(crate) struct Piece {
+    pub(crate) memory: Appender,
+    /// Which of the pieces; in the staging file it lies at `index * (HEADER + bytes)`.
+    pub(crate) index: usize,
+}
+
+struct Parked {
+    segment: u64,
+    piece: Piece,
+}
+
+/// A lane's memory.
+pub(crate) struct MemoryPool {
+    backing: Backing,
+    bytes: usize,
+    limit: usize,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    made: usize,
+    parked: VecDeque<Parked>,
+}
+
+/// Length of a piece's header in the staging file.
+pub(crate) const STAGING_HEADER_BYTES: u64 = 4096;
+
+impl MemoryPool {
+    pub(crate) fn new(backing: Backing, bytes: usize, limit: usize) -> MemoryPool {
+        MemoryPool { backing, bytes, limit, state: Mutex::default() }
+    }
+
+    pub(crate) fn staging(&self) -> Option<&Arc<File>> {
+        match &self.backing {
+            Backing::Anonymous => None,
+            Backing::Staging(file) => Some(file),
+        }
+    }
+
+    /// Where a piece lies in the staging file.
+    pub(crate) fn staging_offset(index: usize, segment_bytes: u64) -> u64 {
+        index as u64 * (STAGING_HEADER_BYTES + segment_bytes)
+    }
+
+    /// Memory for a new segment: a new piece, else that of the segment sealed longest ago. `None`: someone is reading
+    /// from that one, or nothing is sealed; try again in a moment.
+    pub(crate) fn take(&self, residents: &Residents) -> Result<Option<Piece>> {
+        let mut state = self.state.lock();
+        if state.made < self.limit {
+            let index = state.made;
+            let memory = match &self.backing {
+                Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),
+                Backing::Staging(file) => {
+                    let at = MemoryPool::staging_offset(index, self.bytes as u64) + STAGING_HEADER_BYTES;
+                    SegmentBuffer::mapped(file, at, self.bytes)
+                }
+            };
+            let memory = memory.map_err(|e| {
+                Error::invalid(format!("no memory for a segment buffer of {} bytes: {e}", self.bytes))
+            })?;
+            state.made += 1;
+            return Ok(Some(Piece { memory, index }));
+        }
+        let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
+        residents.remove(segment);
+        match piece.memory.recycle() {
+            Ok(memory) => Ok(Some(Piece { memory, index: piece.index })),
+            Err(memory) => {
+                // The segment is no longer found, so whoever still reads it soon ends.
+                state.parked.push_front(Parked { segment, piece: Piece { memory, index: piece.index } });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps a sealed segment's memory until it is needed.
+    pub(crate) fn park(&self, segment: u64, piece: Piece) {
+        self.state.lock().parked.push_back(Parked { segment, piece });
+    }
+}
+
+/// Turns packed locations into index pointers and back.
+pub(crate) fn pointer(packing: &Packing, location: esker_log::Location) -> esker_index::Pointer {
+    esker_index::Pointer::new(packing.pack(location)).expect("a record never begins at offset 0")
+}

@@ -1,0 +1,462 @@
+//! Opening a store: devices, superblocks, recovery, and what has to be written before the first write.
+//!
+//! 1. Devices are opened and locked; superblocks are read, or made.
+//! 2. Recovery reads everything and writes nothing.
+//! 3. The epoch is bumped, durably, before anything else is written.
+//! 4. Staged records are written to a segment and flushed; then the old staging file is void.
+//! 5. Segments without a summary are sealed.
+//! 6. Background work starts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::{Buffer, Device, DeviceKind, Direct, OpenOptions, Runtime, Source, Threads, WriteMode};
+use esker_index::{Index, IndexOptions, KeyHash};
+use esker_log::{
+    ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
+    Tier as TierName, class_of,
+};
+
+use crate::cache::ReadCache;
+use crate::engine::{Engine, Parts};
+use crate::error::{Error, Result};
+use crate::format::{StorePlan, TierPlan, load_or_format, shape_of, write_superblock};
+use crate::lane::Lane;
+use crate::memory::{Backing, MemoryPool, pointer};
+use crate::options::{Layout, Options, Place};
+use crate::recover::{Recovered, Scene, Unsealed};
+use crate::staging::{self, Staged};
+use crate::stats::Recovery;
+use crate::tier::{SlotState, Tier};
+use crate::{commit, provision, reclaim};
+
+const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
+const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
+const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
+/// Write unit where nothing coarser is asked for: the page, which every device writes whole.
+const PAGE_BYTES: u64 = 4096;
+/// Memory besides segments and cache: registered buffers, stacks, tasks.
+const FIXED_MEMORY_BYTES: u64 = 24 << 20;
+/// Threads for background work.
+const BACKGROUND_THREADS: usize = 2;
+/// Pieces of memory that relocation has.
+const RELOCATION_PIECES: u64 = 2;
+
+/// Opens or makes a store.
+pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
+    validate(&options)?;
+    let runtime: Arc<dyn Runtime> = match &options.runtime {
+        Some(runtime) => runtime.clone(),
+        None => Threads::new(BACKGROUND_THREADS)
+            .map_err(|e| Error::invalid(format!("no threads for background work: {e}")))?,
+    };
+    let began = runtime.now();
+    // 1.
+    let plans = open_devices(&options)?;
+    let store_plan = StorePlan {
+        segment_bytes: options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),
+        force: options.force_format,
+        create: options.create,
+    };
+    let superblocks = load_or_format(&plans, &store_plan, &runtime).await?;
+    check_against(&options, &superblocks)?;
+    let memory = MemoryPlan::of(&options, &superblocks)?;
+    let first = &superblocks[0];
+    let packing = Packing {
+        granule_bytes: first.granule_bytes,
+        segment_bytes: first.segment_bytes,
+        capacity_slots: first.capacity_slots,
+    };
+    let tiers: Vec<Arc<Tier>> = plans.iter().zip(&superblocks).map(|(plan, s)| make_tier(plan, s)).collect();
+    let secret = first.secret();
+    let lane_shape = tiers[0].shape();
+    let staging = open_staging(&options, first)?;
+    let staged: Vec<Staged> = match &staging {
+        Some(file) => staging::read(file, &secret, lane_shape, first.staging_epoch)?,
+        None => Vec::new(),
+    };
+    // 2.
+    let index =
+        Arc::new(Index::new(IndexOptions { hash_bits: options.index_hash_bits, ..IndexOptions::default() }));
+    let scene = Scene {
+        runtime: &runtime,
+        tiers: tiers.iter().zip(&superblocks).collect(),
+        secret,
+        packing,
+        index: &index,
+        staged: &staged,
+        accept_loss: options.accept_loss,
+        memory_bytes: memory.recovery_bytes,
+    };
+    let recovered = scene.recover().await?;
+    // 3.
+    let mut superblocks = superblocks;
+    let epoch = superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
+    rewrite(&tiers, &mut superblocks, |s| s.epoch = epoch).await?;
+    let find = |name: TierName| tiers.iter().find(|t| t.name() == name).cloned();
+    let two_tiers = tiers.len() > 1;
+    let outlives_process = staging.is_some();
+    let backing = staging.as_ref().map_or(Backing::Anonymous, |file| Backing::Staging(file.clone()));
+    let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_pieces);
+    let lane = Arc::new(Lane::new(Stream::LANE, lane_shape, pool(backing)));
+    let large =
+        two_tiers.then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous))));
+    let bulk = tiers.last().expect("a store has a tier");
+    let usable = bulk.slots().len() as u64 * bulk.shape().max_record_bytes();
+    let reserve_share = f64::from(options.reserve_percent) / 100.0;
+    let engine = Engine::new(Parts {
+        secret,
+        packing,
+        index,
+        fast: find(TierName::Fast),
+        capacity: find(TierName::Capacity),
+        lane,
+        large,
+        shaping_threshold_bytes: options
+            .shaping_threshold_bytes
+            .unwrap_or(u64::from(bulk.shape().unit_bytes)),
+        durability: options.durability,
+        outlives_process,
+        user_limit_bytes: (usable as f64 * (1.0 - reserve_share)) as u64,
+        reserve_share,
+        cleared_through: superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0),
+        cache: ReadCache::new(memory.cache_bytes),
+        epoch,
+        superblocks: superblocks.clone(),
+        // Numbers that the last process gave out and lost are not given out again.
+        sequence: recovered.max_sequence + (1 << 32),
+        segments: recovered.max_segment,
+        runtime,
+    });
+    // 4.
+    write_staged(&engine, &staged, &recovered).await?;
+    if let Some(file) = &staging {
+        staging::clear(file, lane_shape)?;
+    }
+    {
+        let mut superblocks = engine.superblocks.lock().await;
+        rewrite(&tiers, &mut superblocks, |s| s.staging_epoch = epoch).await?;
+    }
+    // 5.
+    let Recovered { unsealed, segments, .. } = recovered;
+    for segment in unsealed {
+        seal(&engine, segment).await?;
+    }
+    // 6.
+    for lane in engine.lanes() {
+        engine.spawn("commit", commit::run(engine.clone(), lane.clone()));
+        engine.spawn("provision", provision::run(engine.clone(), lane.clone()));
+    }
+    engine.spawn("reclaim", reclaim::run(engine.clone()));
+    let recovery =
+        Recovery { keys: engine.index.len(), segments, duration: engine.runtime.now().saturating_sub(began) };
+    Ok((engine, recovery))
+}
+
+fn validate(options: &Options) -> Result<()> {
+    let power = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+        Some(v) if !v.is_power_of_two() || v < least || v > most => {
+            Err(Error::invalid(format!("{name} is {v}; it has to be a power of two from {least} to {most}")))
+        }
+        _ => Ok(()),
+    };
+    power("indirection_unit_bytes", options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
+    power("segment_bytes", options.segment_bytes, 64 << 10, 1 << 28)?;
+    if !(5..=50).contains(&options.reserve_percent) {
+        return Err(Error::invalid(format!(
+            "reserve_percent is {}; it has to be 5 to 50",
+            options.reserve_percent
+        )));
+    }
+    let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
+    if one_tier && options.shaping_threshold_bytes.is_some() {
+        return Err(Error::invalid(
+            "shaping_threshold_bytes is set, but the store has one tier; give a fast and a capacity tier",
+        ));
+    }
+    if options.fast_limit_bytes.is_some()
+        && !matches!(options.layout, Layout::FastAndCapacity(..) | Layout::FastOnly(_))
+    {
+        return Err(Error::invalid("fast_limit_bytes is set, but the store has no fast tier"));
+    }
+    if options.capacity_limit_bytes.is_some() && matches!(options.layout, Layout::FastOnly(_)) {
+        return Err(Error::invalid("capacity_limit_bytes is set, but the store has no capacity tier"));
+    }
+    Ok(())
+}
+
+/// What was asked for has to agree with what the store was formatted with.
+fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
+    let bulk = superblocks.last().expect("a store has a tier");
+    let fixed = [
+        ("segment_bytes", options.segment_bytes, bulk.segment_bytes),
+        ("indirection_unit_bytes", options.indirection_unit_bytes, bulk.unit_bytes),
+    ];
+    for (name, asked, formatted) in fixed {
+        if asked.is_some_and(|asked| asked != formatted) {
+            return Err(Error::invalid(format!(
+                "{name} is {}, but the store was formatted with {formatted}; it cannot be changed",
+                asked.unwrap_or(0)
+            )));
+        }
+    }
+    let unit = superblocks.iter().map(|s| s.unit_bytes).max().unwrap_or(0);
+    if bulk.segment_bytes < 8 * unit {
+        return Err(Error::invalid(format!(
+            "segment_bytes is {}, less than eight write units of {unit} bytes",
+            bulk.segment_bytes
+        )));
+    }
+    Ok(())
+}
+
+/// How the memory budget is divided.
+struct MemoryPlan {
+    lane_pieces: usize,
+    cache_bytes: u64,
+    recovery_bytes: u64,
+}
+
+impl MemoryPlan {
+    fn of(options: &Options, superblocks: &[Superblock]) -> Result<MemoryPlan> {
+        let segment_bytes = superblocks[0].segment_bytes;
+        let lanes = superblocks.len() as u64;
+        let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(2, 8);
+        let segments = (lanes * pieces + RELOCATION_PIECES) * segment_bytes;
+        let least = FIXED_MEMORY_BYTES + (lanes * 2 + RELOCATION_PIECES) * segment_bytes;
+        if options.memory_bytes < least {
+            return Err(Error::invalid(format!(
+                "memory_bytes is {}; at least {least} are needed for {} segments of {segment_bytes} bytes in memory",
+                options.memory_bytes,
+                lanes * 2 + RELOCATION_PIECES
+            )));
+        }
+        let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
+        // Half of what is left is the index's, which grows with the keys.
+        Ok(MemoryPlan {
+            lane_pieces: pieces as usize,
+            cache_bytes: left / 2,
+            recovery_bytes: (options.memory_bytes / 2).max(16 << 20),
+        })
+    }
+}
+
+fn open_devices(options: &Options) -> Result<Vec<TierPlan>> {
+    let plan = |tier: TierName, place: &Place, limit: Option<u64>, default: u64, unit: Option<u64>| {
+        let device = open_device(options, place)?;
+        let geometry = device.geometry();
+        let limit_bytes = match geometry.kind {
+            DeviceKind::File => limit.unwrap_or(default),
+            _ => limit.map_or(geometry.bytes, |limit| limit.min(geometry.bytes)),
+        };
+        let unit =
+            unit.or(geometry.indirection_unit_bytes.map(u64::from).filter(|_| tier == TierName::Capacity));
+        let default_unit = if tier == TierName::Capacity { DEFAULT_UNIT_BYTES } else { PAGE_BYTES };
+        Ok::<_, Error>(TierPlan { tier, device, limit_bytes, unit_bytes: unit.unwrap_or(default_unit) })
+    };
+    let unit = options.indirection_unit_bytes;
+    let capacity_limit = options.capacity_limit_bytes;
+    match &options.layout {
+        Layout::Directory(dir) => {
+            make_directory(dir, options.create)?;
+            let place = Place::Path(dir.join("data.esker"));
+            let unit = Some(unit.unwrap_or(PAGE_BYTES));
+            Ok(vec![plan(TierName::Capacity, &place, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?])
+        }
+        Layout::CapacityOnly(place) => {
+            Ok(vec![plan(TierName::Capacity, place, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?])
+        }
+        Layout::FastOnly(place) => {
+            let limit = options.fast_limit_bytes;
+            Ok(vec![plan(TierName::Fast, place, limit, DEFAULT_FAST_FILE_LIMIT_BYTES, unit)?])
+        }
+        Layout::FastAndCapacity(fast, capacity) => Ok(vec![
+            plan(TierName::Fast, fast, options.fast_limit_bytes, DEFAULT_FAST_FILE_LIMIT_BYTES, None)?,
+            plan(TierName::Capacity, capacity, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?,
+        ]),
+    }
+}
+
+fn make_directory(dir: &Path, create: bool) -> Result<()> {
+    match std::fs::metadata(dir) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(Error::invalid(format!("{} is not a directory", dir.display()))),
+        Err(_) if !create => Err(Error::invalid(format!("{} holds no store", dir.display()))),
+        Err(_) => std::fs::create_dir(dir)
+            .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display()))),
+    }
+}
+
+fn open_device(options: &Options, place: &Place) -> Result<Arc<dyn Device>> {
+    let path = match place {
+        Place::Device(device) => return Ok(device.clone()),
+        Place::Path(path) => path,
+    };
+    let mut how = OpenOptions::new(path).create(options.create);
+    how.backend = options.backend;
+    how.direct = if options.direct { Direct::Auto } else { Direct::Never };
+    let (device, warnings) = esker_device::open(how)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(device)
+}
+
+fn make_tier(plan: &TierPlan, superblock: &Superblock) -> Arc<Tier> {
+    let grows = plan.device.geometry().kind == DeviceKind::File;
+    let room = plan.limit_bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
+    let slots = if superblock.fast { room } else { room.min(u64::from(superblock.capacity_slots)) };
+    // A limit below what is already in use cannot take it away.
+    let used =
+        (plan.device.geometry().bytes.saturating_sub(superblock.data_offset)) / superblock.segment_bytes;
+    let slots = slots.max(if grows { used } else { 0 }) as u32;
+    Arc::new(Tier::new(plan.device.clone(), shape_of(superblock), superblock.data_offset, slots, grows))
+}
+
+/// The staging file, if the store has a place for one.
+fn open_staging(options: &Options, superblock: &Superblock) -> Result<Option<Arc<std::fs::File>>> {
+    let beside = |path: &Path| {
+        let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+        is_file.then(|| PathBuf::from(format!("{}.staging", path.display())))
+    };
+    let path = match (&options.staging, &options.layout) {
+        (Some(path), _) => path.clone(),
+        (None, Layout::Directory(dir)) => dir.join("staging.esker"),
+        (
+            None,
+            Layout::FastAndCapacity(Place::Path(path), _)
+            | Layout::FastOnly(Place::Path(path))
+            | Layout::CapacityOnly(Place::Path(path)),
+        ) => beside(path)
+            .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/esker-{:032x}.staging", superblock.store_id))),
+        (None, _) => return Ok(None),
+    };
+    let open = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    match open {
+        Ok(file) => Ok(Some(Arc::new(file))),
+        Err(error) if options.staging.is_some() => {
+            Err(Error::invalid(format!("staging file {}: {error}", path.display())))
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
+            Ok(None)
+        }
+    }
+}
+
+async fn rewrite(
+    tiers: &[Arc<Tier>],
+    superblocks: &mut [Superblock],
+    change: impl Fn(&mut Superblock),
+) -> Result<()> {
+    for (tier, superblock) in tiers.iter().zip(superblocks) {
+        change(superblock);
+        superblock.generation += 1;
+        write_superblock(&tier.device()?, superblock).await?;
+    }
+    Ok(())
+}
+
+/// 4. Writes what the last process left in memory, and takes it into the index.
+async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recovered) -> Result<()> {
+    if recovered.staged.is_empty() {
+        return Ok(());
+    }
+    let tier = engine.tier(engine.lane.shape.tier);
+    let device = tier.device()?;
+    let pool = MemoryPool::new(Backing::Anonymous, engine.lane.shape.segment_bytes as usize, 1);
+    let mut output: Option<OpenSegment> = None;
+    let write = |slot: u32, memory: Arc<esker_device::SegmentBuffer>, frame: ClosedFrame| {
+        let source = Source::Shared { buffer: memory, range: frame.memory };
+        tier.start_write(&device, slot, frame.offset, source, WriteMode::Plain)
+    };
+    let mut loaded = Vec::new();
+    for winner in &recovered.staged {
+        let from = &staged[winner.piece];
+        let entry = winner.entry;
+        let bytes = &from.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
+        let record = RecordView::parse(bytes, &engine.secret.identity(from.segment, entry.offset))
+            .expect("it verified when the staging file was read")
+            .to_record();
+        let padded = tier.shape().padded(record.bytes());
+        if let Some(open) = &mut output
+            && !open.has_room(1, padded)
+        {
+            finish(engine, output.take().expect("it is open")).await?;
+        }
+        if output.is_none() {
+            let opened = engine.open_segment(tier.name(), Stream::RELOCATED, &pool, 0).await?;
+            let (open, _) = opened.ok_or_else(|| engine.full_error())?;
+            output = Some(open);
+        }
+        let open = output.as_mut().expect("it was opened above");
+        let offset = open.append(&record, entry.digest);
+        let location = Location {
+            tier: tier.name(),
+            slot: open.name().slot,
+            offset,
+            class: class_of(u64::from(entry.bytes)),
+        };
+        loaded.push((entry, location));
+        if open.tail() - open.frame_offset() >= 1 << 20
+            && let Some(frame) = open.close_frame(0)
+        {
+            write(open.name().slot, open.memory().buffer(), frame).await.map_err(Error::from)?;
+        }
+    }
+    if let Some(open) = output {
+        finish(engine, open).await?;
+    }
+    for (entry, location) in loaded {
+        engine.add_live(location, engine.lane.shape.padded(entry.bytes as usize) as i64);
+        if entry.kind == Kind::Put {
+            let hash = KeyHash { slot: entry.digest.slot, check: entry.digest.check };
+            engine.index.load(hash, pointer(&engine.packing, location));
+        }
+    }
+    tracing::info!(records = recovered.staged.len(), "recovered records from the staging file");
+    Ok(())
+}
+
+/// Writes the last frame and the summary of a segment, durably.
+async fn finish(engine: &Arc<Engine>, mut open: OpenSegment) -> Result<()> {
+    let tier = engine.tier(open.shape().tier);
+    let device = tier.device()?;
+    let name = open.name();
+    if let Some(frame) = open.close_frame(0) {
+        let source = Source::Shared { buffer: open.memory().buffer(), range: frame.memory };
+        tier.write(&device, name.slot, frame.offset, source, WriteMode::Plain).await?;
+    }
+    device.flush().await.map_err(Error::from)?;
+    let tail = open.tail();
+    let (_, entries) = open.into_parts();
+    let unsealed = Unsealed {
+        tier: tier.name(),
+        slot: name.slot,
+        segment: name.segment,
+        stream: name.stream,
+        entries,
+        tail,
+    };
+    seal(engine, unsealed).await
+}
+
+/// 5. Writes the summary of a segment that was found without one.
+async fn seal(engine: &Arc<Engine>, unsealed: Unsealed) -> Result<()> {
+    let tier = engine.tier(unsealed.tier);
+    let head = SummaryHead {
+        segment: unsealed.segment,
+        epoch: engine.epoch,
+        stream: unsealed.stream,
+        tail: unsealed.tail,
+    };
+    let (start, bytes) = esker_log::seal(&unsealed.entries, &engine.secret, head, tier.shape());
+    engine.counters.count_summary(bytes.len() as u64);
+    let source = Source::Owned(Buffer::copy_from(&bytes));
+    tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable).await?;
+    let slot = tier.slot(unsealed.slot);
+    slot.set_used(head.tail);
+    slot.set_state(SlotState::Sealed);
+    Ok(())
+}

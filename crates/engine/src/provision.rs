@@ -1,0 +1,115 @@
+//! Keeping the next segment ready, so that writers do not wait for one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::{OpenSegment, SegmentName, Stream, Tier as TierName};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lane::Lane;
+use crate::memory::{MemoryPool, Piece, Resident};
+use crate::staging;
+use crate::tier::SlotState;
+
+/// Free slots that lanes leave to relocation.
+const KEEP_FOR_RELOCATION: u32 = 2;
+
+/// Provides a lane with segments, until it stops.
+pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
+    loop {
+        lane.spare_taken.notified().await;
+        while lane.wants_spare() && engine.check_writable().is_ok() {
+            // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them.
+            let full = engine.full.load(Ordering::Acquire);
+            let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };
+            let freed = engine.slot_freed.lock().clone();
+            match engine.open_segment(lane.shape.tier, lane.stream, &lane.pool, keep).await {
+                Ok(Some((segment, piece))) => {
+                    engine.residents.add(Resident {
+                        tier: lane.shape.tier,
+                        slot: segment.name().slot,
+                        segment: segment.name().segment,
+                        buffer: segment.memory().buffer(),
+                    });
+                    lane.put_spare(segment, piece);
+                }
+                Ok(None) => {
+                    engine.reclaim.notify_one();
+                    // The gate opens when a slot is freed, or when it is found that none can be.
+                    let _ = freed.wait().await;
+                }
+                Err(Error::Io(error @ esker_device::DeviceError::Full { .. })) => {
+                    // The file system has no room for another segment; nothing was harmed.
+                    tracing::warn!(%error, "no room for another segment");
+                    lane.refuse_waiting(Error::Io(error));
+                    engine.runtime.sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => engine.latch(&error),
+            }
+        }
+        if lane.is_stopping() || engine.check_writable().is_err() {
+            return;
+        }
+    }
+}
+
+impl Engine {
+    /// Opens a new segment if more than `keep` slots are free.
+    pub(crate) async fn open_segment(
+        &self,
+        tier: TierName,
+        stream: Stream,
+        pool: &MemoryPool,
+        keep: u32,
+    ) -> Result<Option<(OpenSegment, usize)>> {
+        let tier = self.tier(tier);
+        let Some((slot, fresh)) = tier.take_slot(keep) else { return Ok(None) };
+        let prepared = async {
+            if fresh {
+                self.note_used_slot(tier.name(), slot).await?;
+            }
+            tier.ensure_length(slot).await
+        };
+        if let Err(error) = prepared.await {
+            tier.give_back_slot(slot);
+            return Err(error);
+        }
+        let Piece { memory, index } = loop {
+            match pool.take(&self.residents)? {
+                Some(piece) => break piece,
+                None => self.runtime.sleep(Duration::from_millis(1)).await,
+            }
+        };
+        let name = SegmentName {
+            segment: self.next_segment(),
+            slot,
+            epoch: self.epoch,
+            stream,
+            opened_at: self.sequence.load(Ordering::Acquire),
+        };
+        tier.occupy(slot, name.segment, SlotState::Open, name.opened_at);
+        if let Some(file) = pool.staging() {
+            staging::write_header(file, index, &self.secret, tier.shape(), name)?;
+        }
+        Ok(Some((OpenSegment::new(tier.shape(), name, self.secret, memory), index)))
+    }
+
+    /// Sees to it that the superblock covers a slot before it is used for the first time.
+    async fn note_used_slot(&self, tier: TierName, slot: u32) -> Result<()> {
+        let mut superblocks = self.superblocks.lock().await;
+        let position = superblocks.iter().position(|s| s.tier() == tier).expect("each tier has a superblock");
+        if slot < superblocks[position].used_slots {
+            return Ok(());
+        }
+        let mut next = superblocks[position].clone();
+        next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots().len() as u32);
+        next.generation += 1;
+        let device = self.tier(tier).device()?;
+        crate::format::clear_slots(&device, &next, superblocks[position].used_slots..next.used_slots).await?;
+        crate::format::write_superblock(&device, &next).await?;
+        superblocks[position] = next;
+        Ok(())
+    }
+}

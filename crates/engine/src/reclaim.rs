@@ -1,0 +1,338 @@
+//! Making room: destaging the fast tier and collecting the tier where records stay, one victim at a time.
+//!
+//! The order within a relocation is that of `esker_gc`'s `relocate` module. While a victim is being emptied, puts may displace its records and
+//! leave claims against it; it is freed only when none of its records is current and no claim against it is left.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esker_device::{Buffer, Source, WriteMode};
+use esker_gc::{Candidate, Host, Victim, copy_needed, cost_benefit, oldest};
+use esker_index::KeyHash;
+use esker_log::{
+    ClosedFrame, Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Stream, Tier as TierName, class_of,
+};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::{Backing, MemoryPool, Piece};
+use crate::tier::{SlotState, Tier};
+
+/// A segment that would give back less than this share is left alone.
+const LEAST_YIELD: f64 = 0.05;
+/// Destaging begins when less than this share of the fast tier is free.
+const DESTAGE_BELOW: f64 = 0.5;
+/// Segments that may hold garbage beyond the reserve before collecting begins.
+const SLACK_SEGMENTS: u64 = 4;
+
+/// Destages and collects until the store closes.
+pub(crate) async fn run(engine: Arc<Engine>) {
+    let tier = engine.output_tier();
+    let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, 2);
+    let mut reclaimer = Reclaimer { engine: &engine, pool, output: None };
+    loop {
+        let woken = engine.reclaim.notified();
+        if engine.check_writable().is_err() {
+            return;
+        }
+        match reclaimer.step().await {
+            Ok(true) => {}
+            Ok(false) => woken.await,
+            Err(Error::Closed { .. }) => return,
+            Err(error) => return engine.latch(&error),
+        }
+    }
+}
+
+impl Engine {
+    /// Where records end up.
+    pub(crate) fn output_tier(&self) -> &Tier {
+        self.capacity.as_ref().or(self.fast.as_ref()).expect("a store has a tier")
+    }
+
+    /// The summary's entries of a sealed segment.
+    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
+        let segment_bytes = tier.shape().segment_bytes;
+        let at = segment_bytes - FOOTER_BYTES as u32;
+        let (buffer, from) = tier.read(slot, at, FOOTER_BYTES as u64).await?;
+        let segment = tier.slot(slot).segment();
+        let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
+        let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
+        let (buffer, from) = tier.read(slot, footer.start, u64::from(footer.entry_bytes)).await?;
+        Ok(footer.entries(&buffer[from..], &self.secret))
+    }
+}
+
+struct Reclaimer<'a> {
+    engine: &'a Arc<Engine>,
+    pool: MemoryPool,
+    output: Option<(OpenSegment, usize)>,
+}
+
+impl Reclaimer<'_> {
+    /// Does one thing that needs to be done; false if there is nothing.
+    async fn step(&mut self) -> Result<bool> {
+        if let Some((tier, slot)) = self.choose() {
+            return self.relocate(tier, slot).await;
+        }
+        if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
+            return Ok(true);
+        }
+        if self.engine.lanes().any(|lane| lane.is_out_of_room()) {
+            self.declare_full();
+        }
+        Ok(false)
+    }
+
+    /// Nothing can be freed and writers wait: tell them.
+    fn declare_full(&self) {
+        let engine = self.engine;
+        let waiting = engine.lanes().filter(|lane| lane.is_out_of_room());
+        let tier_is_full = |name: TierName| engine.tier(name).free_slots() <= 2;
+        for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
+            engine.full.store(true, Ordering::Release);
+            lane.refuse_waiting(engine.full_error());
+            // The provisioner may now lend a slot to deletes.
+            engine.announce_free_slot();
+        }
+    }
+
+    fn candidates<'t>(&self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
+        tier.slots().iter().enumerate().filter(|(_, s)| s.state() == SlotState::Sealed).map(|(at, s)| {
+            Candidate {
+                slot: at as u32,
+                segment: s.segment(),
+                live_bytes: s.live_bytes().max(0) as u64,
+                used_bytes: u64::from(s.used_bytes()).max(1),
+            }
+        })
+    }
+
+    fn choose(&self) -> Option<(TierName, u32)> {
+        let engine = self.engine;
+        if let (Some(fast), Some(capacity)) = (&engine.fast, &engine.capacity) {
+            let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
+            if free < DESTAGE_BELOW
+                && capacity.free_slots() > 0
+                && let Some(victim) = oldest(self.candidates(fast))
+            {
+                return Some((TierName::Fast, victim.slot));
+            }
+        }
+        let tier = engine.output_tier();
+        let segment_bytes = u64::from(tier.shape().segment_bytes);
+        let occupied = u64::from(tier.slots().len() as u32 - tier.free_slots()) * segment_bytes;
+        let reserve = engine.reserve_share;
+        let allowed = (tier.live_bytes() as f64 / (1.0 - reserve)) as u64 + SLACK_SEGMENTS * segment_bytes;
+        if occupied <= allowed && tier.free_slots() > 3 {
+            return None;
+        }
+        let newest = engine.segments.load(Ordering::Relaxed);
+        let victim = cost_benefit(self.candidates(tier), newest, LEAST_YIELD)?;
+        Some((tier.name(), victim.slot))
+    }
+
+    /// Verifies the claims against the segment that has most of them.
+    async fn settle_most(&self) -> Result<bool> {
+        let engine = self.engine;
+        let mut counts = std::collections::BTreeMap::new();
+        engine.index.claims_where(|pointer| {
+            let location = engine.packing.unpack(pointer.get());
+            *counts.entry((location.tier, location.slot)).or_insert(0u64) += 1;
+            false
+        });
+        let sealed =
+            |&(tier, slot): &(TierName, u32)| engine.tier(tier).slot(slot).state() == SlotState::Sealed;
+        let most = counts.into_iter().filter(|(place, _)| sealed(place)).max_by_key(|(_, count)| *count);
+        let Some(((tier, slot), _)) = most else { return Ok(false) };
+        match engine.read_entries(engine.tier(tier), slot).await? {
+            Some(entries) => engine.settle_segment(tier, slot, &entries).await?,
+            None => engine.tier(tier).slot(slot).set_state(SlotState::Damaged),
+        }
+        Ok(true)
+    }
+
+    async fn relocate(&mut self, tier_name: TierName, slot: u32) -> Result<bool> {
+        let engine = self.engine;
+        let began = engine.runtime.now();
+        let tier = engine.tier(tier_name);
+        let state = tier.slot(slot);
+        if !state.advance(SlotState::Sealed, SlotState::Victim) {
+            return Ok(false);
+        }
+        let Some(entries) = engine.read_entries(tier, slot).await? else {
+            tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
+            state.set_state(SlotState::Damaged);
+            return Ok(true);
+        };
+        let victim = Victim { segment: state.segment(), slot, shape: tier.shape() };
+        let mut moved = 0;
+        let mut first = true;
+        loop {
+            engine.settle_segment(tier_name, slot, &entries).await?;
+            let copied = self.copy(&victim, &entries, first).await;
+            let relocated = match copied {
+                Ok(relocated) => relocated,
+                Err(Error::Full { .. }) => {
+                    // No room for the copies; what was copied is garbage, and the victim stays.
+                    state.set_state(SlotState::Sealed);
+                    self.declare_full();
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
+            if !relocated.moves.is_empty() {
+                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
+                self.swing(tier_name, &victim, &relocated.moves);
+                moved += relocated.moves.len() as u64;
+            }
+            if let Some((entry, damage)) = relocated.damaged.first() {
+                tracing::error!(segment = victim.segment, offset = entry.offset, %damage, "a record cannot be relocated; its segment is kept");
+                state.set_state(SlotState::Damaged);
+                return Ok(true);
+            }
+            first = false;
+            let here = |pointer: esker_index::Pointer| {
+                let location = engine.packing.unpack(pointer.get());
+                location.tier == tier_name && location.slot == slot
+            };
+            if engine.index.claims_where(here).is_empty()
+                && !entries.iter().any(|e| is_current(engine, &victim, e))
+            {
+                break;
+            }
+        }
+        tier.free_slot(slot, &engine.secret).await?;
+        engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
+        engine.admission.drained(u64::from(tier.shape().segment_bytes), engine.runtime.now() - began);
+        engine.full.store(false, Ordering::Release);
+        engine.announce_free_slot();
+        Ok(true)
+    }
+
+    async fn copy(&mut self, victim: &Victim, entries: &[Entry], first: bool) -> Result<esker_gc::Relocated> {
+        let engine = self.engine;
+        let frame_bytes =
+            (victim.shape.segment_bytes / 16).clamp(engine.output_tier().shape().unit_bytes, 1 << 20);
+        let (mut output, index) = match self.output.take() {
+            Some((open, index)) => (Some(open), index),
+            None => (None, 0),
+        };
+        let outlet =
+            Outlet { engine, pool: &self.pool, first, piece: std::sync::atomic::AtomicUsize::new(index) };
+        let copied = copy_needed(&outlet, &engine.secret, victim, entries, &mut output, frame_bytes).await;
+        let index = outlet.piece.load(Ordering::Relaxed);
+        self.output = output.map(|open| (open, index));
+        copied
+    }
+
+    /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
+    /// first.
+    fn swing(&self, tier: TierName, victim: &Victim, moves: &[esker_gc::Move]) {
+        let engine = self.engine;
+        let output = engine.output_tier();
+        for m in moves {
+            let bytes = victim.shape.padded(m.entry.bytes as usize) as i64;
+            let hash = hash_of(&m.entry);
+            let class = class_of(u64::from(m.entry.bytes));
+            let old = Location { tier, slot: victim.slot, offset: m.entry.offset, class };
+            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
+            output.add_live(m.slot, bytes);
+            match m.entry.kind {
+                Kind::Put if engine.index.replace(&hash, engine.pointer(old), engine.pointer(new)) => {
+                    engine.tier(tier).add_live(victim.slot, -bytes);
+                }
+                Kind::Put => output.add_live(m.slot, -bytes),
+                Kind::Tombstone => engine.tier(tier).add_live(victim.slot, -bytes),
+            }
+        }
+    }
+}
+
+fn hash_of(entry: &Entry) -> KeyHash {
+    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
+}
+
+fn is_current(engine: &Engine, victim: &Victim, entry: &Entry) -> bool {
+    let class = class_of(u64::from(entry.bytes));
+    let location = Location { tier: victim.shape.tier, slot: victim.slot, offset: entry.offset, class };
+    entry.kind == Kind::Put && engine.index.is_current(&hash_of(entry), engine.pointer(location))
+}
+
+/// The store as relocation sees it.
+struct Outlet<'a> {
+    engine: &'a Arc<Engine>,
+    pool: &'a MemoryPool,
+    /// Tombstones are copied in the first round only.
+    first: bool,
+    piece: std::sync::atomic::AtomicUsize,
+}
+
+impl Outlet<'_> {
+    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
+    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
+    fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
+        let older = |tier: &Tier| {
+            tier.slots().iter().any(|slot| {
+                let segment = slot.segment();
+                segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
+            })
+        };
+        entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
+    }
+}
+
+impl Host for Outlet<'_> {
+    type Error = Error;
+
+    fn is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
+        match entry.kind {
+            Kind::Put => is_current(self.engine, victim, entry),
+            Kind::Tombstone => self.first && self.tombstone_is_needed(victim, entry),
+        }
+    }
+
+    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
+        let (tier, at) = (victim.shape.tier, offset as usize);
+        if let Some(resident) = self.engine.residents.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
+        }
+        self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await
+    }
+
+    async fn open_output(&self) -> Result<OpenSegment> {
+        let tier = self.engine.output_tier().name();
+        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0).await? {
+            Some((open, index)) => {
+                self.piece.store(index, Ordering::Relaxed);
+                Ok(open)
+            }
+            None => Err(self.engine.full_error()),
+        }
+    }
+
+    async fn write_frame(&self, output: &OpenSegment, frame: ClosedFrame) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let bytes = frame.memory.len() as u64;
+        let payload = u64::from(frame.payload_bytes);
+        self.engine.counters.count_frame(name.stream, payload, bytes - payload);
+        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
+        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain).await
+    }
+
+    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let (start, bytes) = output.summary();
+        let used = output.tail();
+        self.engine.counters.count_summary(bytes.len() as u64);
+        let source = Source::Owned(Buffer::copy_from(&bytes));
+        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable).await?;
+        tier.slot(name.slot).set_used(used);
+        tier.slot(name.slot).set_state(SlotState::Sealed);
+        let (memory, _) = output.into_parts();
+        self.pool.park(name.segment, Piece { memory, index: self.piece.load(Ordering::Relaxed) });
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Verifying claims: was the record that a put displaced without looking really an older one of the same key?
+//!
+//! See `docs/decisions/0002-index-slot-and-claims.md`.
+
+use esker_index::{Claim, KeyHash};
+use esker_log::{Entry, Tier as TierName};
+use hashbrown::HashMap;
+
+use crate::cache::Cached;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::reserve::FixedState;
+
+impl Engine {
+    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found.
+    pub(crate) async fn settle(&self, hash: &KeyHash) -> Result<()> {
+        'again: loop {
+            let seen = self.index.suspects(hash);
+            if seen.claims.is_empty() {
+                return Ok(());
+            }
+            let mut occupant_key = None;
+            let mut displaced = Vec::new();
+            for pointer in seen.occupant.into_iter().chain(seen.claims.iter().map(|c| c.displaced)) {
+                let location = self.packing.unpack(pointer.get());
+                let segment = self.slot(location).segment();
+                match self.read_record(location, segment).await? {
+                    Ok(record) if seen.occupant == Some(pointer) => occupant_key = Some(record.key),
+                    Ok(record) => displaced.push((pointer, record)),
+                    // Either somebody settled the claims and the segment is gone, or it is damage.
+                    Err(_) if self.index.suspects(hash) != seen => continue 'again,
+                    Err(damaged) => return Err(damaged.into_error(None)),
+                }
+            }
+            let newest_of = |key| -> Option<u64> {
+                displaced.iter().filter(|(_, r)| r.key == key).map(|(_, r)| r.sequence).max()
+            };
+            let is_hidden = |record: &Cached| {
+                let key_hash = self.hash(&record.key);
+                occupant_key.as_ref() != Some(&record.key)
+                    && !seen.exact.iter().any(|(exact, _)| *exact == key_hash)
+                    && newest_of(record.key.clone()) == Some(record.sequence)
+            };
+            let hidden: Vec<_> = displaced.iter().filter(|(_, r)| is_hidden(r)).collect();
+            let entries: Vec<_> = hidden.iter().map(|(p, r)| (self.hash(&r.key), *p)).collect();
+            if !self.index.settle(hash, &seen, &entries) {
+                continue;
+            }
+            self.counters.count_settled(displaced.len() as u64, hidden.len() as u64);
+            for (pointer, record) in &displaced {
+                // The estimate that was subtracted is put right: all of it, if the record is current after all.
+                let dead = if is_hidden(record) { 0 } else { i64::from(record.padded_bytes) };
+                self.add_live(self.packing.unpack(pointer.get()), self.estimate(*pointer) - dead);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Verifies the claims against one segment by means of its summary.
+    pub(crate) async fn settle_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
+        let here = |pointer: esker_index::Pointer| {
+            let location = self.packing.unpack(pointer.get());
+            location.tier == tier && location.slot == slot
+        };
+        let claims = self.index.claims_where(here);
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let by_offset: HashMap<u32, &Entry, FixedState> = entries.iter().map(|e| (e.offset, e)).collect();
+        let shape = self.tier(tier).shape();
+        let mut same: Vec<Claim> = Vec::new();
+        let mut corrections = 0;
+        let mut other = Vec::new();
+        for claim in claims {
+            let location = self.packing.unpack(claim.displaced.get());
+            let entry = by_offset.get(&location.offset);
+            let digest = |e: &&Entry| KeyHash { slot: e.digest.slot, check: e.digest.check };
+            match entry {
+                Some(entry) if digest(entry) == claim.hash => {
+                    corrections += self.estimate(claim.displaced) - shape.padded(entry.bytes as usize) as i64;
+                    same.push(claim);
+                }
+                _ => other.push(claim.hash),
+            }
+        }
+        self.index.release(&same);
+        self.counters.count_settled(same.len() as u64, 0);
+        self.tier(tier).add_live(slot, corrections);
+        for hash in other {
+            self.settle(&hash).await?;
+        }
+        Ok(())
+    }
+}

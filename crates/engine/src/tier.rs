@@ -1,0 +1,309 @@
+//! A tier: its device, its slots, and which segment occupies which.
+//!
+//! Slot states go `Free → Open → Sealed → Free`. Only whoever moves a slot on may touch the device there:
+//! an open segment's writer, or the one who frees it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
+use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum SlotState {
+    Free = 0,
+    Open = 1,
+    Sealed = 2,
+    /// Being relocated, or about to be freed.
+    Victim = 3,
+    /// Holds damage that must stay to be reported.
+    Damaged = 4,
+}
+
+/// One slot of a tier. Readers need only `segment`.
+#[derive(Default)]
+pub(crate) struct Slot {
+    /// Number of the segment in it; 0 when free.
+    segment: AtomicU64,
+    state: AtomicU8,
+    /// Bytes of records that are current, or tombstones still needed. An overwrite of a record whose length is not at
+    /// hand subtracts an estimate, so this may be off, below zero too, until the claim is verified.
+    live_bytes: AtomicI64,
+    /// Bytes of records in it, padding included.
+    used_bytes: AtomicU32,
+    opened_at: AtomicU64,
+}
+
+impl Slot {
+    pub(crate) fn segment(&self) -> u64 {
+        self.segment.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn state(&self) -> SlotState {
+        match self.state.load(Ordering::Acquire) {
+            0 => SlotState::Free,
+            1 => SlotState::Open,
+            2 => SlotState::Sealed,
+            3 => SlotState::Victim,
+            _ => SlotState::Damaged,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: SlotState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Moves it from one state to another; false if it was not in the first.
+    pub(crate) fn advance(&self, from: SlotState, to: SlotState) -> bool {
+        self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn occupy(&self, segment: u64, state: SlotState, opened_at: u64) {
+        self.used_bytes.store(0, Ordering::Relaxed);
+        self.opened_at.store(opened_at, Ordering::Relaxed);
+        self.segment.store(segment, Ordering::Release);
+        self.set_state(state);
+    }
+
+    pub(crate) fn live_bytes(&self) -> i64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_used(&self, bytes: u32) {
+        self.used_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used_bytes(&self) -> u32 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn opened_at(&self) -> u64 {
+        self.opened_at.load(Ordering::Relaxed)
+    }
+}
+
+struct Allocation {
+    free: BTreeSet<u32>,
+    /// Slots from here on were never used.
+    used: u32,
+}
+
+/// A tier.
+pub(crate) struct Tier {
+    name: TierName,
+    device: RwLock<Option<Arc<dyn Device>>>,
+    shape: SegmentShape,
+    data_offset: u64,
+    slots: Vec<Slot>,
+    allocation: Mutex<Allocation>,
+    /// Length of the file, where the device is one that grows.
+    grown: tokio::sync::Mutex<Option<u64>>,
+    device_name: String,
+    live_bytes: AtomicI64,
+}
+
+impl Tier {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        shape: SegmentShape,
+        data_offset: u64,
+        limit_slots: u32,
+        grows: bool,
+    ) -> Tier {
+        let grown = grows.then(|| device.geometry().bytes);
+        Tier {
+            name: shape.tier,
+            device_name: device.path(),
+            device: RwLock::new(Some(device)),
+            shape,
+            data_offset,
+            slots: (0..limit_slots).map(|_| Slot::default()).collect(),
+            allocation: Mutex::new(Allocation { free: BTreeSet::new(), used: 0 }),
+            grown: tokio::sync::Mutex::new(grown),
+            live_bytes: AtomicI64::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> TierName {
+        self.name
+    }
+
+    pub(crate) fn shape(&self) -> SegmentShape {
+        self.shape
+    }
+
+    pub(crate) fn device_name(&self) -> &str {
+        &self.device_name
+    }
+
+    /// The device; an error once the store is closed.
+    pub(crate) fn device(&self) -> Result<Arc<dyn Device>> {
+        self.device.read().clone().ok_or_else(|| Error::Closed { reason: "it was closed".into() })
+    }
+
+    /// Lets the device go, so that another opener can have it.
+    pub(crate) fn release_device(&self) {
+        self.device.write().take();
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    pub(crate) fn slot(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    /// A segment takes a slot, or (number 0) leaves it.
+    pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
+        let slot = &self.slots[slot as usize];
+        let left = slot.live_bytes.swap(0, Ordering::Relaxed);
+        self.live_bytes.fetch_sub(left, Ordering::Relaxed);
+        slot.occupy(segment, state, opened_at);
+    }
+
+    /// Records of a slot became current, or (negative) ceased to be.
+    pub(crate) fn add_live(&self, slot: u32, bytes: i64) {
+        self.slots[slot as usize].live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of current records, as far as known.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Nothing in any slot is current any more.
+    pub(crate) fn forget_live(&self) {
+        for slot in &self.slots {
+            let left = slot.live_bytes.swap(0, Ordering::Relaxed);
+            self.live_bytes.fetch_sub(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Where on the device a byte of a segment lies.
+    pub(crate) fn device_offset(&self, slot: u32, offset: u32) -> u64 {
+        self.data_offset + u64::from(slot) * u64::from(self.shape.segment_bytes) + u64::from(offset)
+    }
+
+    /// Slots that can still be taken.
+    pub(crate) fn free_slots(&self) -> u32 {
+        let allocation = self.allocation.lock();
+        allocation.free.len() as u32 + (self.slots.len() as u32 - allocation.used)
+    }
+
+    /// For recovery: which slots were used, and which of those are free.
+    pub(crate) fn restore_allocation(&self, used: u32, free: BTreeSet<u32>) {
+        *self.allocation.lock() = Allocation { free, used };
+    }
+
+    /// Takes a free slot if more than `keep` are free: the lowest, so that files stay short. The second part says
+    /// whether it was never used.
+    pub(crate) fn take_slot(&self, keep: u32) -> Option<(u32, bool)> {
+        let mut allocation = self.allocation.lock();
+        let free = allocation.free.len() as u32 + (self.slots.len() as u32 - allocation.used);
+        if free <= keep {
+            return None;
+        }
+        if let Some(slot) = allocation.free.pop_first() {
+            return Some((slot, false));
+        }
+        allocation.used += 1;
+        Some((allocation.used - 1, true))
+    }
+
+    pub(crate) fn give_back_slot(&self, slot: u32) {
+        self.allocation.lock().free.insert(slot);
+    }
+
+    /// Makes sure that the device is long enough for a slot.
+    pub(crate) async fn ensure_length(&self, slot: u32) -> Result<()> {
+        let mut grown = self.grown.lock().await;
+        let needed = self.device_offset(slot + 1, 0);
+        if let Some(bytes) = &mut *grown
+            && *bytes < needed
+        {
+            self.device()?.resize(needed).await.map_err(Error::from)?;
+            *bytes = needed;
+        }
+        Ok(())
+    }
+
+    /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,
+    /// so that rot in one cannot bring the segment back.
+    pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret) -> Result<()> {
+        let device = self.device()?;
+        let segment = self.slot(slot).segment();
+        let unit_bytes = self.shape.unit_bytes;
+        let marker = free_marker(secret, segment);
+        let unit_with_marker_at = |at: usize| {
+            let mut unit = device.buffer(unit_bytes as usize);
+            unit.fill(0);
+            unit[at..at + marker.len()].copy_from_slice(&marker);
+            Source::Owned(unit)
+        };
+        let end = unit_bytes as usize - FOOTER_BYTES;
+        let last = self.shape.segment_bytes - unit_bytes;
+        let at_end = self.start_write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable);
+        let at_start = self.start_write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable);
+        at_end.await?;
+        at_start.await?;
+        self.occupy(slot, 0, SlotState::Free, 0);
+        self.give_back_slot(slot);
+        Ok(())
+    }
+
+    /// Writes to a segment, and waits for it.
+    pub(crate) async fn write(
+        &self,
+        device: &Arc<dyn Device>,
+        slot: u32,
+        offset: u32,
+        source: Source,
+        mode: WriteMode,
+    ) -> Result<()> {
+        self.start_write(device, slot, offset, source, mode).await.map_err(Error::from)
+    }
+
+    /// Starts a write to a segment. The one place where the tier is written to after it was formatted.
+    ///
+    /// # Panics
+    /// If the write is not a whole number of the tier's write units.
+    pub(crate) fn start_write(
+        &self,
+        device: &Arc<dyn Device>,
+        slot: u32,
+        offset: u32,
+        source: Source,
+        mode: WriteMode,
+    ) -> Pending<std::result::Result<(), DeviceError>> {
+        let unit = u64::from(self.shape.unit_bytes);
+        let at = self.device_offset(slot, offset);
+        assert!(
+            at.is_multiple_of(unit) && (source.len() as u64).is_multiple_of(unit),
+            "the {} tier gets whole, aligned units of {unit} bytes, not {} bytes at {at}",
+            self.name.name(),
+            source.len()
+        );
+        device.write(at, source, mode)
+    }
+
+    /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
+    pub(crate) async fn read(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
+        let device = self.device()?;
+        let block = u64::from(device.geometry().block_bytes);
+        let start = u64::from(offset) / block * block;
+        let end = (u64::from(offset).saturating_add(bytes)).min(u64::from(self.shape.segment_bytes));
+        let end = end.next_multiple_of(block).min(u64::from(self.shape.segment_bytes));
+        let buffer = device.buffer((end - start) as usize);
+        let (buffer, result) = device.read(self.device_offset(slot, start as u32), buffer).await;
+        result.map_err(Error::from)?;
+        Ok((buffer, (u64::from(offset) - start) as usize))
+    }
+}

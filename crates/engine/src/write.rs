@@ -1,0 +1,229 @@
+//! Writing: puts, deletes, conditional writes, batches.
+//!
+//! A plain put goes straight to the lane. Whatever has to know what is there before it writes reserves its keys first.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use esker_index::KeyHash;
+use esker_log::{Kind, MAX_KEY_BYTES};
+use hashbrown::HashMap;
+
+use crate::batch::{Batch, Operation};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lane::{Append, Lane, Prepared, Replaced};
+use crate::options::Durability;
+use crate::reserve::Reservation;
+use crate::store::{Condition, WriteOptions};
+
+/// What a record takes in its segment's summary, about.
+const SUMMARY_BYTES: u64 = 24;
+
+impl Engine {
+    /// The longest value under a key of so many bytes.
+    pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
+        let lane = self.large.as_ref().unwrap_or(&self.lane);
+        let overhead = esker_log::record_bytes(key_bytes, 0, expires) as u64;
+        lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
+    }
+
+    fn prepare(&self, kind: Kind, key: Bytes, value: Bytes, expires_at_ms: Option<u64>) -> Result<Prepared> {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(Error::invalid(format!(
+                "key of {} bytes; a key has 1 to {MAX_KEY_BYTES}",
+                key.len()
+            )));
+        }
+        let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
+        if value.len() as u64 > limit {
+            return Err(Error::invalid(format!(
+                "value of {} bytes; at most {limit} fit in a segment beside a key of {} bytes",
+                value.len(),
+                key.len()
+            )));
+        }
+        let hash = self.hash(&key);
+        let value_check = self.secret.value_check(&value);
+        Ok(Prepared { kind, key, value, hash, value_check, expires_at_ms, sequence: None, replaces: None })
+    }
+
+    fn durability(&self, options: &WriteOptions) -> Result<Durability> {
+        let durability = options.durability.unwrap_or(self.durability);
+        if durability == Durability::Process && !self.outlives_process {
+            return Err(Error::invalid(
+                "durability Process needs a staging file, which this store has not; give Options::staging",
+            ));
+        }
+        Ok(durability)
+    }
+
+    pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
+        let durability = self.durability(&options)?;
+        let mut prepared = self.prepare(Kind::Put, key, value, options.expires_at_ms)?;
+        self.check_writable()?;
+        self.check_room(prepared.padded_bytes(self.lane.shape))?;
+        self.counters.count_put(prepared.key.len() + prepared.value.len());
+        let large =
+            self.large.as_ref().filter(|_| prepared.value.len() as u64 >= self.shaping_threshold_bytes);
+        let mut reservation = None;
+        if large.is_some() || options.condition != Condition::Always {
+            let key = self.index.stored_hash(&prepared.hash);
+            reservation = Some(self.lane.reserve(self, vec![key]).await?);
+            if options.condition != Condition::Always {
+                prepared.replaces = self.check_condition(&prepared, options.condition).await?;
+            }
+            if large.is_some() {
+                prepared.sequence = Some(self.next_sequence());
+            }
+        }
+        let lane = large.unwrap_or(&self.lane);
+        self.append(lane, std::slice::from_ref(&prepared), durability, reservation).await
+    }
+
+    /// Whether the condition holds; what the put then replaces.
+    async fn check_condition(&self, put: &Prepared, condition: Condition) -> Result<Option<Replaced>> {
+        let found = self.look_up(&put.key, &put.hash).await?;
+        let now = self.runtime.wall_clock_ms();
+        let current = found.as_ref().filter(|f| f.is_alive(now)).map(|f| f.record.sequence);
+        let (holds, wanted) = match condition {
+            Condition::Always => (true, String::new()),
+            Condition::IfAbsent => (current.is_none(), "the key to be absent".to_string()),
+            Condition::IfPresent => (current.is_some(), "the key to be present".to_string()),
+            Condition::IfVersion(version) => (current == Some(version), format!("version {version}")),
+        };
+        if !holds {
+            let found = current.map_or("it is absent".to_string(), |v| format!("it has version {v}"));
+            return Err(Error::Conflict { what: format!("expected {wanted}, but {found}"), current });
+        }
+        Ok(found.map(|f| f.replaced))
+    }
+
+    pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
+        let durability = self.durability(&options)?;
+        let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        self.check_writable()?;
+        let reservation = self.lane.reserve(self, vec![self.index.stored_hash(&prepared.hash)]).await?;
+        if options.condition != Condition::Always {
+            self.check_condition(&prepared, options.condition).await?;
+        }
+        let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
+            return Ok(false);
+        };
+        prepared.replaces = Some(replaced);
+        self.counters.count_delete();
+        self.append(&self.lane, std::slice::from_ref(&prepared), durability, Some(reservation)).await?;
+        Ok(alive)
+    }
+
+    /// The record that a delete removes, and whether anybody could see it. The key is reserved.
+    async fn find_for_delete(&self, key: &[u8], hash: &KeyHash) -> Result<Option<(Replaced, bool)>> {
+        // A slot is given up only when no other key can be hidden behind it.
+        self.settle(hash).await?;
+        match self.look_up(key, hash).await {
+            Ok(found) => {
+                let now = self.runtime.wall_clock_ms();
+                Ok(found.map(|f| (f.replaced, f.is_alive(now))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn write(&self, batch: Batch, options: WriteOptions) -> Result<()> {
+        if options.condition != Condition::Always {
+            return Err(Error::invalid("a batch has no condition; put the condition on single writes"));
+        }
+        let durability = self.durability(&options)?;
+        // The last operation on a key is the one that counts.
+        let mut last: HashMap<Bytes, usize, crate::reserve::FixedState> = HashMap::default();
+        for (at, operation) in batch.operations.iter().enumerate() {
+            last.insert(operation.key().clone(), at);
+        }
+        let mut records = Vec::with_capacity(last.len());
+        for (at, operation) in batch.operations.into_iter().enumerate() {
+            if last[operation.key()] != at {
+                continue;
+            }
+            records.push(match operation {
+                Operation::Put { key, value, expires_at_ms } => {
+                    self.prepare(Kind::Put, key, value, expires_at_ms.or(options.expires_at_ms))?
+                }
+                Operation::Delete { key } => self.prepare(Kind::Tombstone, key, Bytes::new(), None)?,
+            });
+        }
+        self.check_writable()?;
+        let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+        let limit = self.lane.shape.max_record_bytes();
+        let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
+        if bytes + summaries as u64 > limit {
+            return Err(Error::invalid(format!(
+                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment",
+                records.len()
+            )));
+        }
+        if records.iter().any(|r| r.kind == Kind::Put) {
+            self.check_room(bytes)?;
+        }
+        let deleted = |r: &&Prepared| r.kind == Kind::Tombstone;
+        let mut reservation = None;
+        if records.iter().any(|r| deleted(&r)) {
+            // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
+            let keys = records.iter().map(|r| self.index.stored_hash(&r.hash)).collect();
+            reservation = Some(self.lane.reserve(self, keys).await?);
+            let mut kept = Vec::with_capacity(records.len());
+            for mut record in records {
+                if record.kind == Kind::Tombstone {
+                    let Some((replaced, _)) = self.find_for_delete(&record.key, &record.hash).await? else {
+                        continue;
+                    };
+                    record.replaces = Some(replaced);
+                }
+                kept.push(record);
+            }
+            records = kept;
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        for record in &records {
+            match record.kind {
+                Kind::Put => self.counters.count_put(record.key.len() + record.value.len()),
+                Kind::Tombstone => self.counters.count_delete(),
+            }
+        }
+        self.append(&self.lane, &records, durability, reservation).await.map(|_| ())
+    }
+
+    /// Appends to a lane and waits until it is acknowledged. Returns the last sequence number.
+    async fn append(
+        &self,
+        lane: &Lane,
+        records: &[Prepared],
+        durability: Durability,
+        mut reservation: Option<Reservation>,
+    ) -> Result<u64> {
+        let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
+        self.admission.wait(self, bytes).await;
+        loop {
+            match lane.append(self, records, durability, &mut reservation)? {
+                Append::Done(sequence) => return Ok(sequence),
+                Append::Wait(sequence, gate) => {
+                    gate.wait().await?;
+                    return Ok(sequence);
+                }
+                Append::Blocked(gate) => {
+                    let since = self.runtime.now();
+                    gate.wait().await?;
+                    self.counters.count_stall(self.runtime.now() - since);
+                }
+            }
+        }
+    }
+
+    /// Refuses what users may not fill.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let summaries = self.index.len() * SUMMARY_BYTES;
+        let over = self.live_bytes() + summaries + bytes > self.user_limit_bytes;
+        if over || self.full.load(Ordering::Acquire) { Err(self.full_error()) } else { Ok(()) }
+    }
+}

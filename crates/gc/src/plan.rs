@@ -1,0 +1,57 @@
+//! How a victim's records are read: neighbours together, and not what nobody needs.
+
+use esker_log::Entry;
+
+/// Gaps up to so long are read through rather than around.
+const MAX_GAP_BYTES: u32 = 32 << 10;
+/// A read is at most so long, unless one record is longer.
+const MAX_SPAN_BYTES: u32 = 1 << 20;
+
+/// One read, and the records in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where in the segment.
+    pub offset: u32,
+    /// How many bytes.
+    pub bytes: u32,
+    /// Records that lie in it, in the order of their offsets.
+    pub entries: Vec<Entry>,
+}
+
+/// Groups entries, in the order of their offsets, into reads.
+pub fn plan_reads(entries: impl IntoIterator<Item = Entry>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for entry in entries {
+        let end = entry.offset + entry.bytes;
+        match spans.last_mut() {
+            Some(span)
+                if entry.offset - (span.offset + span.bytes) <= MAX_GAP_BYTES
+                    && end - span.offset <= MAX_SPAN_BYTES =>
+            {
+                span.bytes = end - span.offset;
+                span.entries.push(entry);
+            }
+            _ => spans.push(Span { offset: entry.offset, bytes: entry.bytes, entries: vec![entry] }),
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_log::{KeyDigest, Kind};
+
+    fn entry(offset: u32, bytes: u32) -> Entry {
+        let digest = KeyDigest { slot: 0, check: 0 };
+        Entry { digest, sequence: 0, offset, bytes, kind: Kind::Put, expires_at_ms: None }
+    }
+
+    #[test]
+    fn neighbours_share_a_read_and_far_or_large_ones_do_not() {
+        let spans =
+            plan_reads([entry(64, 100), entry(176, 100), entry(100_000, 100), entry(200_000, 2 << 20)]);
+        let shape: Vec<_> = spans.iter().map(|s| (s.offset, s.bytes, s.entries.len())).collect();
+        assert_eq!(shape, [(64, 212, 2), (100_000, 100, 1), (200_000, 2 << 20, 1)]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Checksums and key digests, all keyed by the store's secret.
+//!
+//! *Headers* (record, frame, footer, superblock) carry a CRC32C over their **identity** and their bytes: which store, which
+//! segment, which offset. A block that the device returned from the wrong place, or that an earlier life of the segment
+//! left behind, fails. *Values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. *Keys*
+//! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
+
+use siphasher::sip128::SipHasher13;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What makes the checksums of one store differ from those of every other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// Key of the key digest.
+    pub digest_key: [u64; 2],
+    /// Seed of the checksums.
+    pub salt: u64,
+}
+
+/// 128 keyed bits of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyDigest {
+    /// The half that places the key in the index.
+    pub slot: u64,
+    /// The half that tells keys apart whose slots collide.
+    pub check: u64,
+}
+
+/// Where a header lies: part of what its checksum covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The store's salt.
+    pub salt: u64,
+    /// The segment's number, never reused.
+    pub segment: u64,
+    /// Byte offset in the segment.
+    pub offset: u32,
+}
+
+impl Secret {
+    /// The digest of a key.
+    pub fn digest(&self, key: &[u8]) -> KeyDigest {
+        let bits = SipHasher13::new_with_keys(self.digest_key[0], self.digest_key[1]).hash(key);
+        KeyDigest { slot: bits.h1, check: bits.h2 }
+    }
+
+    /// The checksum of a value.
+    pub fn value_check(&self, value: &[u8]) -> u64 {
+        xxh3_64_with_seed(value, self.salt)
+    }
+
+    /// The checksum of a summary's entries, bound to their segment.
+    pub fn summary_check(&self, segment: u64, entries: &[u8]) -> u64 {
+        xxh3_64_with_seed(entries, self.salt ^ segment.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The identity of what lies at `offset` of segment `segment`.
+    pub fn identity(&self, segment: u64, offset: u32) -> Identity {
+        Identity { salt: self.salt, segment, offset }
+    }
+}
+
+impl Identity {
+    /// CRC32C over the identity and `parts`.
+    pub fn crc(&self, parts: &[&[u8]]) -> u32 {
+        let mut id = [0u8; 20];
+        id[..8].copy_from_slice(&self.salt.to_le_bytes());
+        id[8..16].copy_from_slice(&self.segment.to_le_bytes());
+        id[16..].copy_from_slice(&self.offset.to_le_bytes());
+        parts.iter().fold(crc32c::crc32c(&id), |crc, part| crc32c::crc32c_append(crc, part))
+    }
+}

@@ -1,0 +1,171 @@
+//! A frame: the unit of atomicity. Everything in it is recovered, or nothing.
+//!
+//! ```text
+//! header (64, at a multiple of the tier's write unit) | records, each at a granule | zeros up to the write unit
+//! ```
+//!
+//! A frame is whole when its header and every record in it verify; a second checksum over the same bytes would only
+//! cost time. `durable_through` tells a torn tail from rot: whatever lies below it had reached the medium when this
+//! frame was written.
+
+use crate::checksum::Secret;
+use crate::layout::{Field, is_dense};
+
+/// Length of a frame's header.
+pub const HEADER_BYTES: usize = 64;
+const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"EFRM") as u64;
+const FREE_MAGIC_VALUE: u64 = u32::from_le_bytes(*b"EFRE") as u64;
+
+const MAGIC: Field = Field::new("magic", 0, 4, "`EFRM`, or `EFRE` at the start of a free slot");
+const CRC: Field = Field::new("crc", 4, 4, "CRC32C of identity and bytes 8..64");
+const SEGMENT: Field = Field::new("segment", 8, 8, "number of the segment, never reused");
+const EPOCH: Field = Field::new("epoch", 16, 8, "opening of the store in which it was written");
+const INDEX: Field = Field::new("index", 24, 4, "0, 1, 2 … within the segment");
+const OFFSET: Field = Field::new("offset", 28, 4, "where in the segment it begins");
+const BYTES: Field = Field::new("bytes", 32, 4, "length with header, without padding");
+const PADDED_BYTES: Field =
+    Field::new("padded_bytes", 36, 4, "length with padding: the next frame begins there");
+const RECORDS: Field = Field::new("records", 40, 4, "number of records");
+const STREAM: Field = Field::new("stream", 44, 4, "0 lane, 1 large values, 2 and up relocated records");
+const DURABLE_THROUGH: Field =
+    Field::new("durable_through", 48, 4, "bytes of this segment below this offset were durable");
+const RESERVED: Field = Field::new("reserved", 52, 4, "zero");
+const OPENED_AT: Field =
+    Field::new("opened_at", 56, 8, "highest sequence number that was given out when the segment was opened");
+/// The frame header's layout.
+pub(crate) const FIELDS: &[Field] = &[
+    MAGIC,
+    CRC,
+    SEGMENT,
+    EPOCH,
+    INDEX,
+    OFFSET,
+    BYTES,
+    PADDED_BYTES,
+    RECORDS,
+    STREAM,
+    DURABLE_THROUGH,
+    RESERVED,
+    OPENED_AT,
+];
+const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
+
+/// Which flow of records a segment belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream(pub u32);
+
+impl Stream {
+    /// Puts as they come.
+    pub const LANE: Stream = Stream(0);
+    /// Large values on their way straight to the capacity tier.
+    pub const LARGE: Stream = Stream(1);
+    /// Records moved by destaging and collecting.
+    pub const RELOCATED: Stream = Stream(2);
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Opening of the store in which it was written.
+    pub epoch: u64,
+    /// Position among the segment's frames.
+    pub index: u32,
+    /// Byte offset in the segment.
+    pub offset: u32,
+    /// Length with header, without padding.
+    pub bytes: u32,
+    /// Length with padding.
+    pub padded_bytes: u32,
+    /// Number of records.
+    pub records: u32,
+    /// Which flow of records.
+    pub stream: Stream,
+    /// Bytes of this segment below this offset were durable when this was written.
+    pub durable_through: u32,
+    /// Highest sequence number that was given out when the segment was opened: versions that were superseded by a later
+    /// one cannot be in it.
+    pub opened_at: u64,
+}
+
+impl FrameHeader {
+    /// The header's bytes.
+    pub fn encode(&self, secret: &Secret) -> [u8; HEADER_BYTES] {
+        let mut to = [0u8; HEADER_BYTES];
+        MAGIC.put(&mut to, MAGIC_VALUE);
+        SEGMENT.put(&mut to, self.segment);
+        EPOCH.put(&mut to, self.epoch);
+        INDEX.put(&mut to, u64::from(self.index));
+        OFFSET.put(&mut to, u64::from(self.offset));
+        BYTES.put(&mut to, u64::from(self.bytes));
+        PADDED_BYTES.put(&mut to, u64::from(self.padded_bytes));
+        RECORDS.put(&mut to, u64::from(self.records));
+        STREAM.put(&mut to, u64::from(self.stream.0));
+        DURABLE_THROUGH.put(&mut to, u64::from(self.durable_through));
+        OPENED_AT.put(&mut to, self.opened_at);
+        let crc = secret.identity(self.segment, self.offset).crc(&[&to[SEGMENT.offset..]]);
+        CRC.put(&mut to, u64::from(crc));
+        to
+    }
+
+    /// Reads the header that lies at `offset` of a segment, whichever segment that is. `None`: there is no valid one.
+    pub fn parse(bytes: &[u8], secret: &Secret, offset: u32) -> Option<FrameHeader> {
+        let from = bytes.get(..HEADER_BYTES)?;
+        if MAGIC.get(from) != MAGIC_VALUE {
+            return None;
+        }
+        let segment = SEGMENT.get(from);
+        let crc = secret.identity(segment, offset).crc(&[&from[SEGMENT.offset..]]);
+        let header = FrameHeader {
+            segment,
+            epoch: EPOCH.get(from),
+            index: INDEX.get(from) as u32,
+            offset: OFFSET.get(from) as u32,
+            bytes: BYTES.get(from) as u32,
+            padded_bytes: PADDED_BYTES.get(from) as u32,
+            records: RECORDS.get(from) as u32,
+            stream: Stream(STREAM.get(from) as u32),
+            durable_through: DURABLE_THROUGH.get(from) as u32,
+            opened_at: OPENED_AT.get(from),
+        };
+        let sane = header.offset == offset
+            && header.bytes as usize >= HEADER_BYTES
+            && header.padded_bytes >= header.bytes;
+        (u64::from(crc) == CRC.get(from) && sane).then_some(header)
+    }
+}
+
+/// What is written over the start of a slot to free it: the segment that was there is gone for good.
+pub fn free_marker(secret: &Secret, segment: u64) -> [u8; HEADER_BYTES] {
+    let mut to = [0u8; HEADER_BYTES];
+    MAGIC.put(&mut to, FREE_MAGIC_VALUE);
+    SEGMENT.put(&mut to, segment);
+    let crc = secret.identity(segment, 0).crc(&[&to[SEGMENT.offset..]]);
+    CRC.put(&mut to, u64::from(crc));
+    to
+}
+
+/// What the start of a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotStart {
+    /// It is free: marked so, or never written. The number is that of the segment that was there, if known.
+    Free(Option<u64>),
+    /// A segment begins here.
+    Frame(FrameHeader),
+    /// Neither: foreign bytes, or rot.
+    Unknown,
+}
+
+/// Reads the start of a slot.
+pub fn slot_start(bytes: &[u8], secret: &Secret) -> SlotStart {
+    if let Some(header) = FrameHeader::parse(bytes, secret, 0) {
+        return SlotStart::Frame(header);
+    }
+    let from = &bytes[..HEADER_BYTES];
+    if from.iter().all(|&b| b == 0) {
+        return SlotStart::Free(None);
+    }
+    let segment = SEGMENT.get(from);
+    if from == free_marker(secret, segment) { SlotStart::Free(Some(segment)) } else { SlotStart::Unknown }
+}

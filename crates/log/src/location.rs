@@ -1,0 +1,148 @@
+//! Where a record lies, in 40 bits: 36 of location and 4 of size class.
+//!
+//! Locations count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
+//! down from the top, so both can grow until they meet and no bit is spent on the tier. The size class bounds the
+//! record's length from above, so that one read of the right length fetches it.
+
+/// Which of the two media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// Low latency, small.
+    Fast,
+    /// Coarse indirection unit, large.
+    Capacity,
+}
+
+impl Tier {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Fast => "fast",
+            Tier::Capacity => "capacity",
+        }
+    }
+}
+
+const LOCATION_BITS: u32 = 36;
+const CLASS_BITS: u32 = 4;
+/// Bits of a packed location.
+pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
+/// Granules that the two tiers can have together.
+pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
+/// Smallest granule.
+pub const MIN_GRANULE_BYTES: u64 = 16;
+const SMALLEST_CLASS_BYTES: u64 = 576;
+
+/// Where a record lies: tier, slot of the tier, byte offset in the segment that occupies the slot, and a bound on its
+/// length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The tier.
+    pub tier: Tier,
+    /// Which segment-sized slot of the tier.
+    pub slot: u32,
+    /// Byte offset in the slot.
+    pub offset: u32,
+    /// Size class: the record is at most [`class_bytes`] long.
+    pub class: u8,
+}
+
+/// The class of a record of so many bytes: 0 to 15.
+///
+/// Classes lie an eighth above powers of two, because values are powers of two and records a little more.
+pub fn class_of(record_bytes: u64) -> u8 {
+    (0..15).find(|&c| record_bytes <= class_bytes(c)).unwrap_or(15)
+}
+
+/// Upper bound of a class; the last class has none but the segment.
+pub fn class_bytes(class: u8) -> u64 {
+    if class >= 15 { u64::MAX } else { SMALLEST_CLASS_BYTES << class }
+}
+
+/// How locations are packed in one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// Alignment of records.
+    pub granule_bytes: u64,
+    /// Length of a segment.
+    pub segment_bytes: u64,
+    /// Slots that the capacity tier can have at most: what lies above belongs to the fast tier.
+    pub capacity_slots: u32,
+}
+
+impl Packing {
+    /// The smallest granule with which so many bytes can be addressed.
+    pub fn granule_for(total_bytes: u64) -> u64 {
+        (total_bytes.div_ceil(MAX_GRANULES)).next_power_of_two().max(MIN_GRANULE_BYTES)
+    }
+
+    fn granules_per_segment(&self) -> u64 {
+        self.segment_bytes / self.granule_bytes
+    }
+
+    /// Packs a location. Never 0, since no record begins at offset 0 of a segment.
+    pub fn pack(&self, location: Location) -> u64 {
+        debug_assert!(u64::from(location.offset).is_multiple_of(self.granule_bytes) && location.offset != 0);
+        let per_segment = self.granules_per_segment();
+        let granule =
+            u64::from(location.slot) * per_segment + u64::from(location.offset) / self.granule_bytes;
+        let granule = match location.tier {
+            Tier::Capacity => granule,
+            Tier::Fast => MAX_GRANULES - 1 - granule,
+        };
+        granule << CLASS_BITS | u64::from(location.class)
+    }
+
+    /// The location that was packed.
+    pub fn unpack(&self, packed: u64) -> Location {
+        let per_segment = self.granules_per_segment();
+        let granule = packed >> CLASS_BITS;
+        let (tier, granule) = if granule < u64::from(self.capacity_slots) * per_segment {
+            (Tier::Capacity, granule)
+        } else {
+            (Tier::Fast, MAX_GRANULES - 1 - granule)
+        };
+        Location {
+            tier,
+            slot: (granule / per_segment) as u32,
+            offset: (granule % per_segment * self.granule_bytes) as u32,
+            class: (packed & 15) as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_survive_packing_on_both_tiers() {
+        let packing = Packing { granule_bytes: 16, segment_bytes: 1 << 24, capacity_slots: 1000 };
+        for tier in [Tier::Fast, Tier::Capacity] {
+            for slot in [0, 1, 999] {
+                for offset in [64, 4096 + 16, (1 << 24) - 16] {
+                    let location = Location { tier, slot, offset, class: 7 };
+                    let packed = packing.pack(location);
+                    assert!(packed > 0 && packed < 1 << PACKED_BITS);
+                    assert_eq!(packing.unpack(packed), location);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_covers_its_records_and_no_smaller_class_does() {
+        for bytes in [1, 576, 577, 1152, 4144, 4608, 4609, 9 << 20, 100 << 20] {
+            let class = class_of(bytes);
+            assert!(bytes <= class_bytes(class));
+            assert!(class == 0 || bytes > class_bytes(class - 1));
+        }
+    }
+
+    #[test]
+    fn the_granule_grows_with_the_devices() {
+        assert_eq!(Packing::granule_for(1 << 40), 16);
+        assert_eq!(Packing::granule_for((1 << 40) + 1), 32);
+        assert_eq!(Packing::granule_for(16 << 40), 256);
+    }
+}

@@ -1,0 +1,218 @@
+//! A record: one version of one key.
+//!
+//! ```text
+//! header (32) | expiry (8, if flagged) | key | value | zeros up to the granule
+//! ```
+//!
+//! The header's CRC covers its identity, itself, the expiry and the key; the value's checksum is part of the header. So
+//! a record moves to another place by writing a new header, without reading its value; and rot in a value leaves the key
+//! readable, so that the error can name it.
+
+use crate::checksum::{Identity, Secret};
+use crate::layout::{Field, is_dense};
+
+/// Length of a record's header.
+pub const HEADER_BYTES: usize = 32;
+const EXPIRY_BYTES: usize = 8;
+/// Longest key.
+pub const MAX_KEY_BYTES: usize = 65_536;
+
+const KIND: Field = Field::new("kind", 0, 1, "1 put, 2 tombstone");
+const FLAGS: Field = Field::new(
+    "flags",
+    1,
+    1,
+    "bit 0: an expiry follows the header; bit 1: the batch goes on in the next record; others zero",
+);
+const KEY_BYTES: Field = Field::new("key_bytes", 2, 2, "length of the key less one");
+const VALUE_BYTES: Field = Field::new("value_bytes", 4, 4, "length of the value as stored");
+const SEQUENCE: Field = Field::new("sequence", 8, 8, "orders all versions; kept when the record moves");
+const VALUE_CHECK: Field = Field::new("value_check", 16, 8, "XXH3-64 of the value, seeded with the salt");
+const RAW_BYTES: Field = Field::new("raw_bytes", 24, 4, "length before compression; 0 where there is none");
+const CRC: Field = Field::new("crc", 28, 4, "CRC32C of identity, bytes 0..28, expiry and key");
+/// The record header's layout.
+pub(crate) const FIELDS: &[Field] =
+    &[KIND, FLAGS, KEY_BYTES, VALUE_BYTES, SEQUENCE, VALUE_CHECK, RAW_BYTES, CRC];
+const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
+
+const FLAG_EXPIRY: u64 = 1;
+const FLAG_BATCH_GOES_ON: u64 = 2;
+
+/// What a record says of its key. The numbers are on the medium: do not change them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The key has this value.
+    Put = 1,
+    /// The key is gone.
+    Tombstone = 2,
+}
+
+impl Kind {
+    pub(crate) fn from_byte(byte: u64) -> Option<Kind> {
+        match byte {
+            1 => Some(Kind::Put),
+            2 => Some(Kind::Tombstone),
+            _ => None,
+        }
+    }
+}
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// What it says.
+    pub kind: Kind,
+    /// The key, 1 to [`MAX_KEY_BYTES`] bytes.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// [`Secret::value_check`] of the value.
+    pub value_check: u64,
+    /// Sequence number.
+    pub sequence: u64,
+    /// Wall-clock milliseconds since the Unix epoch at which it expires.
+    pub expires_at_ms: Option<u64>,
+    /// Whether the next record belongs to the same batch. A frame is whole or void, so this matters only where a frame
+    /// was not closed: in memory that outlived its process.
+    pub batch_goes_on: bool,
+}
+
+/// Length on the medium, without the padding to the granule.
+pub fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
+    HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 } + key_bytes + value_bytes
+}
+
+impl Record<'_> {
+    /// Length on the medium, without the padding to the granule.
+    pub fn bytes(&self) -> usize {
+        record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
+    }
+
+    /// Header and expiry, for a record that will lie at `identity`. The key and the value follow them.
+    pub fn encode_header(&self, identity: &Identity) -> EncodedHeader {
+        assert!((1..=MAX_KEY_BYTES).contains(&self.key.len()), "key of {} bytes", self.key.len());
+        let mut bytes = [0u8; HEADER_BYTES + EXPIRY_BYTES];
+        KIND.put(&mut bytes, self.kind as u64);
+        let expires = if self.expires_at_ms.is_some() { FLAG_EXPIRY } else { 0 };
+        let goes_on = if self.batch_goes_on { FLAG_BATCH_GOES_ON } else { 0 };
+        FLAGS.put(&mut bytes, expires | goes_on);
+        KEY_BYTES.put(&mut bytes, self.key.len() as u64 - 1);
+        VALUE_BYTES.put(&mut bytes, self.value.len() as u64);
+        SEQUENCE.put(&mut bytes, self.sequence);
+        VALUE_CHECK.put(&mut bytes, self.value_check);
+        let mut len = HEADER_BYTES;
+        if let Some(expiry) = self.expires_at_ms {
+            bytes[len..len + EXPIRY_BYTES].copy_from_slice(&expiry.to_le_bytes());
+            len += EXPIRY_BYTES;
+        }
+        let crc = identity.crc(&[&bytes[..CRC.offset], &bytes[HEADER_BYTES..len], self.key]);
+        CRC.put(&mut bytes, u64::from(crc));
+        EncodedHeader { bytes, len }
+    }
+}
+
+/// A record's header and expiry as they lie on the medium.
+pub struct EncodedHeader {
+    bytes: [u8; HEADER_BYTES + EXPIRY_BYTES],
+    len: usize,
+}
+
+impl std::ops::Deref for EncodedHeader {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Header, expiry or key do not agree with the checksum, or they belong elsewhere.
+    Header,
+    /// The value does not agree with its checksum.
+    Value,
+    /// The record claims to be longer than what was read.
+    Length,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Damage::Header => "record header does not match its checksum",
+            Damage::Value => "value does not match its checksum",
+            Damage::Length => "record is longer than the space it lies in",
+        })
+    }
+}
+
+/// Length on the medium that a record's header claims, not verified; for finding the end of a record in memory.
+pub fn claimed_bytes(header: &[u8]) -> Option<usize> {
+    let header = header.get(..HEADER_BYTES)?;
+    let expires = FLAGS.get(header) & FLAG_EXPIRY != 0;
+    Some(record_bytes(KEY_BYTES.get(header) as usize + 1, VALUE_BYTES.get(header) as usize, expires))
+}
+
+/// A record that was read; header and key are verified, the value only by [`verify_value`](Self::verify_value).
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// What it says.
+    pub kind: Kind,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Checksum that the value should have.
+    pub value_check: u64,
+    /// Sequence number.
+    pub sequence: u64,
+    /// When it expires.
+    pub expires_at_ms: Option<u64>,
+    /// Whether the next record belongs to the same batch.
+    pub batch_goes_on: bool,
+}
+
+impl<'a> RecordView<'a> {
+    /// Reads the record that begins at the start of `bytes` and lies at `identity`.
+    pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
+        let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
+        let flags = FLAGS.get(header);
+        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON) != 0 {
+            return Err(Damage::Header);
+        }
+        let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
+        // The length is not trusted before the checksum that covers it agrees; it only says where that one ends.
+        let (expiry, rest) = rest.split_at_checked(expiry_bytes).ok_or(Damage::Length)?;
+        let (key, rest) = rest.split_at_checked(KEY_BYTES.get(header) as usize + 1).ok_or(Damage::Length)?;
+        if u64::from(identity.crc(&[&header[..CRC.offset], expiry, key])) != CRC.get(header) {
+            return Err(Damage::Header);
+        }
+        let value = rest.get(..VALUE_BYTES.get(header) as usize).ok_or(Damage::Length)?;
+        Ok(RecordView {
+            kind,
+            key,
+            value,
+            value_check: VALUE_CHECK.get(header),
+            sequence: SEQUENCE.get(header),
+            expires_at_ms: expiry.try_into().ok().map(u64::from_le_bytes),
+            batch_goes_on: flags & FLAG_BATCH_GOES_ON != 0,
+        })
+    }
+
+    /// Length on the medium, without the padding to the granule.
+    pub fn bytes(&self) -> usize {
+        record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
+    }
+
+    /// Verifies the value.
+    pub fn verify_value(&self, secret: &Secret) -> Result<(), Damage> {
+        if secret.value_check(self.value) == self.value_check { Ok(()) } else { Err(Damage::Value) }
+    }
+
+    /// The same record, to be written elsewhere, by itself.
+    pub fn to_record(&self) -> Record<'a> {
+        let RecordView { kind, key, value, value_check, sequence, expires_at_ms, .. } = *self;
+        Record { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on: false }
+    }
+}

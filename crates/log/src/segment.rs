@@ -1,0 +1,256 @@
+//! A segment that is being filled: records are appended to its open frame, frames are closed and written, and at the end
+//! it is sealed with its summary.
+//!
+//! Invariants:
+//! * Frames begin at multiples of the tier's write unit and the space from frame to frame is a whole number of units.
+//! * There is always room left for the summary of everything appended so far.
+//! * Entries are in the order of their offsets.
+
+use esker_device::Appender;
+use std::ops::Range;
+
+use crate::checksum::{KeyDigest, Secret};
+use crate::frame::{self, FrameHeader, Stream};
+use crate::location::Tier;
+use crate::record::Record;
+use crate::summary::{self, Entry, SummaryHead};
+
+/// What all segments of a tier have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentShape {
+    /// The tier.
+    pub tier: Tier,
+    /// Length of a segment.
+    pub segment_bytes: u32,
+    /// Writes begin at and are multiples of this.
+    pub unit_bytes: u32,
+    /// Records begin at multiples of this.
+    pub granule_bytes: u32,
+}
+
+impl SegmentShape {
+    pub(crate) fn first_record(&self) -> u32 {
+        (frame::HEADER_BYTES as u32).next_multiple_of(self.granule_bytes)
+    }
+
+    /// Space that a record takes in a frame.
+    pub fn padded(&self, record_bytes: usize) -> u64 {
+        (record_bytes as u64).next_multiple_of(u64::from(self.granule_bytes))
+    }
+
+    /// The longest record that fits in a segment of its own.
+    pub fn max_record_bytes(&self) -> u64 {
+        let summary = summary::space_bytes(1, self.unit_bytes as usize) as u64;
+        let frame = (u64::from(self.segment_bytes) - summary) / u64::from(self.unit_bytes);
+        let room = frame * u64::from(self.unit_bytes) - u64::from(self.first_record());
+        room - room % u64::from(self.granule_bytes)
+    }
+}
+
+/// Who a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentName {
+    /// Its number, never reused.
+    pub segment: u64,
+    /// Slot of the tier that it occupies.
+    pub slot: u32,
+    /// This opening of the store.
+    pub epoch: u64,
+    /// Which flow of records.
+    pub stream: Stream,
+    /// Highest sequence number that was given out when it was opened.
+    pub opened_at: u64,
+}
+
+/// A closed frame, to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedFrame {
+    /// Where in the segment.
+    pub offset: u32,
+    /// Where in the segment's memory.
+    pub memory: Range<usize>,
+    /// Records in it.
+    pub records: u32,
+    /// Bytes of header, records and granule padding; the rest is padding to the write unit.
+    pub payload_bytes: u32,
+}
+
+struct OpenFrame {
+    offset: u32,
+    records: u32,
+}
+
+/// A segment that is being filled.
+pub struct OpenSegment {
+    shape: SegmentShape,
+    name: SegmentName,
+    secret: Secret,
+    memory: Appender,
+    base: u32,
+    frame: Option<OpenFrame>,
+    frames: u32,
+    entries: Vec<Entry>,
+}
+
+impl OpenSegment {
+    /// An empty segment whose bytes are gathered in `memory`.
+    pub fn new(shape: SegmentShape, name: SegmentName, secret: Secret, memory: Appender) -> OpenSegment {
+        assert_eq!(memory.tail(), 0, "segment memory is empty at the start");
+        OpenSegment { shape, name, secret, memory, base: 0, frame: None, frames: 0, entries: Vec::new() }
+    }
+
+    /// Who it is.
+    pub fn name(&self) -> SegmentName {
+        self.name
+    }
+
+    /// What it shares with its tier.
+    pub fn shape(&self) -> SegmentShape {
+        self.shape
+    }
+
+    /// Its memory.
+    pub fn memory(&self) -> &Appender {
+        &self.memory
+    }
+
+    /// Where in the segment the memory begins.
+    pub fn memory_base(&self) -> u32 {
+        self.base
+    }
+
+    /// Where the next byte goes.
+    pub fn tail(&self) -> u32 {
+        self.base + self.memory.tail() as u32
+    }
+
+    /// The records appended so far.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Records in the open frame.
+    pub fn open_records(&self) -> u32 {
+        self.frame.as_ref().map_or(0, |f| f.records)
+    }
+
+    /// Where the open frame begins, or would begin.
+    pub fn frame_offset(&self) -> u32 {
+        self.frame.as_ref().map_or(self.tail(), |f| f.offset)
+    }
+
+    fn end_of_frame_with(&self, padded_bytes: u64) -> u64 {
+        let header = if self.frame.is_some() { 0 } else { self.shape.first_record() };
+        let end = u64::from(self.tail()) + u64::from(header) + padded_bytes;
+        end.next_multiple_of(u64::from(self.shape.unit_bytes))
+    }
+
+    /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
+    pub fn has_room(&self, records: usize, padded_bytes: u64) -> bool {
+        let unit = self.shape.unit_bytes as usize;
+        let summary = summary::space_bytes(self.entries.len() + records, unit) as u64;
+        self.end_of_frame_with(padded_bytes) + summary <= u64::from(self.shape.segment_bytes)
+    }
+
+    /// Whether so many more bytes of records fit in what is left of the memory.
+    pub fn memory_has_room(&self, padded_bytes: u64) -> bool {
+        self.end_of_frame_with(padded_bytes) - u64::from(self.base) <= self.memory.capacity() as u64
+    }
+
+    /// Appends a record to the open frame and returns its offset in the segment.
+    ///
+    /// # Panics
+    /// If there is no room; ask [`has_room`](Self::has_room) first.
+    pub fn append(&mut self, record: &Record<'_>, digest: KeyDigest) -> u32 {
+        let bytes = record.bytes();
+        let padded = self.shape.padded(bytes);
+        assert!(
+            self.has_room(1, padded) && self.memory_has_room(padded),
+            "record of {bytes} bytes has no room"
+        );
+        let frame = self.frame.get_or_insert_with(|| OpenFrame {
+            offset: self.base + self.memory.reserve_header(self.shape.first_record() as usize) as u32,
+            records: 0,
+        });
+        frame.records += 1;
+        let offset = self.base + self.memory.tail() as u32;
+        let header = record.encode_header(&self.secret.identity(self.name.segment, offset));
+        let padding = [0u8; 4096];
+        let mut gap = padded as usize - bytes;
+        if gap <= padding.len() {
+            self.memory.append(&[&header, record.key, record.value, &padding[..gap]]);
+        } else {
+            self.memory.append(&[&header, record.key, record.value]);
+            while gap > 0 {
+                let piece = gap.min(padding.len());
+                self.memory.append(&[&padding[..piece]]);
+                gap -= piece;
+            }
+        }
+        self.entries.push(Entry {
+            digest,
+            sequence: record.sequence,
+            offset,
+            bytes: bytes as u32,
+            kind: record.kind,
+            expires_at_ms: record.expires_at_ms,
+        });
+        offset
+    }
+
+    /// Closes the open frame, if there is one. `durable_through`: offset below which the segment is durable.
+    pub fn close_frame(&mut self, durable_through: u32) -> Option<ClosedFrame> {
+        let frame = self.frame.take()?;
+        let payload_bytes = self.tail() - frame.offset;
+        let header = FrameHeader {
+            segment: self.name.segment,
+            epoch: self.name.epoch,
+            index: self.frames,
+            offset: frame.offset,
+            bytes: payload_bytes,
+            padded_bytes: payload_bytes.next_multiple_of(self.shape.unit_bytes),
+            records: frame.records,
+            stream: self.name.stream,
+            durable_through,
+            opened_at: self.name.opened_at,
+        };
+        let mut head = vec![0u8; self.shape.first_record() as usize];
+        head[..frame::HEADER_BYTES].copy_from_slice(&header.encode(&self.secret));
+        let memory = self.memory.close(&head, self.shape.unit_bytes as usize);
+        assert_eq!(memory.len(), header.padded_bytes as usize, "a frame is a whole number of write units");
+        self.frames += 1;
+        Some(ClosedFrame { offset: frame.offset, memory, records: frame.records, payload_bytes })
+    }
+
+    /// Goes on with other memory, for segments whose bytes need not stay in memory. Returns the memory used so far.
+    ///
+    /// # Panics
+    /// If a frame is open.
+    pub fn replace_memory(&mut self, memory: Appender) -> Appender {
+        assert!(self.frame.is_none(), "a frame lies in one piece of memory");
+        self.base = self.tail();
+        std::mem::replace(&mut self.memory, memory)
+    }
+
+    /// The summary to write, and where in the segment: it ends at the segment's end.
+    pub fn summary(&self) -> (u32, Vec<u8>) {
+        assert!(self.frame.is_none(), "the last frame is closed before the segment is sealed");
+        let name = self.name;
+        let head =
+            SummaryHead { segment: name.segment, epoch: name.epoch, stream: name.stream, tail: self.tail() };
+        seal(&self.entries, &self.secret, head, self.shape)
+    }
+
+    /// Takes it apart: its memory and its entries.
+    pub fn into_parts(self) -> (Appender, Vec<Entry>) {
+        (self.memory, self.entries)
+    }
+}
+
+/// The summary that seals a segment, and where in the segment it begins.
+pub fn seal(entries: &[Entry], secret: &Secret, head: SummaryHead, shape: SegmentShape) -> (u32, Vec<u8>) {
+    let bytes = summary::encode(entries, secret, head, shape.segment_bytes, shape.unit_bytes);
+    let start = shape.segment_bytes - bytes.len() as u32;
+    assert!(start >= head.tail, "room for the summary was kept while appending");
+    (start, bytes)
+}

@@ -1,0 +1,248 @@
+//! A segment's summary: what lies in it, so that opening the store and relocating need not read the records.
+//!
+//! ```text
+//! … last frame | gap | hashes: 16 bytes a record | numbers: LEB128, a few bytes a record | zeros | footer (64)
+//! ```
+//!
+//! It ends exactly at the segment's end, where the footer is found. Its own checksum makes rot in a record show as
+//! *this key is damaged*, never as an older value.
+
+use crate::checksum::{KeyDigest, Secret};
+use crate::frame::Stream;
+use crate::layout::{Field, is_dense};
+use crate::record::Kind;
+
+/// Length of the footer.
+pub const FOOTER_BYTES: usize = 64;
+const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
+const DIGEST_BYTES: usize = 16;
+/// Longest entry: digest, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
+pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
+
+const MAGIC: Field = Field::new("magic", 0, 4, "`ESUM`");
+const CRC: Field = Field::new("crc", 4, 4, "CRC32C of identity and bytes 8..64");
+const SEGMENT: Field = Field::new("segment", 8, 8, "number of the segment");
+const EPOCH: Field = Field::new("epoch", 16, 8, "opening of the store in which it was sealed");
+const START: Field = Field::new("start", 24, 4, "where in the segment the summary begins");
+const ENTRY_BYTES: Field = Field::new("entry_bytes", 28, 4, "length of the entries");
+const ENTRIES: Field = Field::new("entries", 32, 4, "number of entries");
+const STREAM: Field = Field::new("stream", 36, 4, "which flow of records");
+const CHECK: Field = Field::new("check", 40, 8, "XXH3-64 of the entries, bound to the segment");
+const MAX_SEQUENCE: Field = Field::new("max_sequence", 48, 8, "highest sequence number in it");
+const TAIL: Field = Field::new("tail", 56, 4, "where the last frame ends");
+const RESERVED: Field = Field::new("reserved", 60, 4, "zero");
+/// The footer's layout.
+pub(crate) const FIELDS: &[Field] =
+    &[MAGIC, CRC, SEGMENT, EPOCH, START, ENTRY_BYTES, ENTRIES, STREAM, CHECK, MAX_SEQUENCE, TAIL, RESERVED];
+const _: () = assert!(is_dense(FIELDS, FOOTER_BYTES));
+
+/// What a summary says of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key's digest.
+    pub digest: KeyDigest,
+    /// Sequence number.
+    pub sequence: u64,
+    /// Byte offset in the segment.
+    pub offset: u32,
+    /// Length on the medium without padding.
+    pub bytes: u32,
+    /// What the record says.
+    pub kind: Kind,
+    /// When it expires.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A summary's footer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Opening of the store in which it was sealed.
+    pub epoch: u64,
+    /// Where in the segment the summary begins.
+    pub start: u32,
+    /// Length of the entries.
+    pub entry_bytes: u32,
+    /// Number of entries.
+    pub entries: u32,
+    /// Which flow of records.
+    pub stream: Stream,
+    /// Checksum of the entries.
+    pub check: u64,
+    /// Highest sequence number in it.
+    pub max_sequence: u64,
+    /// Where the last frame ends.
+    pub tail: u32,
+}
+
+/// Upper bound of the space that a summary of so many entries takes, with its footer, in whole write units.
+pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
+    (entries * MAX_ENTRY_BYTES + FOOTER_BYTES).next_multiple_of(unit_bytes)
+}
+
+fn put_varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+fn get_varint(from: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = from.split_first()?;
+        *from = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// The summary of a segment of `segment_bytes`: the bytes to write so that they end at the segment's end, a whole
+/// number of `unit_bytes`. The entries are in the order of their offsets.
+pub(crate) fn encode(
+    entries: &[Entry],
+    secret: &Secret,
+    head: SummaryHead,
+    segment_bytes: u32,
+    unit_bytes: u32,
+) -> Vec<u8> {
+    let mut body = Vec::with_capacity(entries.len() * (DIGEST_BYTES + 8) + FOOTER_BYTES);
+    for entry in entries {
+        body.extend_from_slice(&entry.digest.slot.to_le_bytes());
+        body.extend_from_slice(&entry.digest.check.to_le_bytes());
+    }
+    let (mut sequence, mut end) = (0u64, 0u32);
+    for entry in entries {
+        put_varint(&mut body, zigzag(entry.sequence.wrapping_sub(sequence) as i64));
+        put_varint(&mut body, u64::from(entry.offset - end));
+        put_varint(&mut body, u64::from(entry.bytes));
+        let expires = entry.expires_at_ms.is_some();
+        put_varint(&mut body, entry.kind as u64 | u64::from(expires) << 6);
+        if let Some(expiry) = entry.expires_at_ms {
+            put_varint(&mut body, expiry);
+        }
+        (sequence, end) = (entry.sequence, entry.offset + entry.bytes);
+    }
+    let entry_bytes = body.len() as u32;
+    let check = secret.summary_check(head.segment, &body);
+    let total = (body.len() + FOOTER_BYTES).next_multiple_of(unit_bytes as usize);
+    body.resize(total, 0);
+    let footer = Footer {
+        segment: head.segment,
+        epoch: head.epoch,
+        start: segment_bytes - total as u32,
+        entry_bytes,
+        entries: entries.len() as u32,
+        stream: head.stream,
+        check,
+        max_sequence: entries.iter().map(|e| e.sequence).max().unwrap_or(0),
+        tail: head.tail,
+    };
+    body[total - FOOTER_BYTES..].copy_from_slice(&footer.encode(secret, segment_bytes));
+    body
+}
+
+/// What the one who seals a segment knows of it.
+#[derive(Clone, Copy, Debug)]
+pub struct SummaryHead {
+    /// Number of the segment.
+    pub segment: u64,
+    /// This opening of the store.
+    pub epoch: u64,
+    /// Which flow of records.
+    pub stream: Stream,
+    /// Where the last frame ends.
+    pub tail: u32,
+}
+
+impl Footer {
+    fn encode(&self, secret: &Secret, segment_bytes: u32) -> [u8; FOOTER_BYTES] {
+        let mut to = [0u8; FOOTER_BYTES];
+        MAGIC.put(&mut to, MAGIC_VALUE);
+        SEGMENT.put(&mut to, self.segment);
+        EPOCH.put(&mut to, self.epoch);
+        START.put(&mut to, u64::from(self.start));
+        ENTRY_BYTES.put(&mut to, u64::from(self.entry_bytes));
+        ENTRIES.put(&mut to, u64::from(self.entries));
+        STREAM.put(&mut to, u64::from(self.stream.0));
+        CHECK.put(&mut to, self.check);
+        MAX_SEQUENCE.put(&mut to, self.max_sequence);
+        TAIL.put(&mut to, u64::from(self.tail));
+        let identity = secret.identity(self.segment, segment_bytes - FOOTER_BYTES as u32);
+        let crc = identity.crc(&[&to[SEGMENT.offset..]]);
+        CRC.put(&mut to, u64::from(crc));
+        to
+    }
+
+    /// Reads the footer from a segment's last [`FOOTER_BYTES`]. `None`: there is no valid one.
+    pub fn parse(bytes: &[u8], secret: &Secret, segment_bytes: u32) -> Option<Footer> {
+        let from = bytes.get(..FOOTER_BYTES)?;
+        if MAGIC.get(from) != MAGIC_VALUE {
+            return None;
+        }
+        let footer = Footer {
+            segment: SEGMENT.get(from),
+            epoch: EPOCH.get(from),
+            start: START.get(from) as u32,
+            entry_bytes: ENTRY_BYTES.get(from) as u32,
+            entries: ENTRIES.get(from) as u32,
+            stream: Stream(STREAM.get(from) as u32),
+            check: CHECK.get(from),
+            max_sequence: MAX_SEQUENCE.get(from),
+            tail: TAIL.get(from) as u32,
+        };
+        let end = u64::from(footer.start) + u64::from(footer.entry_bytes) + FOOTER_BYTES as u64;
+        let sane = end <= u64::from(segment_bytes)
+            && footer.tail <= footer.start
+            && u64::from(footer.entries) * DIGEST_BYTES as u64 <= u64::from(footer.entry_bytes);
+        let identity = secret.identity(footer.segment, segment_bytes - FOOTER_BYTES as u32);
+        (sane && u64::from(identity.crc(&[&from[SEGMENT.offset..]])) == CRC.get(from)).then_some(footer)
+    }
+
+    /// Length of the summary with footer and padding.
+    pub fn summary_bytes(&self, segment_bytes: u32) -> u32 {
+        segment_bytes - self.start
+    }
+
+    /// The entries, from the summary's bytes. `None`: they are damaged.
+    pub fn entries(&self, summary: &[u8], secret: &Secret) -> Option<Vec<Entry>> {
+        let body = summary.get(..self.entry_bytes as usize)?;
+        if secret.summary_check(self.segment, body) != self.check {
+            return None;
+        }
+        let (digests, mut numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
+        let mut entries = Vec::with_capacity(self.entries as usize);
+        let (mut sequence, mut end) = (0u64, 0u32);
+        for digest in digests.chunks_exact(DIGEST_BYTES) {
+            sequence = sequence.wrapping_add(unzigzag(get_varint(&mut numbers)?) as u64);
+            let offset = end.checked_add(u32::try_from(get_varint(&mut numbers)?).ok()?)?;
+            let bytes = u32::try_from(get_varint(&mut numbers)?).ok()?;
+            let kind = get_varint(&mut numbers)?;
+            let expires_at_ms = if kind & 1 << 6 != 0 { Some(get_varint(&mut numbers)?) } else { None };
+            let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
+            entries.push(Entry {
+                digest: KeyDigest { slot: half(0), check: half(8) },
+                sequence,
+                offset,
+                bytes,
+                kind: Kind::from_byte(kind & 0x3f)?,
+                expires_at_ms,
+            });
+            end = offset.checked_add(bytes)?;
+        }
+        Some(entries)
+    }
+}

@@ -1,0 +1,165 @@
+//! The superblock: what a tier is and to which store it belongs. Four copies, each in an indirection unit of its own.
+//!
+//! It is written two copies at a time with a flush in between, so that a crash leaves two of one generation. The highest
+//! valid generation counts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::checksum::{Identity, Secret};
+use crate::layout::{Field, is_dense};
+use crate::location::Tier;
+
+/// Number of copies.
+pub const COPIES: usize = 4;
+/// Format version that this code writes and reads.
+pub const FORMAT_VERSION: u64 = 1;
+const PREFIX_BYTES: usize = 24;
+const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
+
+const MAGIC: Field = Field::new("magic", 0, 8, "`ESKERSB1`");
+const CRC: Field = Field::new("crc", 8, 4, "CRC32C of bytes 12..24 and the payload");
+const VERSION: Field = Field::new("version", 12, 4, "format version; another one is refused");
+const COPY: Field = Field::new("copy", 16, 4, "which of the copies this is");
+const PAYLOAD_BYTES: Field = Field::new("payload_bytes", 20, 4, "length of the bincode payload that follows");
+/// The layout of the superblock's prefix.
+pub(crate) const FIELDS: &[Field] = &[MAGIC, CRC, VERSION, COPY, PAYLOAD_BYTES];
+const _: () = assert!(is_dense(FIELDS, PREFIX_BYTES));
+
+/// What is kept in a superblock, as bincode (fixed-width integers, little-endian).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superblock {
+    /// Counts the writes of this superblock.
+    pub generation: u64,
+    /// Identity of the store, the same on its tiers.
+    pub store_id: u128,
+    /// Whether this is the fast tier.
+    pub fast: bool,
+    /// Whether the store has another tier.
+    pub has_peer: bool,
+    /// Counts the openings of the store.
+    pub epoch: u64,
+    /// Opening whose staging file counts.
+    pub staging_epoch: u64,
+    /// Key of the key digest.
+    pub digest_key: [u64; 2],
+    /// Seed of the checksums.
+    pub salt: u64,
+    /// Alignment of records.
+    pub granule_bytes: u64,
+    /// Length of a segment.
+    pub segment_bytes: u64,
+    /// Writes to this tier begin at and are multiples of this; the indirection unit on the capacity tier.
+    pub unit_bytes: u64,
+    /// Where slot 0 begins.
+    pub data_offset: u64,
+    /// Slots that locations reserve for the capacity tier.
+    pub capacity_slots: u32,
+    /// Slots from here on were never written.
+    pub used_slots: u32,
+    /// Records up to this sequence number were cleared.
+    pub cleared_through: u64,
+    /// When the store was made, in milliseconds since the Unix epoch.
+    pub created_at_ms: u64,
+}
+
+/// Why a device has no superblock that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuperblockError {
+    /// There is none: the device was never formatted.
+    #[error("no superblock")]
+    Absent,
+    /// There was one, and every copy is damaged.
+    #[error("all {COPIES} copies of the superblock are damaged")]
+    Damaged,
+    /// It was written by another version.
+    #[error("the store has format version {found}; this program reads version {FORMAT_VERSION}")]
+    Version {
+        /// The version found.
+        found: u64,
+    },
+}
+
+impl Superblock {
+    /// The tier.
+    pub fn tier(&self) -> Tier {
+        if self.fast { Tier::Fast } else { Tier::Capacity }
+    }
+
+    /// The secret of the store's checksums and digests.
+    pub fn secret(&self) -> Secret {
+        Secret { digest_key: self.digest_key, salt: self.salt }
+    }
+
+    /// Distance between copies on a tier whose write unit is `unit_bytes`.
+    pub fn stride_bytes(unit_bytes: u64) -> u64 {
+        unit_bytes.max(4096)
+    }
+
+    /// Where slot 0 begins: behind the copies, on a multiple of 1 MiB.
+    pub fn data_offset_for(unit_bytes: u64) -> u64 {
+        (COPIES as u64 * Superblock::stride_bytes(unit_bytes)).next_multiple_of(1 << 20)
+    }
+
+    /// One copy, padded to the stride.
+    pub fn encode(&self, copy: usize) -> Vec<u8> {
+        let payload =
+            bincode::serde::encode_to_vec(self, config()).expect("integers and flags always encode");
+        let mut bytes = vec![0u8; Superblock::stride_bytes(self.unit_bytes) as usize];
+        MAGIC.put(&mut bytes, MAGIC_VALUE);
+        VERSION.put(&mut bytes, FORMAT_VERSION);
+        COPY.put(&mut bytes, copy as u64);
+        PAYLOAD_BYTES.put(&mut bytes, payload.len() as u64);
+        bytes[PREFIX_BYTES..PREFIX_BYTES + payload.len()].copy_from_slice(&payload);
+        let crc = crc(&bytes, payload.len());
+        CRC.put(&mut bytes, u64::from(crc));
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
+        let prefix = bytes.get(..PREFIX_BYTES).ok_or(SuperblockError::Absent)?;
+        if MAGIC.get(prefix) != MAGIC_VALUE {
+            return Err(SuperblockError::Absent);
+        }
+        let payload_bytes = PAYLOAD_BYTES.get(prefix) as usize;
+        let payload =
+            bytes.get(PREFIX_BYTES..PREFIX_BYTES + payload_bytes).ok_or(SuperblockError::Damaged)?;
+        if u64::from(crc(bytes, payload_bytes)) != CRC.get(prefix) {
+            return Err(SuperblockError::Damaged);
+        }
+        if VERSION.get(prefix) != FORMAT_VERSION {
+            return Err(SuperblockError::Version { found: VERSION.get(prefix) });
+        }
+        let decoded = bincode::serde::decode_from_slice(payload, config());
+        decoded.map(|(superblock, _)| superblock).map_err(|_| SuperblockError::Damaged)
+    }
+
+    /// The newest valid copy in the first bytes of a device, which must hold all copies of the largest stride to be
+    /// found, 1 MiB. The stride is not known before a copy is read, so every power of two is tried.
+    pub fn find(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
+        let mut best: Result<Superblock, SuperblockError> = Err(SuperblockError::Absent);
+        let strides = (12..=20).map(|shift| 1usize << shift);
+        let mut offsets: Vec<usize> = strides.flat_map(|s| (0..COPIES).map(move |c| c * s)).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        for offset in offsets {
+            let Some(bytes) = bytes.get(offset..) else { continue };
+            match (Superblock::decode(bytes), &best) {
+                (Ok(found), Ok(known)) if found.generation <= known.generation => {}
+                (Ok(found), _) => best = Ok(found),
+                (Err(SuperblockError::Absent), _) | (Err(_), Ok(_)) => {}
+                (Err(error), _) => best = Err(error),
+            }
+        }
+        best
+    }
+}
+
+/// Integers at their full width, little-endian, whatever their value.
+fn config() -> impl bincode::config::Config {
+    bincode::config::standard().with_little_endian().with_fixed_int_encoding()
+}
+
+fn crc(bytes: &[u8], payload_bytes: usize) -> u32 {
+    let identity = Identity { salt: 0, segment: 0, offset: 0 };
+    identity.crc(&[&bytes[VERSION.offset..PREFIX_BYTES + payload_bytes]])
+}
