@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use esker_index::{Index, IndexOptions, KeyHash, Occupant, Pointer};
 
-const LOOKUPS: u64 = 10_000_000;
-const ROUNDS: usize = 3;
+const LOOKUPS: u64 = 4_000_000;
+const ROUNDS: usize = 7;
 
 /// A uniform hash of a number, as a keyed SipHash would give it.
 fn hash(key: u64) -> KeyHash {
@@ -31,18 +31,15 @@ fn rss_bytes() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Nanoseconds a look-up, the best of some rounds.
-fn lookups(keys: u64, mut get: impl FnMut(u64) -> u64) -> f64 {
-    let round = |get: &mut dyn FnMut(u64) -> u64| {
-        let start = Instant::now();
-        let mut sum = 0u64;
-        for i in 0..LOOKUPS {
-            sum = sum.wrapping_add(get(random_key(i, keys)));
-        }
-        black_box(sum);
-        start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
-    };
-    (0..ROUNDS).map(|_| round(&mut get)).fold(f64::INFINITY, f64::min)
+/// Nanoseconds a look-up in a round of them.
+fn round(keys: u64, get: impl Fn(u64) -> u64) -> f64 {
+    let start = Instant::now();
+    let mut sum = 0u64;
+    for i in 0..LOOKUPS {
+        sum = sum.wrapping_add(get(random_key(i, keys)));
+    }
+    black_box(sum);
+    start.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64
 }
 
 fn measure(keys: u64) {
@@ -66,10 +63,6 @@ fn measure(keys: u64) {
     let insert_ns = start.elapsed().as_secs_f64() * 1e9 / keys as f64;
     let rss = rss_bytes().saturating_sub(before) as f64 / keys as f64;
     let counted = index.memory_bytes() as f64 / keys as f64;
-    let get = |key: u64| index.get(black_box(&hash(key))).map_or(0, Pointer::get);
-    let ours = lookups(keys, get);
-    let misses = lookups(keys, |key| get(key + keys));
-    drop(index);
 
     // The same hashed key, so that both pay for one mixing of it; hashbrown adds its own.
     let before = rss_bytes();
@@ -80,7 +73,15 @@ fn measure(keys: u64) {
     }
     let map_insert_ns = start.elapsed().as_secs_f64() * 1e9 / keys as f64;
     let map_rss = rss_bytes().saturating_sub(before) as f64 / keys as f64;
-    let theirs = lookups(keys, |key| map.get(black_box(&hash(key).slot)).copied().unwrap_or(0));
+
+    // Rounds in turn, and the best of each: other programs disturb both alike.
+    let get = |key: u64| index.get(black_box(&hash(key))).map_or(0, Pointer::get);
+    let (mut ours, mut misses, mut theirs) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+    for _ in 0..ROUNDS {
+        ours = ours.min(round(keys, get));
+        theirs = theirs.min(round(keys, |key| map.get(black_box(&hash(key).slot)).copied().unwrap_or(0)));
+        misses = misses.min(round(keys, |key| get(key + keys)));
+    }
 
     println!("{keys} keys");
     println!("  bytes/key   counted {counted:.2}   rss {rss:.2}");

@@ -56,6 +56,7 @@ impl Seats {
 
 impl Geometry {
     pub(crate) const fn new(buckets: u32) -> Geometry {
+        // The upper bound keeps `seats` within 64 bits, and its quotients within 32.
         assert!(buckets >= MIN_BUCKETS && buckets < 1 << TAG_BITS);
         Geometry { buckets, reciprocal: u64::MAX / buckets as u64 + 1 }
     }
@@ -69,18 +70,23 @@ impl Geometry {
     pub(crate) fn seats(&self, stored: u32) -> Seats {
         debug_assert!(stored < STORED_HASHES);
         let scaled = u64::from(stored) * u64::from(self.buckets);
-        let home = (scaled / u64::from(STORED_HASHES)) as u32;
-        let rest = scaled % u64::from(STORED_HASHES);
+        // By 2^23, then by 139: both are cheaper than by D at once.
+        let home = (scaled >> TAG_BITS) as u32 / MIN_BUCKETS;
+        let rest = scaled - u64::from(home) * u64::from(STORED_HASHES);
         let tag = ((u128::from(rest) * u128::from(self.reciprocal)) >> 64) as u32;
         let alternate = self.forward(home, tag);
         Seats { home: home as usize, alternate: alternate as usize, tag }
     }
 
     /// The stored hash of the entry that this slot of this bucket holds.
+    #[cfg(test)]
     pub(crate) fn stored(&self, bucket: usize, slot: Slot) -> u32 {
-        let home = self.home(bucket, slot) as u64;
-        let first = (home * u64::from(STORED_HASHES)).div_ceil(u64::from(self.buckets));
-        first as u32 + slot.tag()
+        self.first(self.home(bucket, slot)) + slot.tag()
+    }
+
+    /// The lowest stored hash whose home is this bucket.
+    pub(crate) fn first(&self, home: usize) -> u32 {
+        (home as u64 * u64::from(STORED_HASHES)).div_ceil(u64::from(self.buckets)) as u32
     }
 
     /// The home bucket of the entry that this slot of this bucket holds.

@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::bucket::BUCKET_BYTES;
 use crate::geometry::{GENERATIONS, GEOMETRIES};
+use crate::hash::SHARDS;
 use crate::shard::Writer;
 
 /// Per mille of the slots: from here on a table grows.
@@ -19,10 +20,15 @@ const SHRUNK: usize = 850;
 /// Sizes that a growth tries before it gives up.
 const ATTEMPTS: usize = 3;
 
-/// Shards that grow together while their tables are small. The tables of two neighbours share a page, which can
-/// only be given back when both have moved; if each moved in its own time that would cost a page a shard.
-const NEIGHBOURS: usize = 4;
-const SMALL_TABLE_BYTES: usize = 128 << 10;
+/// What neighbouring shards move at once when the first of them grows. Their tables share pages, which can only be
+/// given back, or be collapsed into huge ones, when all have moved: if each moved in its own time a growing index of
+/// one million keys would pay a page a shard, and one of ten million would have no huge pages. The bytes bound how long
+/// the put that meets a full table takes.
+const MOVED_AT_ONCE_BYTES: usize = 2 << 20;
+/// Small tables differ in their load, by 3 % at a thousand keys: many of them together would grow too early.
+const SMALL_TABLE_BYTES: usize = 32 << 10;
+const SMALL_NEIGHBOURS: usize = 4;
+const NEIGHBOURS: usize = 16;
 
 impl Writer<'_> {
     pub(crate) fn is_full(&self) -> bool {
@@ -101,8 +107,9 @@ impl Writer<'_> {
 
 /// The other shards that are to grow along with this one when it has grown to this generation.
 pub(crate) fn neighbours(shard: usize, generation: usize) -> impl Iterator<Item = usize> {
-    let small = GEOMETRIES[generation].buckets() * BUCKET_BYTES <= SMALL_TABLE_BYTES;
-    let first = shard / NEIGHBOURS * NEIGHBOURS;
-    let count = if small { NEIGHBOURS } else { 0 };
-    (first..first + count).filter(move |neighbour| *neighbour != shard)
+    let bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
+    let most = if bytes < SMALL_TABLE_BYTES { SMALL_NEIGHBOURS } else { NEIGHBOURS };
+    let count = (MOVED_AT_ONCE_BYTES / bytes).clamp(1, most);
+    let first = shard / count * count;
+    (first..(first + count).min(SHARDS)).filter(move |neighbour| *neighbour != shard)
 }

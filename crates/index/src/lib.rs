@@ -1,4 +1,21 @@
-//! The in-memory hash index of Esker: at most ten bytes a key, exact, lock-free look-ups
+//! The in-memory hash index of Esker: at most ten bytes a key, exact, lock-free look-ups.
+//!
+//! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and knows nothing of records: where
+//! it cannot tell two keys apart it says so ([`Claim`], [`Suspects`]), and the caller, who can read, settles it.
+//!
+//! From a key to its pointer, file by file:
+//!
+//! * `hash`: 1,024 shards; in the shard a *stored hash* of 30 bits.
+//! * `geometry`: the stored hash is a home bucket, an alternate bucket and a tag, and is given back by them.
+//! * `slot`, `bucket`: eight slots of eight bytes in a cache line.
+//! * `table`: two buckets for a key; entries make room by moving to their other bucket.
+//! * `shard`: how readers without a lock and writers with one meet.
+//! * `slab`, `memory`: where tables lie, so that growing leaves neither holes nor readers without a table.
+//! * `grow`: a table is rebuilt by a tenth larger, from its slots alone.
+//! * `side`: keys that are known to collide, by all their bits. `claims`: keys that may.
+//! * `scan`: iteration that growth does not disturb.
+//!
+//! Decision 0002 has the reasons and the arithmetic.
 #![deny(missing_docs)]
 
 mod bucket;

@@ -174,12 +174,16 @@ impl<'a> Table<'a> {
 
     /// The entries whose home is one of these buckets, wherever they are.
     fn entries_with_home(&self, homes: std::ops::Range<usize>) -> impl Iterator<Item = (u32, Pointer)> {
+        let geometry = self.geometry;
         self.buckets.iter().enumerate().flat_map(move |(number, bucket)| {
             let homes = homes.clone();
+            let first = geometry.first(number);
             bucket.slots().filter_map(move |slot| {
                 let pointer = slot.pointer()?;
-                let wanted = homes.contains(&self.geometry.home(number, slot));
-                wanted.then(|| (self.geometry.stored(number, slot), pointer))
+                let home = geometry.home(number, slot);
+                // Most are at home: one division a bucket, not one a slot.
+                let first = if home == number { first } else { geometry.first(home) };
+                homes.contains(&home).then(|| (first + slot.tag(), pointer))
             })
         })
     }
