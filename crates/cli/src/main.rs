@@ -72,7 +72,7 @@ fn one_line(error: &clap::Error) -> String {
     let words: Vec<_> = message.trim_start_matches("error: ").split_whitespace().collect();
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "which verb? (see esker --help)".to_owned(),
-        _ => format!("{} (see esker --help, esker serve --help)", words.join(" ")),
+        _ => format!("{} (see esker serve --help)", words.join(" ")),
     }
 }
 

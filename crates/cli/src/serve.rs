@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
     /// How large the fast tier may grow [default: the device, or 1g for a file].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "fast")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     fast_limit: Option<u64>,
     /// How large the capacity tier or the directory may grow [default: the device, or 256g for a file].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -122,6 +122,11 @@ impl Arguments {
 
     fn options(&self) -> Result<Options, Failure> {
         let usage = |text: &str| Err(Failure::Usage(format!("{text} (see esker serve --help)")));
+        if self.fast_limit.is_some() && self.fast.is_none() {
+            return usage(
+                "--fast-limit needs --fast; for a directory or --capacity alone use --capacity-limit",
+            );
+        }
         let mut options = match (&self.dir, &self.fast, &self.capacity) {
             (None, Some(fast), Some(capacity)) if fast == capacity => {
                 return usage("--fast and --capacity name the same path; give each tier its own");

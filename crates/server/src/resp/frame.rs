@@ -335,7 +335,11 @@ fn hex(digit: Option<&u8>) -> Option<u8> {
 }
 
 fn printable(byte: u8) -> char {
-    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
+    match byte {
+        b'\r' | b'\n' => ' ',
+        b' '..=b'~' => char::from(byte),
+        _ => '?',
+    }
 }
 
 fn error(what: &str) -> ProtocolError {

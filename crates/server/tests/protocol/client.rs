@@ -32,7 +32,7 @@ impl Running {
 
     pub(crate) async fn start_with(limits: Limits) -> Running {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::directory(directory.path().join("store")).memory_bytes(64 << 20);
+        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
         let store = Store::open(options).await.unwrap();
         let mut config = Config::resp("127.0.0.1:0".parse().unwrap());
         config.limits = limits;

@@ -78,7 +78,7 @@ fn conversation(seed: u64, commands: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
 
 #[tokio::test]
 async fn a_pipeline_answers_as_if_run_one_by_one() {
-    for seed in 0..20 {
+    for seed in 0..10 {
         let server = Running::start().await;
         let mut client = server.client().await;
         let (sent, expected) = conversation(seed, 400);

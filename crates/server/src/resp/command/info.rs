@@ -110,9 +110,54 @@ fn keyspace(service: &Service, text: &mut String) {
     }
 }
 
+/// The engine's own numbers. Byte counts of the tiers and of `activity` let anyone compute amplification.
 fn esker(service: &Service, text: &mut String) {
-    let recovery = service.store.recovery();
-    line(text, "keys", service.store.stats().keys);
-    line(text, "recovered_keys", recovery.keys);
-    line(text, "recovery_ms", recovery.duration.as_millis());
+    let (stats, recovery) = (service.store.stats(), service.store.recovery());
+    let done = stats.activity;
+    for (name, value) in [
+        ("keys", stats.keys),
+        ("live_bytes", stats.live_bytes),
+        ("user_limit_bytes", stats.user_limit_bytes),
+        ("index_bytes", stats.index_bytes),
+        ("cache_bytes", stats.cache_bytes),
+        ("claims", stats.claims),
+        ("recovered_keys", recovery.keys),
+        ("recovered_segments", recovery.segments),
+        ("recovery_ms", recovery.duration.as_millis() as u64),
+        ("puts", done.puts),
+        ("deletes", done.deletes),
+        ("user_bytes", done.user_bytes),
+        ("memory_hits", done.memory_hits),
+        ("cache_hits", done.cache_hits),
+        ("device_reads", done.device_reads),
+        ("lane_bytes", done.lane_bytes),
+        ("padding_bytes", done.padding_bytes),
+        ("relocated_bytes", done.relocated_bytes),
+        ("summary_bytes", done.summary_bytes),
+        ("frames", done.frames),
+        ("flushes", done.flushes),
+        ("segments_freed", done.segments_freed),
+        ("records_moved", done.records_moved),
+        ("records_dropped", done.records_dropped),
+        ("claims_settled", done.claims_settled),
+        ("hidden_found", done.hidden_found),
+        ("stalls", done.stalls),
+        ("stall_us", done.stall_us),
+    ] {
+        line(text, name, value);
+    }
+    for tier in &stats.tiers {
+        let facts = format_args!(
+            "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={}",
+            tier.path,
+            tier.backend,
+            tier.direct,
+            tier.unit_bytes,
+            tier.segment_bytes,
+            tier.segments_total,
+            tier.segments_free,
+            tier.live_bytes
+        );
+        line(text, &format!("tier_{}", tier.name), facts);
+    }
 }

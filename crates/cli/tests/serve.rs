@@ -1,0 +1,188 @@
+//! The `esker` command from outside: one line for what is wrong, one line when it is ready, a clean end.
+#![allow(clippy::disallowed_methods, reason = "processes run in real time")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+fn esker(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
+    command.current_dir(directory).args(arguments).env_remove("ESKER_LOG");
+    command
+}
+
+/// Runs a call that must be refused, and returns its one line. A call that is accepted would serve for ever, so it is
+/// killed after a while.
+fn refused(directory: &Path, arguments: &[&str]) -> String {
+    let mut command = esker(directory, arguments);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while process.try_wait().unwrap().is_none() && Instant::now() < patience {
+        sleep(Duration::from_millis(5));
+    }
+    let _ = process.kill();
+    let Output { status, stdout, stderr } = process.wait_with_output().unwrap();
+    let text = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(2), "{arguments:?}: {text}");
+    assert_eq!(stdout, b"", "{arguments:?}");
+    assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{arguments:?}: {text}");
+    text
+}
+
+/// A running server; killed if a test ends without stopping it.
+struct Serving {
+    process: Child,
+    stdout: BufReader<ChildStdout>,
+    ready: String,
+}
+
+impl Serving {
+    fn start(directory: &Path, arguments: &[&str]) -> Serving {
+        let arguments = [&["serve", "--resp", "127.0.0.1:0", "--memory", "128m"], arguments].concat();
+        let mut command = esker(directory, &arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut ready = String::new();
+        stdout.read_line(&mut ready).unwrap();
+        Serving { process, stdout, ready }
+    }
+
+    fn word(&self, name: &str) -> &str {
+        let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_else(|| panic!("no {name}= in {:?}", self.ready))
+    }
+
+    fn ask(&self, lines: &str) -> String {
+        let mut client = TcpStream::connect(self.word("resp")).unwrap();
+        client.write_all(format!("{lines}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    /// Stops it with a signal; it must end well and must have said nothing more on stdout.
+    fn stop(mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "", "more on stdout than the ready line");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn wrong_calls_are_refused_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (vec!["--memory", "12q"], "'12q'"),
+        (vec!["--memory", "12q"], "512m, 16g, 1TiB"),
+        (vec!["--memory", "99999999999g"], "'99999999999g'"),
+        (vec!["--dir", "a", "--fast", "b"], "'--dir <DIR>' cannot be used with '--fast <PATH>'"),
+        (vec!["--dir", "a", "--capacity", "b"], "cannot be used with"),
+        (vec!["--fast", "a", "--capacity", "a"], "same path"),
+        (vec!["--fast", "a", "--capacity-limit", "1g"], "--capacity-limit needs --capacity"),
+        (vec!["--fast-limit", "1g"], "--fast-limit needs --fast"),
+        (vec!["--fast", "a", "--iu", "64k"], "--iu"),
+        (vec!["--dir", "none/store"], "there is no directory none"),
+        (vec!["--capacity", "none/store"], "there is no directory none"),
+        (vec!["--durability", "always"], "sync, process, periodic:MS"),
+        (vec!["--reserve", "80"], "5..=50"),
+        (vec!["--backend", "aio"], "auto, uring, threads"),
+        (vec!["--resp", "here"], "HOST:PORT"),
+        (vec!["--what"], "'--what'"),
+    ] {
+        let text = refused(directory.path(), &[&["serve"], arguments.as_slice()].concat());
+        assert!(text.starts_with("esker: ") && text.contains(expected), "{arguments:?}: {text}");
+    }
+    refused(directory.path(), &[]);
+    refused(directory.path(), &["bogus"]);
+    assert_eq!(
+        std::fs::read_dir(directory.path()).unwrap().count(),
+        0,
+        "a refused call left something behind"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_refused_before_the_store_is_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let text = refused(directory.path(), &["serve", "--resp", &address]);
+    assert!(text.contains(&address), "{text}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
+}
+
+#[test]
+fn the_ready_line_names_what_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &[]);
+    assert!(serving.ready.starts_with("ready ") && serving.ready.ends_with('\n'), "{:?}", serving.ready);
+    assert_eq!((serving.word("store"), serving.word("keys")), ("./esker-data", "0"));
+    assert!(serving.word("recovery_ms").parse::<f64>().is_ok());
+    assert_eq!(
+        serving.ask("PING\r\nCONFIG GET dir"),
+        "+PONG\r\n*2\r\n$3\r\ndir\r\n$12\r\n./esker-data\r\n+OK\r\n"
+    );
+    serving.stop(Signal::TERM);
+}
+
+/// Every configuration keeps its keys over both ways of stopping.
+fn keeps_its_keys(flags: &[&str]) {
+    let directory: TempDir = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), flags);
+    assert_eq!(serving.ask("SET a 1\r\nMSET b 2 c 3\r\nDEL c"), "+OK\r\n+OK\r\n:1\r\n+OK\r\n");
+    serving.stop(Signal::TERM);
+    let serving = Serving::start(directory.path(), flags);
+    assert_eq!(serving.word("keys"), "2");
+    assert_eq!(serving.ask("GET a\r\nSET a 4\r\nEXISTS c"), "$1\r\n1\r\n+OK\r\n:0\r\n+OK\r\n");
+    serving.stop(Signal::INT);
+    let serving = Serving::start(directory.path(), flags);
+    assert_eq!(serving.ask("MGET a b c\r\nFLUSHALL"), "*3\r\n$1\r\n4\r\n$1\r\n2\r\n$-1\r\n+OK\r\n+OK\r\n");
+    serving.stop(Signal::TERM);
+    let serving = Serving::start(directory.path(), flags);
+    assert_eq!((serving.word("keys"), serving.ask("DBSIZE").as_str()), ("0", ":0\r\n+OK\r\n"));
+    serving.stop(Signal::TERM);
+}
+
+#[test]
+fn a_directory_keeps_its_keys() {
+    keeps_its_keys(&["--dir", "store"]);
+}
+
+#[test]
+fn two_tiers_keep_their_keys() {
+    keeps_its_keys(&["--fast", "fast", "--capacity", "capacity"]);
+}
+
+#[test]
+fn a_fast_tier_alone_keeps_its_keys() {
+    keeps_its_keys(&["--fast", "fast"]);
+}
+
+#[test]
+fn a_capacity_tier_alone_keeps_its_keys() {
+    keeps_its_keys(&["--capacity", "capacity"]);
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--dir", "store"]);
+    let text = refused(directory.path(), &["serve", "--resp", "127.0.0.1:0", "--dir", "store"]);
+    assert!(text.contains("in use"), "{text}");
+    serving.stop(Signal::TERM);
+}
