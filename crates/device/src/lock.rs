@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 /// Takes the lock. `Ok(false)`: somebody else has it.
 #[cfg(target_os = "linux")]
@@ -53,9 +54,33 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
+/// How long a process that was killed may take to let go: the kernel tears its rings down after it is gone.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+/// Tries again while a file is refused and no process that can be seen has it open, which is how a process looks that
+/// was killed a moment ago.
+pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Option<T>) -> Result<T, String> {
+    #[expect(clippy::disallowed_methods, reason = "opening a path blocks, and is not part of what is replayed")]
+    let began = Instant::now();
+    loop {
+        if let Some(done) = attempt() {
+            return Ok(done);
+        }
+        let holders = holders(metadata);
+        if !holders.is_empty() {
+            return Err(holders.join(", "));
+        }
+        if began.elapsed() > LETTING_GO {
+            return Err("another process (or a mount)".to_owned());
+        }
+        #[expect(clippy::disallowed_methods, reason = "as above")]
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Names the processes that have the file open, as far as `/proc` shows them: the kernel does not tell who holds an
 /// open-file-description lock.
-pub(crate) fn holder(metadata: &fs::Metadata) -> String {
+fn holders(metadata: &fs::Metadata) -> Vec<String> {
     let mut holders = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -74,5 +99,5 @@ pub(crate) fn holder(metadata: &fs::Metadata) -> String {
             holders.push(format!("process {id} ({}{who})", name.trim()));
         }
     }
-    if holders.is_empty() { "another process (or a mount)".to_owned() } else { holders.join(", ") }
+    holders
 }

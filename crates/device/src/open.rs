@@ -108,9 +108,8 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         return Err(DeviceError::invalid(&path, "neither a regular file nor a block device"));
     };
     // 3.
-    if !lock::try_lock(&file).map_err(failed)? {
-        return Err(DeviceError::Locked { path, holder: lock::holder(&metadata) });
-    }
+    let locked = lock::retry(&metadata, || lock::try_lock(&file).map(|taken| taken.then_some(())).transpose());
+    locked.map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?.map_err(failed)?;
     // 4.
     let queue = probe::block_queue(&metadata, kind);
     let (direct, block_bytes) = direct(&file, &options, kind, &queue, &path, &mut warnings)?;
@@ -189,7 +188,16 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
         // Refuses while the device is mounted or claimed.
         open.custom_flags(libc::O_EXCL);
     }
-    match open.open(&options.path) {
+    let busy = |error: &io::Error| is_block && error.raw_os_error() == Some(libc::EBUSY);
+    let opened = match &existing {
+        Ok(metadata) => lock::retry(metadata, || match open.open(&options.path) {
+            Err(error) if busy(&error) => None,
+            opened => Some(opened),
+        })
+        .map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?,
+        Err(_) => open.open(&options.path),
+    };
+    match opened {
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
             let file =
@@ -197,10 +205,6 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
             // The name must be durable before anything that is written to the file counts as durable.
             sync_parent(&options.path).map_err(|source| DeviceError::open(path, source))?;
             Ok(file)
-        }
-        Err(error) if is_block && error.raw_os_error() == Some(libc::EBUSY) => {
-            let holder = existing.map_or_else(|_| String::new(), |metadata| lock::holder(&metadata));
-            Err(DeviceError::Locked { path: path.clone(), holder })
         }
         Err(source) => Err(DeviceError::open(path, source)),
     }
