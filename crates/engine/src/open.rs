@@ -365,7 +365,8 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
     }
     let tier = engine.tier(engine.lane.shape.tier);
     let device = tier.device()?;
-    let pool = MemoryPool::new(Backing::Anonymous, engine.lane.shape.segment_bytes as usize, 1);
+    // Its pieces are dropped when they are written, so it needs no limit.
+    let pool = MemoryPool::new(Backing::Anonymous, engine.lane.shape.segment_bytes as usize, usize::MAX);
     let mut output: Option<OpenSegment> = None;
     let write = |slot: u32, memory: Arc<esker_device::SegmentBuffer>, frame: ClosedFrame| {
         let source = Source::Shared { buffer: memory, range: frame.memory };
