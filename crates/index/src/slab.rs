@@ -18,14 +18,14 @@ use crate::table::Table;
 
 /// The slabs of all sizes, each made when the first shard needs it.
 #[derive(Debug)]
-pub(crate) struct Slabs([OnceLock<Box<Slab>>; GENERATIONS]);
+pub(crate) struct Slabs([OnceLock<Slab>; GENERATIONS]);
 
 #[derive(Debug)]
 struct Slab {
     region: Region,
     /// Which shards have their table here. The lock is held while pages are given back: a page that two shards share
     /// must not be given back by the one while the other moves in.
-    residents: Mutex<[bool; SHARDS]>,
+    residents: Box<Mutex<[bool; SHARDS]>>,
 }
 
 impl Slabs {
@@ -52,9 +52,9 @@ impl Slabs {
         if cell.get().is_none() {
             let region = Region::new(SHARDS * GEOMETRIES[generation].buckets()).ok()?;
             // If another shard was faster its region stays and this one goes.
-            let _ = cell.set(Box::new(Slab { region, residents: Mutex::new([false; SHARDS]) }));
+            let _ = cell.set(Slab { region, residents: Box::new(Mutex::new([false; SHARDS])) });
         }
-        cell.get().map(Box::as_ref)
+        cell.get()
     }
 
     /// Takes the shard's place in the slab of this generation. What it holds is to be zeroed.
@@ -93,7 +93,7 @@ impl Slabs {
     /// What the slabs take beside their buckets.
     pub(crate) fn overhead_bytes(&self) -> u64 {
         let open = self.0.iter().filter(|slab| slab.get().is_some()).count();
-        (size_of::<Slabs>() + open * size_of::<Slab>()) as u64
+        (size_of::<Slabs>() + open * size_of::<[bool; SHARDS]>()) as u64
     }
 }
 

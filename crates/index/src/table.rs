@@ -67,15 +67,14 @@ impl<'a> Table<'a> {
     #[inline]
     pub(crate) fn get(&self, stored: u32) -> Option<Pointer> {
         let seats = self.geometry.seats(stored);
-        let (home, alternate) = (seats.label(Choice::Home), seats.label(Choice::Alternate));
-        let mut candidates =
-            candidates([&self.buckets[seats.home], &self.buckets[seats.alternate]], [home, alternate]);
+        let labels = [seats.label(Choice::Home), seats.label(Choice::Alternate)];
+        let buckets = [&self.buckets[seats.home], &self.buckets[seats.alternate]];
+        let mut candidates = candidates(buckets, labels);
         while candidates != 0 {
             let first = candidates.trailing_zeros() as usize;
             let is_home = first < SLOTS;
-            let bucket = select_unpredictable(is_home, seats.home, seats.alternate);
-            let slot = self.buckets[bucket].load(first % SLOTS);
-            if slot.has(select_unpredictable(is_home, home, alternate)) {
+            let slot = select_unpredictable(is_home, buckets[0], buckets[1]).load(first % SLOTS);
+            if slot.has(select_unpredictable(is_home, labels[0], labels[1])) {
                 return slot.pointer();
             }
             candidates &= candidates - 1;
