@@ -115,7 +115,8 @@ impl Superblock {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
+    /// Reads the copy at `offset` of a device.
+    fn decode(bytes: &[u8], offset: u64) -> Result<Superblock, SuperblockError> {
         let prefix = bytes.get(..PREFIX_BYTES).ok_or(SuperblockError::Absent)?;
         if MAGIC.get(prefix) != MAGIC_VALUE {
             return Err(SuperblockError::Absent);
@@ -130,11 +131,20 @@ impl Superblock {
             return Err(SuperblockError::Version { found: VERSION.get(prefix) });
         }
         let decoded = bincode::serde::decode_from_slice(payload, config());
-        decoded.map(|(superblock, _)| superblock).map_err(|_| SuperblockError::Damaged)
+        let (superblock, _): (Superblock, usize) = decoded.map_err(|_| SuperblockError::Damaged)?;
+        let stride = Superblock::stride_bytes(superblock.unit_bytes);
+        let copies_end = stride.checked_mul(COPIES as u64).ok_or(SuperblockError::Damaged)?;
+        let belongs = COPY.get(prefix) < COPIES as u64
+            && COPY.get(prefix) * stride == offset
+            && superblock.data_offset >= copies_end;
+        if belongs { Ok(superblock) } else { Err(SuperblockError::Absent) }
     }
 
     /// The newest valid copy in the first bytes of a device, which must hold all copies of the largest stride to be
     /// found, 1 MiB. The stride is not known before a copy is read, so every power of two is tried.
+    ///
+    /// A copy counts only where its own number and stride put it, and the lowest one decides which store is meant: with
+    /// a small stride, higher places lie among the records, where a value may hold the superblock of another store.
     pub fn find(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
         let mut best: Result<Superblock, SuperblockError> = Err(SuperblockError::Absent);
         let strides = (12..=20).map(|shift| 1usize << shift);
@@ -142,12 +152,21 @@ impl Superblock {
         offsets.sort_unstable();
         offsets.dedup();
         for offset in offsets {
-            let Some(bytes) = bytes.get(offset..) else { continue };
-            match (Superblock::decode(bytes), &best) {
-                (Ok(found), Ok(known)) if found.generation <= known.generation => {}
-                (Ok(found), _) => best = Ok(found),
+            if best.as_ref().is_ok_and(|known| offset as u64 >= known.data_offset) {
+                break;
+            }
+            let Some(bytes) = bytes.get(offset..) else { break };
+            match (Superblock::decode(bytes, offset as u64), &best) {
+                (Ok(found), Ok(known)) => {
+                    if found.store_id == known.store_id && found.generation > known.generation {
+                        best = Ok(found);
+                    }
+                }
+                (Ok(found), Err(_)) => best = Ok(found),
                 (Err(SuperblockError::Absent), _) | (Err(_), Ok(_)) => {}
-                (Err(error), _) => best = Err(error),
+                // That another version wrote it says more than that something is damaged.
+                (Err(_), Err(SuperblockError::Version { .. })) => {}
+                (Err(error), Err(_)) => best = Err(error),
             }
         }
         best
