@@ -131,7 +131,9 @@ impl FrameHeader {
         };
         let sane = header.offset == offset
             && header.bytes as usize >= HEADER_BYTES
-            && header.padded_bytes >= header.bytes;
+            && header.padded_bytes >= header.bytes
+            && offset.checked_add(header.padded_bytes).is_some()
+            && header.durable_through <= offset;
         (u64::from(crc) == CRC.get(from) && sane).then_some(header)
     }
 }
@@ -162,7 +164,7 @@ pub fn slot_start(bytes: &[u8], secret: &Secret) -> SlotStart {
     if let Some(header) = FrameHeader::parse(bytes, secret, 0) {
         return SlotStart::Frame(header);
     }
-    let from = &bytes[..HEADER_BYTES];
+    let Some(from) = bytes.get(..HEADER_BYTES) else { return SlotStart::Unknown };
     if from.iter().all(|&b| b == 0) {
         return SlotStart::Free(None);
     }

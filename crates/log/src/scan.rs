@@ -1,17 +1,20 @@
 //! Reading a segment that has no usable summary: frame by frame, telling a torn tail from rot.
 //!
-//! 1. Frames are walked from the start: each must carry the segment's number, the next index and no older epoch.
+//! 1. Frames are walked from the start: each must carry the segment's number, the next index and no older epoch. If the
+//!    footer is readable, it says where the last frame ends; what lies behind is void.
 //! 2. A frame that does not verify is the **torn tail** if nothing proves that it was durable: the scan ends there and
 //!    whatever lies behind is void.
 //! 3. It is **rot** if a later frame says that it was durable when that one was written, or if the caller knows it (a
 //!    later segment of the same lane exists). What still verifies is kept; a record whose value is rotten keeps its
 //!    entry, so that reading its key is an error; what cannot be named is counted as a loss.
+//! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
+//!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
 
 use crate::checksum::Secret;
 use crate::frame::FrameHeader;
 use crate::record::{Damage, RecordView};
 use crate::segment::SegmentShape;
-use crate::summary::Entry;
+use crate::summary::{Entry, FOOTER_BYTES, Footer};
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,14 @@ enum FrameState {
     },
 }
 
+/// Where the next frame is expected, and what it must carry.
+#[derive(Clone, Copy)]
+struct Position {
+    at: u32,
+    index: u32,
+    epoch: u64,
+}
+
 /// Scans the bytes of a segment, from its start. `wholly_durable`: everything up to the last frame is known to have been
 /// durable.
 pub fn scan_segment(
@@ -45,114 +56,117 @@ pub fn scan_segment(
     segment: u64,
     wholly_durable: bool,
 ) -> SegmentScan {
-    let mut scan = SegmentScan { segment: Some(segment), ..SegmentScan::default() };
-    let (mut at, mut index, mut epoch) = (0u32, 0u32, 0u64);
-    while (at as usize) < bytes.len() {
-        let header = FrameHeader::parse(&bytes[at as usize..], secret, at)
-            .filter(|h| h.segment == segment && h.index == index && h.epoch >= epoch)
-            .filter(|h| u64::from(at) + u64::from(h.padded_bytes) <= bytes.len() as u64);
-        let Some(header) = header else {
-            let Some(next) =
-                proof_of_durability(bytes, secret, shape, segment, (at, index, epoch), wholly_durable)
-            else {
-                scan.torn = at as usize + shape.unit_bytes as usize <= bytes.len();
-                break;
+    // 1. The footer was written last; a segment whose tail it tells has no frames behind it.
+    let footer = (bytes.len() == shape.segment_bytes as usize)
+        .then(|| {
+            Footer::parse(&bytes[bytes.len().saturating_sub(FOOTER_BYTES)..], secret, shape.segment_bytes)
+        })
+        .flatten()
+        .filter(|f| f.segment == segment);
+    let end = footer.map_or(u32::try_from(bytes.len()).unwrap_or(u32::MAX), |f| f.tail);
+    let walk = Walk { bytes: &bytes[..end as usize], secret, shape, segment };
+    let mut scan = SegmentScan::default();
+    let mut next = Position { at: 0, index: 0, epoch: 0 };
+    while next.at < end {
+        let here = walk.frame_at(next.at).filter(|h| h.index == next.index && h.epoch >= next.epoch);
+        let Some(header) = here else {
+            let behind = Position { at: next.at.saturating_add(shape.unit_bytes), ..next };
+            let durable_through = if wholly_durable {
+                // Without a footer the end of the last frame is not known, and nothing is missing behind it.
+                if footer.is_some() || walk.frames(behind).next().is_some() { end } else { 0 }
+            } else {
+                walk.frames(behind).map(|h| h.durable_through).max().unwrap_or(0)
             };
-            scan.lost.push(at..next.offset);
-            (at, index, epoch) = (next.offset, next.index, next.epoch);
-            continue;
-        };
-        let before = scan.entries.len();
-        match read_frame(bytes, secret, shape, &header, &mut scan.entries) {
-            FrameState::Whole => {}
-            FrameState::Broken { unnamed } => {
-                let next = at + header.padded_bytes;
-                let position = (next, index + 1, header.epoch);
-                let durable = wholly_durable
-                    || later_frame(bytes, secret, shape, segment, position, |h| h.durable_through >= next)
-                        .is_some();
-                if !durable {
-                    scan.entries.truncate(before);
-                    scan.torn = true;
+            if durable_through <= next.at {
+                scan.torn = u64::from(next.at) + u64::from(shape.unit_bytes) <= u64::from(end);
+                break;
+            }
+            match walk.frames(behind).next() {
+                Some(later) if later.offset <= durable_through => {
+                    scan.lost.push(next.at..later.offset);
+                    next = Position { at: later.offset, index: later.index, epoch: later.epoch };
+                    continue;
+                }
+                // 4.
+                _ => {
+                    scan.lost.push(next.at..durable_through);
+                    scan.torn = durable_through < end;
                     break;
                 }
-                if let Some(from) = unnamed {
-                    scan.lost.push(from..at + header.bytes);
-                }
+            }
+        };
+        scan.segment = Some(segment);
+        let before = scan.entries.len();
+        let frame_end = header.offset + header.padded_bytes;
+        let behind = Position { at: frame_end, index: header.index.saturating_add(1), epoch: header.epoch };
+        if let FrameState::Broken { unnamed } = walk.read_frame(&header, &mut scan.entries) {
+            if !wholly_durable && !walk.frames(behind).any(|h| h.durable_through >= frame_end) {
+                scan.entries.truncate(before);
+                scan.torn = true;
+                break;
+            }
+            if let Some(from) = unnamed {
+                scan.lost.push(from..header.offset + header.bytes);
             }
         }
-        at += header.padded_bytes;
-        (index, epoch) = (index + 1, header.epoch);
-        scan.tail = at;
+        next = behind;
+        scan.tail = frame_end;
     }
     scan
 }
 
-/// The next frame of the segment behind `position`, if it proves that what lies at `position` was durable.
-fn proof_of_durability(
-    bytes: &[u8],
-    secret: &Secret,
+/// The frames of one segment's bytes.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    secret: &'a Secret,
     shape: SegmentShape,
     segment: u64,
-    position: (u32, u32, u64),
-    wholly_durable: bool,
-) -> Option<FrameHeader> {
-    let proven =
-        later_frame(bytes, secret, shape, segment, position, |h| h.durable_through > position.0).is_some();
-    if wholly_durable || proven {
-        later_frame(bytes, secret, shape, segment, position, |_| true)
-    } else {
-        None
+}
+
+impl Walk<'_> {
+    /// The frame that begins at `at` and ends within the bytes, on a write unit.
+    fn frame_at(&self, at: u32) -> Option<FrameHeader> {
+        let header = FrameHeader::parse(self.bytes.get(at as usize..)?, self.secret, at)?;
+        let fits = u64::from(at) + u64::from(header.padded_bytes) <= self.bytes.len() as u64
+            && header.padded_bytes.is_multiple_of(self.shape.unit_bytes);
+        (header.segment == self.segment && fits).then_some(header)
     }
-}
 
-fn later_frame(
-    bytes: &[u8],
-    secret: &Secret,
-    shape: SegmentShape,
-    segment: u64,
-    (at, index, epoch): (u32, u32, u64),
-    wanted: impl Fn(&FrameHeader) -> bool,
-) -> Option<FrameHeader> {
-    (at as usize..bytes.len()).step_by(shape.unit_bytes as usize).find_map(|offset| {
-        let header = FrameHeader::parse(&bytes[offset..], secret, offset as u32)?;
-        let follows = header.segment == segment && header.index >= index && header.epoch >= epoch;
-        (follows && wanted(&header)).then_some(header)
-    })
-}
+    /// Frames that begin at `from` or behind it and can follow there.
+    fn frames(&self, from: Position) -> impl Iterator<Item = FrameHeader> {
+        (from.at as usize..self.bytes.len())
+            .step_by(self.shape.unit_bytes as usize)
+            .filter_map(|at| self.frame_at(at as u32))
+            .filter(move |h| h.index >= from.index && h.epoch >= from.epoch)
+    }
 
-fn read_frame(
-    bytes: &[u8],
-    secret: &Secret,
-    shape: SegmentShape,
-    header: &FrameHeader,
-    entries: &mut Vec<Entry>,
-) -> FrameState {
-    let end = (header.offset + header.bytes) as usize;
-    let mut at = header.offset + shape.first_record();
-    let mut state = FrameState::Whole;
-    for _ in 0..header.records {
-        let identity = secret.identity(header.segment, at);
-        let record = match bytes.get(at as usize..end).ok_or(Damage::Length) {
-            Ok(bytes) => RecordView::parse(bytes, &identity),
-            Err(damage) => Err(damage),
-        };
-        let Ok(record) = record else {
-            // Without this record's length the ones behind it cannot be found.
-            return FrameState::Broken { unnamed: Some(at) };
-        };
-        if record.verify_value(secret).is_err() {
-            state = FrameState::Broken { unnamed: None };
+    fn read_frame(&self, header: &FrameHeader, entries: &mut Vec<Entry>) -> FrameState {
+        let end = (header.offset + header.bytes) as usize;
+        let mut at = header.offset as usize + self.shape.first_record() as usize;
+        let mut state = FrameState::Whole;
+        for _ in 0..header.records {
+            // `at` may lie behind the end; below it, it fits in 32 bits.
+            let record = match self.bytes[..end].get(at..) {
+                Some(bytes) => RecordView::parse(bytes, &self.secret.identity(header.segment, at as u32)),
+                None => Err(Damage::Length),
+            };
+            let Ok(record) = record else {
+                // Without this record's length the ones behind it cannot be found.
+                return FrameState::Broken { unnamed: Some(at.min(end) as u32) };
+            };
+            if record.verify_value(self.secret).is_err() {
+                state = FrameState::Broken { unnamed: None };
+            }
+            entries.push(Entry {
+                digest: self.secret.digest(record.key),
+                sequence: record.sequence,
+                offset: at as u32,
+                bytes: record.bytes() as u32,
+                kind: record.kind,
+                expires_at_ms: record.expires_at_ms,
+            });
+            at += self.shape.padded(record.bytes()) as usize;
         }
-        entries.push(Entry {
-            digest: secret.digest(record.key),
-            sequence: record.sequence,
-            offset: at,
-            bytes: record.bytes() as u32,
-            kind: record.kind,
-            expires_at_ms: record.expires_at_ms,
-        });
-        at += shape.padded(record.bytes()) as u32;
+        state
     }
-    state
 }
