@@ -178,7 +178,8 @@ impl<'a> RecordView<'a> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
-        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON) != 0 {
+        // A compressed value would need a reader that knows how it was compressed.
+        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON) != 0 || RAW_BYTES.get(header) != 0 {
             return Err(Damage::Header);
         }
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };

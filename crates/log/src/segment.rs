@@ -41,8 +41,8 @@ impl SegmentShape {
     /// The longest record that fits in a segment of its own.
     pub fn max_record_bytes(&self) -> u64 {
         let summary = summary::space_bytes(1, self.unit_bytes as usize) as u64;
-        let frame = (u64::from(self.segment_bytes) - summary) / u64::from(self.unit_bytes);
-        let room = frame * u64::from(self.unit_bytes) - u64::from(self.first_record());
+        let frame = u64::from(self.segment_bytes).saturating_sub(summary) / u64::from(self.unit_bytes);
+        let room = (frame * u64::from(self.unit_bytes)).saturating_sub(u64::from(self.first_record()));
         room - room % u64::from(self.granule_bytes)
     }
 }
@@ -96,6 +96,12 @@ impl OpenSegment {
     /// An empty segment whose bytes are gathered in `memory`.
     pub fn new(shape: SegmentShape, name: SegmentName, secret: Secret, memory: Appender) -> OpenSegment {
         assert_eq!(memory.tail(), 0, "segment memory is empty at the start");
+        assert!(
+            shape.unit_bytes.is_multiple_of(shape.granule_bytes),
+            "frames begin at units of {} bytes, so records in granules of {} bytes would not be aligned",
+            shape.unit_bytes,
+            shape.granule_bytes
+        );
         OpenSegment { shape, name, secret, memory, base: 0, frame: None, frames: 0, entries: Vec::new() }
     }
 
@@ -201,6 +207,8 @@ impl OpenSegment {
     /// Closes the open frame, if there is one. `durable_through`: offset below which the segment is durable.
     pub fn close_frame(&mut self, durable_through: u32) -> Option<ClosedFrame> {
         let frame = self.frame.take()?;
+        // Or else a later scan takes this frame, torn, for rot.
+        assert!(durable_through <= frame.offset, "a frame is not durable before it is written");
         let payload_bytes = self.tail() - frame.offset;
         let header = FrameHeader {
             segment: self.name.segment,

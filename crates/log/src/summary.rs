@@ -16,6 +16,8 @@ use crate::record::Kind;
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
 const DIGEST_BYTES: usize = 16;
+/// Flag beside the kind: an expiry follows.
+const EXPIRES: u64 = 1 << 6;
 /// Longest entry: digest, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
 
@@ -127,10 +129,11 @@ pub(crate) fn encode(
     let (mut sequence, mut end) = (0u64, 0u32);
     for entry in entries {
         put_varint(&mut body, zigzag(entry.sequence.wrapping_sub(sequence) as i64));
-        put_varint(&mut body, u64::from(entry.offset - end));
+        let gap = entry.offset.checked_sub(end).expect("entries are in the order of their offsets");
+        put_varint(&mut body, u64::from(gap));
         put_varint(&mut body, u64::from(entry.bytes));
         let expires = entry.expires_at_ms.is_some();
-        put_varint(&mut body, entry.kind as u64 | u64::from(expires) << 6);
+        put_varint(&mut body, entry.kind as u64 | if expires { EXPIRES } else { 0 });
         if let Some(expiry) = entry.expires_at_ms {
             put_varint(&mut body, expiry);
         }
@@ -190,6 +193,7 @@ impl Footer {
     /// Reads the footer from a segment's last [`FOOTER_BYTES`]. `None`: there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, segment_bytes: u32) -> Option<Footer> {
         let from = bytes.get(..FOOTER_BYTES)?;
+        let offset = segment_bytes.checked_sub(FOOTER_BYTES as u32)?;
         if MAGIC.get(from) != MAGIC_VALUE {
             return None;
         }
@@ -208,7 +212,7 @@ impl Footer {
         let sane = end <= u64::from(segment_bytes)
             && footer.tail <= footer.start
             && u64::from(footer.entries) * DIGEST_BYTES as u64 <= u64::from(footer.entry_bytes);
-        let identity = secret.identity(footer.segment, segment_bytes - FOOTER_BYTES as u32);
+        let identity = secret.identity(footer.segment, offset);
         (sane && u64::from(identity.crc(&[&from[SEGMENT.offset..]])) == CRC.get(from)).then_some(footer)
     }
 
@@ -231,18 +235,18 @@ impl Footer {
             let offset = end.checked_add(u32::try_from(get_varint(&mut numbers)?).ok()?)?;
             let bytes = u32::try_from(get_varint(&mut numbers)?).ok()?;
             let kind = get_varint(&mut numbers)?;
-            let expires_at_ms = if kind & 1 << 6 != 0 { Some(get_varint(&mut numbers)?) } else { None };
+            let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
             let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
             entries.push(Entry {
                 digest: KeyDigest { slot: half(0), check: half(8) },
                 sequence,
                 offset,
                 bytes,
-                kind: Kind::from_byte(kind & 0x3f)?,
+                kind: Kind::from_byte(kind & !EXPIRES)?,
                 expires_at_ms,
             });
             end = offset.checked_add(bytes)?;
         }
-        Some(entries)
+        numbers.is_empty().then_some(entries)
     }
 }
