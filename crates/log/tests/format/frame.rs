@@ -1,0 +1,105 @@
+use esker_log::{FRAME_HEADER_BYTES, FrameHeader, SlotStart, Stream, free_marker, slot_start};
+use proptest::prelude::*;
+
+use crate::world::{SECRET, random};
+
+fn header() -> FrameHeader {
+    FrameHeader {
+        segment: 0x0102_0304_0506_0708,
+        epoch: 11,
+        index: 2,
+        offset: 8192,
+        bytes: 5000,
+        padded_bytes: 8192,
+        records: 3,
+        stream: Stream::RELOCATED,
+        durable_through: 4096,
+        opened_at: u64::MAX,
+    }
+}
+
+#[test]
+fn any_frame_header_comes_back() {
+    let strategy =
+        (any::<[u64; 3]>(), any::<[u32; 3]>(), 0..1u32 << 30, 64..1u32 << 30, 0..1u32 << 30, any::<u32>());
+    random(
+        "any_frame_header_comes_back",
+        256,
+        strategy,
+        |(wide, narrow, offset, bytes, padding, durable)| {
+            let header = FrameHeader {
+                segment: wide[0],
+                epoch: wide[1],
+                index: narrow[0],
+                offset,
+                bytes,
+                padded_bytes: bytes + padding,
+                records: narrow[1],
+                stream: Stream(narrow[2]),
+                durable_through: durable % (offset + 1),
+                opened_at: wide[2],
+            };
+            let bytes = header.encode(&SECRET);
+            assert_eq!(FrameHeader::parse(&bytes, &SECRET, offset), Some(header));
+            assert_eq!(FrameHeader::parse(&bytes[..FRAME_HEADER_BYTES - 1], &SECRET, offset), None);
+            assert_eq!(FrameHeader::parse(&bytes, &SECRET, offset ^ 4096), None, "another place");
+            let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
+            assert_eq!(FrameHeader::parse(&bytes, &other, offset), None, "another store");
+        },
+    );
+}
+
+#[test]
+fn every_flipped_bit_of_a_frame_header_is_noticed() {
+    let whole = header().encode(&SECRET);
+    for bit in 0..FRAME_HEADER_BYTES * 8 {
+        let mut bytes = whole;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(FrameHeader::parse(&bytes, &SECRET, 8192), None, "bit {bit}");
+    }
+}
+
+#[test]
+fn headers_that_contradict_themselves_are_refused() {
+    let good = header();
+    let refused = [
+        ("shorter than its header", FrameHeader { bytes: 63, ..good }),
+        ("no length", FrameHeader { bytes: 0, padded_bytes: 0, ..good }),
+        ("no room for its bytes", FrameHeader { padded_bytes: 4999, ..good }),
+        ("an end beyond 32 bits", FrameHeader { padded_bytes: u32::MAX - 8191, ..good }),
+        ("durable before it was written", FrameHeader { durable_through: 8193, ..good }),
+    ];
+    for (why, header) in refused {
+        assert_eq!(FrameHeader::parse(&header.encode(&SECRET), &SECRET, 8192), None, "{why}");
+    }
+    let longest = FrameHeader { padded_bytes: u32::MAX - 8192, ..good };
+    assert_eq!(FrameHeader::parse(&longest.encode(&SECRET), &SECRET, 8192), Some(longest));
+}
+
+#[test]
+fn the_start_of_a_slot_is_free_taken_or_unknown() {
+    let first = FrameHeader { offset: 0, durable_through: 0, ..header() };
+    assert_eq!(slot_start(&first.encode(&SECRET), &SECRET), SlotStart::Frame(first));
+    assert_eq!(slot_start(&[0; FRAME_HEADER_BYTES], &SECRET), SlotStart::Free(None));
+    assert_eq!(slot_start(&free_marker(&SECRET, 77), &SECRET), SlotStart::Free(Some(77)));
+    assert_eq!(slot_start(&[7; FRAME_HEADER_BYTES], &SECRET), SlotStart::Unknown);
+    for bytes in 0..FRAME_HEADER_BYTES {
+        assert_eq!(slot_start(&free_marker(&SECRET, 77)[..bytes], &SECRET), SlotStart::Unknown);
+    }
+    let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
+    assert_eq!(slot_start(&free_marker(&other, 77), &SECRET), SlotStart::Unknown);
+    // A frame of another place.
+    assert_eq!(slot_start(&header().encode(&SECRET), &SECRET), SlotStart::Unknown);
+}
+
+#[test]
+fn no_flipped_bit_frees_a_segment_or_brings_one_back() {
+    let first = FrameHeader { offset: 0, durable_through: 0, ..header() }.encode(&SECRET);
+    for whole in [first, free_marker(&SECRET, 77), free_marker(&SECRET, 0)] {
+        for bit in 0..FRAME_HEADER_BYTES * 8 {
+            let mut bytes = whole;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(slot_start(&bytes, &SECRET), SlotStart::Unknown, "bit {bit}");
+        }
+    }
+}

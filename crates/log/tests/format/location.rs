@@ -1,0 +1,60 @@
+use esker_log::{
+    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
+};
+use proptest::prelude::*;
+
+use crate::world::random;
+
+#[test]
+fn any_location_comes_back_and_no_two_are_alike() {
+    let strategy = (0..9u32, 16..25u32, any::<[u64; 4]>(), any::<bool>(), 0..16u8);
+    random("any_location_comes_back", 2000, strategy, |(granule, segment, numbers, fast, class)| {
+        let granule_bytes = MIN_GRANULE_BYTES << granule;
+        let segment_bytes = 1u64 << segment;
+        let per_segment = segment_bytes / granule_bytes;
+        let slots = MAX_GRANULES / per_segment;
+        let capacity_slots = (numbers[0] % (slots - 1) + 1).min(u64::from(u32::MAX)) as u32;
+        let packing = Packing { granule_bytes, segment_bytes, capacity_slots };
+        let tier = if fast { Tier::Fast } else { Tier::Capacity };
+        let in_tier = if fast { slots - u64::from(capacity_slots) } else { u64::from(capacity_slots) };
+        let at = |slot: u64, granule: u64| Location {
+            tier,
+            slot: slot.min(u64::from(u32::MAX)) as u32,
+            offset: (granule * granule_bytes) as u32,
+            class,
+        };
+        let one = at(numbers[1] % in_tier, 1 + numbers[2] % (per_segment - 1));
+        let ends = [at(0, 1), at(in_tier - 1, per_segment - 1), at(0, per_segment - 1), at(in_tier - 1, 1)];
+        for location in ends.into_iter().chain([one]) {
+            let packed = packing.pack(location);
+            assert!(packed != 0 && packed < 1 << PACKED_BITS, "{packed:#x}");
+            assert_eq!(packing.unpack(packed), location);
+        }
+    });
+}
+
+#[test]
+fn anything_of_40_bits_unpacks() {
+    let strategy = (0..9u32, 12..32u32, any::<u32>(), 0..1u64 << PACKED_BITS);
+    random("anything_of_40_bits_unpacks", 2000, strategy, |(granule, segment, capacity_slots, packed)| {
+        let segment_bytes = 1 << segment;
+        let packing = Packing { granule_bytes: MIN_GRANULE_BYTES << granule, segment_bytes, capacity_slots };
+        assert!(u64::from(packing.unpack(packed).offset) < segment_bytes);
+    });
+}
+
+#[test]
+fn a_class_is_the_least_that_covers_its_records() {
+    for class in 0..15 {
+        let bound = class_bytes(class);
+        assert_eq!(class_of(bound), class);
+        assert_eq!(class_of(bound + 1), class + 1);
+        assert!(bound.is_multiple_of(64), "a bound ends with a cache line");
+    }
+    assert_eq!((class_of(0), class_of(u64::MAX), class_bytes(15)), (0, 15, u64::MAX));
+    // A value of a power of two with a short key is over-read by less than an eighth.
+    for shift in 9..20 {
+        let record = esker_log::record_bytes(16, 1 << shift, true) as u64;
+        assert!(class_bytes(class_of(record)) <= (1 << shift) + (1 << shift) / 8, "2^{shift}");
+    }
+}

@@ -1,0 +1,156 @@
+use esker_log::{
+    Entry, FOOTER_BYTES, Footer, KeyDigest, Kind, MAX_ENTRY_BYTES, Stream, SummaryHead, seal,
+    summary_space_bytes,
+};
+use proptest::prelude::*;
+
+use crate::world::{SECRET, random, shape};
+
+const SEGMENT_BYTES: u32 = 1 << 20;
+
+fn head(tail: u32) -> SummaryHead {
+    SummaryHead { segment: 42, epoch: 5, stream: Stream::LARGE, tail }
+}
+
+/// Seals `entries` in a segment of `SEGMENT_BYTES` and reads them again.
+#[track_caller]
+fn comes_back(entries: &[Entry]) {
+    let (start, bytes) = seal(entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    assert_eq!(start as usize + bytes.len(), SEGMENT_BYTES as usize);
+    assert!(start.is_multiple_of(4096));
+    assert!(bytes.len() <= summary_space_bytes(entries.len(), 4096), "the bound holds");
+    let footer =
+        Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
+    assert_eq!((footer.segment, footer.epoch, footer.stream, footer.tail), (42, 5, Stream::LARGE, 4096));
+    assert_eq!((footer.start, footer.entries as usize), (start, entries.len()));
+    assert_eq!(footer.summary_bytes(SEGMENT_BYTES) as usize, bytes.len());
+    assert_eq!(footer.max_sequence, entries.iter().map(|e| e.sequence).max().unwrap_or(0));
+    assert_eq!(footer.entries(&bytes, &SECRET).as_deref(), Some(entries));
+    // The entries alone are enough, and one byte less is not.
+    let body = &bytes[..footer.entry_bytes as usize];
+    assert_eq!(footer.entries(body, &SECRET).as_deref(), Some(entries));
+    if let Some(shorter) = body.len().checked_sub(1) {
+        assert_eq!(footer.entries(&body[..shorter], &SECRET), None, "truncated");
+        assert_eq!(footer.entries(&[], &SECRET), None, "nothing there");
+    }
+}
+
+fn entry(sequence: u64, offset: u32, bytes: u32, expires_at_ms: Option<u64>) -> Entry {
+    let digest = KeyDigest { slot: sequence ^ 0xaa, check: !sequence };
+    Entry { digest, sequence, offset, bytes, kind: Kind::Put, expires_at_ms }
+}
+
+#[test]
+fn summaries_come_back_at_their_boundaries() {
+    comes_back(&[]);
+    comes_back(&[entry(0, 0, 0, None)]);
+    comes_back(&[entry(u64::MAX, u32::MAX, 0, Some(u64::MAX))]);
+    comes_back(&[entry(0, 64, u32::MAX - 64, Some(0))]);
+    // Sequence numbers go down where records were moved, by any amount.
+    let sequences = [u64::MAX, 0, u64::MAX, 1 << 63, 0, (1 << 63) - 1, 5, 4, 3, 1 << 63];
+    let entries: Vec<Entry> =
+        sequences.iter().zip(0..).map(|(&s, i)| entry(s, 64 + i * 100, 99, None)).collect();
+    comes_back(&entries);
+}
+
+#[test]
+fn any_summary_comes_back() {
+    let entry = (any::<[u64; 3]>(), 0..5000u32, 0..5000u32, any::<Option<u64>>(), any::<bool>());
+    random("any_summary_comes_back", 256, proptest::collection::vec(entry, 0..200), |drawn| {
+        let mut end = 0;
+        let entries: Vec<Entry> = drawn
+            .into_iter()
+            .map(|(wide, gap, bytes, expires_at_ms, tombstone)| {
+                let offset = end + gap;
+                end = offset + bytes;
+                let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
+                let digest = KeyDigest { slot: wide[0], check: wide[1] };
+                Entry { digest, sequence: wide[2], offset, bytes, kind, expires_at_ms }
+            })
+            .collect();
+        comes_back(&entries);
+    });
+}
+
+#[test]
+fn the_longest_entries_fit_in_the_bound() {
+    // Each number at its greatest length, as often as possible: sequences that alternate, a gap only once.
+    let entries: Vec<Entry> =
+        (0..1000u32).map(|i| entry(u64::from(i % 2) << 63, i, 1, Some(u64::MAX))).collect();
+    comes_back(&entries);
+    let one = [entry(1 << 63, u32::MAX, 0, Some(u64::MAX))];
+    let (_, bytes) = seal(&one, &SECRET, head(0), shape(SEGMENT_BYTES, 1, 1));
+    assert!(bytes.len() <= MAX_ENTRY_BYTES + FOOTER_BYTES);
+    assert_eq!(bytes.len() + 4, MAX_ENTRY_BYTES + FOOTER_BYTES, "all but the length are at their greatest");
+}
+
+#[test]
+fn every_flipped_bit_of_a_summary_is_noticed() {
+    let entries: Vec<Entry> = (0..20).map(|i| entry(1000 - i, 64 + i as u32 * 160, 150, Some(i))).collect();
+    let (_, whole) = seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let footer_at = whole.len() - FOOTER_BYTES;
+    let footer = Footer::parse(&whole[footer_at..], &SECRET, SEGMENT_BYTES).expect("a footer");
+    for bit in 0..footer.entry_bytes as usize * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(footer.entries(&bytes, &SECRET), None, "bit {bit} of the entries");
+    }
+    for bit in 0..FOOTER_BYTES * 8 {
+        let mut bytes = whole[footer_at..].to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Footer::parse(&bytes, &SECRET, SEGMENT_BYTES), None, "bit {bit} of the footer");
+    }
+}
+
+#[test]
+fn a_summary_verifies_only_in_its_segment() {
+    let entries = [entry(9, 64, 100, None)];
+    let (_, bytes) = seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let end = &bytes[bytes.len() - FOOTER_BYTES..];
+    let footer = Footer::parse(end, &SECRET, SEGMENT_BYTES).expect("a footer");
+    let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
+    assert_eq!(Footer::parse(end, &other, SEGMENT_BYTES), None, "another store");
+    assert_eq!(Footer::parse(end, &SECRET, 2 * SEGMENT_BYTES), None, "another place");
+    assert_eq!(footer.entries(&bytes, &other), None);
+    let moved = Footer { segment: 43, ..footer };
+    assert_eq!(moved.entries(&bytes, &SECRET), None, "entries of another segment");
+}
+
+#[test]
+fn hostile_counts_and_lengths_are_refused_before_anything_is_allocated() {
+    let (_, bytes) = seal(&[entry(9, 64, 100, None)], &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+    let footer =
+        Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
+    for entries in [0, 2, 3, 1 << 28, u32::MAX] {
+        assert_eq!(Footer { entries, ..footer }.entries(&bytes, &SECRET), None, "{entries} entries");
+    }
+    for entry_bytes in [0, 15, 16, 17, 1 << 31, u32::MAX] {
+        assert_eq!(Footer { entry_bytes, ..footer }.entries(&bytes, &SECRET), None, "{entry_bytes} bytes");
+    }
+    for segment_bytes in [0, 1, 63, 64, 65] {
+        assert_eq!(Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, segment_bytes), None);
+    }
+}
+
+/// Any bytes whose checksum agrees: a writer's error, or an attacker who knows the salt.
+#[test]
+fn entries_that_verify_and_make_no_sense_are_refused_without_panic() {
+    let strategy = (proptest::collection::vec(any::<u8>(), 0..400), 0..40u32);
+    random("entries_that_verify_and_make_no_sense", 2000, strategy, |(body, entries)| {
+        let (_, bytes) = seal(&[], &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+        let footer = Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES);
+        let check = SECRET.summary_check(42, &body);
+        let footer = Footer { entries, entry_bytes: body.len() as u32, check, ..footer.expect("a footer") };
+        if let Some(found) = footer.entries(&body, &SECRET) {
+            assert_eq!(found.len(), entries as usize);
+            assert!(found.windows(2).all(|w| w[0].offset + w[0].bytes <= w[1].offset));
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "in the order of their offsets")]
+fn entries_out_of_order_are_not_sealed() {
+    let entries = [entry(1, 200, 100, None), entry(2, 64, 100, None)];
+    seal(&entries, &SECRET, head(4096), shape(SEGMENT_BYTES, 4096, 16));
+}
