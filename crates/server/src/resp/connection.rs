@@ -1,9 +1,9 @@
 //! One client: read, run, answer.
 //!
 //! 1. All complete commands in the input become one batch.
-//! 2. The batch runs group by group (`run`), until it is done or too many answer bytes wait to be sent.
-//! 3. Answers are written as far as the socket takes them; in the same step more input is read, unless the batch is
-//!    not done or too many bytes wait.
+//! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
+//!    and nothing else happens: no further group starts, and nothing is read.
+//! 3. Answers are written as far as the socket takes them; in the same step more input is read.
 //!
 //! So the memory a client holds is bounded by its largest command, one read, and the backlog of answers with one group
 //! of commands on top. A stop is seen only in step 3: commands that were read are run and answered.
@@ -48,7 +48,7 @@ where
         let (consumed, parsed) = parser.parse(&mut transport.input, &mut commands);
         count(&service.counters.commands, commands.len() as u64);
 
-        // 2. and, where a batch answers with more than the backlog may hold, 3.
+        // 2.
         let mut batch = Batch::new(&commands, transport.take(consumed));
         while !batch.is_done() && !session.leaving {
             run::next(&mut batch, &mut session, service, &mut transport.replies).await;
@@ -63,12 +63,11 @@ where
             break;
         }
 
-        // 3.
+        // 3. Step 2 left no more than the backlog may hold, so input is welcome.
         if !session.leaving {
-            let open = transport.replies.unsent().len() <= backlog_max;
             tokio::select! {
                 biased;
-                exchanged = transport.exchange(open, service) => if exchanged? == Exchange::End { break },
+                exchanged = transport.exchange(true, service) => if exchanged? == Exchange::End { break },
                 () = stop.announced() => break,
             }
         }

@@ -143,9 +143,12 @@ async fn a_client_that_does_not_read_is_not_read_from() {
 
     let mut other = server.client().await;
     let info = other.text("INFO stats").await;
-    let sent = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")).unwrap();
-    let sent: usize = sent.parse().unwrap();
+    let number = |name: &str| -> usize {
+        info.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+    };
+    let (sent, read) = (number("total_net_output_bytes:"), number("keyspace_hits:"));
     assert!(sent < gets * value.len() / 2, "{sent} bytes sent to a client that does not read");
+    assert!(read < gets / 2, "{read} values in memory for a client that does not read");
 
     let reply = format!("${}\r\n{value}\r\n", value.len());
     for _ in 0..gets {

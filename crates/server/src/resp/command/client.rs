@@ -7,8 +7,11 @@ use super::connection::{BAD_NAME, is_name};
 use super::{Plan, is, shown, unknown_subcommand, wrong_arguments};
 use crate::resp::frame::Command;
 
+/// Name, number of arguments with both words, and what it becomes.
+type Subcommand = (&'static str, usize, fn(Command<'_>) -> Plan);
+
 pub(super) fn plan(command: Command<'_>) -> Plan {
-    let subcommands: [(&str, usize, fn(Command<'_>) -> Plan); 4] = [
+    let subcommands: [Subcommand; 4] = [
         ("id", 2, |_| id()),
         ("getname", 2, |_| get_name()),
         ("setname", 3, set_name),

@@ -38,7 +38,7 @@ pub(super) fn plan_set(command: Command<'_>) -> Plan {
 }
 
 pub(super) fn plan_mset(command: Command<'_>) -> Plan {
-    if command.len() % 2 == 0 {
+    if command.len().is_multiple_of(2) {
         return Plan::Refuse(wrong_arguments("mset"));
     }
     Plan::Write(WriteOptions::default())
