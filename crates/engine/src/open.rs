@@ -139,7 +139,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         rewrite(&tiers, &mut superblocks, |s| s.staging_epoch = epoch).await?;
     }
     // 5.
-    let Recovered { unsealed, segments, .. } = recovered;
+    let Recovered { unsealed, segments, metadata_bytes, .. } = recovered;
     for segment in unsealed {
         seal(&engine, segment).await?;
     }
@@ -150,7 +150,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     }
     engine.spawn("reclaim", reclaim::run(engine.clone()));
     let recovery =
-        Recovery { keys: engine.index.len(), segments, duration: engine.runtime.now().saturating_sub(began) };
+        Recovery { keys: engine.index.len(), segments, metadata_bytes, duration: engine.runtime.now().saturating_sub(began) };
     Ok((engine, recovery))
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Recovered {
     pub(crate) max_sequence: u64,
     pub(crate) max_segment: u64,
     pub(crate) segments: u64,
+    pub(crate) metadata_bytes: u64,
 }
 
 pub(crate) struct Unsealed {
@@ -126,6 +127,7 @@ impl Scene<'_> {
         let (staged, max_sequence) = self.load(&segments, began).await?;
         let segments = Arc::try_unwrap(segments).ok().expect("the loaders have ended");
         let count = segments.len() as u64;
+        let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let unsealed = segments.into_iter().filter_map(|s| match s.content {
             Content::Scanned(scan, stream) => Some(Unsealed {
                 tier: s.tier,
@@ -143,7 +145,17 @@ impl Scene<'_> {
             max_sequence,
             max_segment: max_segment.unwrap_or(0),
             segments: count,
+            metadata_bytes,
         })
+    }
+
+    /// What had to be read of a segment.
+    fn metadata_bytes(&self, segment: &Segment) -> u64 {
+        let shape = self.tier(segment.tier).shape();
+        match &segment.content {
+            Content::Sealed(footer) => u64::from(shape.unit_bytes + shape.segment_bytes - footer.start),
+            Content::Scanned(..) => shape.segment_bytes.into(),
+        }
     }
 
     /// 1. What the slots of a tier hold.

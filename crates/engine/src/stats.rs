@@ -159,6 +159,8 @@ pub struct Recovery {
     pub keys: u64,
     /// Segments found.
     pub segments: u64,
+    /// Bytes of segment starts, summaries and unsealed segments that had to be read.
+    pub metadata_bytes: u64,
     /// How long opening took.
     pub duration: Duration,
 }
