@@ -1,12 +1,15 @@
 //! Iterating over all keys, in no order, from where one left off.
 
-use esker_index::Cursor as IndexCursor;
+use esker_index::{Claim, Cursor as IndexCursor};
 use futures_util::future::join_all;
 
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::get::Fetched;
 use crate::store::{Entry, Store};
+
+/// The index reads a whole shard for each piece, so a piece is not too small.
+const LEAST_PAGE: usize = 64;
 
 /// Where an iteration stands; it can be kept as a number and resumed, in another process too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +54,17 @@ impl Engine {
     async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.check_open()?;
         loop {
-            let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
+            let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(LEAST_PAGE));
+            // A key that another displaced without looking is in no slot until that claim is settled.
+            let end = next.map_or(u64::MAX, IndexCursor::to_u64);
+            let page = |claim: &Claim| (cursor.0..end).contains(&self.index.stored_hash(&claim.hash));
+            let mut found_hidden = false;
+            for claim in self.index.claims_where(|_| true).iter().filter(|claim| page(claim)) {
+                found_hidden |= self.settle(&claim.hash).await?;
+            }
+            if found_hidden {
+                continue;
+            }
             let fetched = join_all(pointers.iter().map(|&pointer| self.fetch_any(pointer))).await;
             let mut entries = Vec::with_capacity(fetched.len());
             let mut moved = false;
