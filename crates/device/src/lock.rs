@@ -57,8 +57,11 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
 /// How long a process that was killed may take to let go: the kernel tears its rings down after it is gone.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// Tries again while a file is refused and no process that can be seen has it open, which is how a process looks that
-/// was killed a moment ago.
+/// How long a process may have the file open by accident: a child inherits it between fork and exec.
+const PASSING_BY: Duration = Duration::from_millis(200);
+
+/// Tries again while a file is refused and no process that can be seen has it open for more than a moment, which is how
+/// a process looks that was just killed.
 pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Option<T>) -> Result<T, String> {
     #[expect(clippy::disallowed_methods, reason = "opening a path blocks, and is not part of what is replayed")]
     let began = Instant::now();
@@ -67,7 +70,7 @@ pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Opt
             return Ok(done);
         }
         let holders = holders(metadata);
-        if !holders.is_empty() {
+        if !holders.is_empty() && began.elapsed() > PASSING_BY {
             return Err(holders.join(", "));
         }
         if began.elapsed() > LETTING_GO {
