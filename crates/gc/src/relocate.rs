@@ -1,8 +1,13 @@
 //! Copying what is needed out of a victim.
 //!
 //! The order is the safety of it, and each step must happen before the next, or else a crash or a reader finds nothing:
-//! 1. the copies are written; 2. they are durable; 3. the index is swung from the old place to the new one, where the
-//! old one is still current; 4. the victim is freed, durably; 5. its slot is used again.
+//!
+//! 1. the copies are written;
+//! 2. they are durable;
+//! 3. the index is swung from the old place to the new one, where the old one is still current;
+//! 4. the victim is freed, durably;
+//! 5. its slot is used again.
+//!
 //! [`copy_needed`] does 1; the caller does the rest.
 
 use std::future::Future;

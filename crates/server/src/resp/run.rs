@@ -1,12 +1,10 @@
 //! Which commands of a pipeline go to the store together.
 //!
 //! A batch runs as a row of groups. A group is a stretch of neighbouring commands of one kind whose outcome cannot
-//! depend on each other, so that they run concurrently and the client cannot tell: reads, or plain writes, or writes
-//! that report what they found as long as no key comes twice. Every group is over before the next begins, so a read
-//! sees the writes before it. Replies are appended in the order of the commands.
-//!
-//! Plain writes of a group may share keys: the store orders writes by when they are first polled, and `join_all` polls
-//! in order. Concurrent writes share one device write, which is what makes a pipeline of durable writes fast.
+//! depend on each other, so that they run concurrently and the client cannot tell: reads, or writes as long as no key
+//! comes twice. Every group is over before the next begins, so a read sees the writes before it, and of two writes of a
+//! key the later one stays even if the store made the earlier one wait for room. Replies are appended in the order of
+//! the commands. Concurrent writes share one device write, which is what makes a pipeline of durable writes fast.
 
 use std::collections::HashSet;
 
@@ -153,11 +151,16 @@ async fn count_keys(batch: &mut Batch<'_>, service: &Service, replies: &mut Repl
 /// SET without conditions, and MSET.
 async fn write(batch: &mut Batch<'_>, service: &Service, replies: &mut Replies) {
     let mut operations = Vec::new();
+    let mut touched = HashSet::new();
     for (command, plan) in batch.plans() {
         let Plan::Write(options) = plan else { break };
-        if operations.len() == GROUP_WIDTH_MAX {
+        let keys = if command::is_many(command) { command.len() } else { 2 };
+        let keys = || (1..keys).step_by(2).map(|index| command.argument(index));
+        let repeats = !operations.is_empty() && keys().any(|key| touched.contains(key));
+        if repeats || operations.len() == GROUP_WIDTH_MAX {
             break;
         }
+        touched.extend(keys());
         operations.push(strings::write(&service.store, command, options));
     }
     let width = operations.len();

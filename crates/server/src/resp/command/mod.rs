@@ -154,9 +154,9 @@ pub(super) fn plan(command: Command<'_>) -> Plan {
     }
 }
 
-/// Whether a command that reads answers with an array even for one key.
+/// Whether it is MGET or MSET, of the commands that read or write.
 pub(super) fn is_many(command: Command<'_>) -> bool {
-    command.verb().len() == "mget".len()
+    command.verb().first().is_some_and(|letter| letter.eq_ignore_ascii_case(&b'm'))
 }
 
 fn wrong_arguments(name: &str) -> String {
