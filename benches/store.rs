@@ -116,7 +116,11 @@ impl Drop for Scratch {
 }
 
 /// Runs operations one after the other, so many at a time, for a while; returns how many a second, and how long each took.
-fn run<F: Future<Output = ()>>(depth: usize, seconds: f64, mut operation: impl FnMut() -> F) -> (f64, Vec<Duration>) {
+fn run<F: Future<Output = ()>>(
+    depth: usize,
+    seconds: f64,
+    mut operation: impl FnMut() -> F,
+) -> (f64, Vec<Duration>) {
     block_on(async {
         let began = Instant::now();
         let mut timed = || {
@@ -174,7 +178,8 @@ fn open_raw(path: &Path) -> Arc<dyn Device> {
 fn gets(arguments: &Arguments) {
     let scratch = Scratch::new(arguments, "get");
     let keys = arguments.keys.unwrap_or(500_000);
-    let options = Options::directory(scratch.0.join("store")).memory_bytes(128 << 20).durability(Durability::None);
+    let options =
+        Options::directory(scratch.0.join("store")).memory_bytes(128 << 20).durability(Durability::None);
     let store = Blocking::open(options).expect("the store opens");
     load(store.store(), keys, VALUE_BYTES);
     store.flush().expect("the store flushes");
@@ -260,7 +265,10 @@ fn puts(arguments: &Arguments) {
                 next += 1;
                 let (store, number) = (store.store(), next % 100_000);
                 async move {
-                    store.put(key(number), value(number, VALUE_BYTES)).await.expect("the put is acknowledged");
+                    store
+                        .put(key(number), value(number, VALUE_BYTES))
+                        .await
+                        .expect("the put is acknowledged");
                 }
             })
         };
@@ -308,7 +316,8 @@ fn open(arguments: &Arguments) {
     for round in 0..3 {
         drop_page_cache();
         let began = Instant::now();
-        let store = Blocking::open(Options::directory(&store_dir).memory_bytes(1 << 30)).expect("the store opens");
+        let store =
+            Blocking::open(Options::directory(&store_dir).memory_bytes(1 << 30)).expect("the store opens");
         let opened = began.elapsed();
         let recovery = store.store().recovery();
         assert_eq!(recovery.keys, keys, "every acknowledged key is there");

@@ -171,7 +171,10 @@ fn check(configuration: Configuration, dir: &Path, known: &mut Acknowledged, rep
         // What was under way when the child was killed may have happened: it is newer, or a delete.
         match round {
             Some(round) => {
-                assert!(round >= *acknowledged, "{key}: round {round} is older than {acknowledged}; {replay}");
+                assert!(
+                    round >= *acknowledged,
+                    "{key}: round {round} is older than {acknowledged}; {replay}"
+                );
                 *acknowledged = round;
             }
             None if *acknowledged == 0 => {}
@@ -184,7 +187,10 @@ fn check(configuration: Configuration, dir: &Path, known: &mut Acknowledged, rep
         *gone_by_writer.entry(key.chars().next().expect("keys are not empty")).or_default() += 1;
         *acknowledged = 0;
     }
-    assert!(gone_by_writer.values().all(|&gone| gone <= 1), "acknowledged puts are lost: {gone_by_writer:?}; {replay}");
+    assert!(
+        gone_by_writer.values().all(|&gone| gone <= 1),
+        "acknowledged puts are lost: {gone_by_writer:?}; {replay}"
+    );
     store.close().expect("the store closes");
 }
 
@@ -197,7 +203,11 @@ fn kill_again_and_again(configuration: Configuration, sync: bool) {
     for seed in first..first + kills {
         let replay = format!("ESKER_SEED={first} ESKER_KILLS={kills} cargo test --test kill");
         // One in five dies while it recovers.
-        let after = if numbers.next().is_multiple_of(5) { 5 + numbers.next() % 40 } else { 60 + numbers.next() % 250 };
+        let after = if numbers.next().is_multiple_of(5) {
+            5 + numbers.next() % 40
+        } else {
+            60 + numbers.next() % 250
+        };
         run_and_kill(configuration, dir.path(), sync, seed, Duration::from_millis(after), &mut known);
         check(configuration, dir.path(), &mut known, &replay);
     }

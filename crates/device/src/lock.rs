@@ -63,7 +63,10 @@ const PASSING_BY: Duration = Duration::from_millis(200);
 /// Tries again while a file is refused and no process that can be seen has it open for more than a moment, which is how
 /// a process looks that was just killed.
 pub(crate) fn retry<T>(metadata: &fs::Metadata, mut attempt: impl FnMut() -> Option<T>) -> Result<T, String> {
-    #[expect(clippy::disallowed_methods, reason = "opening a path blocks, and is not part of what is replayed")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "opening a path blocks, and is not part of what is replayed"
+    )]
     let began = Instant::now();
     loop {
         if let Some(done) = attempt() {

@@ -108,7 +108,8 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         return Err(DeviceError::invalid(&path, "neither a regular file nor a block device"));
     };
     // 3.
-    let locked = lock::retry(&metadata, || lock::try_lock(&file).map(|taken| taken.then_some(())).transpose());
+    let locked =
+        lock::retry(&metadata, || lock::try_lock(&file).map(|taken| taken.then_some(())).transpose());
     locked.map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?.map_err(failed)?;
     // 4.
     let queue = probe::block_queue(&metadata, kind);

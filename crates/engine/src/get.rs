@@ -13,10 +13,10 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lane::Replaced;
 
-/// The current record of a key.
+/// The current record of a key, and what led to it.
 pub(crate) struct Found {
     pub(crate) record: Cached,
-    pub(crate) replaced: Replaced,
+    pub(crate) pointer: Pointer,
 }
 
 impl Found {
@@ -43,9 +43,7 @@ impl Engine {
                 Fetched::Record(record) => record,
             };
             if record.key == key {
-                let padded_bytes = record.padded_bytes;
-                let exact = self.index.get_exact(hash) == Some(pointer);
-                return Ok(Some(Found { record, replaced: Replaced { pointer, padded_bytes, exact } }));
+                return Ok(Some(Found { record, pointer }));
             }
             // Another key has the slot. All that is known of this hash, at one instant:
             let suspects = self.index.suspects(hash);
@@ -53,9 +51,7 @@ impl Engine {
                 match self.fetch(hash, exact, Some(key)).await? {
                     Fetched::Moved => continue,
                     Fetched::Record(record) if record.key == key => {
-                        let padded_bytes = record.padded_bytes;
-                        let replaced = Replaced { pointer: exact, padded_bytes, exact: true };
-                        return Ok(Some(Found { record, replaced }));
+                        return Ok(Some(Found { record, pointer: exact }));
                     }
                     Fetched::Record(_) => return Ok(None),
                 }
@@ -68,6 +64,12 @@ impl Engine {
                 return Ok(None);
             }
         }
+    }
+
+    /// What a write of a reserved key replaces.
+    pub(crate) fn replaced(&self, hash: &KeyHash, found: &Found) -> Replaced {
+        let exact = self.index.get_exact(hash) == Some(found.pointer);
+        Replaced { pointer: found.pointer, padded_bytes: found.record.padded_bytes, exact }
     }
 
     /// The record that a pointer leads to. `key` is for the message if it is damaged.
