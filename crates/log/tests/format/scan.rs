@@ -206,6 +206,20 @@ fn a_loss_ends_where_its_proof_ends() {
 }
 
 #[test]
+fn any_later_frame_can_be_the_proof() {
+    // Only the last one says anything, and only of the first three.
+    let written = write(small(), name(8), FRAMES, |i, offsets| if i == FRAMES - 1 { offsets[3] } else { 0 });
+    for i in 0..3 {
+        let frame = &written.frames[i];
+        let rotten = scan(&written, &flipped(&written, frame.offset + 8), false);
+        found(&written, &rotten, (0..FRAMES).filter(|&f| f != i));
+        one_loss(&rotten, frame.offset as u32..frame.end as u32);
+    }
+    let torn = scan(&written, &flipped(&written, written.frames[3].offset + 8), false);
+    found(&written, &torn, 0..3);
+}
+
+#[test]
 fn the_footer_tells_where_the_last_frame_ends() {
     let written = unproven();
     let last = &written.frames[FRAMES - 1];
@@ -292,8 +306,15 @@ fn hostile_headers_end_the_scan_and_do_not_hang_it() {
             let scan = scan(&written, &bytes, wholly_durable);
             assert!(scan.entries.len() >= 3 * (FRAMES - 1), "{header:?}");
             assert!(scan.lost.len() <= 1);
+            assert!(scan.tail.is_multiple_of(UNIT as u32), "{header:?}");
         }
     }
+    // The greatest index, behind a hole so that it can follow.
+    let mut bytes = written.bytes.clone();
+    bytes[..last].fill(0xee);
+    let greatest = FrameHeader { index: u32::MAX, ..good };
+    bytes[last..last + FRAME_HEADER_BYTES].copy_from_slice(&greatest.encode(&SECRET));
+    found(&written, &scan(&written, &bytes, true), [FRAMES - 1]);
     // The same in front of frames that prove it durable.
     let first = FrameHeader::parse(&written.bytes, &SECRET, 0).expect("a frame");
     for header in [FrameHeader { padded_bytes: 1 << 30, ..first }, FrameHeader { index: u32::MAX, ..first }] {

@@ -137,6 +137,25 @@ fn values_and_earlier_stores_are_not_taken_for_superblocks() {
 }
 
 #[test]
+fn what_another_store_left_between_the_copies_is_not_newer() {
+    let mine = superblock(65_536, 3);
+    let mut bytes = full(&mine);
+    let foreign = Superblock { store_id: 99, ..superblock(4096, 1000) };
+    (1..SUPERBLOCK_COPIES).for_each(|copy| write(&mut bytes, copy, &foreign));
+    assert_eq!(Superblock::find(&bytes).as_ref(), Ok(&mine));
+}
+
+#[test]
+fn a_unit_beyond_all_measure_is_refused() {
+    let mut copy = superblock(4096, 3).encode(0);
+    // Where the payload has the unit.
+    assert_eq!(copy[106..114], 4096u64.to_le_bytes());
+    forge(&mut copy, 106, u32::MAX);
+    forge(&mut copy, 110, u32::MAX);
+    assert_eq!(Superblock::find(&copy), Err(SuperblockError::Damaged));
+}
+
+#[test]
 fn any_payload_that_verifies_is_a_superblock_or_an_error() {
     let strategy = (proptest::collection::vec(any::<u8>(), 0..200), any::<u32>());
     random("any_payload_that_verifies", 2000, strategy, |(payload, length)| {
