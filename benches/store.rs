@@ -149,7 +149,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn p50_us(took: &[Duration]) -> f64 {
-    median(took.iter().map(|t| t.as_secs_f64() * 1e6).collect())
+    percentile_us(took, 0.5)
+}
+
+fn percentile_us(took: &[Duration], share: f64) -> f64 {
+    let mut sorted: Vec<f64> = took.iter().map(|t| t.as_secs_f64() * 1e6).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * share) as usize]
 }
 
 fn load(store: &Store, keys: u64, value_bytes: usize) {
@@ -218,9 +224,11 @@ fn gets(arguments: &Arguments) {
         let after = store.store().stats().activity;
         reads_per_get = (after.device_reads - before.device_reads) as f64 / took.len() as f64;
         println!(
-            "round {round}: raw {raw_rate:.0}/s p50 {:.0} us; get {rate:.0}/s p50 {:.0} us, {reads_per_get:.3} device reads a get",
+            "round {round}: raw {raw_rate:.0}/s p50 {:.0} p99 {:.0} us; get {rate:.0}/s p50 {:.0} p99 {:.0} us, {reads_per_get:.3} device reads a get",
             p50_us(&raw_took),
-            p50_us(&took)
+            percentile_us(&raw_took, 0.99),
+            p50_us(&took),
+            percentile_us(&took, 0.99)
         );
         shares.push(rate / raw_rate);
     }

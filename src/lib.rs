@@ -1,3 +1,4 @@
 #![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
 
 pub use esker_engine::*;

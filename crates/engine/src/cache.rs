@@ -60,6 +60,15 @@ impl ReadCache {
         }
     }
 
+    /// Lets it grow, or makes it shrink.
+    pub(crate) fn set_capacity(&self, bytes: u64) {
+        if let Some(cache) = &self.cache
+            && cache.capacity() != bytes
+        {
+            cache.set_capacity(bytes);
+        }
+    }
+
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, |c| c.weight())

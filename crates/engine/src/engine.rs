@@ -38,6 +38,10 @@ pub(crate) struct Engine {
     pub(crate) user_limit_bytes: u64,
     /// Share of the capacity that users cannot fill.
     pub(crate) reserve_share: f64,
+    /// Memory for index and read cache together.
+    pub(crate) memory_bytes: u64,
+    /// The index alone takes more than that: puts are refused.
+    pub(crate) out_of_memory: AtomicBool,
     /// No room can be made: puts are refused until a segment is freed.
     pub(crate) full: AtomicBool,
     /// Records up to this sequence number were cleared.
@@ -78,6 +82,7 @@ pub(crate) struct Parts {
     pub(crate) user_limit_bytes: u64,
     pub(crate) reserve_share: f64,
     pub(crate) cleared_through: u64,
+    pub(crate) memory_bytes: u64,
     pub(crate) cache: ReadCache,
     pub(crate) epoch: u64,
     pub(crate) superblocks: Vec<Superblock>,
@@ -101,6 +106,8 @@ impl Engine {
             outlives_process: parts.outlives_process,
             user_limit_bytes: parts.user_limit_bytes,
             reserve_share: parts.reserve_share,
+            memory_bytes: parts.memory_bytes,
+            out_of_memory: AtomicBool::new(false),
             full: AtomicBool::new(false),
             cleared_through: AtomicU64::new(parts.cleared_through),
             residents: Residents::default(),
@@ -198,6 +205,7 @@ impl Engine {
             lane.spare_taken.notify_one();
         }
         self.reclaim.notify_one();
+        self.announce_free_slot();
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
@@ -322,7 +330,7 @@ impl Engine {
 
     /// Runs a look-up so that it sees every batch wholly or not at all.
     pub(crate) fn between_batches<T>(&self, look_up: impl Fn() -> T) -> T {
-        loop {
+        for attempt in 0u32.. {
             let before = self.batches.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let found = look_up();
@@ -331,8 +339,18 @@ impl Engine {
                     return found;
                 }
             }
-            std::hint::spin_loop();
+            // Whoever publishes may be waiting for this processor.
+            if attempt < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
+        unreachable!("attempts are not counted that far")
+    }
+
+    /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
+    /// then as the store is written to.
+    pub(crate) fn balance_memory(&self) {
+        let index_bytes = self.index.memory_bytes();
+        self.cache.set_capacity(self.memory_bytes.saturating_sub(index_bytes));
+        self.out_of_memory.store(index_bytes > self.memory_bytes, Ordering::Release);
     }
 
     /// A slot was freed: whoever waits for room tries again.

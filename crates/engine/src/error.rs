@@ -54,6 +54,17 @@ pub enum Error {
         /// What users may fill: capacity less the reserve.
         limit_bytes: u64,
     },
+    /// No memory for more keys.
+    #[error(
+        "the index takes {index_bytes} of the {budget_bytes} bytes of memory for index and cache; delete keys or raise \
+         memory_bytes"
+    )]
+    OutOfMemory {
+        /// Memory of the index.
+        index_bytes: u64,
+        /// What there is for it and the read cache.
+        budget_bytes: u64,
+    },
     /// Destaging is behind.
     #[error("write waited {waited_ms} ms for room on the {tier} tier; try again")]
     Busy {
@@ -107,7 +118,7 @@ impl Error {
         match self {
             Error::Invalid { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
-            Error::Full { .. } => ErrorKind::Full,
+            Error::Full { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
             Error::Busy { .. } => ErrorKind::Busy,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,

@@ -138,6 +138,8 @@ pub(crate) struct LaneState {
     durable_through: (u64, u32),
     reservations: Reservations,
     stopping: bool,
+    /// The failure after which nothing is written any more.
+    failed: Option<Error>,
 }
 
 /// How an append went.
@@ -181,6 +183,7 @@ impl Lane {
                 durable_through: (0, 0),
                 reservations: Reservations::default(),
                 stopping: false,
+                failed: None,
             }),
             work: Notify::new(),
             spare_taken: Notify::new(),
@@ -321,7 +324,7 @@ impl Lane {
     pub(crate) fn next_job(&self, may_close: bool, now: Duration) -> Option<Job> {
         let mut state = self.state.lock();
         let filling = &state.filling;
-        let due = filling.due || filling.deadline.is_some_and(|d| d <= now);
+        let due = filling.due || filling.deadline.is_some_and(|d| d <= now) || state.stopping;
         if state.jobs.is_empty() && may_close && due {
             self.close_frame(&mut state);
         }
@@ -384,8 +387,12 @@ impl Lane {
     /// Queues a flush: the gate opens when everything appended so far is durable.
     pub(crate) fn flush(&self) -> Arc<Gate> {
         let mut state = self.state.lock();
-        self.close_frame(&mut state);
         let gate = Gate::new();
+        if let Some(error) = &state.failed {
+            gate.open(Err(error.clone()));
+            return gate;
+        }
+        self.close_frame(&mut state);
         state.jobs.push_back(Job::Flush(gate.clone()));
         self.work.notify_one();
         gate
@@ -434,6 +441,7 @@ impl Lane {
     pub(crate) fn fail(&self, error: &Error) {
         let (gates, groups) = {
             let mut state = self.state.lock();
+            state.failed = Some(error.clone());
             let mut gates = vec![state.room.clone(), state.filling.gate.clone()];
             let mut groups = std::mem::take(&mut state.filling.groups);
             for job in std::mem::take(&mut state.jobs) {

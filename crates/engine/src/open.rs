@@ -121,6 +121,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         user_limit_bytes: (usable as f64 * (1.0 - reserve_share)) as u64,
         reserve_share,
         cleared_through: superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0),
+        memory_bytes: memory.cache_bytes,
         cache: ReadCache::new(memory.cache_bytes),
         epoch,
         superblocks: superblocks.clone(),
@@ -143,14 +144,19 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     for segment in unsealed {
         seal(&engine, segment).await?;
     }
+    engine.balance_memory();
     // 6.
     for lane in engine.lanes() {
         engine.spawn("commit", commit::run(engine.clone(), lane.clone()));
         engine.spawn("provision", provision::run(engine.clone(), lane.clone()));
     }
     engine.spawn("reclaim", reclaim::run(engine.clone()));
-    let recovery =
-        Recovery { keys: engine.index.len(), segments, metadata_bytes, duration: engine.runtime.now().saturating_sub(began) };
+    let recovery = Recovery {
+        keys: engine.index.len(),
+        segments,
+        metadata_bytes,
+        duration: engine.runtime.now().saturating_sub(began),
+    };
     Ok((engine, recovery))
 }
 
@@ -214,6 +220,7 @@ fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
 /// How the memory budget is divided.
 struct MemoryPlan {
     lane_pieces: usize,
+    /// For the index, which grows with the keys, and the read cache.
     cache_bytes: u64,
     recovery_bytes: u64,
 }
@@ -233,10 +240,9 @@ impl MemoryPlan {
             )));
         }
         let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
-        // Half of what is left is the index's, which grows with the keys.
         Ok(MemoryPlan {
             lane_pieces: pieces as usize,
-            cache_bytes: left / 2,
+            cache_bytes: left,
             recovery_bytes: (options.memory_bytes / 2).max(16 << 20),
         })
     }

@@ -34,6 +34,7 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
                         buffer: segment.memory().buffer(),
                     });
                     lane.put_spare(segment, piece);
+                    engine.balance_memory();
                 }
                 Ok(None) => {
                     engine.reclaim.notify_one();

@@ -3,6 +3,7 @@
 //! A plain put goes straight to the lane. Whatever has to know what is there before it writes reserves its keys first.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use esker_index::KeyHash;
@@ -16,6 +17,9 @@ use crate::lane::{Append, Lane, Prepared, Replaced};
 use crate::options::Durability;
 use crate::reserve::Reservation;
 use crate::store::{Condition, WriteOptions};
+
+/// How often a delete asks for room before it is told that there is none.
+const DELETE_ATTEMPTS: u32 = 500;
 
 /// What a record takes in its segment's summary, about.
 const SUMMARY_BYTES: u64 = 24;
@@ -204,6 +208,8 @@ impl Engine {
     ) -> Result<u64> {
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
         self.admission.wait(self, bytes).await;
+        let only_deletes = records.iter().all(|r| r.kind == Kind::Tombstone);
+        let mut refused = 0;
         loop {
             match lane.append(self, records, durability, &mut reservation)? {
                 Append::Done(sequence) => return Ok(sequence),
@@ -213,7 +219,14 @@ impl Engine {
                 }
                 Append::Blocked(gate) => {
                     let since = self.runtime.now();
-                    gate.wait().await?;
+                    match gate.wait().await {
+                        // Deletes make room, so they are lent some; it may take a moment to come.
+                        Err(Error::Full { .. }) if only_deletes && refused < DELETE_ATTEMPTS => {
+                            refused += 1;
+                            self.runtime.sleep(Duration::from_millis(10)).await;
+                        }
+                        opened => opened?,
+                    }
                     self.counters.count_stall(self.runtime.now() - since);
                 }
             }
@@ -222,6 +235,13 @@ impl Engine {
 
     /// Refuses what users may not fill.
     fn check_room(&self, bytes: u64) -> Result<()> {
+        if self.out_of_memory.load(Ordering::Acquire) {
+            self.balance_memory();
+        }
+        if self.out_of_memory.load(Ordering::Acquire) {
+            let (index_bytes, budget_bytes) = (self.index.memory_bytes(), self.memory_bytes);
+            return Err(Error::OutOfMemory { index_bytes, budget_bytes });
+        }
         let summaries = self.index.len() * SUMMARY_BYTES;
         let over = self.live_bytes() + summaries + bytes > self.user_limit_bytes;
         if over || self.full.load(Ordering::Acquire) { Err(self.full_error()) } else { Ok(()) }
