@@ -328,6 +328,8 @@ impl Host for Outlet<'_> {
         let used = output.tail();
         self.engine.counters.count_summary(bytes.len() as u64);
         let source = Source::Owned(Buffer::copy_from(&bytes));
+        // Must come before the summary, or else it could name copies that a power cut took.
+        tier.device()?.flush().await.map_err(Error::from)?;
         tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable).await?;
         tier.slot(name.slot).set_used(used);
         tier.slot(name.slot).set_state(SlotState::Sealed);

@@ -172,24 +172,34 @@ impl Scene<'_> {
                 tier.read(slot, segment_bytes - FOOTER_BYTES as u32, FOOTER_BYTES as u64).await?;
             let end = &last[at..];
             let footer = Footer::parse(end, &self.secret, segment_bytes);
-            let marked_free = matches!(slot_start(end, &self.secret), SlotStart::Free(Some(_)));
-            Ok::<_, Error>((slot, start, footer, marked_free))
+            let freed = match slot_start(end, &self.secret) {
+                SlotStart::Free(freed) => freed,
+                _ => None,
+            };
+            Ok::<_, Error>((slot, start, footer, freed))
         };
         let looked: Vec<_> = stream::iter(0..used).map(look).buffer_unordered(DEPTH).try_collect().await?;
         let mut free = BTreeSet::new();
         let mut found = Vec::new();
-        for (slot, start, footer, marked_free) in looked {
+        for (slot, start, footer, freed_at_end) in looked {
             let tier = tier.name();
             match (start, footer) {
-                (SlotStart::Frame(first), Some(footer)) if footer.segment == first.segment => {
-                    found.push(Found { tier, slot, first: Some(first), footer: Some(footer) });
+                (SlotStart::Frame(first), _) if freed_at_end == Some(first.segment) => {
+                    // It was being freed; everything in it that counts was durable elsewhere.
+                    free.insert(slot);
                 }
-                (SlotStart::Frame(first), _) => {
-                    found.push(Found { tier, slot, first: Some(first), footer: None });
+                (SlotStart::Frame(first), footer) => {
+                    let footer = footer.filter(|f| f.segment == first.segment);
+                    found.push(Found { tier, slot, first: Some(first), footer, after: 0 });
+                }
+                // A start that was lost: the end tells of a segment that came after the one that was freed.
+                (SlotStart::Free(freed), Some(footer)) if freed.is_none_or(|f| footer.segment > f) => {
+                    found.push(Found { tier, slot, first: None, footer: Some(footer), after: 0 });
                 }
                 (SlotStart::Free(_), _) => drop(free.insert(slot)),
-                (SlotStart::Unknown, _) if marked_free => drop(free.insert(slot)),
-                (SlotStart::Unknown, footer) => found.push(Found { tier, slot, first: None, footer }),
+                (SlotStart::Unknown, footer) => {
+                    found.push(Found { tier, slot, first: None, footer, after: freed_at_end.unwrap_or(0) });
+                }
             }
         }
         tier.restore_allocation(used, free);
@@ -360,6 +370,8 @@ struct Found {
     slot: u32,
     first: Option<FrameHeader>,
     footer: Option<Footer>,
+    /// Frames up to this segment number are leftovers of what was freed.
+    after: u64,
 }
 
 /// Runs a piece of work on the runtime and hands back what came of it.

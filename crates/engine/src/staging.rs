@@ -101,7 +101,8 @@ fn entries(bytes: &[u8], secret: &Secret, shape: SegmentShape, name: SegmentName
     let mut frame = 0usize;
     loop {
         let header = bytes.get(frame..).and_then(|b| FrameHeader::parse(b, secret, frame as u32));
-        let closed = header.filter(|h| h.segment == name.segment);
+        let fits = |h: &FrameHeader| frame as u64 + u64::from(h.padded_bytes) <= bytes.len() as u64;
+        let closed = header.filter(|h| h.segment == name.segment && fits(h));
         let end = closed.map_or(bytes.len(), |h| frame + h.bytes as usize);
         let mut at = frame + FRAME_HEADER_BYTES.next_multiple_of(shape.granule_bytes as usize);
         let mut whole = entries.len();
