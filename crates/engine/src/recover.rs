@@ -240,9 +240,9 @@ impl Scene<'_> {
             // Without its start and its end, a later frame may still say who it was.
             let unit = shape.unit_bytes as usize;
             let any = || {
-                (0..bytes.len())
-                    .step_by(unit)
-                    .find_map(|at| FrameHeader::parse(&bytes[at..], &self.secret, at as u32))
+                let headers = (0..bytes.len()).step_by(unit);
+                let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
+                headers.filter_map(parse).find(|h| h.segment > f.after)
             };
             let Some((segment, stream)) = named.or_else(|| any().map(|h| (h.segment, h.stream))) else {
                 // Never ours: foreign bytes that were there before.

@@ -6,6 +6,9 @@ use esker_device::{Latency, MemoryDevice, MemoryOptions, Operation, OperationKin
 
 use crate::SimRuntime;
 
+/// What the tasks are called in which in-memory devices finish what was submitted to them.
+pub const DEVICE_TASK: &str = "memory device";
+
 /// Begins a device operation in the trace.
 const OPERATION: u64 = 4;
 

@@ -12,6 +12,6 @@ mod random;
 mod runtime;
 mod trace;
 
-pub use device::{device, power_cut};
+pub use device::{DEVICE_TASK, device, power_cut};
 pub use random::Random;
 pub use runtime::SimRuntime;

@@ -175,6 +175,28 @@ impl SimRuntime {
         panic!("seed {}: tasks keep appearing while all are being dropped", self.world.seed);
     }
 
+    /// The end of a process, for software: every task is gone except those of this name, which stand for what goes on
+    /// without the process (a device that finishes what was submitted to it).
+    pub fn crash_except(&self, kept: &str) {
+        for _ in 0..100 {
+            let dropped = {
+                let mut state = self.world.state.lock();
+                state.trace.record(&[CRASHED]);
+                let (stay, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    std::mem::take(&mut state.tasks).into_iter().partition(|(_, entry)| entry.name == kept);
+                state.ready.retain(|id| *id == MAIN || stay.contains_key(id));
+                state.tasks = stay;
+                go
+            };
+            if dropped.is_empty() {
+                return;
+            }
+            // Timers go with the futures that sleep on them.
+            drop(dropped);
+        }
+        panic!("seed {}: tasks keep appearing while all are being dropped", self.world.seed);
+    }
+
     /// How many background tasks have not finished.
     pub fn task_count(&self) -> usize {
         self.world.state.lock().tasks.len()
