@@ -255,7 +255,9 @@ impl Scene<'_> {
                 _ => false,
             };
             let durable = f.footer.is_some() || f.first.is_none() || superseded;
-            let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
+            // What lies behind the tail of a sealed segment was given up when it was sealed.
+            let end = f.footer.map_or(bytes.len(), |footer| (footer.tail as usize).min(bytes.len()));
+            let scan = scan_segment(&bytes[..end], &self.secret, shape, segment, durable);
             if scan.entries.is_empty() && scan.lost.is_empty() {
                 tier.give_back_slot(f.slot);
                 continue;

@@ -236,7 +236,8 @@ impl Tier {
     }
 
     /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,
-    /// so that rot in one cannot bring the segment back.
+    /// so that rot in one cannot bring the segment back. The end must come first: a start that a power cut tears, with
+    /// the segment's summary still at the end, would be damage.
     pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret) -> Result<()> {
         let device = self.device()?;
         let segment = self.slot(slot).segment();
@@ -250,10 +251,8 @@ impl Tier {
         };
         let end = unit_bytes as usize - FOOTER_BYTES;
         let last = self.shape.segment_bytes - unit_bytes;
-        let at_end = self.start_write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable);
-        let at_start = self.start_write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable);
-        at_end.await?;
-        at_start.await?;
+        self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable).await?;
+        self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable).await?;
         self.occupy(slot, 0, SlotState::Free, 0);
         self.give_back_slot(slot);
         Ok(())
