@@ -202,6 +202,8 @@ impl Reclaimer<'_> {
                 break;
             }
         }
+        // What superseded the victim's records must be durable before they are gone, or else a power cut could take both.
+        engine.flush().await?;
         tier.free_slot(slot, &engine.secret).await?;
         engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
         engine.admission.drained(u64::from(tier.shape().segment_bytes), engine.runtime.now() - began);
