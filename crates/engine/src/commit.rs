@@ -59,9 +59,11 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
         segment: 0,
         end: 0,
     };
-    if let Err(error) = committer.run().await {
-        engine.latch(&error);
+    let ended = committer.run().await;
+    if let Err(error) = &ended {
+        engine.latch(error);
     }
+    lane.ended(ended);
 }
 
 impl Committer<'_> {
@@ -82,7 +84,14 @@ impl Committer<'_> {
             let waited_for = self.in_flight.iter().any(|f| !f.frame.groups.is_empty());
             let job = if self.in_flight.len() < DEPTH { self.lane.next_job(!waited_for, now) } else { None };
             match job {
-                Some(Job::Frame(frame)) => self.start(frame).await?,
+                Some(Job::Frame(frame)) => {
+                    let gate = frame.gate.clone();
+                    if let Err(error) = self.start(frame).await {
+                        // Whoever waits for it has to be told: nobody else knows of the frame any more.
+                        gate.open(Err(error.clone()));
+                        return Err(error);
+                    }
+                }
                 Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
                 Some(Job::Flush(gate)) => {
                     let result = self.finish_all(true).await;

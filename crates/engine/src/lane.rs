@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -136,10 +137,12 @@ pub(crate) struct LaneState {
     newest_unpublished: Option<Arc<Gate>>,
     /// Offset in the open segment below which everything is durable.
     durable_through: (u64, u32),
+    /// First sequence number of each frame that has any.
+    unpublished_from: VecDeque<u64>,
     reservations: Reservations,
     stopping: bool,
-    /// The failure after which nothing is written any more.
-    failed: Option<Error>,
+    /// How the committer ended, if it has.
+    ended: Option<Result<()>>,
 }
 
 /// How an append went.
@@ -181,9 +184,10 @@ impl Lane {
                 unpublished: 0,
                 newest_unpublished: None,
                 durable_through: (0, 0),
+                unpublished_from: VecDeque::new(),
                 reservations: Reservations::default(),
                 stopping: false,
-                failed: None,
+                ended: None,
             }),
             work: Notify::new(),
             spare_taken: Notify::new(),
@@ -239,10 +243,13 @@ impl Lane {
     ) -> Append {
         let (open, _) = state.open.as_mut().expect("the caller saw to it");
         let name = open.name();
-        let mut last_sequence = 0;
+        let (mut first_sequence, mut last_sequence) = (0, 0);
         let mut appended = Vec::with_capacity(records.len());
         for (i, prepared) in records.iter().enumerate() {
             let sequence = prepared.sequence.unwrap_or_else(|| engine.next_sequence());
+            if i == 0 {
+                first_sequence = sequence;
+            }
             last_sequence = sequence;
             let record = prepared.record(sequence, i + 1 < records.len());
             let digest = esker_log::KeyDigest { slot: prepared.hash.slot, check: prepared.hash.check };
@@ -281,6 +288,7 @@ impl Lane {
         let answer = if wait || state.unpublished > 0 {
             if filling.groups.is_empty() {
                 state.newest_unpublished = Some(filling.gate.clone());
+                state.unpublished_from.push_back(first_sequence);
             }
             filling.groups.push(group);
             state.unpublished += 1;
@@ -338,11 +346,22 @@ impl Lane {
 
     /// The committer has published so many groups.
     pub(crate) fn published(&self, groups: usize) {
+        if groups == 0 {
+            return;
+        }
         let mut state = self.state.lock();
         state.unpublished -= groups;
+        state.unpublished_from.pop_front();
         if state.unpublished == 0 {
             state.newest_unpublished = None;
         }
+    }
+
+    /// The highest sequence number up to which everything that was appended is published.
+    pub(crate) fn published_through(&self, engine: &Engine) -> u64 {
+        let state = self.state.lock();
+        let given_out = engine.sequence.load(Ordering::Acquire);
+        state.unpublished_from.front().map_or(given_out, |first| first - 1)
     }
 
     /// A segment is durable below an offset.
@@ -388,8 +407,8 @@ impl Lane {
     pub(crate) fn flush(&self) -> Arc<Gate> {
         let mut state = self.state.lock();
         let gate = Gate::new();
-        if let Some(error) = &state.failed {
-            gate.open(Err(error.clone()));
+        if let Some(ended) = &state.ended {
+            gate.open(ended.clone());
             return gate;
         }
         self.close_frame(&mut state);
@@ -428,7 +447,10 @@ impl Lane {
 
     /// No more appends. What was appended is still written.
     pub(crate) fn stop(&self) {
-        self.state.lock().stopping = true;
+        let mut state = self.state.lock();
+        state.stopping = true;
+        self.close_frame(&mut state);
+        drop(state);
         self.work.notify_one();
         self.spare_taken.notify_one();
     }
@@ -437,11 +459,25 @@ impl Lane {
         self.state.lock().stopping
     }
 
+    /// The committer has ended; what it was still asked for is answered as it ended.
+    pub(crate) fn ended(&self, how: Result<()>) {
+        let jobs = {
+            let mut state = self.state.lock();
+            state.ended.get_or_insert(how.clone());
+            std::mem::take(&mut state.jobs)
+        };
+        for job in jobs {
+            if let Job::Flush(gate) = job {
+                gate.open(how.clone());
+            }
+        }
+    }
+
     /// Ends everybody's waiting after the store was latched.
     pub(crate) fn fail(&self, error: &Error) {
         let (gates, groups) = {
             let mut state = self.state.lock();
-            state.failed = Some(error.clone());
+            state.ended.get_or_insert_with(|| Err(error.clone()));
             let mut gates = vec![state.room.clone(), state.filling.gate.clone()];
             let mut groups = std::mem::take(&mut state.filling.groups);
             for job in std::mem::take(&mut state.jobs) {

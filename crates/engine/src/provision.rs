@@ -47,6 +47,7 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
                     lane.refuse_waiting(Error::Io(error));
                     engine.runtime.sleep(Duration::from_millis(100)).await;
                 }
+                Err(Error::Closed { .. }) => return,
                 Err(error) => engine.latch(&error),
             }
         }
@@ -82,13 +83,20 @@ impl Engine {
                 Some(piece) => break piece,
                 None => self.runtime.sleep(Duration::from_millis(1)).await,
             }
+            // Memory comes back when a segment is sealed, and in a store that has stopped none will be.
+            if let Err(error) = self.check_writable() {
+                tier.give_back_slot(slot);
+                return Err(error);
+            }
         };
         let name = SegmentName {
             segment: self.next_segment(),
             slot,
             epoch: self.epoch,
             stream,
-            opened_at: self.sequence.load(Ordering::Acquire),
+            // What is appended and not yet published counts as later: until a delete is published, relocation may still
+            // copy what it deletes into this segment.
+            opened_at: self.lane.published_through(self),
         };
         tier.occupy(slot, name.segment, SlotState::Open, name.opened_at);
         if let Some(file) = pool.staging() {
