@@ -1,15 +1,13 @@
 //! Iterating over all keys, in no order, from where one left off.
 
-use esker_index::{Claim, Cursor as IndexCursor};
+use esker_index::{Cursor as IndexCursor, Pointer};
 use futures_util::future::join_all;
 
+use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::get::Fetched;
+use crate::get::Damaged;
 use crate::store::{Entry, Store};
-
-/// The index reads a whole shard for each piece, so a piece is not too small.
-const LEAST_PAGE: usize = 64;
 
 /// Where an iteration stands; it can be kept as a number and resumed, in another process too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,53 +51,57 @@ impl Store {
 impl Engine {
     async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.check_open()?;
+        let mut suspects = Vec::new();
         loop {
-            let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(LEAST_PAGE));
-            // A key that another displaced without looking is in no slot until that claim is settled.
-            let end = next.map_or(u64::MAX, IndexCursor::to_u64);
-            let page = |claim: &Claim| (cursor.0..end).contains(&self.index.stored_hash(&claim.hash));
-            let mut found_hidden = false;
-            for claim in self.index.claims_where(|_| true).iter().filter(|claim| page(claim)) {
-                found_hidden |= self.settle(&claim.hash).await?;
-            }
-            if found_hidden {
-                continue;
-            }
-            let fetched = join_all(pointers.iter().map(|&pointer| self.fetch_any(pointer))).await;
-            let mut entries = Vec::with_capacity(fetched.len());
-            let mut moved = false;
+            // Among them are pointers of records that were displaced without looking: the key there may be hidden.
+            let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
+            let read = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
+            let mut entries = Vec::with_capacity(read.len());
+            let mut failed = Vec::new();
             let now = self.runtime.wall_clock_ms();
-            for fetched in fetched {
-                match fetched? {
-                    Fetched::Moved => moved = true,
-                    Fetched::Record(record) if record.expires_at_ms.is_some_and(|at| at <= now) => {}
-                    Fetched::Record(record) => entries.push(Entry {
-                        key: record.key,
-                        value: record.value,
-                        version: record.sequence,
-                        expires_at_ms: record.expires_at_ms,
-                    }),
-                }
+            for (pointer, segment, record) in read {
+                let record = match record? {
+                    Ok(record) => record,
+                    // Either the segment was freed meanwhile, and the next look at this place will not find the pointer; or
+                    // it is damage.
+                    Err(damaged) if suspects.contains(&(pointer, segment)) => {
+                        return Err(damaged.into_error(None));
+                    }
+                    Err(_) => {
+                        failed.push((pointer, segment));
+                        continue;
+                    }
+                };
+                let hash = self.hash(&record.key);
+                let record = if self.index.is_current(&hash, pointer) {
+                    Some(record)
+                } else {
+                    self.look_up(&record.key, &hash).await?.map(|found| found.record)
+                };
+                entries.extend(record.filter(|r| r.expires_at_ms.is_none_or(|at| now < at)).map(|r| Entry {
+                    key: r.key,
+                    value: r.value,
+                    version: r.sequence,
+                    expires_at_ms: r.expires_at_ms,
+                }));
             }
-            // What moved in between lies at the same place of the iteration: look at that place again.
-            if !moved {
+            if failed.is_empty() {
+                // A key may have been met at its place and behind a claim.
+                entries.sort_unstable_by(|a, b| (&a.key, b.version).cmp(&(&b.key, a.version)));
+                entries.dedup_by(|later, first| later.key == first.key);
                 return Ok(Page { entries, next: next.map(|c| Cursor(c.to_u64())) });
             }
+            suspects = failed;
         }
     }
 
-    /// The record at a pointer whose key is not known.
-    async fn fetch_any(&self, pointer: esker_index::Pointer) -> Result<Fetched> {
+    /// What is at a pointer whose key is not known, and the segment in which it was looked for.
+    async fn read_any(
+        &self,
+        pointer: Pointer,
+    ) -> (Pointer, u64, Result<std::result::Result<Cached, Damaged>>) {
         let location = self.packing.unpack(pointer.get());
-        let slot = self.slot(location);
-        let segment = slot.segment();
-        match self.read_record(location, segment).await? {
-            Ok(record) => {
-                let current = self.index.is_current(&self.hash(&record.key), pointer);
-                Ok(if current { Fetched::Record(record) } else { Fetched::Moved })
-            }
-            Err(_) if slot.segment() != segment => Ok(Fetched::Moved),
-            Err(damaged) => Err(damaged.into_error(None)),
-        }
+        let segment = self.slot(location).segment();
+        (pointer, segment, self.read_record(location, segment).await)
     }
 }

@@ -12,13 +12,12 @@ use crate::error::Result;
 use crate::reserve::FixedState;
 
 impl Engine {
-    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found. Says
-    /// whether any was hidden.
-    pub(crate) async fn settle(&self, hash: &KeyHash) -> Result<bool> {
+    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found.
+    pub(crate) async fn settle(&self, hash: &KeyHash) -> Result<()> {
         'again: loop {
             let seen = self.index.suspects(hash);
             if seen.claims.is_empty() {
-                return Ok(false);
+                return Ok(());
             }
             let mut occupant_key = None;
             let mut displaced = Vec::new();
@@ -53,7 +52,7 @@ impl Engine {
                 let dead = if is_hidden(record) { 0 } else { i64::from(record.padded_bytes) };
                 self.add_live(self.packing.unpack(pointer.get()), self.estimate(*pointer) - dead);
             }
-            return Ok(!hidden.is_empty());
+            return Ok(());
         }
     }
 

@@ -73,6 +73,14 @@ impl Claims {
         before - self.0.len()
     }
 
+    /// Stored hash and displaced pointer of the claims whose stored hash is in a range.
+    pub(crate) fn displaced_in(&self, cut: Cut, range: std::ops::Range<u32>) -> Vec<(u32, Pointer)> {
+        let stored = |claim: &Claim| cut.place(&claim.hash).stored;
+        let start = self.0.partition_point(|claim| stored(claim) < range.start);
+        let inside = self.0[start..].iter().take_while(|claim| stored(claim) < range.end);
+        inside.map(|claim| (stored(claim), claim.displaced)).collect()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.0.iter()
     }

@@ -180,12 +180,15 @@ impl Index {
     ///
     /// A cursor stays valid whatever the index does meanwhile: an entry that is there from the start of the
     /// iteration to its end is returned at least once.
+    ///
+    /// Pointers that pending claims say were displaced are among them: the key there may be hidden. Which of those are
+    /// current is known when their claims are settled.
     pub fn scan(&self, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
         let mut pointers = Vec::new();
         let mut from = cursor.stored();
         for shard in cursor.shard()..SHARDS {
             let wanted = limit.saturating_sub(pointers.len()).max(1);
-            let (found, next) = self.shards[shard].scan(&self.slabs, shard, from, wanted);
+            let (found, next) = self.shards[shard].scan(&self.slabs, self.cut, shard, from, wanted);
             pointers.extend(found.into_iter().map(|(_, pointer)| pointer));
             if let Some(stored) = next {
                 return (pointers, Some(Cursor::at(shard, stored)));

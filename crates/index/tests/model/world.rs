@@ -218,6 +218,10 @@ impl World {
             }
             cursor = next;
         }
+        // What claims say was displaced is met too.
+        for claim in self.index.claims_where(|_| true) {
+            assert!(found.remove(&claim.displaced), "a displaced record is in no slot, but a scan meets it");
+        }
         assert_eq!(found.len() as u64, self.index.len());
         if let Some(oracle) = &self.oracle {
             assert_eq!(found.into_iter().collect::<Vec<_>>(), oracle.pointers());
