@@ -248,12 +248,10 @@ impl Engine {
         if batch {
             self.batches.fetch_add(1, Ordering::AcqRel);
         }
-        for record in &records {
-            match record.kind {
-                Kind::Put => self.publish_put(record),
-                Kind::Tombstone => self.publish_tombstone(record),
-            }
-        }
+        // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
+        // hash could displace what a delete looked up, and be deleted in its place.
+        records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
+        records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r));
         if batch {
             self.batches.fetch_add(1, Ordering::AcqRel);
         }
