@@ -52,7 +52,11 @@ impl Engine {
             superblock.cleared_through = through;
             superblock.generation += 1;
             let device = self.tier(superblock.tier()).device()?;
-            crate::format::write_superblock(&device, superblock).await?;
+            if let Err(error) = crate::format::write_superblock(&device, superblock).await {
+                // Nobody knows whether the next opening finds the keys or not.
+                self.latch(&error);
+                return Err(error);
+            }
         }
         self.cleared_through.store(through, Ordering::Release);
         self.index.clear();
