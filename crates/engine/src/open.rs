@@ -1,7 +1,8 @@
 //! Opening a store: devices, superblocks, recovery, and what has to be written before the first write.
 //!
 //! 1. Devices are opened and locked; superblocks are read, or made.
-//! 2. Recovery reads everything and writes nothing.
+//! 2. Recovery reads everything and writes nothing. What it found is flushed: after a process died, it may still be in a
+//!    device's cache, and must not be shown, nor be named in a summary, before it is durable.
 //! 3. The epoch is bumped, durably, before anything else is written.
 //! 4. Staged records are written to a segment and flushed; then the old staging file is void.
 //! 5. Segments without a summary are sealed.
@@ -38,6 +39,8 @@ const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 /// Memory besides segments and cache: registered buffers, stacks, tasks.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
+/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
+const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 /// Pieces of memory that relocation has.
@@ -90,6 +93,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         memory_bytes: memory.recovery_bytes,
     };
     let recovered = scene.recover().await?;
+    for tier in &tiers {
+        tier.device()?.flush().await.map_err(Error::from)?;
+    }
     // 3.
     let mut superblocks = superblocks;
     let epoch = superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
@@ -125,8 +131,8 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         cache: ReadCache::new(memory.cache_bytes),
         epoch,
         superblocks: superblocks.clone(),
-        // Numbers that the last process gave out and lost are not given out again.
-        sequence: recovered.max_sequence + (1 << 32),
+        // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
+        sequence: recovered.max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT),
         segments: recovered.max_segment,
         runtime,
     });
