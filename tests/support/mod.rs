@@ -1,0 +1,272 @@
+//! What the tests of the engine in a simulated world share: stores on devices in memory, values that say where they
+//! belong, and cases that are drawn from a seed and replay from it.
+//!
+//! `ESKER_SEED=7 cargo test --test model name` runs one case of one test; `ESKER_CASES=100000` runs so many.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod clients;
+pub mod model;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use esker::{Durability, Options, Store};
+use esker_device::{Device, DeviceKind, MemoryDevice, MemoryOptions, Operation, OperationKind};
+use esker_sim::{Random, SimRuntime};
+
+/// Which tiers a store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiers {
+    Capacity,
+    Both,
+    Fast,
+}
+
+/// A store that a case works with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub tiers: Tiers,
+    pub segment_bytes: u64,
+    pub unit_bytes: u64,
+    pub fast_segments: u64,
+    pub capacity_segments: u64,
+    pub hash_bits: Option<u32>,
+    /// Beyond the least that is accepted.
+    pub more_memory_bytes: u64,
+    pub shaping_threshold_bytes: Option<u64>,
+    pub reserve_percent: u8,
+    pub durability: Durability,
+    pub staging: bool,
+    /// Devices of the kind that grows, as files do.
+    pub grows: bool,
+}
+
+impl Config {
+    /// A small store with everything at its default.
+    pub fn new(tiers: Tiers) -> Config {
+        Config {
+            tiers,
+            segment_bytes: 64 << 10,
+            unit_bytes: 4096,
+            fast_segments: 10,
+            capacity_segments: 24,
+            hash_bits: None,
+            more_memory_bytes: 0,
+            shaping_threshold_bytes: None,
+            reserve_percent: 20,
+            durability: Durability::Sync,
+            staging: false,
+            grows: false,
+        }
+    }
+
+    /// Any small store.
+    pub fn random(random: &mut Random, tiers: Tiers) -> Config {
+        let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
+        let segment_bytes = match random.below(8) {
+            0..5 => 64 << 10,
+            5..7 => 128 << 10,
+            _ => 512 << 10,
+        };
+        let segment_bytes = u64::max(segment_bytes, 8 * unit_bytes);
+        Config {
+            segment_bytes,
+            unit_bytes,
+            fast_segments: 8 + random.below(6),
+            capacity_segments: 10 + random.below(20),
+            hash_bits: [None, None, Some(6), Some(7), Some(8)][random.below(5) as usize],
+            more_memory_bytes: if random.one_in(3) { 4 << 20 } else { 0 },
+            shaping_threshold_bytes: (tiers == Tiers::Both && random.one_in(2))
+                .then(|| 512 + random.below(4096)),
+            reserve_percent: [5, 20, 20, 35][random.below(4) as usize],
+            grows: random.one_in(4),
+            ..Config::new(tiers)
+        }
+    }
+
+    fn least_memory_bytes(&self) -> u64 {
+        let lanes = if self.tiers == Tiers::Both { 2 } else { 1 };
+        (24 << 20) + (2 * lanes + 2) * self.segment_bytes + INDEX_BYTES
+    }
+
+    fn tier_bytes(&self, segments: u64) -> u64 {
+        (2 << 20) + segments * self.segment_bytes
+    }
+}
+
+/// What the smallest index takes, and a little more.
+const INDEX_BYTES: u64 = 12 << 20;
+
+/// Devices of a store in a simulated world.
+pub struct World {
+    pub runtime: SimRuntime,
+    pub config: Config,
+    pub fast: Option<MemoryDevice>,
+    pub capacity: Option<MemoryDevice>,
+    staging: Option<tempfile::TempDir>,
+}
+
+impl World {
+    pub fn new(seed: u64, config: Config) -> World {
+        let runtime = SimRuntime::new(seed);
+        runtime.set_steps_max(20_000_000);
+        let device = |name: &str, segments| {
+            let mut options = MemoryOptions::new(config.tier_bytes(segments));
+            options.path = name.to_owned();
+            if config.grows {
+                options.geometry.kind = DeviceKind::File;
+                options.geometry.bytes = 0;
+                options.bytes_max = config.tier_bytes(segments);
+            }
+            esker_sim::device(&runtime, options)
+        };
+        let fast = (config.tiers != Tiers::Capacity).then(|| device("fast", config.fast_segments));
+        let capacity = (config.tiers != Tiers::Fast).then(|| device("capacity", config.capacity_segments));
+        let staging =
+            config.staging.then(|| tempfile::tempdir_in("/dev/shm").expect("a temporary directory"));
+        let world = World { runtime, config, fast, capacity, staging };
+        world.watch();
+        world
+    }
+
+    /// Every write to the capacity tier is whole, aligned indirection units, from the first on.
+    fn watch(&self) {
+        let Some(capacity) = &self.capacity else { return };
+        let (runtime, unit) = (self.runtime.clone(), self.config.unit_bytes);
+        capacity.set_observer(Box::new(move |operation: &Operation| {
+            runtime.record(&[5, operation.kind as u64, operation.offset, operation.bytes]);
+            if operation.kind == OperationKind::Write {
+                assert!(
+                    operation.offset.is_multiple_of(unit) && operation.bytes.is_multiple_of(unit),
+                    "a write of {} bytes at {} is not whole units of {unit}",
+                    operation.bytes,
+                    operation.offset
+                );
+            }
+        }));
+    }
+
+    fn staging_path(&self) -> Option<PathBuf> {
+        self.staging.as_ref().map(|dir| dir.path().join("staging"))
+    }
+
+    pub fn options(&self) -> Options {
+        let config = &self.config;
+        let shared = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
+        let mut options =
+            Options::devices(self.fast.as_ref().map(shared), self.capacity.as_ref().map(shared))
+                .runtime(Arc::new(self.runtime.clone()))
+                .segment_bytes(config.segment_bytes)
+                .memory_bytes(config.least_memory_bytes() + config.more_memory_bytes)
+                .reserve_percent(config.reserve_percent)
+                .durability(config.durability);
+        if config.tiers != Tiers::Fast {
+            options = options.indirection_unit_bytes(config.unit_bytes);
+        }
+        if config.grows && config.tiers != Tiers::Capacity {
+            options = options.fast_limit_bytes(config.tier_bytes(config.fast_segments));
+        }
+        if config.grows && config.tiers != Tiers::Fast {
+            options = options.capacity_limit_bytes(config.tier_bytes(config.capacity_segments));
+        }
+        if let Some(bits) = config.hash_bits {
+            options = options.index_hash_bits(bits);
+        }
+        if let Some(bytes) = config.shaping_threshold_bytes {
+            options = options.shaping_threshold_bytes(bytes);
+        }
+        if let Some(path) = self.staging_path() {
+            options = options.staging(path);
+        }
+        options
+    }
+
+    /// Opens the store, and expects it to work.
+    pub fn open(&self) -> Store {
+        self.runtime.run(Store::open(self.options())).expect("the store opens")
+    }
+
+    /// The power is cut: tasks are gone, devices keep what was durable and any part of what was not.
+    pub fn power_cut(&mut self) {
+        for device in [&mut self.fast, &mut self.capacity].into_iter().flatten() {
+            *device = esker_sim::power_cut(&self.runtime, device);
+        }
+        self.runtime.crash();
+        if let Some(path) = self.staging_path() {
+            // Memory is lost, so the file is what another start of the machine would find void.
+            let _ = std::fs::remove_file(path);
+        }
+        self.watch();
+    }
+
+    /// The process is killed: its tasks are gone, devices finish what was submitted and keep their caches.
+    pub fn kill(&mut self) {
+        self.runtime.crash_except(esker_sim::DEVICE_TASK);
+        self.runtime.run_until_idle();
+    }
+
+    /// The devices' tasks end too, when a case is over.
+    pub fn end(self) {
+        self.runtime.crash();
+    }
+}
+
+/// A fingerprint of a value: of the key that it belongs to and which write of it made it.
+pub fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
+    let bytes = bytes.max(VALUE_BYTES_MIN);
+    let mut value = Vec::with_capacity(bytes);
+    value.extend_from_slice(&stamp.to_le_bytes());
+    value.extend_from_slice(&(bytes as u64).to_le_bytes());
+    value.extend_from_slice(&checksum(key, stamp, bytes as u64).to_le_bytes());
+    let mut fill = Random::new(stamp ^ checksum(key, 1, 2));
+    while value.len() < bytes {
+        let word = fill.bits().to_le_bytes();
+        value.extend_from_slice(&word[..word.len().min(bytes - value.len())]);
+    }
+    value
+}
+
+pub const VALUE_BYTES_MIN: usize = 24;
+
+/// The stamp of a value that was read under a key; panics if it was never written under it.
+pub fn stamp_of(key: &[u8], found: &[u8]) -> u64 {
+    let named = || String::from_utf8_lossy(&key[..key.len().min(24)]).into_owned();
+    assert!(found.len() >= VALUE_BYTES_MIN, "{}: a value of {} bytes", named(), found.len());
+    let stamp = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
+    assert!(value(key, stamp, found.len()) == found, "{}: a value that nobody wrote", named());
+    stamp
+}
+
+fn checksum(key: &[u8], stamp: u64, bytes: u64) -> u64 {
+    let mut sum = stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ bytes.rotate_left(32);
+    for byte in key {
+        sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17);
+    }
+    sum
+}
+
+/// Runs `case` for a number of seeds, or for the one that `ESKER_SEED` names. The line that replays a failure is printed.
+pub fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let seeds = match number("ESKER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("ESKER_FIRST").unwrap_or(0);
+            first..first + number("ESKER_CASES").unwrap_or(count)
+        }
+    };
+    let keep_going = std::env::var("ESKER_KEEP_GOING").is_ok();
+    let mut failed = 0u64;
+    for seed in seeds {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(seed)));
+        if let Err(panic) = result {
+            eprintln!("replay: ESKER_SEED={seed} cargo test --test {binary} {test} -- --exact --nocapture");
+            failed += 1;
+            if !keep_going {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    assert_eq!(failed, 0, "cases failed");
+}

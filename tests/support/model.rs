@@ -1,0 +1,366 @@
+//! What a store must hold: for each slot, a register with one writer, every state that it ever had.
+//!
+//! A **slot** is one key, or several that are only ever written together in a batch. Its history is a list of states, the
+//! newest last. A read that began when state `a` was the newest known to be visible, and ended when `b` was the newest
+//! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
+//! durable on; whatever is found then is what the slot holds from there on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{Durability, Entry};
+
+use super::stamp_of;
+
+/// A state of a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// Of the values; `None`: the keys are absent.
+    pub stamp: Option<u64>,
+    pub expires_at_ms: Option<u64>,
+    pub durability: Durability,
+    /// Goes the way of large values, which is not ordered with the others.
+    pub large: bool,
+    pub issued_at: u64,
+    pub acked_at: Option<u64>,
+    pub acked_time: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub keys: Vec<Bytes>,
+    pub history: Vec<State>,
+    /// Newest state that is known to be visible.
+    visible: usize,
+    /// Newest state that must survive a power cut.
+    durable: usize,
+    /// Newest state that must survive the end of the process.
+    outlives_process: usize,
+}
+
+impl Slot {
+    fn newest(&self) -> usize {
+        self.history.len() - 1
+    }
+}
+
+/// How a world ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    PowerCut,
+    Kill,
+    Close,
+}
+
+/// Everything that clients know.
+pub struct Model {
+    pub slots: Vec<Slot>,
+    /// Counts everything that happens, to tell what came before what.
+    moment: u64,
+    stamps: u64,
+    /// Which write a version belongs to.
+    versions: BTreeMap<u64, (Bytes, u64)>,
+    pub counters: Vec<Counter>,
+    pub reads: u64,
+    pub checked_after_crash: u64,
+}
+
+/// A key that several clients count up by conditional puts.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    pub key: Bytes,
+    /// Highest count that was acknowledged or read.
+    pub known: u64,
+    /// Highest that was tried.
+    pub tried: u64,
+    acked: std::collections::BTreeSet<u64>,
+}
+
+/// What a reader knows when it begins.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    slot: usize,
+    from: usize,
+    wall_ms: u64,
+}
+
+impl Model {
+    pub fn new(slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+        let absent = State {
+            stamp: None,
+            expires_at_ms: None,
+            durability: Durability::Sync,
+            large: false,
+            issued_at: 0,
+            acked_at: Some(0),
+            acked_time: Duration::ZERO,
+        };
+        let slot = |keys| Slot { keys, history: vec![absent], visible: 0, durable: 0, outlives_process: 0 };
+        let counter = |key| Counter { key, known: 0, tried: 0, acked: Default::default() };
+        Model {
+            slots: slots.into_iter().map(slot).collect(),
+            moment: 0,
+            stamps: 0,
+            versions: BTreeMap::new(),
+            counters: counters.into_iter().map(counter).collect(),
+            reads: 0,
+            checked_after_crash: 0,
+        }
+    }
+
+    pub fn next_stamp(&mut self) -> u64 {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    /// A write is about to be issued; returns its place in the slot's history.
+    pub fn issue(
+        &mut self,
+        slot: usize,
+        stamp: Option<u64>,
+        expires_at_ms: Option<u64>,
+        durability: Durability,
+        large: bool,
+    ) -> usize {
+        self.moment += 1;
+        self.slots[slot].history.push(State {
+            stamp,
+            expires_at_ms,
+            durability,
+            large,
+            issued_at: self.moment,
+            acked_at: None,
+            acked_time: Duration::ZERO,
+        });
+        self.slots[slot].newest()
+    }
+
+    pub fn ack(&mut self, slot: usize, at: usize, now: Duration) {
+        self.moment += 1;
+        let slot = &mut self.slots[slot];
+        slot.history[at].acked_at = Some(self.moment);
+        slot.history[at].acked_time = now;
+        see(slot, at);
+        match slot.history[at].durability {
+            Durability::Sync => {}
+            Durability::Process => slot.outlives_process = slot.outlives_process.max(at),
+            Durability::Periodic(_) | Durability::None => {}
+        }
+    }
+
+    /// A write was refused before it could happen: it never does.
+    pub fn refuse(&mut self, slot: usize, at: usize) {
+        let slot = &mut self.slots[slot];
+        assert_eq!(at, slot.newest(), "a slot has one writer");
+        slot.history.pop();
+    }
+
+    /// What a flush that begins now makes durable.
+    pub fn before_flush(&self) -> Vec<usize> {
+        let acked =
+            |slot: &Slot| slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first is");
+        self.slots.iter().map(acked).collect()
+    }
+
+    pub fn flushed(&mut self, acked: &[usize]) {
+        for (slot, at) in self.slots.iter_mut().zip(acked) {
+            slot.durable = slot.durable.max(*at);
+            slot.outlives_process = slot.outlives_process.max(*at);
+        }
+    }
+
+    pub fn begin_read(&self, slot: usize, wall_ms: u64) -> Reading {
+        Reading { slot, from: self.slots[slot].visible, wall_ms }
+    }
+
+    /// A key of the slot was read.
+    pub fn end_read(&mut self, reading: Reading, key: usize, found: Option<&Entry>, wall_ms: u64) {
+        self.reads += 1;
+        let slot = &self.slots[reading.slot];
+        let key = slot.keys[key].clone();
+        let stamp = self.check_entry(&key, found);
+        let slot = &mut self.slots[reading.slot];
+        let candidates = reading.from..slot.history.len();
+        let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, wall_ms);
+        let Some(at) = candidates.clone().find(fits) else {
+            panic!(
+                "key {} of slot {}: found {stamp:?}, but it must be one of {:?}",
+                String::from_utf8_lossy(&key[..key.len().min(24)]),
+                reading.slot,
+                candidates
+                    .map(|at| (slot.history[at].stamp, slot.history[at].expires_at_ms))
+                    .collect::<Vec<_>>()
+            );
+        };
+        see(slot, at);
+    }
+
+    /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.
+    pub fn check_entry(&mut self, key: &Bytes, found: Option<&Entry>) -> Option<u64> {
+        let found = found?;
+        assert_eq!(found.key, key, "an entry of another key");
+        let stamp = stamp_of(key, &found.value);
+        self.check_version(key, stamp, found.version);
+        Some(stamp)
+    }
+
+    pub fn check_version(&mut self, key: &Bytes, stamp: u64, version: u64) {
+        let known = self.versions.entry(version).or_insert_with(|| (key.clone(), stamp));
+        assert!(
+            known.0 == *key && known.1 == stamp,
+            "version {version} of {key:?} stands for writes {} and {stamp} (it was {:?}'s)",
+            known.1,
+            known.0
+        );
+    }
+
+    pub fn try_count(&mut self, counter: usize, count: u64) {
+        self.counters[counter].tried = self.counters[counter].tried.max(count);
+    }
+
+    pub fn counted(&mut self, counter: usize, count: u64) {
+        let counter = &mut self.counters[counter];
+        assert!(counter.acked.insert(count), "two conditional puts made {:?} {count}", counter.key);
+        counter.known = counter.known.max(count);
+    }
+
+    /// A counter was read; `known` when the read began.
+    pub fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
+        let counter = &mut self.counters[counter];
+        let count = found.unwrap_or(0);
+        assert!(
+            (known..=counter.tried).contains(&count),
+            "{:?} is {count}, but must be {known} to {}",
+            counter.key,
+            counter.tried
+        );
+        counter.known = counter.known.max(count);
+    }
+
+    /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
+    /// truth from now on.
+    pub fn recovered(
+        &mut self,
+        end: End,
+        found: &[Vec<Option<Entry>>],
+        ended: Duration,
+        (began_ms, wall_ms): (u64, u64),
+    ) {
+        let mut survivors = Vec::new();
+        for (number, entries) in found.iter().enumerate() {
+            let keys = self.slots[number].keys.clone();
+            let stamps: Vec<Option<u64>> =
+                keys.iter().zip(entries).map(|(key, entry)| self.check_entry(key, entry.as_ref())).collect();
+            let slot = &self.slots[number];
+            // One of a batch that expires may do so while the others are read.
+            let expired =
+                |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=wall_ms).contains(&at));
+            assert!(
+                stamps.windows(2).all(|pair| pair[0] == pair[1]) || slot.history.iter().any(expired),
+                "slot {number}: part of a batch survived: {stamps:?}"
+            );
+            let least = match end {
+                End::PowerCut => slot.durable,
+                End::Kill => slot.durable.max(slot.outlives_process),
+                End::Close => {
+                    slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first one is")
+                }
+            };
+            let fits = |at: &usize| matches_state(&slot.history[*at], stamps[0], began_ms, wall_ms);
+            // The newest that fits, to be fair: several may when the keys are absent.
+            let Some(at) = (least..slot.history.len()).rev().find(fits) else {
+                panic!(
+                    "slot {number}, key {}: found {:?} after {end:?}, but must be one of {:?} (history {:?})",
+                    String::from_utf8_lossy(&keys[0][..keys[0].len().min(24)]),
+                    stamps[0],
+                    slot.history[least..].iter().map(|s| s.stamp).collect::<Vec<_>>(),
+                    slot.history.iter().enumerate().map(|(at, s)| (at, *s)).collect::<Vec<_>>()
+                );
+            };
+            survivors.push((at, stamps[0].is_some()));
+            self.checked_after_crash += 1;
+        }
+        self.check_order(&survivors);
+        self.check_age(&survivors, ended, wall_ms);
+        for (slot, (at, _)) in self.slots.iter_mut().zip(&survivors) {
+            let state = State { acked_at: Some(self.moment), acked_time: ended, ..slot.history[*at] };
+            (slot.visible, slot.durable, slot.outlives_process) = (0, 0, 0);
+            slot.history = vec![state];
+        }
+    }
+
+    /// Nothing survives that was appended after something that was lost, except what went another way.
+    fn check_order(&self, survivors: &[(usize, bool)]) {
+        let exact = |(slot, (at, present)): (&Slot, &(usize, bool))| {
+            let state = slot.history[*at];
+            (*present && !state.large).then_some(state.issued_at)
+        };
+        let Some(newest) = self.slots.iter().zip(survivors).filter_map(exact).max() else { return };
+        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
+            let before = |s: &State| !s.large && s.acked_at.is_some_and(|acked| acked < newest);
+            let needed = slot.history.iter().rposition(before).unwrap_or(0);
+            assert!(
+                *at >= needed,
+                "slot {number}: write {needed} is lost ({:?} is what is left), but one that began after its end survived",
+                slot.history[*at].stamp
+            );
+        }
+    }
+
+    /// What was acknowledged periodically is lost only if it is young.
+    fn check_age(&self, survivors: &[(usize, bool)], ended: Duration, wall_ms: u64) {
+        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
+            let old = |s: &State| match s.durability {
+                Durability::Periodic(period) => {
+                    s.acked_at.is_some() && s.acked_time + period + WRITE_TIME < ended
+                }
+                Durability::None | Durability::Process => {
+                    s.acked_at.is_some() && s.acked_time + Duration::from_secs(1) + WRITE_TIME < ended
+                }
+                Durability::Sync => s.acked_at.is_some(),
+            };
+            let needed = slot.history.iter().rposition(old).unwrap_or(0);
+            let expired = slot.history[needed].expires_at_ms.is_some_and(|at| at <= wall_ms);
+            assert!(
+                *at >= needed || expired,
+                "slot {number}: write {needed} of {:?} is lost, but was old enough to be kept",
+                slot.history[needed].acked_time
+            );
+        }
+    }
+
+    /// Keys that are there when nobody writes.
+    pub fn keys(&self, wall_ms: u64) -> u64 {
+        let there = |slot: &&Slot| {
+            let state = slot.history[slot.newest()];
+            state.stamp.is_some() && state.expires_at_ms.is_none_or(|at| wall_ms < at)
+        };
+        self.slots.iter().filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
+            + self.counters.iter().filter(|c| c.known > 0).count() as u64
+    }
+
+    pub fn expires(&self) -> bool {
+        self.slots.iter().any(|slot| slot.history.iter().any(|state| state.expires_at_ms.is_some()))
+    }
+}
+
+/// How long a write and a flush may take, with those before them.
+const WRITE_TIME: Duration = Duration::from_millis(50);
+
+fn matches_state(state: &State, stamp: Option<u64>, began_ms: u64, ended_ms: u64) -> bool {
+    match (state.expires_at_ms, stamp) {
+        (None, _) => state.stamp == stamp,
+        (Some(at), Some(_)) => state.stamp == stamp && began_ms < at,
+        (Some(at), None) => ended_ms >= at,
+    }
+}
+
+/// A state was seen: it stays visible, and durable if it could not have been seen otherwise.
+fn see(slot: &mut Slot, at: usize) {
+    slot.visible = slot.visible.max(at);
+    if slot.history[at].durability == Durability::Sync {
+        slot.durable = slot.durable.max(at);
+        slot.outlives_process = slot.outlives_process.max(at);
+    }
+}
