@@ -148,6 +148,14 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Processor time that this process has used, in microseconds.
+fn cpu_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) * 10_000.0
+}
+
 fn p50_us(took: &[Duration]) -> f64 {
     percentile_us(took, 0.5)
 }
@@ -205,13 +213,16 @@ fn gets(arguments: &Arguments) {
     let mut numbers = Numbers(1);
     let (mut shares, mut reads_per_get) = (Vec::new(), 0.0);
     for round in 0..ROUNDS {
+        let cpu_before = cpu_us();
         let (raw_rate, raw_took) = run(DEPTH, arguments.seconds, || {
             let read = raw.read(numbers.below(raw_bytes / 4096) * 4096, raw.buffer(4096));
             async {
                 read.await.1.expect("the raw read succeeds");
             }
         });
+        let raw_cpu = (cpu_us() - cpu_before) / raw_took.len() as f64;
         let before = store.store().stats().activity;
+        let cpu_before = cpu_us();
         let mut numbers = Numbers(1000 + round as u64);
         let (rate, took) = run(DEPTH, arguments.seconds, || {
             let number = numbers.below(keys);
@@ -221,10 +232,11 @@ fn gets(arguments: &Arguments) {
                 assert_eq!(found.expect("the key is there")[..8], number.to_le_bytes());
             }
         });
+        let cpu = (cpu_us() - cpu_before) / took.len() as f64;
         let after = store.store().stats().activity;
         reads_per_get = (after.device_reads - before.device_reads) as f64 / took.len() as f64;
         println!(
-            "round {round}: raw {raw_rate:.0}/s p50 {:.0} p99 {:.0} us; get {rate:.0}/s p50 {:.0} p99 {:.0} us, {reads_per_get:.3} device reads a get",
+            "round {round}: raw {raw_rate:.0}/s p50 {:.0} p99 {:.0} us, {raw_cpu:.1} us of processor each; get {rate:.0}/s p50 {:.0} p99 {:.0} us, {cpu:.1} us of processor each, {reads_per_get:.3} device reads",
             p50_us(&raw_took),
             percentile_us(&raw_took, 0.99),
             p50_us(&took),

@@ -2,6 +2,11 @@
 //!
 //! The key is the record's place, segment number and offset, which is never used twice: a record that was superseded or
 //! moved is simply no longer asked for, and ages out.
+//!
+//! A full cache takes a record in only when it is read a second time before others have washed its trace away, so that
+//! reads that never come again neither cost a copy nor drive out what does come again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use quick_cache::sync::Cache;
@@ -34,6 +39,8 @@ impl quick_cache::Weighter<(u64, u32), Cached> for Weight {
 /// The read cache.
 pub(crate) struct ReadCache {
     cache: Option<Cache<(u64, u32), Cached, Weight, FixedState>>,
+    /// Traces of records that were read and not taken in, placed by their hash.
+    traces: Box<[AtomicU32]>,
     /// Larger records are not kept.
     largest_bytes: u64,
 }
@@ -45,19 +52,32 @@ impl ReadCache {
             let entries = (bytes / 4096).max(16) as usize;
             Cache::with(entries, bytes, Weight, FixedState::default(), Default::default())
         });
-        ReadCache { cache, largest_bytes: bytes / 64 }
+        // About two for each record that fits, at four bytes each.
+        let traces = (bytes / 2048).clamp(64, 1 << 24).next_power_of_two();
+        let traces = (0..traces).map(|_| AtomicU32::new(0)).collect();
+        ReadCache { cache, traces, largest_bytes: bytes / 64 }
     }
 
     pub(crate) fn get(&self, segment: u64, offset: u32) -> Option<Cached> {
         self.cache.as_ref()?.get(&(segment, offset))
     }
 
-    pub(crate) fn insert(&self, segment: u64, offset: u32, cached: Cached) {
+    /// Takes a record in if that is worth it.
+    pub(crate) fn offer(&self, segment: u64, offset: u32, record: &Cached) {
         if let Some(cache) = &self.cache
-            && u64::from(cached.padded_bytes) <= self.largest_bytes
+            && u64::from(record.padded_bytes) <= self.largest_bytes
+            && (cache.weight() < cache.capacity() / 16 * 15 || self.was_read_before(segment, offset))
         {
-            cache.insert((segment, offset), cached);
+            cache.insert((segment, offset), record.clone());
         }
+    }
+
+    /// Whether the record left a trace that is still there; leaves one.
+    fn was_read_before(&self, segment: u64, offset: u32) -> bool {
+        let hash = (segment << 28 ^ u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (hash >> 32) as usize & (self.traces.len() - 1);
+        let trace = hash as u32 | 1;
+        self.traces[place].swap(trace, Ordering::Relaxed) == trace
     }
 
     /// Lets it grow, or makes it shrink.

@@ -128,7 +128,7 @@ impl Engine {
         self.counters.device_read();
         let record = whole(&buffer[at..]);
         if let Ok(record) = &record {
-            self.cache.insert(segment, location.offset, record.clone());
+            self.cache.offer(segment, location.offset, record);
         }
         Ok(record)
     }

@@ -6,7 +6,7 @@
 //! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
 
 use siphasher::sip128::SipHasher13;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 /// What makes the checksums of one store differ from those of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ impl Secret {
 
     /// The checksum of a value.
     pub fn value_check(&self, value: &[u8]) -> u64 {
-        xxh3_64_with_seed(value, self.salt)
+        XxHash3_64::oneshot_with_seed(self.salt, value)
     }
 
     /// The checksum of a summary's entries, bound to their segment.
     pub fn summary_check(&self, segment: u64, entries: &[u8]) -> u64 {
-        xxh3_64_with_seed(entries, self.salt ^ segment.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        XxHash3_64::oneshot_with_seed(self.salt ^ segment.wrapping_mul(0x9e37_79b9_7f4a_7c15), entries)
     }
 
     /// The identity of what lies at `offset` of segment `segment`.
