@@ -2,7 +2,9 @@
 //!
 //! [`Error`] carries the details; [`ErrorKind`] is the small set that callers branch on. A missing key is not an error.
 
-use esker_device::DeviceError;
+use std::io;
+
+use esker_device::{DeviceError, OperationKind};
 
 /// What a caller can branch on.
 #[non_exhaustive]
@@ -143,7 +145,22 @@ impl From<DeviceError> for Error {
                 Error::Locked { path: path.to_string(), holder: holder.clone() }
             }
             DeviceError::Invalid { .. } => Error::Invalid { what: error.to_string() },
+            // The path is at fault, and not the device.
+            DeviceError::Io { op: OperationKind::Open, path, source, .. } if is_about_path(source) => {
+                Error::Invalid { what: format!("{path} cannot be opened: {source}") }
+            }
             _ => Error::Io(error),
         }
     }
+}
+
+fn is_about_path(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+    };
+    let kind = error.kind();
+    matches!(
+        kind,
+        NotFound | NotADirectory | IsADirectory | PermissionDenied | ReadOnlyFilesystem | InvalidFilename
+    )
 }

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 /// Where superblocks of all strides are looked for.
 const HEAD_BYTES: u64 = 4 << 20;
 /// Fewest segments that a tier works with.
-pub(crate) const LEAST_SEGMENTS: u64 = 8;
+const LEAST_SEGMENTS: u64 = 8;
+/// Fewest write units that a segment works with.
+const LEAST_UNITS: u64 = 8;
 
 /// A tier to be opened or made.
 pub(crate) struct TierPlan {
@@ -28,6 +30,8 @@ pub(crate) struct TierPlan {
 /// What the tiers of a new store have in common.
 pub(crate) struct StorePlan {
     pub(crate) segment_bytes: u64,
+    /// Whether there is memory enough for it.
+    pub(crate) memory: Result<()>,
     pub(crate) force: bool,
     pub(crate) create: bool,
 }
@@ -110,17 +114,10 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
             return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
         }
         refuse_foreign(tier, plan.force).await?;
+        plan.memory.clone()?;
+        check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
-        if slots < LEAST_SEGMENTS {
-            return Err(Error::invalid(format!(
-                "{} has room for {} bytes; at least {} are needed: {LEAST_SEGMENTS} segments of {} bytes behind {data_offset} bytes of metadata",
-                tier.device.path(),
-                tier.limit_bytes,
-                data_offset + LEAST_SEGMENTS * plan.segment_bytes,
-                plan.segment_bytes,
-            )));
-        }
         let capacity_slots = match tier.tier {
             Tier::Capacity => slots,
             Tier::Fast => 0,
@@ -167,7 +164,29 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
     Ok(superblocks)
 }
 
-async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
+/// Whether a tier of such sizes can be made.
+pub(crate) fn check_sizes(
+    path: &dyn std::fmt::Display,
+    limit_bytes: u64,
+    unit_bytes: u64,
+    segment_bytes: u64,
+) -> Result<()> {
+    if segment_bytes < LEAST_UNITS * unit_bytes {
+        return Err(Error::invalid(format!(
+            "segment_bytes is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes"
+        )));
+    }
+    let data_offset = Superblock::data_offset_for(unit_bytes);
+    let least = data_offset + LEAST_SEGMENTS * segment_bytes;
+    if limit_bytes < least {
+        return Err(Error::invalid(format!(
+            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     let bytes = (SIGNATURE_BYTES as u64).min(tier.device.geometry().bytes);
     let bytes = bytes - bytes % u64::from(tier.device.geometry().block_bytes);
     if force || bytes == 0 {
@@ -175,11 +194,15 @@ async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
     }
     let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
     result.map_err(Error::from)?;
-    match foreign_signature(&head) {
+    refuse_signature(&tier.device.path(), &head)
+}
+
+/// Refuses a device that begins like something that is not ours.
+pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Result<()> {
+    match foreign_signature(start) {
         None => Ok(()),
         Some(what) => Err(Error::invalid(format!(
-            "{} is not empty: it holds {what}; it is not formatted without force_format",
-            tier.device.path()
+            "{path} is not empty: it holds {what}; it is not formatted without force_format"
         ))),
     }
 }

@@ -3,7 +3,7 @@
 //! A put, from file to file: `store` → `write` (checks, reserves where it must) → `admission` → `lane` (its place in the log,
 //! its sequence number) → `commit` (the device, then visible) → later `reclaim` (to the capacity tier, or away).
 //! A get: `store` → `get` (index, memory or one read, key and checksum) and, where two keys share a slot, `settle`.
-//! Opening: `open` → `format` → `recover` → `staging`.
+//! Opening: `open` → `devices` → `format` → `recover` → `staging`.
 
 mod admission;
 mod batch;
@@ -11,6 +11,7 @@ mod blocking;
 mod cache;
 mod close;
 mod commit;
+mod devices;
 mod engine;
 mod error;
 mod format;
@@ -39,3 +40,5 @@ pub use options::{Durability, Options};
 pub use scan::{Cursor, Page};
 pub use stats::{Activity, Recovery, Stats, TierStats};
 pub use store::{Condition, Entry, Store, WriteOptions};
+
+pub use esker_device::Backend;

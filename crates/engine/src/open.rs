@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Buffer, Device, DeviceKind, Direct, OpenOptions, Runtime, Source, Threads, WriteMode};
+use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
 use esker_index::{Index, IndexOptions, KeyHash};
 use esker_log::{
     ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
@@ -19,9 +19,12 @@ use esker_log::{
 };
 
 use crate::cache::ReadCache;
+use crate::devices::{
+    EMPTY_INDEX_BYTES, FIXED_MEMORY_BYTES, LEAST_LANE_PIECES, RELOCATION_PIECES, check_memory, open_devices,
+};
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
-use crate::format::{StorePlan, TierPlan, load_or_format, shape_of, write_superblock};
+use crate::format::{TierPlan, load_or_format, shape_of, write_superblock};
 use crate::lane::Lane;
 use crate::memory::{Backing, MemoryPool, pointer};
 use crate::options::{Layout, Options, Place};
@@ -31,24 +34,13 @@ use crate::stats::Recovery;
 use crate::tier::{SlotState, Tier};
 use crate::{commit, provision, reclaim};
 
-const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
-const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
-const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
-const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
-/// Write unit where nothing coarser is asked for: the page, which every device writes whole.
-const PAGE_BYTES: u64 = 4096;
-/// Memory besides segments and cache: registered buffers, stacks, tasks.
-const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 /// Each opening has so many bits of sequence numbers to itself: a trillion writes.
 const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
-/// Pieces of memory that relocation has.
-const RELOCATION_PIECES: u64 = 2;
 
 /// Opens or makes a store.
 pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
-    validate(&options)?;
     let runtime: Arc<dyn Runtime> = match &options.runtime {
         Some(runtime) => runtime.clone(),
         None => Threads::new(BACKGROUND_THREADS)
@@ -56,12 +48,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     };
     let began = runtime.now();
     // 1.
-    let plans = open_devices(&options)?;
-    let store_plan = StorePlan {
-        segment_bytes: options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),
-        force: options.force_format,
-        create: options.create,
-    };
+    let (plans, store_plan) = open_devices(&options).await?;
     let superblocks = load_or_format(&plans, &store_plan, &runtime).await?;
     check_against(&options, &superblocks)?;
     let memory = MemoryPlan::of(&options, &superblocks)?;
@@ -166,38 +153,6 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     Ok((engine, recovery))
 }
 
-fn validate(options: &Options) -> Result<()> {
-    let power = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
-        Some(v) if !v.is_power_of_two() || v < least || v > most => {
-            Err(Error::invalid(format!("{name} is {v}; it has to be a power of two from {least} to {most}")))
-        }
-        _ => Ok(()),
-    };
-    power("indirection_unit_bytes", options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
-    power("segment_bytes", options.segment_bytes, 64 << 10, 1 << 28)?;
-    if !(5..=50).contains(&options.reserve_percent) {
-        return Err(Error::invalid(format!(
-            "reserve_percent is {}; it has to be 5 to 50",
-            options.reserve_percent
-        )));
-    }
-    let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
-    if one_tier && options.shaping_threshold_bytes.is_some() {
-        return Err(Error::invalid(
-            "shaping_threshold_bytes is set, but the store has one tier; give a fast and a capacity tier",
-        ));
-    }
-    if options.fast_limit_bytes.is_some()
-        && !matches!(options.layout, Layout::FastAndCapacity(..) | Layout::FastOnly(_))
-    {
-        return Err(Error::invalid("fast_limit_bytes is set, but the store has no fast tier"));
-    }
-    if options.capacity_limit_bytes.is_some() && matches!(options.layout, Layout::FastOnly(_)) {
-        return Err(Error::invalid("capacity_limit_bytes is set, but the store has no capacity tier"));
-    }
-    Ok(())
-}
-
 /// What was asked for has to agree with what the store was formatted with.
 fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
     let bulk = superblocks.last().expect("a store has a tier");
@@ -212,13 +167,6 @@ fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
                 asked.unwrap_or(0)
             )));
         }
-    }
-    let unit = superblocks.iter().map(|s| s.unit_bytes).max().unwrap_or(0);
-    if bulk.segment_bytes < 8 * unit {
-        return Err(Error::invalid(format!(
-            "segment_bytes is {}, less than eight write units of {unit} bytes",
-            bulk.segment_bytes
-        )));
     }
     Ok(())
 }
@@ -235,84 +183,16 @@ impl MemoryPlan {
     fn of(options: &Options, superblocks: &[Superblock]) -> Result<MemoryPlan> {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
-        let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(2, 8);
+        check_memory(options, segment_bytes, lanes)?;
+        let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
         let segments = (lanes * pieces + RELOCATION_PIECES) * segment_bytes;
-        let least = FIXED_MEMORY_BYTES + (lanes * 2 + RELOCATION_PIECES) * segment_bytes;
-        if options.memory_bytes < least {
-            return Err(Error::invalid(format!(
-                "memory_bytes is {}; at least {least} are needed for {} segments of {segment_bytes} bytes in memory",
-                options.memory_bytes,
-                lanes * 2 + RELOCATION_PIECES
-            )));
-        }
         let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
         Ok(MemoryPlan {
             lane_pieces: pieces as usize,
-            cache_bytes: left,
+            cache_bytes: left + EMPTY_INDEX_BYTES,
             recovery_bytes: (options.memory_bytes / 2).max(16 << 20),
         })
     }
-}
-
-fn open_devices(options: &Options) -> Result<Vec<TierPlan>> {
-    let plan = |tier: TierName, place: &Place, limit: Option<u64>, default: u64, unit: Option<u64>| {
-        let device = open_device(options, place)?;
-        let geometry = device.geometry();
-        let limit_bytes = match geometry.kind {
-            DeviceKind::File => limit.unwrap_or(default),
-            _ => limit.map_or(geometry.bytes, |limit| limit.min(geometry.bytes)),
-        };
-        let unit =
-            unit.or(geometry.indirection_unit_bytes.map(u64::from).filter(|_| tier == TierName::Capacity));
-        let default_unit = if tier == TierName::Capacity { DEFAULT_UNIT_BYTES } else { PAGE_BYTES };
-        Ok::<_, Error>(TierPlan { tier, device, limit_bytes, unit_bytes: unit.unwrap_or(default_unit) })
-    };
-    let unit = options.indirection_unit_bytes;
-    let capacity_limit = options.capacity_limit_bytes;
-    match &options.layout {
-        Layout::Directory(dir) => {
-            make_directory(dir, options.create)?;
-            let place = Place::Path(dir.join("data.esker"));
-            let unit = Some(unit.unwrap_or(PAGE_BYTES));
-            Ok(vec![plan(TierName::Capacity, &place, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?])
-        }
-        Layout::CapacityOnly(place) => {
-            Ok(vec![plan(TierName::Capacity, place, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?])
-        }
-        Layout::FastOnly(place) => {
-            let limit = options.fast_limit_bytes;
-            Ok(vec![plan(TierName::Fast, place, limit, DEFAULT_FAST_FILE_LIMIT_BYTES, unit)?])
-        }
-        Layout::FastAndCapacity(fast, capacity) => Ok(vec![
-            plan(TierName::Fast, fast, options.fast_limit_bytes, DEFAULT_FAST_FILE_LIMIT_BYTES, None)?,
-            plan(TierName::Capacity, capacity, capacity_limit, DEFAULT_FILE_LIMIT_BYTES, unit)?,
-        ]),
-    }
-}
-
-fn make_directory(dir: &Path, create: bool) -> Result<()> {
-    match std::fs::metadata(dir) {
-        Ok(meta) if meta.is_dir() => Ok(()),
-        Ok(_) => Err(Error::invalid(format!("{} is not a directory", dir.display()))),
-        Err(_) if !create => Err(Error::invalid(format!("{} holds no store", dir.display()))),
-        Err(_) => std::fs::create_dir(dir)
-            .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display()))),
-    }
-}
-
-fn open_device(options: &Options, place: &Place) -> Result<Arc<dyn Device>> {
-    let path = match place {
-        Place::Device(device) => return Ok(device.clone()),
-        Place::Path(path) => path,
-    };
-    let mut how = OpenOptions::new(path).create(options.create);
-    how.backend = options.backend;
-    how.direct = if options.direct { Direct::Auto } else { Direct::Never };
-    let (device, warnings) = esker_device::open(how)?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-    Ok(device)
 }
 
 fn make_tier(plan: &TierPlan, superblock: &Superblock) -> Arc<Tier> {

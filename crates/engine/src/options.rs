@@ -143,7 +143,7 @@ impl Options {
         self
     }
 
-    /// Size of a segment, a power of two from 64 KiB to 1 GiB; fixed when the store is formatted. Default 16 MiB.
+    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. Default 16 MiB.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self
