@@ -1,0 +1,175 @@
+//! What each durability level survives, and what it does not: shown in a simulated world, where a power cut takes whatever
+//! was not flushed.
+
+#[expect(unreachable_pub, reason = "shared by several test programs")]
+mod support;
+
+use std::time::Duration;
+
+use esker::{Durability, Store, WriteOptions};
+use support::{Config, Tiers, World, cases};
+
+const KEYS: u64 = 40;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{number}").into_bytes()
+}
+
+fn config(durability: Durability, staging: bool) -> Config {
+    Config { durability, staging, ..Config::new(Tiers::Capacity) }
+}
+
+fn put_all(world: &World, store: &Store) {
+    world.runtime.run(async {
+        for number in 0..KEYS {
+            store.put(key(number), format!("value-{number}")).await.expect("the put is acknowledged");
+        }
+    });
+}
+
+/// How many of the keys are there, each with its value.
+fn count(world: &World, store: &Store) -> u64 {
+    world.runtime.run(async {
+        let mut there = 0;
+        for number in 0..KEYS {
+            if let Some(found) = store.get(key(number)).await.expect("the get succeeds") {
+                assert_eq!(found, format!("value-{number}"));
+                there += 1;
+            }
+        }
+        there
+    })
+}
+
+enum Crash {
+    PowerCut,
+    Kill,
+}
+
+/// How many of the acknowledged keys are there after a crash that comes so long after the last acknowledgement.
+fn survivors(seed: u64, config: Config, crash: Crash, after: Duration) -> u64 {
+    let mut world = World::new(seed, config);
+    let store = world.open();
+    put_all(&world, &store);
+    if after > Duration::ZERO {
+        use esker_device::Runtime;
+        world.runtime.run(world.runtime.sleep(after));
+    }
+    match crash {
+        Crash::PowerCut => world.power_cut(),
+        Crash::Kill => world.kill(),
+    }
+    drop(store);
+    let store = world.open();
+    let there = count(&world, &store);
+    drop(store);
+    world.end();
+    there
+}
+
+#[test]
+fn sync_survives_a_power_cut_at_once() {
+    cases("durability", "sync_survives_a_power_cut_at_once", 20, |seed| {
+        assert_eq!(survivors(seed, config(Durability::Sync, false), Crash::PowerCut, Duration::ZERO), KEYS);
+    });
+}
+
+#[test]
+fn process_survives_a_kill_at_once_and_a_power_cut_takes_what_was_not_written() {
+    cases(
+        "durability",
+        "process_survives_a_kill_at_once_and_a_power_cut_takes_what_was_not_written",
+        20,
+        |seed| {
+            let config = config(Durability::Process, true);
+            assert_eq!(survivors(seed, config.clone(), Crash::Kill, Duration::ZERO), KEYS);
+            assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::ZERO), 0);
+        },
+    );
+}
+
+#[test]
+fn periodic_survives_a_power_cut_after_its_period() {
+    cases("durability", "periodic_survives_a_power_cut_after_its_period", 20, |seed| {
+        let config = config(Durability::Periodic(Duration::from_millis(50)), false);
+        // Twice the period: it may be written at its end, and the flush takes a moment too.
+        let late = Duration::from_millis(100);
+        assert_eq!(survivors(seed, config.clone(), Crash::PowerCut, late), KEYS);
+        assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::ZERO), 0);
+    });
+}
+
+#[test]
+fn none_survives_a_power_cut_only_once_it_was_written() {
+    cases("durability", "none_survives_a_power_cut_only_once_it_was_written", 20, |seed| {
+        let config = config(Durability::None, false);
+        assert_eq!(survivors(seed, config.clone(), Crash::PowerCut, Duration::ZERO), 0);
+        assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::from_secs(2)), KEYS);
+    });
+}
+
+#[test]
+fn a_flush_makes_every_level_survive_a_power_cut() {
+    for durability in [Durability::Process, Durability::Periodic(Duration::from_secs(9)), Durability::None] {
+        let mut world = World::new(7, config(durability, durability == Durability::Process));
+        let store = world.open();
+        put_all(&world, &store);
+        world.runtime.run(store.flush()).expect("the flush succeeds");
+        world.power_cut();
+        drop(store);
+        let store = world.open();
+        assert_eq!(count(&world, &store), KEYS);
+        drop(store);
+        world.end();
+    }
+}
+
+#[test]
+fn one_write_can_ask_for_more_than_the_store_gives() {
+    let mut world = World::new(3, config(Durability::None, false));
+    let store = world.open();
+    put_all(&world, &store);
+    let options = WriteOptions { durability: Some(Durability::Sync), ..WriteOptions::default() };
+    world.runtime.run(store.put_with("last", "durable", options)).expect("the put is acknowledged");
+    world.power_cut();
+    drop(store);
+    let store = world.open();
+    assert!(world.runtime.run(store.get("last")).expect("the get succeeds").is_some());
+    // What came before it in the lane is there too: the log has no holes.
+    assert_eq!(count(&world, &store), KEYS);
+    drop(store);
+    world.end();
+}
+
+/// A put that is not durable yet is seen by nobody.
+#[test]
+fn sync_is_visible_no_earlier_than_durable() {
+    cases("durability", "sync_is_visible_no_earlier_than_durable", 30, |seed| {
+        use esker_device::Runtime;
+        let mut world = World::new(seed, config(Durability::Sync, false));
+        let store = world.open();
+        let writer = store.clone();
+        world.runtime.spawn(
+            "writer",
+            Box::pin(async move {
+                for number in 0..KEYS {
+                    writer.put(key(number), format!("value-{number}")).await.expect("acknowledged");
+                }
+            }),
+        );
+        // Look again and again at a key from the middle; cut the power the moment it is seen.
+        let wanted = KEYS / 2;
+        world.runtime.run(async {
+            while store.get(key(wanted)).await.expect("the get succeeds").is_none() {
+                world.runtime.sleep(Duration::from_micros(1)).await;
+            }
+        });
+        world.power_cut();
+        drop(store);
+        let store = world.open();
+        let found = world.runtime.run(store.get(key(wanted))).expect("the get succeeds");
+        assert!(found.is_some(), "it was seen, and so it was durable");
+        drop(store);
+        world.end();
+    });
+}
