@@ -282,13 +282,9 @@ impl Engine {
         self.add_live(record.location, i64::from(record.padded_bytes));
         let Some(replaced) = record.replaces else { return };
         let mut current = replaced.pointer;
-        // The key is reserved, so only relocation can have moved it.
+        // The key is reserved, so only relocation can have moved it. If the side table has it, the slot is another key's.
         while !self.index.remove(&record.hash, current) {
-            let now = if replaced.exact {
-                self.index.get_exact(&record.hash)
-            } else {
-                self.index.get(&record.hash)
-            };
+            let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
             match now {
                 Some(moved) if moved != current => current = moved,
                 _ => return,

@@ -20,6 +20,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// What a write of the key, which is reserved, replaces.
+    pub(crate) fn replaced(&self) -> Replaced {
+        Replaced { pointer: self.pointer, padded_bytes: self.record.padded_bytes }
+    }
+
     /// Whether it has not expired.
     pub(crate) fn is_alive(&self, now_ms: u64) -> bool {
         self.record.expires_at_ms.is_none_or(|at| now_ms < at)
@@ -64,12 +69,6 @@ impl Engine {
                 return Ok(None);
             }
         }
-    }
-
-    /// What a write of a reserved key replaces.
-    pub(crate) fn replaced(&self, hash: &KeyHash, found: &Found) -> Replaced {
-        let exact = self.index.get_exact(hash) == Some(found.pointer);
-        Replaced { pointer: found.pointer, padded_bytes: found.record.padded_bytes, exact }
     }
 
     /// The record that a pointer leads to. `key` is for the message if it is damaged.

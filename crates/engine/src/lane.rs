@@ -42,8 +42,6 @@ pub(crate) struct Replaced {
     pub(crate) pointer: Pointer,
     /// Length of the record, padding included.
     pub(crate) padded_bytes: u32,
-    /// Whether the index holds it in its side table of exact keys.
-    pub(crate) exact: bool,
 }
 
 impl Prepared {

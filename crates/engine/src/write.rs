@@ -100,7 +100,7 @@ impl Engine {
             let found = current.map_or("it is absent".to_string(), |v| format!("it has version {v}"));
             return Err(Error::Conflict { what: format!("expected {wanted}, but {found}"), current });
         }
-        Ok(found.map(|f| self.replaced(&put.hash, &f)))
+        Ok(found.map(|f| f.replaced()))
     }
 
     pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
@@ -127,7 +127,7 @@ impl Engine {
         match self.look_up(key, hash).await {
             Ok(found) => {
                 let now = self.runtime.wall_clock_ms();
-                Ok(found.map(|f| (self.replaced(hash, &f), f.is_alive(now))))
+                Ok(found.map(|f| (f.replaced(), f.is_alive(now))))
             }
             Err(error) => Err(error),
         }
