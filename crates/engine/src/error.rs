@@ -115,6 +115,13 @@ impl Error {
         Error::Invalid { what: what.into() }
     }
 
+    /// Whether something could not be read: nothing that was written is in doubt because of it.
+    pub(crate) fn is_of_reading(&self) -> bool {
+        let op = esker_device::OperationKind::Read;
+        matches!(self, Error::Corrupt { .. })
+            || matches!(self, Error::Io(DeviceError::Io { op: of, .. }) if *of == op)
+    }
+
     /// The kind that callers branch on.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -3,6 +3,7 @@
 //! The order within a relocation is that of `esker_gc`'s `relocate` module. While a victim is being emptied, puts may displace its records and
 //! leave claims against it; it is freed only when none of its records is current and no claim against it is left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,7 +30,7 @@ const SLACK_SEGMENTS: u64 = 4;
 pub(crate) async fn run(engine: Arc<Engine>) {
     let tier = engine.output_tier();
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, 2);
-    let mut reclaimer = Reclaimer { engine: &engine, pool, output: None };
+    let mut reclaimer = Reclaimer { engine: &engine, pool, output: None, failures: BTreeMap::new() };
     loop {
         let woken = engine.reclaim.notified();
         if engine.check_writable().is_err() {
@@ -63,17 +64,28 @@ impl Engine {
     }
 }
 
+/// After so many failed reads a segment is left alone until the store is opened again.
+const READ_ATTEMPTS: u32 = 3;
+
 struct Reclaimer<'a> {
     engine: &'a Arc<Engine>,
     pool: MemoryPool,
     output: Option<(OpenSegment, usize)>,
+    /// How often reading a segment failed.
+    failures: BTreeMap<u64, u32>,
 }
 
 impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn step(&mut self) -> Result<bool> {
         if let Some((tier, slot)) = self.choose() {
-            return self.relocate(tier, slot).await;
+            return match self.relocate(tier, slot).await {
+                Err(error) if error.is_of_reading() => {
+                    self.put_aside(tier, slot, &error);
+                    Ok(true)
+                }
+                relocated => relocated,
+            };
         }
         if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
             return Ok(true);
@@ -133,9 +145,9 @@ impl Reclaimer<'_> {
     }
 
     /// Verifies the claims against the segment that has most of them.
-    async fn settle_most(&self) -> Result<bool> {
+    async fn settle_most(&mut self) -> Result<bool> {
         let engine = self.engine;
-        let mut counts = std::collections::BTreeMap::new();
+        let mut counts = BTreeMap::new();
         engine.index.claims_where(|pointer| {
             let location = engine.packing.unpack(pointer.get());
             *counts.entry((location.tier, location.slot)).or_insert(0u64) += 1;
@@ -145,11 +157,32 @@ impl Reclaimer<'_> {
             |&(tier, slot): &(TierName, u32)| engine.tier(tier).slot(slot).state() == SlotState::Sealed;
         let most = counts.into_iter().filter(|(place, _)| sealed(place)).max_by_key(|(_, count)| *count);
         let Some(((tier, slot), _)) = most else { return Ok(false) };
-        match engine.read_entries(engine.tier(tier), slot).await? {
-            Some(entries) => engine.settle_segment(tier, slot, &entries).await?,
-            None => engine.tier(tier).slot(slot).set_state(SlotState::Damaged),
+        let settled = match engine.read_entries(engine.tier(tier), slot).await {
+            Ok(Some(entries)) => engine.settle_segment(tier, slot, &entries).await,
+            Ok(None) => {
+                engine.tier(tier).slot(slot).set_state(SlotState::Damaged);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        match settled {
+            Err(error) if error.is_of_reading() => self.put_aside(tier, slot, &error),
+            settled => settled?,
         }
         Ok(true)
+    }
+
+    /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
+    /// for, and what is wrong with them is an error of those calls, not of the store.
+    fn put_aside(&mut self, tier: TierName, slot: u32, error: &Error) {
+        let slot = self.engine.tier(tier).slot(slot);
+        let failures = self.failures.entry(slot.segment()).or_default();
+        *failures += 1;
+        let give_up = *failures >= READ_ATTEMPTS || matches!(error, Error::Corrupt { .. });
+        if give_up {
+            tracing::error!(segment = slot.segment(), %error, "a segment cannot be read; it is kept as it is");
+        }
+        slot.set_state(if give_up { SlotState::Damaged } else { SlotState::Sealed });
     }
 
     async fn relocate(&mut self, tier_name: TierName, slot: u32) -> Result<bool> {
