@@ -1,7 +1,6 @@
 //! What each durability level survives, and what it does not: shown in a simulated world, where a power cut takes whatever
 //! was not flushed.
 
-#[expect(unreachable_pub, reason = "shared by several test programs")]
 mod support;
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use support::clients::{Client, Load, check_recovered, read_all};
 use support::model::{End, Model};
-use support::{Config, Tiers, World, cases};
+use support::{Config, Tiers, World, cases, stamp_of};
 
 /// One store through several lives.
 fn lives(seed: u64, tiers: Tiers, staging: bool) {
@@ -139,9 +139,13 @@ fn check_quiet(world: &World, store: &Store, model: &Mutex<Model>) {
     if model.expires() {
         return;
     }
-    let there = found.iter().flatten().filter(|entry| entry.is_some()).count() as u64;
-    let counters = model.counters.iter().filter(|c| c.known > 0).count() as u64;
-    assert_eq!(there + counters, model.keys(wall_ms), "what can be read and what was written");
+    for (slot, entries) in model.slots.iter().zip(&found) {
+        let state = slot.history.last().expect("there is always a state");
+        for (key, entry) in slot.keys.iter().zip(entries) {
+            let stamp = entry.as_ref().map(|entry| stamp_of(key, &entry.value));
+            assert_eq!(stamp, state.stamp, "{key:?} at rest: {:?}", slot.history);
+        }
+    }
     if world.config.hash_bits.is_none() {
         assert_eq!(store.len(), model.keys(wall_ms), "the number of keys");
     }

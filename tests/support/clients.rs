@@ -15,19 +15,19 @@ use super::{Config, Tiers, value};
 
 /// What the clients of a case do.
 #[derive(Clone, Debug)]
-pub struct Load {
-    pub clients: u64,
-    pub slots: u64,
-    pub counters: u64,
-    pub batches: bool,
-    pub expiry: bool,
-    pub large_values: bool,
-    pub durabilities: Vec<Durability>,
-    pub value_bytes: u64,
+pub(crate) struct Load {
+    pub(crate) clients: u64,
+    pub(crate) slots: u64,
+    pub(crate) counters: u64,
+    pub(crate) batches: bool,
+    pub(crate) expiry: bool,
+    pub(crate) large_values: bool,
+    pub(crate) durabilities: Vec<Durability>,
+    pub(crate) value_bytes: u64,
 }
 
 impl Load {
-    pub fn random(random: &mut Random, staging: bool) -> Load {
+    pub(crate) fn random(random: &mut Random, staging: bool) -> Load {
         let periodic = Durability::Periodic(Duration::from_millis(1 + random.below(20)));
         let weak = if staging { Durability::Process } else { Durability::None };
         let durabilities = match random.below(6) {
@@ -50,7 +50,7 @@ impl Load {
     }
 
     /// The slots and counters that it works on. They stay for all the lives of a store.
-    pub fn model(&self, random: &mut Random) -> Model {
+    pub(crate) fn model(&self, random: &mut Random) -> Model {
         let key = |name: &str, long: bool| {
             let mut key = name.as_bytes().to_vec();
             if long {
@@ -68,18 +68,18 @@ impl Load {
 }
 
 #[derive(Clone)]
-pub struct Client {
-    pub store: Store,
-    pub runtime: SimRuntime,
-    pub model: Arc<Mutex<Model>>,
-    pub load: Arc<Load>,
-    pub config: Arc<Config>,
-    pub number: u64,
+pub(crate) struct Client {
+    pub(crate) store: Store,
+    pub(crate) runtime: SimRuntime,
+    pub(crate) model: Arc<Mutex<Model>>,
+    pub(crate) load: Arc<Load>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) number: u64,
 }
 
 impl Client {
     /// Does so many things, then returns. What it finds wrong is a panic.
-    pub async fn live(self, mut random: Random, operations: u64) {
+    pub(crate) async fn live(self, mut random: Random, operations: u64) {
         for _ in 0..operations {
             match random.below(100) {
                 0..48 => self.write(&mut random).await,
@@ -351,12 +351,12 @@ impl Client {
     }
 }
 
-pub fn count_of(entry: &Entry) -> u64 {
+pub(crate) fn count_of(entry: &Entry) -> u64 {
     u64::from_le_bytes(entry.value[..8].try_into().expect("a counter has eight bytes"))
 }
 
 /// Reads every key there is; nobody writes.
-pub async fn read_all(store: &Store, model: &Mutex<Model>) -> Vec<Vec<Option<Entry>>> {
+pub(crate) async fn read_all(store: &Store, model: &Mutex<Model>) -> Vec<Vec<Option<Entry>>> {
     let slots: Vec<Vec<Bytes>> = model.lock().slots.iter().map(|slot| slot.keys.clone()).collect();
     let mut found = Vec::new();
     for keys in slots {
@@ -377,7 +377,7 @@ pub async fn read_all(store: &Store, model: &Mutex<Model>) -> Vec<Vec<Option<Ent
 }
 
 /// Checks a store that has just been opened against the model, and makes the model what was found.
-pub async fn check_recovered(
+pub(crate) async fn check_recovered(
     store: &Store,
     model: &Mutex<Model>,
     end: End,

@@ -5,8 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-pub mod clients;
-pub mod model;
+pub(crate) mod clients;
+pub(crate) mod model;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use esker_sim::{Random, SimRuntime};
 
 /// Which tiers a store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tiers {
+pub(crate) enum Tiers {
     Capacity,
     Both,
     Fast,
@@ -25,26 +25,26 @@ pub enum Tiers {
 
 /// A store that a case works with.
 #[derive(Clone, Debug)]
-pub struct Config {
-    pub tiers: Tiers,
-    pub segment_bytes: u64,
-    pub unit_bytes: u64,
-    pub fast_segments: u64,
-    pub capacity_segments: u64,
-    pub hash_bits: Option<u32>,
+pub(crate) struct Config {
+    pub(crate) tiers: Tiers,
+    pub(crate) segment_bytes: u64,
+    pub(crate) unit_bytes: u64,
+    pub(crate) fast_segments: u64,
+    pub(crate) capacity_segments: u64,
+    pub(crate) hash_bits: Option<u32>,
     /// Beyond the least that is accepted.
-    pub more_memory_bytes: u64,
-    pub shaping_threshold_bytes: Option<u64>,
-    pub reserve_percent: u8,
-    pub durability: Durability,
-    pub staging: bool,
+    pub(crate) more_memory_bytes: u64,
+    pub(crate) shaping_threshold_bytes: Option<u64>,
+    pub(crate) reserve_percent: u8,
+    pub(crate) durability: Durability,
+    pub(crate) staging: bool,
     /// Devices of the kind that grows, as files do.
-    pub grows: bool,
+    pub(crate) grows: bool,
 }
 
 impl Config {
     /// A small store with everything at its default.
-    pub fn new(tiers: Tiers) -> Config {
+    pub(crate) fn new(tiers: Tiers) -> Config {
         Config {
             tiers,
             segment_bytes: 64 << 10,
@@ -62,7 +62,7 @@ impl Config {
     }
 
     /// Any small store.
-    pub fn random(random: &mut Random, tiers: Tiers) -> Config {
+    pub(crate) fn random(random: &mut Random, tiers: Tiers) -> Config {
         let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
         let segment_bytes = match random.below(8) {
             0..5 => 64 << 10,
@@ -99,16 +99,16 @@ impl Config {
 const INDEX_BYTES: u64 = 12 << 20;
 
 /// Devices of a store in a simulated world.
-pub struct World {
-    pub runtime: SimRuntime,
-    pub config: Config,
-    pub fast: Option<MemoryDevice>,
-    pub capacity: Option<MemoryDevice>,
+pub(crate) struct World {
+    pub(crate) runtime: SimRuntime,
+    pub(crate) config: Config,
+    pub(crate) fast: Option<MemoryDevice>,
+    pub(crate) capacity: Option<MemoryDevice>,
     staging: Option<tempfile::TempDir>,
 }
 
 impl World {
-    pub fn new(seed: u64, config: Config) -> World {
+    pub(crate) fn new(seed: u64, config: Config) -> World {
         let runtime = SimRuntime::new(seed);
         runtime.set_steps_max(20_000_000);
         let device = |name: &str, segments| {
@@ -151,7 +151,7 @@ impl World {
         self.staging.as_ref().map(|dir| dir.path().join("staging"))
     }
 
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let config = &self.config;
         let shared = |device: &MemoryDevice| Arc::new(device.clone()) as Arc<dyn Device>;
         let mut options =
@@ -183,12 +183,12 @@ impl World {
     }
 
     /// Opens the store, and expects it to work.
-    pub fn open(&self) -> Store {
+    pub(crate) fn open(&self) -> Store {
         self.runtime.run(Store::open(self.options())).expect("the store opens")
     }
 
     /// The power is cut: tasks are gone, devices keep what was durable and any part of what was not.
-    pub fn power_cut(&mut self) {
+    pub(crate) fn power_cut(&mut self) {
         for device in [&mut self.fast, &mut self.capacity].into_iter().flatten() {
             *device = esker_sim::power_cut(&self.runtime, device);
         }
@@ -201,19 +201,19 @@ impl World {
     }
 
     /// The process is killed: its tasks are gone, devices finish what was submitted and keep their caches.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.runtime.crash_except(esker_sim::DEVICE_TASK);
         self.runtime.run_until_idle();
     }
 
     /// The devices' tasks end too, when a case is over.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         self.runtime.crash();
     }
 }
 
 /// A fingerprint of a value: of the key that it belongs to and which write of it made it.
-pub fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
     let bytes = bytes.max(VALUE_BYTES_MIN);
     let mut value = Vec::with_capacity(bytes);
     value.extend_from_slice(&stamp.to_le_bytes());
@@ -227,10 +227,10 @@ pub fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-pub const VALUE_BYTES_MIN: usize = 24;
+pub(crate) const VALUE_BYTES_MIN: usize = 24;
 
 /// The stamp of a value that was read under a key; panics if it was never written under it.
-pub fn stamp_of(key: &[u8], found: &[u8]) -> u64 {
+pub(crate) fn stamp_of(key: &[u8], found: &[u8]) -> u64 {
     let named = || String::from_utf8_lossy(&key[..key.len().min(24)]).into_owned();
     assert!(found.len() >= VALUE_BYTES_MIN, "{}: a value of {} bytes", named(), found.len());
     let stamp = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
@@ -247,7 +247,7 @@ fn checksum(key: &[u8], stamp: u64, bytes: u64) -> u64 {
 }
 
 /// Runs `case` for a number of seeds, or for the one that `ESKER_SEED` names. The line that replays a failure is printed.
-pub fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
+pub(crate) fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seeds = match number("ESKER_SEED") {
         Some(seed) => seed..seed + 1,

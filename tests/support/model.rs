@@ -15,22 +15,22 @@ use super::stamp_of;
 
 /// A state of a slot.
 #[derive(Clone, Copy, Debug)]
-pub struct State {
+pub(crate) struct State {
     /// Of the values; `None`: the keys are absent.
-    pub stamp: Option<u64>,
-    pub expires_at_ms: Option<u64>,
-    pub durability: Durability,
+    pub(crate) stamp: Option<u64>,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) durability: Durability,
     /// Goes the way of large values, which is not ordered with the others.
-    pub large: bool,
-    pub issued_at: u64,
-    pub acked_at: Option<u64>,
-    pub acked_time: Duration,
+    pub(crate) large: bool,
+    pub(crate) issued_at: u64,
+    pub(crate) acked_at: Option<u64>,
+    pub(crate) acked_time: Duration,
 }
 
 #[derive(Clone, Debug)]
-pub struct Slot {
-    pub keys: Vec<Bytes>,
-    pub history: Vec<State>,
+pub(crate) struct Slot {
+    pub(crate) keys: Vec<Bytes>,
+    pub(crate) history: Vec<State>,
     /// Newest state that is known to be visible.
     visible: usize,
     /// Newest state that must survive a power cut.
@@ -47,46 +47,46 @@ impl Slot {
 
 /// How a world ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     PowerCut,
     Kill,
     Close,
 }
 
 /// Everything that clients know.
-pub struct Model {
-    pub slots: Vec<Slot>,
+pub(crate) struct Model {
+    pub(crate) slots: Vec<Slot>,
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
     stamps: u64,
     /// Which write a version belongs to.
     versions: BTreeMap<u64, (Bytes, u64)>,
-    pub counters: Vec<Counter>,
-    pub reads: u64,
-    pub checked_after_crash: u64,
+    pub(crate) counters: Vec<Counter>,
+    pub(crate) reads: u64,
+    pub(crate) checked_after_crash: u64,
 }
 
 /// A key that several clients count up by conditional puts.
 #[derive(Clone, Debug)]
-pub struct Counter {
-    pub key: Bytes,
+pub(crate) struct Counter {
+    pub(crate) key: Bytes,
     /// Highest count that was acknowledged or read.
-    pub known: u64,
+    pub(crate) known: u64,
     /// Highest that was tried.
-    pub tried: u64,
+    pub(crate) tried: u64,
     acked: std::collections::BTreeSet<u64>,
 }
 
 /// What a reader knows when it begins.
 #[derive(Clone, Copy)]
-pub struct Reading {
+pub(crate) struct Reading {
     slot: usize,
     from: usize,
     wall_ms: u64,
 }
 
 impl Model {
-    pub fn new(slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+    pub(crate) fn new(slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
         let absent = State {
             stamp: None,
             expires_at_ms: None,
@@ -109,13 +109,13 @@ impl Model {
         }
     }
 
-    pub fn next_stamp(&mut self) -> u64 {
+    pub(crate) fn next_stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
     }
 
     /// A write is about to be issued; returns its place in the slot's history.
-    pub fn issue(
+    pub(crate) fn issue(
         &mut self,
         slot: usize,
         stamp: Option<u64>,
@@ -136,7 +136,7 @@ impl Model {
         self.slots[slot].newest()
     }
 
-    pub fn ack(&mut self, slot: usize, at: usize, now: Duration) {
+    pub(crate) fn ack(&mut self, slot: usize, at: usize, now: Duration) {
         self.moment += 1;
         let slot = &mut self.slots[slot];
         slot.history[at].acked_at = Some(self.moment);
@@ -150,32 +150,32 @@ impl Model {
     }
 
     /// A write was refused before it could happen: it never does.
-    pub fn refuse(&mut self, slot: usize, at: usize) {
+    pub(crate) fn refuse(&mut self, slot: usize, at: usize) {
         let slot = &mut self.slots[slot];
         assert_eq!(at, slot.newest(), "a slot has one writer");
         slot.history.pop();
     }
 
     /// What a flush that begins now makes durable.
-    pub fn before_flush(&self) -> Vec<usize> {
+    pub(crate) fn before_flush(&self) -> Vec<usize> {
         let acked =
             |slot: &Slot| slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first is");
         self.slots.iter().map(acked).collect()
     }
 
-    pub fn flushed(&mut self, acked: &[usize]) {
+    pub(crate) fn flushed(&mut self, acked: &[usize]) {
         for (slot, at) in self.slots.iter_mut().zip(acked) {
             slot.durable = slot.durable.max(*at);
             slot.outlives_process = slot.outlives_process.max(*at);
         }
     }
 
-    pub fn begin_read(&self, slot: usize, wall_ms: u64) -> Reading {
+    pub(crate) fn begin_read(&self, slot: usize, wall_ms: u64) -> Reading {
         Reading { slot, from: self.slots[slot].visible, wall_ms }
     }
 
     /// A key of the slot was read.
-    pub fn end_read(&mut self, reading: Reading, key: usize, found: Option<&Entry>, wall_ms: u64) {
+    pub(crate) fn end_read(&mut self, reading: Reading, key: usize, found: Option<&Entry>, wall_ms: u64) {
         self.reads += 1;
         let slot = &self.slots[reading.slot];
         let key = slot.keys[key].clone();
@@ -197,7 +197,7 @@ impl Model {
     }
 
     /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.
-    pub fn check_entry(&mut self, key: &Bytes, found: Option<&Entry>) -> Option<u64> {
+    pub(crate) fn check_entry(&mut self, key: &Bytes, found: Option<&Entry>) -> Option<u64> {
         let found = found?;
         assert_eq!(found.key, key, "an entry of another key");
         let stamp = stamp_of(key, &found.value);
@@ -205,7 +205,7 @@ impl Model {
         Some(stamp)
     }
 
-    pub fn check_version(&mut self, key: &Bytes, stamp: u64, version: u64) {
+    pub(crate) fn check_version(&mut self, key: &Bytes, stamp: u64, version: u64) {
         let known = self.versions.entry(version).or_insert_with(|| (key.clone(), stamp));
         assert!(
             known.0 == *key && known.1 == stamp,
@@ -215,18 +215,18 @@ impl Model {
         );
     }
 
-    pub fn try_count(&mut self, counter: usize, count: u64) {
+    pub(crate) fn try_count(&mut self, counter: usize, count: u64) {
         self.counters[counter].tried = self.counters[counter].tried.max(count);
     }
 
-    pub fn counted(&mut self, counter: usize, count: u64) {
+    pub(crate) fn counted(&mut self, counter: usize, count: u64) {
         let counter = &mut self.counters[counter];
         assert!(counter.acked.insert(count), "two conditional puts made {:?} {count}", counter.key);
         counter.known = counter.known.max(count);
     }
 
     /// A counter was read; `known` when the read began.
-    pub fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
+    pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
         let counter = &mut self.counters[counter];
         let count = found.unwrap_or(0);
         assert!(
@@ -240,7 +240,7 @@ impl Model {
 
     /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
     /// truth from now on.
-    pub fn recovered(
+    pub(crate) fn recovered(
         &mut self,
         end: End,
         found: &[Vec<Option<Entry>>],
@@ -331,7 +331,7 @@ impl Model {
     }
 
     /// Keys that are there when nobody writes.
-    pub fn keys(&self, wall_ms: u64) -> u64 {
+    pub(crate) fn keys(&self, wall_ms: u64) -> u64 {
         let there = |slot: &&Slot| {
             let state = slot.history[slot.newest()];
             state.stamp.is_some() && state.expires_at_ms.is_none_or(|at| wall_ms < at)
@@ -340,7 +340,7 @@ impl Model {
             + self.counters.iter().filter(|c| c.known > 0).count() as u64
     }
 
-    pub fn expires(&self) -> bool {
+    pub(crate) fn expires(&self) -> bool {
         self.slots.iter().any(|slot| slot.history.iter().any(|state| state.expires_at_ms.is_some()))
     }
 }

@@ -1,0 +1,253 @@
+//! Full tiers: puts are refused with a typed error, reads and deletes go on, and room that is made is used again without
+//! anybody's help. A fast tier that fills faster than it drains slows writers down.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{ErrorKind, Store};
+use esker_device::Runtime;
+use esker_device::{Latency, MemoryOptions};
+use esker_sim::Random;
+use futures_util::future::{join_all, select};
+
+use support::{Config, Tiers, World, cases, stamp_of, value};
+
+const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:06}"))
+}
+
+/// Puts new keys until the store is full; what is in it.
+fn fill(world: &World, store: &Store, random: &mut Random, value_bytes: u64) -> BTreeMap<u64, u64> {
+    let mut there = BTreeMap::new();
+    for number in 0.. {
+        let value = value(&key(number), number, 24 + random.below(value_bytes) as usize);
+        match world.runtime.run(store.put(key(number), value)) {
+            Ok(_) => drop(there.insert(number, number)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                break;
+            }
+        }
+    }
+    there
+}
+
+fn check(world: &World, store: &Store, there: &BTreeMap<u64, u64>, absent: impl Iterator<Item = u64>) {
+    for (number, stamp) in there {
+        let found = world.runtime.run(store.get(key(*number))).expect("reads go on");
+        let found = found.unwrap_or_else(|| panic!("key {number} is lost"));
+        assert_eq!(stamp_of(&key(*number), &found), *stamp);
+    }
+    for number in absent {
+        assert_eq!(world.runtime.run(store.get(key(number))).expect("reads go on"), None, "key {number}");
+    }
+    assert_eq!(store.len(), there.len() as u64);
+}
+
+fn full(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
+    config.hash_bits = None;
+    config.more_memory_bytes = 32 << 20;
+    let mut world = World::new(seed, config);
+    let mut store = world.open();
+    let value_bytes = [100, 1000, 8000][random.below(3) as usize];
+    let mut there = fill(&world, &store, &mut random, value_bytes);
+    let highest = there.len() as u64;
+    assert!(highest > 20, "{highest} keys fill the store");
+    check(&world, &store, &there, highest + 1..highest + 5);
+    if random.one_in(2) {
+        // A crash does not make it any fuller.
+        world.power_cut();
+        drop(store);
+        store = world.open();
+        check(&world, &store, &there, highest + 1..highest + 5);
+    }
+    let kept = |number: u64| number % 2 == 1;
+    for number in (0..highest).filter(|number| !kept(*number)) {
+        let deleted = world.runtime.run(store.delete(key(number)));
+        assert!(
+            deleted.unwrap_or_else(|error| panic!("delete {number} of {highest}: {error}")),
+            "key {number}"
+        );
+        there.remove(&number);
+    }
+    check(&world, &store, &there, (0..highest).filter(|number| !kept(*number)));
+    // Puts work again, in a while, for a quarter of what there was.
+    for number in (0..highest).filter(|number| number % 4 == 0) {
+        let value = value(&key(number), highest + number, 24 + random.below(value_bytes) as usize);
+        let mut attempts = 0;
+        while let Err(error) = world.runtime.run(store.put(key(number), value.clone())) {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            attempts += 1;
+            assert!(
+                attempts < 200,
+                "after half was deleted, put {number} of {highest} finds no room: {error}; {:?}",
+                store.stats()
+            );
+            world.runtime.run(world.runtime.sleep(Duration::from_millis(10)));
+        }
+        there.insert(number, highest + number);
+    }
+    check(&world, &store, &there, std::iter::empty());
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    let store = world.open();
+    check(&world, &store, &there, std::iter::empty());
+    drop(store);
+    world.end();
+}
+
+#[test]
+#[ignore = "at the brim relocation finds no segment for its copies, and deletes are refused or wait for ever"]
+fn a_full_store_reads_and_deletes_and_takes_puts_again() {
+    cases("full", "a_full_store_reads_and_deletes_and_takes_puts_again", 24, full);
+}
+
+/// The same few keys put and deleted for ever: tombstones must not pile up.
+fn put_and_delete(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
+    (config.fast_segments, config.capacity_segments, config.segment_bytes) = (10, 12, 64 << 10);
+    config.unit_bytes = 4096;
+    let world = World::new(seed, config);
+    let store = world.open();
+    for round in 0..600u64 {
+        let keys: Vec<u64> = (0..16).map(|_| random.below(500)).collect();
+        let puts = keys.iter().map(|number| store.put(key(*number), value(&key(*number), round, 30)));
+        for put in world.runtime.run(join_all(puts)) {
+            put.unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
+        }
+        let deletes = keys.iter().map(|number| store.delete(key(*number)));
+        for delete in world.runtime.run(join_all(deletes)) {
+            delete.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+    }
+    assert_eq!(store.len(), 0);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn tombstones_do_not_fill_a_store() {
+    cases("full", "tombstones_do_not_fill_a_store", 6, put_and_delete);
+}
+
+/// A capacity device that is slow: writers wait, none fails, and reads are answered meanwhile.
+fn back_pressure(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut config = Config::new(Tiers::Both);
+    (config.fast_segments, config.capacity_segments) = (8, 64);
+    let mut world = World::new(seed, config);
+    let mut latency = Latency::flash(std::sync::Arc::new(world.runtime.clone()));
+    let ms = Duration::from_millis;
+    (latency.write, latency.flush) = (ms(2)..ms(8), ms(10)..ms(40));
+    let options =
+        MemoryOptions { latency: Some(latency), ..MemoryOptions::new((2 << 20) + (64 * (64 << 10))) };
+    world.capacity = Some(esker_sim::device(&world.runtime, options));
+    let store = world.open();
+    let mut there = BTreeMap::new();
+    for round in 0..60u64 {
+        let numbers: Vec<u64> = (0..8).map(|part| round * 8 + part).collect();
+        let puts = numbers.iter().map(|number| {
+            store.put(key(*number), value(&key(*number), *number, 24 + random.below(4000) as usize))
+        });
+        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
+            put.unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
+        }
+        there.extend(numbers.iter().map(|number| (*number, *number)));
+    }
+    check(&world, &store, &there, std::iter::empty());
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_full_fast_tier_slows_writers_down() {
+    cases("full", "a_full_fast_tier_slows_writers_down", 6, back_pressure);
+}
+
+/// A full store with nothing to do does nothing.
+#[test]
+#[ignore = "provisioner and reclaimer of a full store wake each other for ever"]
+fn a_full_store_rests() {
+    cases("full", "a_full_store_rests", 6, |seed| {
+        let mut random = Random::new(seed);
+        let world = World::new(seed, Config::new(TIERS[seed as usize % 3]));
+        let store = world.open();
+        fill(&world, &store, &mut random, 2000);
+        let rest = |seconds| world.runtime.run(world.runtime.sleep(Duration::from_secs(seconds)));
+        rest(10);
+        let busy = |world: &World| {
+            let devices = [&world.fast, &world.capacity].into_iter().flatten();
+            devices.map(|device| esker_device::Device::counters(device).submit_calls).sum::<u64>()
+        };
+        let before = busy(&world);
+        rest(100);
+        assert_eq!(busy(&world), before, "an idle store does no I/O");
+        drop(store);
+        world.end();
+    });
+}
+
+/// Clearing while others write: what was acknowledged before is gone, what begins after is there, now and after a crash.
+fn clear(seed: u64) {
+    let mut random = Random::new(seed);
+    let config = Config::random(&mut random, TIERS[seed as usize % 3]);
+    let mut world = World::new(seed, config);
+    let store = world.open();
+    for number in 0..40 {
+        world.runtime.run(store.put(key(number), value(&key(number), number, 200))).expect("it is put");
+    }
+    let racing = (100..120).map(|number| store.put(key(number), value(&key(number), number, 300)));
+    let racing = join_all(racing.collect::<Vec<_>>());
+    let cleared = Box::pin(store.clear());
+    let cut = random.one_in(3).then(|| Duration::from_micros(random.below(3000)));
+    let both = async { futures_util::future::join(racing, cleared).await };
+    let whole = match cut {
+        Some(cut) => {
+            let pause = world.runtime.sleep(cut);
+            matches!(world.runtime.run(select(Box::pin(both), pause)), futures_util::future::Either::Left(_))
+        }
+        None => {
+            let (puts, cleared) = world.runtime.run(both);
+            assert!(puts.iter().all(Result::is_ok), "they are put");
+            cleared.expect("it is cleared");
+            true
+        }
+    };
+    if whole {
+        for number in 200..220 {
+            world.runtime.run(store.put(key(number), value(&key(number), number, 200))).expect("it is put");
+        }
+    }
+    let read = |world: &World, store: &Store| {
+        let numbers = (0..40).chain(100..120).chain(200..220);
+        numbers.map(|n| world.runtime.run(store.get(key(n))).expect("reads go on")).collect::<Vec<_>>()
+    };
+    let before = whole.then(|| read(&world, &store));
+    world.power_cut();
+    drop(store);
+    let store = world.open();
+    let after = read(&world, &store);
+    if let Some(before) = before {
+        assert!(before[..40].iter().all(Option::is_none), "what was cleared is gone");
+        assert!(before[60..].iter().all(Option::is_some), "what was put later is there");
+        assert!(before == after, "a crash changes nothing");
+    } else {
+        let left = after[..40].iter().flatten().count();
+        assert!(left == 0 || left == 40, "cleared in part: {left} of 40 are left");
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn clearing_races_with_writers() {
+    cases("full", "clearing_races_with_writers", 60, clear);
+}
