@@ -183,22 +183,22 @@ fn open_again(world: &mut World, store: Store, model: &Mutex<Model>, random: &mu
 
 #[test]
 fn capacity_only() {
-    cases("model", "capacity_only", 150, |seed| lives(seed, Tiers::Capacity, false));
+    cases("model", "capacity_only", 90, |seed| lives(seed, Tiers::Capacity, false));
 }
 
 #[test]
 fn fast_and_capacity() {
-    cases("model", "fast_and_capacity", 150, |seed| lives(seed, Tiers::Both, false));
+    cases("model", "fast_and_capacity", 90, |seed| lives(seed, Tiers::Both, false));
 }
 
 #[test]
 fn fast_only() {
-    cases("model", "fast_only", 150, |seed| lives(seed, Tiers::Fast, false));
+    cases("model", "fast_only", 90, |seed| lives(seed, Tiers::Fast, false));
 }
 
 #[test]
 fn with_a_staging_file() {
-    cases("model", "with_a_staging_file", 100, |seed| {
+    cases("model", "with_a_staging_file", 60, |seed| {
         let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
         lives(seed, tiers, true);
     });
