@@ -11,7 +11,7 @@ use crate::hash::SHARDS;
 use crate::shard::Writer;
 
 /// Per mille of the slots: from here on a table grows.
-const FULL: usize = 950;
+pub(crate) const FULL: usize = 950;
 /// Below this a table that has no room for a key is not short of slots, but of hash bits.
 const CROWDED: usize = 700;
 /// Below this a table shrinks, to a size that is taken by no more than `SHRUNK`.

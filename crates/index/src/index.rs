@@ -17,11 +17,11 @@ use crate::slot::Pointer;
 /// The in-memory hash index. See the crate's documentation.
 #[derive(Debug)]
 pub struct Index {
-    cut: Cut,
+    pub(crate) cut: Cut,
     claims_limit: ClaimsLimit,
-    slabs: Slabs,
-    shards: Box<[Shard]>,
-    len: CachePadded<AtomicU64>,
+    pub(crate) slabs: Slabs,
+    pub(crate) shards: Box<[Shard]>,
+    pub(crate) len: CachePadded<AtomicU64>,
     claims_len: CachePadded<AtomicUsize>,
 }
 
@@ -261,7 +261,7 @@ impl Index {
         }
     }
 
-    fn lock(&self, shard: usize) -> Writer<'_> {
+    pub(crate) fn lock(&self, shard: usize) -> Writer<'_> {
         self.shards[shard].lock(&self.slabs, shard)
     }
 
@@ -284,7 +284,7 @@ impl Index {
         }
     }
 
-    fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
+    pub(crate) fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
         if writer.shard.side.insert(stored, hash, pointer).is_none() {
             self.len.fetch_add(1, Ordering::Relaxed);
         }

@@ -12,6 +12,7 @@
 //! * `shard`: how readers without a lock and writers with one meet.
 //! * `slab`, `memory`: where tables lie, so that growing leaves neither holes nor readers without a table.
 //! * `grow`: a table is rebuilt by a tenth larger, from its slots alone.
+//! * `bulk`: a shard's table is written at once when the store is opened.
 //! * `side`: keys that are known to collide, by all their bits. `claims`: keys that may.
 //! * `scan`: iteration that growth does not disturb.
 //!
@@ -19,6 +20,7 @@
 #![deny(missing_docs)]
 
 mod bucket;
+mod bulk;
 mod claims;
 mod geometry;
 mod grow;

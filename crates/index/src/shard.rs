@@ -28,7 +28,7 @@ pub(crate) struct Shard {
     /// Which slab the table is in.
     generation: AtomicUsize,
     /// Entries of the table; written under the lock.
-    used: AtomicUsize,
+    pub(crate) used: AtomicUsize,
     pub(crate) side: Side,
     state: Mutex<State>,
 }

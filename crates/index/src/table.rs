@@ -4,6 +4,7 @@ use std::hint::select_unpredictable;
 
 use crate::bucket::{Bucket, SLOTS};
 use crate::geometry::{Geometry, Seats};
+use crate::hash::KeyHash;
 use crate::memory::candidates;
 use crate::slot::{Choice, Pointer, Slot};
 
@@ -29,6 +30,9 @@ impl Found {
         self.slot.pointer().expect("a found slot is not empty")
     }
 }
+
+/// A key to be filled in: its stored hash, its whole hash, and its record.
+pub(crate) type Entry = (u32, KeyHash, Pointer);
 
 /// A bucket that the search for a vacancy has reached, and the entry that could be moved into it.
 #[derive(Clone, Copy)]
@@ -114,6 +118,26 @@ impl<'a> Table<'a> {
             }
             None => false,
         }
+    }
+
+    /// Writes every bucket, whatever it holds, once: the keys whose home it is, as far as there is room. Returns the
+    /// others. The keys are in the order of their stored hashes, which differ.
+    pub(crate) fn fill_homes(&self, keys: impl Iterator<Item = Entry>) -> Vec<Entry> {
+        let mut away = Vec::new();
+        let mut keys = keys.map(|key| (self.geometry.seats(key.0), key)).peekable();
+        for (number, bucket) in self.buckets.iter().enumerate() {
+            let mut position = 0;
+            while let Some((seats, key)) = keys.next_if(|(seats, _)| seats.home == number) {
+                if position < SLOTS {
+                    bucket.store(position, Slot::new(seats.label(Choice::Home), key.2));
+                    position += 1;
+                } else {
+                    away.push(key);
+                }
+            }
+            (position..SLOTS).for_each(|position| bucket.store(position, Slot::EMPTY));
+        }
+        away
     }
 
     fn vacancy(&self, seats: &Seats) -> Option<(usize, usize)> {

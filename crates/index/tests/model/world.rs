@@ -240,15 +240,25 @@ impl World {
 
     /// As a recovery does: every key once, none known before.
     pub(crate) fn reload(&mut self) {
-        let newest: Vec<_> = self.truth.iter().map(|(&key, &sequence)| Record { key, sequence }).collect();
+        let mut newest: Vec<_> =
+            self.truth.iter().map(|(&key, &sequence)| Record { key, sequence }).collect();
+        newest.sort_by_key(|record| self.index.stored_hash(&(self.hash)(record.key)));
+        let in_bulk = self.next.is_multiple_of(2);
         self.clear();
+        let mut loaded = Vec::new();
         for Record { key, sequence } in newest {
             let pointer = self.append(key, sequence);
-            self.index.load((self.hash)(key), pointer);
+            loaded.push(((self.hash)(key), pointer));
             if let Some(oracle) = &mut self.oracle {
                 oracle.publish((self.hash)(key), pointer, |_| Occupant::OtherKey);
             }
             self.truth.insert(key, sequence);
+        }
+        if in_bulk {
+            let shard = |key: &(KeyHash, Pointer)| self.index.stored_hash(&key.0) >> 32;
+            loaded.chunk_by(|a, b| shard(a) == shard(b)).for_each(|keys| self.index.load_shard(keys));
+        } else {
+            loaded.iter().for_each(|(hash, pointer)| self.index.load(*hash, *pointer));
         }
         assert_eq!(self.index.len(), self.truth.len() as u64, "a recovery hides no key");
     }
