@@ -66,6 +66,24 @@ impl Buffer {
         self.len = self.len.min(len);
     }
 
+    /// How long the buffer can be made.
+    pub fn capacity(&self) -> usize {
+        match &self.home {
+            Home::Heap(layout) => layout.size(),
+            Home::Slot { class, .. } => CLASSES[*class].0,
+        }
+    }
+
+    /// Makes the buffer `len` bytes long, to be used again; false if its memory is not that large. What it holds then is
+    /// whatever it held.
+    pub fn fit(&mut self, len: usize) -> bool {
+        let fits = len <= self.capacity();
+        if fits {
+            self.len = len;
+        }
+        fits
+    }
+
     /// A part of the buffer as [`Bytes`], without a copy. The whole buffer (a slot of a pool, too) stays taken until
     /// the last clone is dropped, so copy what is kept for long.
     pub fn into_bytes(self, range: impl RangeBounds<usize>) -> Bytes {
@@ -82,7 +100,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to at least `len` initialised bytes (zeroed on allocation) that this buffer alone owns.
+        // SAFETY: `start` points to at least `len` initialised bytes (zeroed on allocation, whatever `len` is later made)
+        // that this buffer alone owns.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -187,6 +206,16 @@ mod tests {
             assert_eq!(buffer.len(), len);
             assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
             assert!(buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_up_to_its_first_length() {
+        let pool = Pool::new(64 << 10).unwrap();
+        for mut buffer in [Buffer::zeroed(4096), pool.take(4096).unwrap()] {
+            assert!(buffer.fit(100) && buffer.len() == 100);
+            assert!(!buffer.fit(4097) && buffer.len() == 100);
+            assert!(buffer.fit(4096) && buffer.iter().all(|byte| *byte == 0));
         }
     }
 

@@ -295,14 +295,38 @@ impl Tier {
 
     /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
     pub(crate) async fn read(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
+        self.read_into(slot, offset, bytes, None).await
+    }
+
+    /// As [`Tier::read`], into a buffer that was used before if it is large enough.
+    pub(crate) async fn read_into(
+        &self,
+        slot: u32,
+        offset: u32,
+        bytes: u64,
+        used: Option<Buffer>,
+    ) -> Result<(Buffer, usize)> {
         let device = self.device()?;
         let block = u64::from(device.geometry().block_bytes);
         let start = u64::from(offset) / block * block;
         let end = (u64::from(offset).saturating_add(bytes)).min(u64::from(self.shape.segment_bytes));
         let end = end.next_multiple_of(block).min(u64::from(self.shape.segment_bytes));
-        let buffer = device.buffer((end - start) as usize);
+        let len = (end - start) as usize;
+        let used = used.and_then(|mut buffer| buffer.fit(len).then_some(buffer));
+        let buffer = used.unwrap_or_else(|| device.buffer(len));
         let (buffer, result) = device.read(self.device_offset(slot, start as u32), buffer).await;
         result.map_err(Error::from)?;
         Ok((buffer, (u64::from(offset) - start) as usize))
+    }
+
+    /// Reads across the start of a slot: the last block of the slot before it (or of what lies there) and the first of its
+    /// own. Returns the buffer and where in it the slot begins. For the slot behind the last, only the former.
+    pub(crate) async fn read_border(&self, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
+        let device = self.device()?;
+        let block = device.geometry().block_bytes as usize;
+        let buffer = device.buffer(if slot < slots { 2 * block } else { block });
+        let (buffer, result) = device.read(self.device_offset(slot, 0) - block as u64, buffer).await;
+        result.map_err(Error::from)?;
+        Ok((buffer, block))
     }
 }

@@ -55,6 +55,7 @@ impl Index {
 
     /// What the index tells keys apart by: keys with the same number share a slot. Writers that must have a key to
     /// themselves exclude each other by it.
+    #[inline]
     pub fn stored_hash(&self, hash: &KeyHash) -> u64 {
         let Place { shard, stored } = self.cut.place(hash);
         (shard as u64) << 32 | u64::from(stored)

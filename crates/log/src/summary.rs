@@ -91,7 +91,19 @@ fn put_varint(to: &mut Vec<u8>, mut value: u64) {
     to.push(value as u8);
 }
 
+#[inline]
 fn get_varint(from: &mut &[u8]) -> Option<u64> {
+    // Most have one byte.
+    match **from {
+        [byte, ref rest @ ..] if byte < 0x80 => {
+            *from = rest;
+            Some(u64::from(byte))
+        }
+        _ => get_long_varint(from),
+    }
+}
+
+fn get_long_varint(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = from.split_first()?;
@@ -223,12 +235,19 @@ impl Footer {
 
     /// The entries, from the summary's bytes. `None`: they are damaged.
     pub fn entries(&self, summary: &[u8], secret: &Secret) -> Option<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.for_each_entry(summary, secret, |entry| entries.push(entry))?;
+        Some(entries)
+    }
+
+    /// Calls `f` with every entry, in the order of their offsets. `None`: the summary is damaged. Then `f` was not called,
+    /// unless by whoever wrote the summary the checksum was made over nonsense.
+    pub fn for_each_entry(&self, summary: &[u8], secret: &Secret, mut f: impl FnMut(Entry)) -> Option<()> {
         let body = summary.get(..self.entry_bytes as usize)?;
         if secret.summary_check(self.segment, body) != self.check {
             return None;
         }
         let (digests, mut numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
-        let mut entries = Vec::with_capacity(self.entries as usize);
         let (mut sequence, mut end) = (0u64, 0u32);
         for digest in digests.chunks_exact(DIGEST_BYTES) {
             sequence = sequence.wrapping_add(unzigzag(get_varint(&mut numbers)?) as u64);
@@ -237,7 +256,7 @@ impl Footer {
             let kind = get_varint(&mut numbers)?;
             let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
             let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
-            entries.push(Entry {
+            f(Entry {
                 digest: KeyDigest { slot: half(0), check: half(8) },
                 sequence,
                 offset,
@@ -247,6 +266,6 @@ impl Footer {
             });
             end = offset.checked_add(bytes)?;
         }
-        numbers.is_empty().then_some(entries)
+        numbers.is_empty().then_some(())
     }
 }

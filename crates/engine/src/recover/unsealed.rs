@@ -1,0 +1,139 @@
+//! Segments without a summary that can be used: they are read whole and scanned frame by frame.
+
+use esker_log::{FrameHeader, Stream, scan_segment};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::{Content, Found, Scene, Segment};
+use crate::error::{Error, Result};
+use crate::tier::Tier;
+
+/// What is read of a segment at once, and how often at a time.
+const PIECE_BYTES: u32 = 1 << 20;
+const DEPTH: usize = 8;
+
+impl Scene<'_> {
+    /// Step 2. Reads what has no summary. The other summaries are taken for good until they are dealt.
+    pub(super) async fn scan_unsealed(&self, found: Vec<Found>) -> Result<Vec<Segment>> {
+        let newest_of = |stream: Stream| {
+            let number = |f: &Found| match (f.first, f.footer) {
+                (Some(first), _) if first.stream == stream => Some(first.segment),
+                (_, Some(footer)) if footer.stream == stream => Some(footer.segment),
+                _ => None,
+            };
+            found.iter().filter_map(number).max().unwrap_or(0)
+        };
+        let newest = [Stream::LANE, Stream::LARGE].map(newest_of);
+        let mut segments = Vec::new();
+        for f in found {
+            let tier = self.tier(f.tier);
+            let opened_at = f.first.map_or(0, |first| first.opened_at);
+            if let Some(footer) = f.footer {
+                let content = Content::Sealed(footer);
+                segments.push(Segment {
+                    tier: f.tier,
+                    slot: f.slot,
+                    segment: footer.segment,
+                    opened_at,
+                    content,
+                });
+                continue;
+            }
+            let bytes = read_whole(tier, f.slot).await?;
+            let shape = tier.shape();
+            let named = f.first.map(|h| (h.segment, h.stream));
+            // Without its start and its end, a later frame may still say who it was.
+            let unit = shape.unit_bytes as usize;
+            let any = || {
+                let headers = (0..bytes.len()).step_by(unit);
+                let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
+                headers.filter_map(parse).find(|h| h.segment > f.after)
+            };
+            let Some((segment, stream)) = named.or_else(|| any().map(|h| (h.segment, h.stream))) else {
+                // Never ours: foreign bytes that were there before.
+                tier.give_back_slot(f.slot);
+                continue;
+            };
+            let superseded = match stream {
+                Stream::LANE => segment < newest[0],
+                Stream::LARGE => segment < newest[1],
+                _ => false,
+            };
+            let durable = f.first.is_none() || superseded;
+            let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
+            let content = Content::Scanned(scan, stream);
+            segments.push(Segment { tier: f.tier, slot: f.slot, segment, opened_at, content });
+        }
+        segments.retain(|s| self.holds_anything(s));
+        Ok(segments)
+    }
+
+    /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.
+    pub(super) async fn scan_damaged(
+        &self,
+        mut segments: Vec<Segment>,
+        damaged: Vec<usize>,
+    ) -> Result<Vec<Segment>> {
+        for number in damaged {
+            let s = &mut segments[number];
+            let Content::Sealed(footer) = s.content else { continue };
+            let tier = self.tier(s.tier);
+            let bytes = read_whole(tier, s.slot).await?;
+            // What lies behind the tail was given up when it was sealed.
+            let end = (footer.tail as usize).min(bytes.len());
+            let scan = scan_segment(&bytes[..end], &self.secret, tier.shape(), s.segment, true);
+            s.content = Content::Scanned(scan, footer.stream);
+        }
+        segments.retain(|s| self.holds_anything(s));
+        Ok(segments)
+    }
+
+    /// Whether a segment holds records, or the loss of some. If not, its slot is free.
+    fn holds_anything(&self, segment: &Segment) -> bool {
+        let Content::Scanned(scan, _) = &segment.content else { return true };
+        let holds = !scan.entries.is_empty() || !scan.lost.is_empty();
+        if !holds {
+            self.tier(segment.tier).give_back_slot(segment.slot);
+        }
+        holds
+    }
+
+    pub(super) fn refuse_loss(&self, segments: &[Segment]) -> Result<()> {
+        for s in segments {
+            if let Content::Scanned(scan, _) = &s.content
+                && let Some(range) = scan.lost.first()
+            {
+                let what = format!(
+                    "{} bytes on the {} tier cannot be read and the keys in them not be named",
+                    range.len(),
+                    s.tier.name()
+                );
+                if !self.accept_loss {
+                    let what = format!("{what}; open with accept_loss to go on without them");
+                    return Err(Error::Corrupt {
+                        key: None,
+                        segment: s.segment,
+                        offset: range.start.into(),
+                        what,
+                    });
+                }
+                tracing::error!(segment = s.segment, offset = range.start, "{what}; accepted");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All bytes of a segment.
+async fn read_whole(tier: &Tier, slot: u32) -> Result<Vec<u8>> {
+    let segment_bytes = tier.shape().segment_bytes;
+    let piece_bytes = segment_bytes.min(PIECE_BYTES);
+    let pieces = (0..segment_bytes).step_by(piece_bytes as usize);
+    let mut reads = stream::iter(pieces)
+        .map(|at| async move { tier.read(slot, at, u64::from(piece_bytes)).await })
+        .buffered(DEPTH);
+    let mut bytes = Vec::with_capacity(segment_bytes as usize);
+    while let Some((buffer, at)) = reads.try_next().await? {
+        bytes.extend_from_slice(&buffer[at..]);
+    }
+    Ok(bytes)
+}
