@@ -265,6 +265,7 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
         tier.start_write(&device, slot, frame.offset, source, WriteMode::Plain)
     };
     let mut loaded = Vec::new();
+    let opened_at = engine.lane.published_through(engine);
     for winner in &recovered.staged {
         let from = &staged[winner.piece];
         let entry = winner.entry;
@@ -279,7 +280,7 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
             finish(engine, output.take().expect("it is open")).await?;
         }
         if output.is_none() {
-            let opened = engine.open_segment(tier.name(), Stream::RELOCATED, &pool, 0).await?;
+            let opened = engine.open_segment(tier.name(), Stream::RELOCATED, &pool, 0, opened_at).await?;
             let (open, _) = opened.ok_or_else(|| engine.full_error())?;
             output = Some(open);
         }

@@ -25,7 +25,8 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
             let full = engine.full.load(Ordering::Acquire);
             let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };
             let freed = engine.slot_freed.lock().clone();
-            match engine.open_segment(lane.shape.tier, lane.stream, &lane.pool, keep).await {
+            let opened_at = engine.lane.published_through(&engine);
+            match engine.open_segment(lane.shape.tier, lane.stream, &lane.pool, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
                     engine.residents.add(Resident {
                         tier: lane.shape.tier,
@@ -58,13 +59,15 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
 }
 
 impl Engine {
-    /// Opens a new segment if more than `keep` slots are free.
+    /// Opens a new segment if more than `keep` slots are free. No delete that was published up to `opened_at` concerns
+    /// what will be in it.
     pub(crate) async fn open_segment(
         &self,
         tier: TierName,
         stream: Stream,
         pool: &MemoryPool,
         keep: u32,
+        opened_at: u64,
     ) -> Result<Option<(OpenSegment, usize)>> {
         let tier = self.tier(tier);
         let Some((slot, fresh)) = tier.take_slot(keep) else { return Ok(None) };
@@ -89,15 +92,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        let name = SegmentName {
-            segment: self.next_segment(),
-            slot,
-            epoch: self.epoch,
-            stream,
-            // What is appended and not yet published counts as later: until a delete is published, relocation may still
-            // copy what it deletes into this segment.
-            opened_at: self.lane.published_through(self),
-        };
+        let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
         tier.occupy(slot, name.segment, SlotState::Open, name.opened_at);
         if let Some(file) = pool.staging() {
             staging::write_header(file, index, &self.secret, tier.shape(), name)?;

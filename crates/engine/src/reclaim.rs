@@ -253,8 +253,13 @@ impl Reclaimer<'_> {
             Some((open, index)) => (Some(open), index),
             None => (None, 0),
         };
-        let outlet =
-            Outlet { engine, pool: &self.pool, first, piece: std::sync::atomic::AtomicUsize::new(index) };
+        let outlet = Outlet {
+            engine,
+            pool: &self.pool,
+            first,
+            opened_at: engine.lane.published_through(engine),
+            piece: std::sync::atomic::AtomicUsize::new(index),
+        };
         let copied = copy_needed(&outlet, &engine.secret, victim, entries, &mut output, frame_bytes).await;
         let index = outlet.piece.load(Ordering::Relaxed);
         self.output = output.map(|open| (open, index));
@@ -300,6 +305,9 @@ struct Outlet<'a> {
     pool: &'a MemoryPool,
     /// Tombstones are copied in the first round only.
     first: bool,
+    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
+    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
+    opened_at: u64,
     piece: std::sync::atomic::AtomicUsize,
 }
 
@@ -337,7 +345,7 @@ impl Host for Outlet<'_> {
 
     async fn open_output(&self) -> Result<OpenSegment> {
         let tier = self.engine.output_tier().name();
-        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0).await? {
+        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0, self.opened_at).await? {
             Some((open, index)) => {
                 self.piece.store(index, Ordering::Relaxed);
                 Ok(open)
