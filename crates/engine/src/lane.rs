@@ -241,6 +241,7 @@ impl Lane {
     ) -> Append {
         let (open, _) = state.open.as_mut().expect("the caller saw to it");
         let name = open.name();
+        let before = open.tail();
         let (mut first_sequence, mut last_sequence) = (0, 0);
         let mut appended = Vec::with_capacity(records.len());
         for (i, prepared) in records.iter().enumerate() {
@@ -299,6 +300,9 @@ impl Lane {
             engine.publish(group);
             Append::Done(last_sequence)
         };
+        if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
+            self.spare_taken.notify_one();
+        }
         if open.tail() - open.frame_offset() >= self.frame_target_bytes {
             self.close_frame(state);
             self.work.notify_one();
@@ -415,10 +419,17 @@ impl Lane {
         gate
     }
 
+    /// How full the open segment is when the next one is made ready: early enough that nobody waits for it, and not
+    /// before, so that a store that holds little takes little room.
+    fn spare_from_bytes(&self) -> u32 {
+        self.shape.segment_bytes / 2
+    }
+
     /// Whether a spare segment is missing.
     pub(crate) fn wants_spare(&self) -> bool {
         let state = self.state.lock();
-        state.spare.is_none() && !state.stopping
+        let nearly_full = |open: &(OpenSegment, usize)| open.0.tail() >= self.spare_from_bytes();
+        state.spare.is_none() && !state.stopping && state.open.as_ref().is_none_or(nearly_full)
     }
 
     /// Provides the next segment.
