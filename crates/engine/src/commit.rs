@@ -81,6 +81,11 @@ impl Committer<'_> {
         loop {
             self.engine.check_latch()?;
             let now = self.engine.runtime.now();
+            // Must come before the next frame is taken, or else there could always be one, and the flush never come.
+            if self.flush_by.is_some_and(|at| at <= now) {
+                self.finish_all(true).await?;
+                continue;
+            }
             let waited_for = self.in_flight.iter().any(|f| !f.frame.groups.is_empty());
             let job = if self.in_flight.len() < DEPTH { self.lane.next_job(!waited_for, now) } else { None };
             match job {
@@ -99,7 +104,6 @@ impl Committer<'_> {
                     result?;
                 }
                 None if !self.in_flight.is_empty() => self.finish_front().await?,
-                None if self.flush_by.is_some_and(|at| at <= now) => self.flush().await?,
                 None if self.lane.is_stopping() => return self.flush().await,
                 None => self.rest().await,
             }
