@@ -1,0 +1,41 @@
+//! Writes that happen together, and writes that depend on what is there, with calls that block.
+//!
+//! `cargo run --example batch [DIRECTORY]`
+
+use esker::{Batch, Blocking, Condition, Error, ErrorKind, Options, WriteOptions};
+
+fn main() -> Result<(), Error> {
+    let dir = std::env::args().nth(1).unwrap_or_else(|| {
+        let dir = std::env::temp_dir().join(format!("esker-batch-{}", std::process::id()));
+        dir.display().to_string()
+    });
+    let store = Blocking::open(Options::directory(&dir))?;
+    store.put("account/anna", "100")?;
+
+    // All of a batch is seen and recovered, or nothing.
+    let mut transfer = Batch::new();
+    transfer.put("account/anna", "60").put("account/ben", "40").delete("pending/7");
+    store.write(transfer)?;
+    assert_eq!(store.get("account/anna")?.as_deref(), Some(&b"60"[..]));
+    assert_eq!(store.get("account/ben")?.as_deref(), Some(&b"40"[..]));
+
+    // A version changes with every write of its key: what was read is replaced only if nobody else wrote meanwhile.
+    let read = store.get_entry("account/ben")?.expect("it was written above");
+    let if_unchanged =
+        || WriteOptions { condition: Condition::IfVersion(read.version), ..WriteOptions::default() };
+    let version = store.put_with("account/ben", "45", if_unchanged())?;
+    assert!(version > read.version);
+    let late =
+        store.put_with("account/ben", "39", if_unchanged()).expect_err("the version is another one now");
+    assert_eq!(late.kind(), ErrorKind::Conflict);
+    println!("{late}");
+
+    let if_absent = WriteOptions { condition: Condition::IfAbsent, ..WriteOptions::default() };
+    let taken = store.put_with("account/anna", "0", if_absent).expect_err("the account is there");
+    assert_eq!(taken.kind(), ErrorKind::Conflict);
+    println!("{taken}");
+
+    assert_eq!(store.get("account/anna")?.as_deref(), Some(&b"60"[..]));
+    assert_eq!(store.get("account/ben")?.as_deref(), Some(&b"45"[..]));
+    store.close()
+}
