@@ -104,7 +104,14 @@ impl Committer<'_> {
                     result?;
                 }
                 None if !self.in_flight.is_empty() => self.finish_front().await?,
-                None if self.lane.is_stopping() => return self.flush().await,
+                None if self.lane.is_stopping() => {
+                    self.flush().await?;
+                    // Sealed, so that at the next opening rot in it is told from a torn tail.
+                    return match self.lane.take_open() {
+                        Some((segment, piece)) => self.seal(segment, piece).await,
+                        None => Ok(()),
+                    };
+                }
                 None => self.rest().await,
             }
         }

@@ -281,6 +281,10 @@ impl Engine {
     fn publish_tombstone(&self, record: &Appended) {
         self.add_live(record.location, i64::from(record.padded_bytes));
         let Some(replaced) = record.replaces else { return };
+        if self.full.load(Ordering::Acquire) {
+            // There may be something to collect now.
+            self.reclaim.notify_one();
+        }
         let mut current = replaced.pointer;
         // The key is reserved, so only relocation can have moved it. If the side table has it, the slot is another key's.
         while !self.index.remove(&record.hash, current) {

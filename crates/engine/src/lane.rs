@@ -215,6 +215,15 @@ impl Lane {
             }
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
+        let target = u64::from(self.frame_target_bytes);
+        let runs_over = |(open, _): &(OpenSegment, usize)| {
+            open.open_records() > 0 && open.open_frame_bytes() + padded > target
+        };
+        if state.open.as_ref().is_some_and(runs_over) {
+            // Before it would run over into another write unit, which would be mostly padding.
+            self.close_frame(&mut state);
+            self.work.notify_one();
+        }
         let fits = |open: &(OpenSegment, usize)| open.0.has_room(records.len(), padded);
         if !state.open.as_ref().is_some_and(fits) {
             self.close_frame(&mut state);
@@ -303,7 +312,7 @@ impl Lane {
         if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
             self.spare_taken.notify_one();
         }
-        if open.tail() - open.frame_offset() >= self.frame_target_bytes {
+        if open.open_frame_bytes() >= u64::from(self.frame_target_bytes) {
             self.close_frame(state);
             self.work.notify_one();
         }
@@ -462,6 +471,11 @@ impl Lane {
         drop(state);
         self.work.notify_one();
         self.spare_taken.notify_one();
+    }
+
+    /// The open segment of a lane that has stopped, if there is anything in it.
+    pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
+        self.state.lock().open.take().filter(|(segment, _)| !segment.entries().is_empty())
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

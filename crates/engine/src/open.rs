@@ -293,7 +293,7 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
             class: class_of(u64::from(entry.bytes)),
         };
         loaded.push((entry, location));
-        if open.tail() - open.frame_offset() >= 1 << 20
+        if open.open_frame_bytes() >= 1 << 20
             && let Some(frame) = open.close_frame(0)
         {
             write(open.name().slot, open.memory().buffer(), frame).await.map_err(Error::from)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esker_device::{Buffer, Source, WriteMode};
-use esker_gc::{Candidate, Host, Victim, copy_needed, cost_benefit, oldest};
+use esker_gc::{Candidate, Host, Victim, copied_bytes, copy_needed, cost_benefit, oldest};
 use esker_index::KeyHash;
 use esker_log::{
     ClosedFrame, Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Stream, Tier as TierName, class_of,
@@ -30,10 +30,14 @@ const SLACK_SEGMENTS: u64 = 4;
 pub(crate) async fn run(engine: Arc<Engine>) {
     let tier = engine.output_tier();
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, 2);
-    let mut reclaimer = Reclaimer { engine: &engine, pool, output: None, failures: BTreeMap::new() };
+    let mut reclaimer =
+        Reclaimer { engine: &engine, pool, output: None, durable: (0, 0), failures: BTreeMap::new() };
     loop {
         let woken = engine.reclaim.notified();
         if engine.check_writable().is_err() {
+            if let Err(error) = reclaimer.finish().await {
+                engine.latch(&error);
+            }
             return;
         }
         match reclaimer.step().await {
@@ -71,11 +75,23 @@ struct Reclaimer<'a> {
     engine: &'a Arc<Engine>,
     pool: MemoryPool,
     output: Option<(OpenSegment, usize)>,
+    /// The output's number, and the offset below which it is durable.
+    durable: (u64, u32),
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
 }
 
 impl Reclaimer<'_> {
+    /// The store closes: seals the output, so that rot in it is told from a torn tail.
+    async fn finish(&mut self) -> Result<()> {
+        match self.output.take() {
+            Some((open, piece)) if self.engine.check_latch().is_ok() && !open.entries().is_empty() => {
+                self.outlet(false, piece).seal_output(open).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Does one thing that needs to be done; false if there is nothing.
     async fn step(&mut self) -> Result<bool> {
         if let Some((tier, slot)) = self.choose() {
@@ -102,10 +118,12 @@ impl Reclaimer<'_> {
         let waiting = engine.lanes().filter(|lane| lane.is_out_of_room());
         let tier_is_full = |name: TierName| engine.tier(name).free_slots() <= 2;
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
-            engine.full.store(true, Ordering::Release);
+            let was_full = engine.full.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(engine.full_error());
-            // The provisioner may now lend a slot to deletes.
-            engine.announce_free_slot();
+            if !was_full {
+                // The provisioner may now lend a slot to deletes.
+                engine.announce_free_slot();
+            }
         }
     }
 
@@ -114,7 +132,9 @@ impl Reclaimer<'_> {
             Candidate {
                 slot: at as u32,
                 segment: s.segment(),
-                live_bytes: s.live_bytes().max(0) as u64,
+                // What the copies take, in whole write units.
+                live_bytes: (s.live_bytes().max(0) as u64)
+                    .next_multiple_of(u64::from(tier.shape().unit_bytes)),
                 used_bytes: u64::from(s.used_bytes()).max(1),
             }
         })
@@ -140,8 +160,24 @@ impl Reclaimer<'_> {
             return None;
         }
         let newest = engine.segments.load(Ordering::Relaxed);
-        let victim = cost_benefit(self.candidates(tier), newest, LEAST_YIELD)?;
+        // Without a slot for another output, only what fits in this one can be moved.
+        let room = if tier.free_slots() > 0 { u64::MAX } else { self.output_room() };
+        let left_alone = |c: &Candidate| {
+            let noticeable = c.used_bytes as f64 * LEAST_YIELD;
+            tier.slot(c.slot).is_left_alone(noticeable as i64)
+        };
+        let fitting = self.candidates(tier).filter(|c| c.live_bytes <= room && !left_alone(c));
+        let victim = cost_benefit(fitting, newest, LEAST_YIELD)?;
         Some((tier.name(), victim.slot))
+    }
+
+    /// Bytes that still fit in the output.
+    fn output_room(&self) -> u64 {
+        let Some((open, _)) = &self.output else { return 0 };
+        let shape = open.shape();
+        let summary =
+            esker_log::summary_space_bytes(open.entries().len() * 2, shape.unit_bytes as usize) as u64;
+        u64::from(shape.segment_bytes - open.tail()).saturating_sub(summary + u64::from(shape.unit_bytes))
     }
 
     /// Verifies the claims against the segment that has most of them.
@@ -199,25 +235,34 @@ impl Reclaimer<'_> {
             return Ok(true);
         };
         let victim = Victim { segment: state.segment(), slot, shape: tier.shape() };
+        if tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
+            // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
+            // alone until more of it is dead.
+            state.leave_alone();
+            state.set_state(SlotState::Sealed);
+            return Ok(true);
+        }
         let mut moved = 0;
         let mut first = true;
         loop {
             engine.settle_segment(tier_name, slot, &entries).await?;
-            let copied = self.copy(&victim, &entries, first).await;
-            let relocated = match copied {
-                Ok(relocated) => relocated,
+            let (relocated, copied) = self.copy(&victim, &entries, first).await;
+            if !relocated.moves.is_empty() {
+                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
+                self.durable =
+                    self.output.as_ref().map_or((0, 0), |(open, _)| (open.name().segment, open.tail()));
+                self.swing(tier_name, &victim, &relocated.moves, copied.is_ok());
+                moved += relocated.moves.len() as u64;
+            }
+            match copied {
+                Ok(()) => {}
                 Err(Error::Full { .. }) => {
-                    // No room for the copies; what was copied is garbage, and the victim stays.
+                    // No room for more copies: the victim stays, with what is left in it.
                     state.set_state(SlotState::Sealed);
                     self.declare_full();
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
-            };
-            if !relocated.moves.is_empty() {
-                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
-                self.swing(tier_name, &victim, &relocated.moves);
-                moved += relocated.moves.len() as u64;
             }
             if let Some((entry, damage)) = relocated.damaged.first() {
                 tracing::error!(segment = victim.segment, offset = entry.offset, %damage, "a record cannot be relocated; its segment is kept");
@@ -245,30 +290,53 @@ impl Reclaimer<'_> {
         Ok(true)
     }
 
-    async fn copy(&mut self, victim: &Victim, entries: &[Entry], first: bool) -> Result<esker_gc::Relocated> {
+    /// Whether the copies would take noticeably less room than the victim.
+    fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
+        let outlet = self.outlet(true, 0);
+        let needed = entries.iter().filter(|e| outlet.is_needed(victim, e));
+        let bytes = copied_bytes(needed, self.engine.output_tier().shape(), self.frame_bytes());
+        let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
+        bytes + (used as f64 * LEAST_YIELD) as u64 <= used
+    }
+
+    fn frame_bytes(&self) -> u32 {
+        let shape = self.engine.output_tier().shape();
+        (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20)
+    }
+
+    async fn copy(
+        &mut self,
+        victim: &Victim,
+        entries: &[Entry],
+        first: bool,
+    ) -> (esker_gc::Relocated, Result<()>) {
         let engine = self.engine;
-        let frame_bytes =
-            (victim.shape.segment_bytes / 16).clamp(engine.output_tier().shape().unit_bytes, 1 << 20);
+        let frame_bytes = self.frame_bytes();
         let (mut output, index) = match self.output.take() {
             Some((open, index)) => (Some(open), index),
             None => (None, 0),
         };
-        let outlet = Outlet {
-            engine,
-            pool: &self.pool,
-            first,
-            opened_at: engine.lane.published_through(engine),
-            piece: std::sync::atomic::AtomicUsize::new(index),
-        };
+        let outlet = self.outlet(first, index);
         let copied = copy_needed(&outlet, &engine.secret, victim, entries, &mut output, frame_bytes).await;
         let index = outlet.piece.load(Ordering::Relaxed);
         self.output = output.map(|open| (open, index));
         copied
     }
 
+    fn outlet(&self, first: bool, piece: usize) -> Outlet<'_> {
+        Outlet {
+            engine: self.engine,
+            pool: &self.pool,
+            first,
+            opened_at: self.engine.lane.published_through(self.engine),
+            durable: self.durable,
+            piece: std::sync::atomic::AtomicUsize::new(piece),
+        }
+    }
+
     /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
-    /// first.
-    fn swing(&self, tier: TierName, victim: &Victim, moves: &[esker_gc::Move]) {
+    /// first. Tombstones count where they were only if not `all` were copied: then they will be copied again.
+    fn swing(&self, tier: TierName, victim: &Victim, moves: &[esker_gc::Move], all: bool) {
         let engine = self.engine;
         let output = engine.output_tier();
         for m in moves {
@@ -283,7 +351,8 @@ impl Reclaimer<'_> {
                     engine.tier(tier).add_live(victim.slot, -bytes);
                 }
                 Kind::Put => output.add_live(m.slot, -bytes),
-                Kind::Tombstone => engine.tier(tier).add_live(victim.slot, -bytes),
+                Kind::Tombstone if all => engine.tier(tier).add_live(victim.slot, -bytes),
+                Kind::Tombstone => output.add_live(m.slot, -bytes),
             }
         }
     }
@@ -308,6 +377,7 @@ struct Outlet<'a> {
     /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
     /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
     opened_at: u64,
+    durable: (u64, u32),
     piece: std::sync::atomic::AtomicUsize,
 }
 
@@ -341,6 +411,10 @@ impl Host for Outlet<'_> {
             return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
         }
         self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await
+    }
+
+    fn durable_through(&self, output: &OpenSegment) -> u32 {
+        if self.durable.0 == output.name().segment { self.durable.1 } else { 0 }
     }
 
     async fn open_output(&self) -> Result<OpenSegment> {

@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     /// Bytes of records in it, padding included.
     used_bytes: AtomicU32,
     opened_at: AtomicU64,
+    /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
+    left_alone_at: AtomicI64,
 }
 
 impl Slot {
@@ -64,7 +66,19 @@ impl Slot {
         self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// It is left alone until noticeably more of it is dead.
+    pub(crate) fn leave_alone(&self) {
+        self.left_alone_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
+    }
+
+    /// Whether it was left alone and less than so many bytes of it have died since.
+    pub(crate) fn is_left_alone(&self, noticeable_bytes: i64) -> bool {
+        let at = self.left_alone_at.load(Ordering::Relaxed);
+        at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
+    }
+
     fn occupy(&self, segment: u64, state: SlotState, opened_at: u64) {
+        self.left_alone_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.store(segment, Ordering::Release);

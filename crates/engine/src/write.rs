@@ -219,13 +219,18 @@ impl Engine {
                 }
                 Append::Blocked(gate) => {
                     let since = self.runtime.now();
-                    match gate.wait().await {
+                    if only_deletes && self.full.load(Ordering::Acquire) {
                         // Deletes make room, so they are lent some; it may take a moment to come.
-                        Err(Error::Full { .. }) if only_deletes && refused < DELETE_ATTEMPTS => {
-                            refused += 1;
-                            self.runtime.sleep(Duration::from_millis(10)).await;
+                        refused += 1;
+                        if refused > DELETE_ATTEMPTS {
+                            return Err(self.full_error());
                         }
-                        opened => opened?,
+                        self.reclaim.notify_one();
+                        self.runtime.sleep(Duration::from_millis(10)).await;
+                    } else if let Err(error) = gate.wait().await
+                        && !(only_deletes && matches!(error, Error::Full { .. }))
+                    {
+                        return Err(error);
                     }
                     self.counters.count_stall(self.runtime.now() - since);
                 }

@@ -10,6 +10,6 @@ mod relocate;
 mod score;
 
 pub use pace::Pacer;
-pub use plan::{Span, plan_reads};
+pub use plan::{Span, copied_bytes, plan_reads};
 pub use relocate::{Host, Move, Relocated, Victim, copy_needed};
 pub use score::{Candidate, cost_benefit, oldest};

@@ -1,6 +1,6 @@
 //! How a victim's records are read: neighbours together, and not what nobody needs.
 
-use esker_log::Entry;
+use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape};
 
 /// Gaps up to so long are read through rather than around.
 const MAX_GAP_BYTES: u32 = 32 << 10;
@@ -37,6 +37,25 @@ pub fn plan_reads(entries: impl IntoIterator<Item = Entry>) -> Vec<Span> {
     spans
 }
 
+/// What copies of these records take, in frames of at most `frame_bytes` and whole write units.
+pub fn copied_bytes<'a>(
+    entries: impl IntoIterator<Item = &'a Entry>,
+    shape: SegmentShape,
+    frame_bytes: u32,
+) -> u64 {
+    let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
+    let (mut total, mut frame) = (0, 0);
+    for entry in entries {
+        let record = shape.padded(entry.bytes as usize);
+        if frame > 0 && frame + record > u64::from(frame_bytes) {
+            total += u64::next_multiple_of(frame, u64::from(shape.unit_bytes));
+            frame = 0;
+        }
+        frame = frame.max(header) + record;
+    }
+    total + frame.next_multiple_of(u64::from(shape.unit_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +64,20 @@ mod tests {
     fn entry(offset: u32, bytes: u32) -> Entry {
         let digest = KeyDigest { slot: 0, check: 0 };
         Entry { digest, sequence: 0, offset, bytes, kind: Kind::Put, expires_at_ms: None }
+    }
+
+    #[test]
+    fn copies_take_whole_units_and_records_that_do_not_fit_leave_gaps() {
+        let shape = SegmentShape {
+            tier: esker_log::Tier::Capacity,
+            segment_bytes: 1 << 20,
+            unit_bytes: 4096,
+            granule_bytes: 16,
+        };
+        let bytes = |entries: &[Entry]| copied_bytes(entries, shape, 8192);
+        assert_eq!(bytes(&[]), 0);
+        assert_eq!(bytes(&[entry(64, 100); 30]), 4096);
+        assert_eq!(bytes(&[entry(64, 5000); 4]), 4 * 8192);
     }
 
     #[test]

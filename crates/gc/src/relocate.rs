@@ -64,6 +64,9 @@ pub trait Host: Sync {
         bytes: u32,
     ) -> impl Future<Output = Result<(Buffer, usize), Self::Error>> + Send;
 
+    /// Offset below which the output is durable.
+    fn durable_through(&self, output: &OpenSegment) -> u32;
+
     /// An empty segment for the copies.
     fn open_output(&self) -> impl Future<Output = Result<OpenSegment, Self::Error>> + Send;
 
@@ -78,8 +81,8 @@ pub trait Host: Sync {
     fn seal_output(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// Copies the needed records of a victim to the output, which is opened and sealed as need be. The last frame is closed
-/// and written before this returns; nothing is flushed.
+/// Copies the needed records of a victim to the output, which is opened and sealed as need be. Everything that is told to
+/// have been copied is written when this returns, even if it had to stop early; nothing is flushed.
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
@@ -87,8 +90,27 @@ pub async fn copy_needed<H: Host>(
     entries: &[Entry],
     output: &mut Option<OpenSegment>,
     frame_bytes: u32,
-) -> Result<Relocated, H::Error> {
+) -> (Relocated, Result<(), H::Error>) {
     let mut relocated = Relocated::default();
+    let mut ended = copy(host, secret, victim, entries, output, frame_bytes, &mut relocated).await;
+    if let Some(open) = output
+        && let Err(error) = close(host, open).await
+    {
+        relocated.moves.clear();
+        ended = ended.and(Err(error));
+    }
+    (relocated, ended)
+}
+
+async fn copy<H: Host>(
+    host: &H,
+    secret: &Secret,
+    victim: &Victim,
+    entries: &[Entry],
+    output: &mut Option<OpenSegment>,
+    frame_bytes: u32,
+    relocated: &mut Relocated,
+) -> Result<(), H::Error> {
     let needed = entries.iter().filter(|e| host.is_needed(victim, e)).copied();
     for span in plan_reads(needed) {
         let (buffer, at) = host.read(victim, span.offset, span.bytes).await?;
@@ -105,6 +127,12 @@ pub async fn copy_needed<H: Host>(
                 }
             };
             let padded = victim.shape.padded(record.bytes());
+            // Closed before it would run over into another write unit, which would be mostly padding.
+            if let Some(open) = output
+                && open.open_frame_bytes() + padded > u64::from(frame_bytes)
+            {
+                close(host, open).await?;
+            }
             if let Some(open) = output
                 && !open.has_room(1, padded)
             {
@@ -118,20 +146,13 @@ pub async fn copy_needed<H: Host>(
             let open = output.as_mut().expect("it was opened above");
             let offset = open.append(&record, entry.digest);
             relocated.moves.push(Move { entry, slot: open.name().slot, offset });
-            if open.tail() - open.frame_offset() >= frame_bytes {
-                close(host, open).await?;
-            }
         }
     }
-    if let Some(open) = output {
-        close(host, open).await?;
-    }
-    Ok(relocated)
+    Ok(())
 }
 
 async fn close<H: Host>(host: &H, open: &mut OpenSegment) -> Result<(), H::Error> {
-    // Copies are durable only after the flush that the caller issues, so nothing is claimed here.
-    match open.close_frame(0) {
+    match open.close_frame(host.durable_through(open)) {
         Some(frame) => host.write_frame(open, frame).await,
         None => Ok(()),
     }

@@ -140,6 +140,14 @@ impl OpenSegment {
         self.frame.as_ref().map_or(0, |f| f.records)
     }
 
+    /// Bytes of the open frame so far, with its header; of an empty one, of the header it will have.
+    pub fn open_frame_bytes(&self) -> u64 {
+        match &self.frame {
+            Some(frame) => u64::from(self.tail() - frame.offset),
+            None => u64::from(self.shape.first_record()),
+        }
+    }
+
     /// Where the open frame begins, or would begin.
     pub fn frame_offset(&self) -> u32 {
         self.frame.as_ref().map_or(self.tail(), |f| f.offset)
