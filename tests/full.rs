@@ -104,7 +104,6 @@ fn full(seed: u64) {
 }
 
 #[test]
-#[ignore = "at the brim relocation finds no segment for its copies, and deletes are refused or wait for ever"]
 fn a_full_store_reads_and_deletes_and_takes_puts_again() {
     cases("full", "a_full_store_reads_and_deletes_and_takes_puts_again", 24, full);
 }
@@ -174,7 +173,6 @@ fn a_full_fast_tier_slows_writers_down() {
 
 /// A full store with nothing to do does nothing.
 #[test]
-#[ignore = "provisioner and reclaimer of a full store wake each other for ever"]
 fn a_full_store_rests() {
     cases("full", "a_full_store_rests", 6, |seed| {
         let mut random = Random::new(seed);
