@@ -14,15 +14,13 @@ const DEPTH: usize = 8;
 impl Scene<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are dealt.
     pub(super) async fn scan_unsealed(&self, found: Vec<Found>) -> Result<Vec<Segment>> {
-        let newest_of = |stream: Stream| {
-            let number = |f: &Found| match (f.first, f.footer) {
-                (Some(first), _) if first.stream == stream => Some(first.segment),
-                (_, Some(footer)) if footer.stream == stream => Some(footer.segment),
-                _ => None,
-            };
-            found.iter().filter_map(number).max().unwrap_or(0)
+        // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
+        let of = |f: &Found| match (f.first, f.footer) {
+            (Some(first), _) => Some((first.stream, first.epoch, first.segment)),
+            (_, Some(footer)) => Some((footer.stream, footer.epoch, footer.segment)),
+            _ => None,
         };
-        let newest = [Stream::LANE, Stream::LARGE].map(newest_of);
+        let all: Vec<_> = found.iter().filter_map(of).collect();
         let mut segments = Vec::new();
         for f in found {
             let tier = self.tier(f.tier);
@@ -53,11 +51,10 @@ impl Scene<'_> {
                 tier.give_back_slot(f.slot);
                 continue;
             };
-            let superseded = match stream {
-                Stream::LANE => segment < newest[0],
-                Stream::LARGE => segment < newest[1],
-                _ => false,
+            let later = |&(s, epoch, number): &(Stream, u64, u64)| {
+                s == stream && f.first.is_some_and(|first| first.epoch == epoch) && number > segment
             };
+            let superseded = (stream == Stream::LANE || stream == Stream::LARGE) && all.iter().any(later);
             let durable = f.first.is_none() || superseded;
             let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
             let content = Content::Scanned(scan, stream);
