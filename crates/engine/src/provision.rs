@@ -21,10 +21,11 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
     loop {
         lane.spare_taken.notified().await;
         while lane.wants_spare() && engine.check_writable().is_ok() {
+            // Must come before it is asked whether the store is full, or else that could be announced in between.
+            let freed = engine.slot_freed.lock().clone();
             // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them.
             let full = engine.full.load(Ordering::Acquire);
             let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };
-            let freed = engine.slot_freed.lock().clone();
             let opened_at = engine.lane.published_through(&engine);
             match engine.open_segment(lane.shape.tier, lane.stream, &lane.pool, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
