@@ -2,7 +2,7 @@
 //!
 //! Destaging and collecting are the same act: read a victim segment, keep the records that are still needed, append them
 //! elsewhere, make that durable, swing the index, free the victim. They differ in how the victim is chosen
-//! ([`score`]) and where the copies go (the [`Host`] decides).
+//! (`score`) and where the copies go (the [`Host`] decides).
 
 mod pace;
 mod plan;
