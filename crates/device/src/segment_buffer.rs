@@ -115,18 +115,26 @@ impl SegmentBuffer {
     ///
     /// If a byte of the range is not published, or belongs to the header of a frame that is still open.
     pub fn slice(&self, range: Range<usize>) -> &[u8] {
-        assert!(range.start <= range.end, "slice {range:?} ends before it starts");
+        self.get(range.clone()).unwrap_or_else(|| {
+            let (published, hole) = (self.published(), unpack(self.hole.load(Ordering::Acquire)));
+            assert!(range.start <= range.end, "slice {range:?} ends before it starts");
+            assert!(range.end <= published, "slice {range:?} of a segment buffer published to {published}");
+            panic!("slice {range:?} of a segment buffer touches the open header {hole:?}")
+        })
+    }
+
+    /// As [`slice`](Self::slice); `None` where that panics.
+    pub fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         // `published` must be loaded before `hole`, or else a hole that was opened and passed in between is missed.
         let published = self.published.load(Ordering::Acquire);
-        assert!(range.end <= published, "slice {range:?} of a segment buffer published to {published}");
         let hole = unpack(self.hole.load(Ordering::Acquire));
-        assert!(
-            hole.is_empty() || range.start >= hole.end || range.end <= hole.start,
-            "slice {range:?} of a segment buffer touches the open header {hole:?}"
-        );
+        let ordered = range.start <= range.end && range.end <= published;
+        if !ordered || !(hole.is_empty() || range.start >= hole.end || range.end <= hole.start) {
+            return None;
+        }
         // SAFETY: the range lies within `published <= capacity` bytes of initialised memory, and by steps 1 to 4 at the
         // top nobody writes to it while `self` is borrowed, and what was written happened before the loads above.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) })
     }
 
     /// How far the buffer is published. Below it, only the header of the open frame may be missing.

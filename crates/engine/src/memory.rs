@@ -47,13 +47,10 @@ impl Residents {
 impl Resident {
     /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
-        let (at, published) = (offset as usize, self.buffer.published());
-        if at + RECORD_HEADER_BYTES > published {
-            return &[];
-        }
-        let header = self.buffer.slice(at..at + RECORD_HEADER_BYTES);
-        let bytes = esker_log::claimed_bytes(header).expect("a whole header");
-        self.buffer.slice(at..published.min(at.saturating_add(bytes)))
+        let at = offset as usize;
+        let header = self.buffer.get(at..at + RECORD_HEADER_BYTES);
+        let bytes = header.and_then(esker_log::claimed_bytes);
+        bytes.and_then(|bytes| self.buffer.get(at..at.saturating_add(bytes))).unwrap_or(&[])
     }
 }
 
