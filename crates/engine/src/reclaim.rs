@@ -247,7 +247,9 @@ impl Reclaimer<'_> {
         loop {
             engine.settle_segment(tier_name, slot, &entries).await?;
             let (relocated, copied) = self.copy(&victim, &entries, first).await;
-            if !relocated.moves.is_empty() {
+            // After any other failure nobody knows which copies were written, and the victim still has the records.
+            let is_written = matches!(copied, Ok(()) | Err(Error::Full { .. }));
+            if is_written && !relocated.moves.is_empty() {
                 engine.output_tier().device()?.flush().await.map_err(Error::from)?;
                 self.durable =
                     self.output.as_ref().map_or((0, 0), |(open, _)| (open.name().segment, open.tail()));

@@ -82,7 +82,8 @@ pub trait Host: Sync {
 }
 
 /// Copies the needed records of a victim to the output, which is opened and sealed as need be. Everything that is told to
-/// have been copied is written when this returns, even if it had to stop early; nothing is flushed.
+/// have been copied is written when this returns, also if `open_output` failed; after another failure the moves must not
+/// be used. Nothing is flushed.
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
