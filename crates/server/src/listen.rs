@@ -168,7 +168,7 @@ fn admit(
     let (service, stop) = (service.clone(), stop.clone());
     clients.spawn(async move {
         count(&service.counters.connections_open, 1);
-        let ended = resp::serve(stream, id, &service, stop).await;
+        let ended = resp::serve(stream, id, peer, &service, stop).await;
         service.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
             tracing::debug!(%error, %peer, "connection ended");

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use esker_engine::Store;
 
 use crate::Config;
+use crate::auth::Users;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
+    pub(crate) users: Users,
     pub(crate) port: u16,
     pub(crate) counters: Counters,
     started: Instant,
@@ -36,7 +38,15 @@ impl Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Service { store, config, port, counters: Counters::default(), started: Instant::now(), run_id }
+        Service {
+            store,
+            config,
+            users: Users::open(),
+            port,
+            counters: Counters::default(),
+            started: Instant::now(),
+            run_id,
+        }
     }
 
     pub(crate) fn uptime(&self) -> Duration {

@@ -10,6 +10,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -31,13 +32,19 @@ const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
 /// Serves one client until it leaves, breaks the protocol, or the server stops.
-pub(crate) async fn serve<S>(stream: S, id: u64, service: &Service, mut stop: Stop) -> io::Result<()>
+pub(crate) async fn serve<S>(
+    stream: S,
+    id: u64,
+    peer: SocketAddr,
+    service: &Service,
+    mut stop: Stop,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut transport =
         Transport { stream, input: BytesMut::new(), room: READ_BYTES_MIN, replies: Replies::new() };
-    let mut session = Session::new(id);
+    let mut session = Session::new(id, peer, service.users.unnamed());
     let mut parser = Parser::new(&service.config.limits);
     let mut commands = Commands::default();
     let backlog_max = service.config.limits.backlog_bytes_max;

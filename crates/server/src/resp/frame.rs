@@ -76,6 +76,11 @@ impl<'a> Command<'a> {
         self.argument(0)
     }
 
+    /// The command that begins at an argument of this one.
+    pub(crate) fn from(self, index: usize) -> Command<'a> {
+        Command { data: self.data, arguments: &self.arguments[index..] }
+    }
+
     /// The arguments from `index` on.
     pub(crate) fn arguments(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let data = self.data;

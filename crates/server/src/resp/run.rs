@@ -7,15 +7,17 @@
 //! the commands. Concurrent writes share one device write, which is what makes a pipeline of durable writes fast.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_engine::{Error, Store, WriteOptions};
 use futures_util::future::join_all;
 
-use super::command::{self, Alone, Plan, strings};
+use super::command::{self, Alone, Plan, connection, strings};
 use super::frame::{Command, Commands};
 use super::reply::Replies;
 use super::session::Session;
+use crate::auth::User;
 use crate::service::{Service, count};
 
 /// Store operations that one group has at most, unless a single command has more.
@@ -33,13 +35,15 @@ pub(super) struct Batch<'a> {
     data: Bytes,
     /// The next command to run.
     next: usize,
+    /// Whom the commands of the current group run for.
+    user: Option<Arc<User>>,
     /// Keys of the next command that are already answered. Only a long MGET is ever left in the middle.
     answered: usize,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
-        Batch { commands, data, next: 0, answered: 0 }
+        Batch { commands, data, next: 0, user: None, answered: 0 }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -54,7 +58,7 @@ impl<'a> Batch<'a> {
     fn plans(&self) -> impl Iterator<Item = (Command<'_>, Plan)> {
         (self.next..self.commands.len()).map(|index| {
             let command = self.command(index);
-            (command, command::plan(command))
+            (command, command::plan(command, self.user.as_deref()))
         })
     }
 }
@@ -66,11 +70,12 @@ pub(super) async fn next(
     service: &Service,
     replies: &mut Replies,
 ) {
+    batch.user.clone_from(&session.user);
     let command = batch.command(batch.next);
-    match command::plan(command) {
+    match command::plan(command, session.user.as_deref()) {
         Plan::Answer(answer) => answer(command, session, service, replies),
         Plan::Refuse(error) => replies.error(&error),
-        Plan::Alone(alone) => run_alone(alone, command, service, replies).await,
+        Plan::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Plan::Read => return read(batch, session, service, replies).await,
         Plan::Count => return count_keys(batch, service, replies).await,
         Plan::Write(_) => return write(batch, service, replies).await,
@@ -241,9 +246,17 @@ impl Telling<'_> {
     }
 }
 
-async fn run_alone(alone: Alone, command: Command<'_>, service: &Service, replies: &mut Replies) {
+async fn run_alone(
+    alone: Alone,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
     match alone {
         Alone::Swap(options) => strings::swap(&service.store, command, options, replies).await,
+        Alone::Hello => connection::hello(command, session, service, replies).await,
+        Alone::Auth => connection::auth(command, session, service, replies).await,
         Alone::Clear => match service.store.clear().await {
             Ok(()) => replies.simple("OK"),
             Err(error) => replies.store_error(&error),

@@ -1,9 +1,18 @@
 //! What a connection remembers of its client between commands.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::auth::User;
+
 /// State of one client.
 pub(crate) struct Session {
     /// Unique in this run of the server.
     pub(crate) id: u64,
+    /// The other end of the socket.
+    pub(crate) peer: SocketAddr,
+    /// Who the client speaks for; `None` before it has said so where it must.
+    pub(crate) user: Option<Arc<User>>,
     /// Given by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
     pub(crate) name: Vec<u8>,
     /// The client said goodbye, or must go: nothing after the current command runs.
@@ -14,7 +23,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: u64) -> Session {
-        Session { id, name: Vec::new(), leaving: false, read_width: 32 }
+    pub(crate) fn new(id: u64, peer: SocketAddr, user: Option<Arc<User>>) -> Session {
+        Session { id, peer, user, name: Vec::new(), leaving: false, read_width: 32 }
     }
 }

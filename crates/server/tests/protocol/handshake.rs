@@ -53,6 +53,21 @@ async fn hello_that_is_wrong_changes_nothing() {
 }
 
 #[tokio::test]
+async fn auth_where_there_are_no_passwords() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("AUTH", "-ERR wrong number of arguments for 'auth' command\r\n").await;
+    client.ask("AUTH a b c", "-ERR syntax error\r\n").await;
+    let text = "-ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                configuration is correct?\r\n";
+    client.ask("AUTH x", text).await;
+    client.ask("ACL WHOAMI", "$7\r\ndefault\r\n").await;
+    client.ask("AUTH default x", "+OK\r\n").await;
+    let denied = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    client.ask("AUTH root x", denied).await;
+}
+
+#[tokio::test]
 async fn ping_echo_select_quit() {
     let server = Running::start().await;
     let mut client = server.client().await;

@@ -1,8 +1,8 @@
-//! PING, ECHO, HELLO, SELECT, QUIT.
+//! PING, ECHO, AUTH, HELLO, SELECT, QUIT.
 
 use super::number::parse_integer;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
-use super::{Plan, is, shown, wrong_arguments};
+use super::{Alone, Plan, is, shown, syntax_error, wrong_arguments};
 use crate::resp::frame::Command;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
@@ -43,10 +43,51 @@ pub(super) fn plan_http(_: Command<'_>) -> Plan {
     })
 }
 
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+const HELLO_UNNAMED: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+                             <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
+                             RESP protocol version at the same time";
+
+pub(super) fn plan_auth(command: Command<'_>) -> Plan {
+    if command.len() > 3 { syntax_error() } else { Plan::Alone(Alone::Auth) }
+}
+
+/// `AUTH [user] password`.
+pub(crate) async fn auth(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let (name, password) = match command.len() {
+        2 if !service.users.default_has_password() => {
+            return replies.error(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            );
+        }
+        2 => (b"default".as_slice(), command.argument(1)),
+        _ => (command.argument(1), command.argument(2)),
+    };
+    match service.users.log_in(name, password, session.peer.ip()).await {
+        Some(user) => {
+            session.user = Some(user);
+            replies.simple("OK");
+        }
+        None => replies.error(WRONG_PASSWORD),
+    }
+}
+
 /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Nothing changes unless all of it is good.
-pub(super) fn hello(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+pub(crate) async fn hello(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
     let mut protocol = replies.protocol;
-    let mut name = None;
+    let (mut name, mut login) = (None, None);
     let mut arguments = command.arguments(1);
     if let Some(version) = arguments.next() {
         protocol = match parse_integer(version) {
@@ -58,12 +99,7 @@ pub(super) fn hello(command: Command<'_>, session: &mut Session, _: &Service, re
     }
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
-            // Without passwords there is one user, who may come with any password.
-            let user = arguments.next();
-            arguments.next();
-            if user != Some(b"default") {
-                return replies.error("WRONGPASS invalid username-password pair or user is disabled.");
-            }
+            login = Some((arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b"")));
         } else if is(option, "setname") && arguments.len() >= 1 {
             name = arguments.next();
             if !name.is_some_and(is_name) {
@@ -73,6 +109,17 @@ pub(super) fn hello(command: Command<'_>, session: &mut Session, _: &Service, re
             return replies.error(&format!("ERR Syntax error in HELLO option '{}'", shown(option, 128)));
         }
     }
+    let user = match login {
+        Some((user, password)) => {
+            let Some(user) = service.users.log_in(user, password, session.peer.ip()).await else {
+                return replies.error(WRONG_PASSWORD);
+            };
+            Some(user)
+        }
+        None if session.user.is_none() => return replies.error(HELLO_UNNAMED),
+        None => session.user.take(),
+    };
+    session.user = user;
     replies.protocol = protocol;
     if let Some(name) = name {
         session.name = name.to_vec();

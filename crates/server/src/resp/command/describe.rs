@@ -80,10 +80,9 @@ fn get_keys(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Re
     if verb.keys.step == 0 {
         return replies.error("ERR The command has no key arguments");
     }
-    let last = if verb.keys.last < 0 { arguments as i64 + verb.keys.last } else { verb.keys.last };
-    let keys = (verb.keys.first..=last).step_by(verb.keys.step as usize);
+    let keys = verb.keys.of(command.from(2));
     replies.array(keys.clone().count());
-    keys.for_each(|index| replies.bulk(command.argument(2 + index as usize)));
+    keys.for_each(|index| replies.bulk(command.argument(2 + index)));
 }
 
 fn named(name: &[u8]) -> Option<&'static Verb> {
