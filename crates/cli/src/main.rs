@@ -27,6 +27,13 @@ struct Arguments {
 enum Verb {
     /// Serves a store over the protocol of Redis until SIGTERM or SIGINT.
     Serve(serve::Arguments),
+    /// Measures a store; see `esker bench --help`.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What `esker-bench` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
 }
 
 /// Why a verb did not do its work.
@@ -49,6 +56,7 @@ fn main() -> ExitCode {
     start_log();
     let done = match arguments.verb {
         Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Bench { arguments } => return esker_bench::run("esker bench", arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,84 @@
+//! Which bytes were written to which tier: what the store says, by cause, and what the devices say, in all.
+
+use esker_device::Device;
+use esker_engine::Stats;
+use serde::Serialize;
+
+/// Bytes and records since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Account {
+    /// Keys and values that were put.
+    pub(crate) user_bytes: u64,
+    /// Records put, and tombstones.
+    pub(crate) user_records: u64,
+    /// Frames of the lanes, without padding.
+    pub(crate) lane_bytes: u64,
+    /// Frames of destaging and collecting, without padding.
+    pub(crate) relocated_bytes: u64,
+    /// Records that were relocated.
+    pub(crate) relocated_records: u64,
+    /// Padding of frames to whole write units.
+    pub(crate) padding_bytes: u64,
+    /// Summaries.
+    pub(crate) summary_bytes: u64,
+    /// All writes, as the fast tier's device counts them.
+    pub(crate) fast_device_bytes: u64,
+    /// All writes, as the capacity tier's device counts them.
+    pub(crate) capacity_device_bytes: u64,
+    /// Writes that had to wait for room.
+    pub(crate) stalls: u64,
+    /// How long they waited in all.
+    pub(crate) stall_us: u64,
+    /// Segments that were freed.
+    pub(crate) segments_freed: u64,
+}
+
+impl Account {
+    pub(crate) fn of(stats: &Stats, fast: Option<&dyn Device>, capacity: &dyn Device) -> Account {
+        let did = &stats.activity;
+        Account {
+            user_bytes: did.user_bytes,
+            user_records: did.puts + did.deletes,
+            lane_bytes: did.lane_bytes,
+            relocated_bytes: did.relocated_bytes,
+            relocated_records: did.records_moved,
+            padding_bytes: did.padding_bytes,
+            summary_bytes: did.summary_bytes,
+            fast_device_bytes: fast.map_or(0, |device| device.counters().write_bytes),
+            capacity_device_bytes: capacity.counters().write_bytes,
+            stalls: did.stalls,
+            stall_us: did.stall_us,
+            segments_freed: did.segments_freed,
+        }
+    }
+
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &Account) -> Account {
+        Account {
+            user_bytes: self.user_bytes - earlier.user_bytes,
+            user_records: self.user_records - earlier.user_records,
+            lane_bytes: self.lane_bytes - earlier.lane_bytes,
+            relocated_bytes: self.relocated_bytes - earlier.relocated_bytes,
+            relocated_records: self.relocated_records - earlier.relocated_records,
+            padding_bytes: self.padding_bytes - earlier.padding_bytes,
+            summary_bytes: self.summary_bytes - earlier.summary_bytes,
+            fast_device_bytes: self.fast_device_bytes - earlier.fast_device_bytes,
+            capacity_device_bytes: self.capacity_device_bytes - earlier.capacity_device_bytes,
+            stalls: self.stalls - earlier.stalls,
+            stall_us: self.stall_us - earlier.stall_us,
+            segments_freed: self.segments_freed - earlier.segments_freed,
+        }
+    }
+
+    /// Everything that was sent to devices.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.fast_device_bytes + self.capacity_device_bytes
+    }
+
+    /// What the devices were sent beyond what the store names a cause for: markers of freed segments, superblocks.
+    /// Negative if the store claims more than was sent.
+    pub(crate) fn unnamed_bytes(&self) -> i64 {
+        let named = self.lane_bytes + self.relocated_bytes + self.padding_bytes + self.summary_bytes;
+        self.device_bytes() as i64 - named as i64
+    }
+}

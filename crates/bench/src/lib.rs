@@ -1,0 +1,28 @@
+//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`).
+//!
+//! # Layout
+//!
+//! - `workload`: which key comes next, and what its value is. Everything is drawn from a seed.
+//! - `load`: keeps a number of operations in flight.
+//! - `bed`: a store on devices that the measurement also sees from below; `ram` is one that is kept in memory.
+//! - `account`: which bytes were written to which tier, as the store says and as the devices say.
+//! - one module for each command.
+//!
+//! Results go to stdout, progress and notes to stderr.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a measurement lives in real time; only the engine is replayed"
+)]
+
+mod account;
+mod bed;
+mod command;
+mod failure;
+mod load;
+mod progress;
+mod ram;
+mod size;
+mod workload;
+mod writeamp;
+
+pub use command::run;

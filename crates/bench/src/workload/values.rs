@@ -1,0 +1,78 @@
+//! Values that say where they belong: whose they are and which write made them, and then bytes that follow from both.
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+const POOL_BYTES: usize = 1 << 20;
+/// Bytes at the start of a value that name it: key number and stamp.
+pub(crate) const NAME_BYTES: usize = 16;
+
+/// Makes values and recognises them.
+pub(crate) struct Values {
+    pool: Vec<u8>,
+}
+
+impl Values {
+    /// Values whose bytes follow from the seed.
+    pub(crate) fn new(seed: u64) -> Values {
+        let mut pool = vec![0; POOL_BYTES];
+        SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
+        Values { pool }
+    }
+
+    /// The value that the write `stamp` puts under key number `number`.
+    pub(crate) fn value(&self, number: u64, stamp: u64, bytes: usize) -> Bytes {
+        let mut value = Vec::with_capacity(bytes.max(NAME_BYTES));
+        value.extend_from_slice(&number.to_le_bytes());
+        value.extend_from_slice(&stamp.to_le_bytes());
+        let mut at = start(number, stamp);
+        while value.len() < bytes {
+            let part = (POOL_BYTES - at).min(bytes - value.len());
+            value.extend_from_slice(&self.pool[at..at + part]);
+            at = 0;
+        }
+        value.truncate(bytes);
+        value.into()
+    }
+
+    /// The stamp of a value of at least [`NAME_BYTES`] that was read under key number `number`; `None` if nobody wrote it
+    /// there.
+    pub(crate) fn stamp_of(&self, number: u64, found: &[u8]) -> Option<u64> {
+        let stamp = u64::from_le_bytes(found.get(8..NAME_BYTES)?.try_into().ok()?);
+        (self.value(number, stamp, found.len()) == found).then_some(stamp)
+    }
+}
+
+fn start(number: u64, stamp: u64) -> usize {
+    let mixed = (number ^ stamp.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 40) as usize % POOL_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_recognised_under_its_key_only() {
+        let values = Values::new(7);
+        for bytes in [16, 17, 4048, POOL_BYTES + 5] {
+            let value = values.value(3, 12, bytes);
+            assert_eq!(value.len(), bytes);
+            assert_eq!(values.stamp_of(3, &value), Some(12));
+            assert_eq!(values.stamp_of(4, &value), None);
+        }
+        let mut rotten = values.value(3, 12, 4048).to_vec();
+        rotten[4000] ^= 1;
+        assert_eq!(values.stamp_of(3, &rotten), None);
+        assert_eq!(values.stamp_of(3, &rotten[..8]), None);
+        assert_eq!(values.value(3, 12, 4).len(), 4);
+    }
+
+    #[test]
+    fn values_differ_by_stamp_and_seed() {
+        let (one, other) = (Values::new(1), Values::new(2));
+        assert_ne!(one.value(1, 1, 100)[16..], one.value(1, 2, 100)[16..]);
+        assert_ne!(one.value(1, 1, 100), other.value(1, 1, 100));
+    }
+}
