@@ -203,3 +203,10 @@ fn with_a_staging_file() {
         lives(seed, tiers, true);
     });
 }
+
+/// Lives in which something went wrong once.
+#[test]
+fn lives_that_went_wrong_before() {
+    // The number of a segment that had been freed was given out again.
+    lives(396, Tiers::Capacity, false);
+}

@@ -36,6 +36,7 @@ pub(crate) struct Recovered {
     /// Records of the staging file that won, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedWinner>,
     pub(crate) max_sequence: u64,
+    /// Highest segment number of which anything is left, be it that it was freed.
     pub(crate) max_segment: u64,
     pub(crate) segments: u64,
     pub(crate) metadata_bytes: u64,
@@ -110,14 +111,19 @@ impl Scene<'_> {
     pub(crate) async fn recover(&self) -> Result<Recovered> {
         let began = self.runtime.now();
         let mut found = Vec::new();
+        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
+        // the one that was freed, where the marker still is at the end of its slot.
+        let mut max_segment = 0;
         for (tier, superblock) in &self.tiers {
-            found.extend(self.find_segments(tier, superblock).await?);
+            let (in_slots, highest) = self.find_segments(tier, superblock).await?;
+            found.extend(in_slots);
+            max_segment = max_segment.max(highest);
         }
         let mut segments = self.scan_unsealed(found).await?;
         segments.sort_by_key(|s| s.segment);
         let (segments, staged, max_sequence) = self.load(segments, began).await?;
-        let max_segment =
-            segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment)).max();
+        let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
+        let max_segment = known.fold(max_segment, u64::max);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let unsealed = segments.into_iter().filter_map(|s| match s.content {
@@ -135,7 +141,7 @@ impl Scene<'_> {
             unsealed: unsealed.collect(),
             staged,
             max_sequence,
-            max_segment: max_segment.unwrap_or(0),
+            max_segment,
             segments: count,
             metadata_bytes,
         })

@@ -14,12 +14,12 @@ use crate::tier::Tier;
 const DEPTH: usize = 64;
 
 impl Scene<'_> {
-    /// Step 1. What the slots of a tier hold.
+    /// Step 1. What the slots of a tier hold, and the highest segment number in them, of segments that were freed too.
     pub(super) async fn find_segments(
         &self,
         tier: &Arc<Tier>,
         superblock: &Superblock,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<(Vec<Found>, u64)> {
         let device = tier.device()?;
         let on_device =
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
@@ -39,9 +39,17 @@ impl Scene<'_> {
         let borders: Vec<_> = stream::iter(0..=used).map(look).buffered(DEPTH).try_collect().await?;
         let mut free = BTreeSet::new();
         let mut found = Vec::new();
+        let mut highest = 0;
         for (slot, border) in (0..used).zip(borders.windows(2)) {
             let ((start, ..), (_, footer, freed_at_end)) = (border[0], border[1]);
             let tier = tier.name();
+            let at_start = match start {
+                SlotStart::Frame(first) => Some(first.segment),
+                SlotStart::Free(freed) => freed,
+                SlotStart::Unknown => None,
+            };
+            let at_end = freed_at_end.max(footer.map(|f| f.segment));
+            highest = highest.max(at_start.max(at_end).unwrap_or(0));
             match (start, footer) {
                 (SlotStart::Frame(first), _) if freed_at_end == Some(first.segment) => {
                     // It was being freed; everything in it that counts was durable elsewhere.
@@ -62,6 +70,6 @@ impl Scene<'_> {
             }
         }
         tier.restore_allocation(used, free);
-        Ok(found)
+        Ok((found, highest))
     }
 }
