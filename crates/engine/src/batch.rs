@@ -16,14 +16,6 @@ pub(crate) enum Operation {
     Delete { key: Bytes },
 }
 
-impl Operation {
-    pub(crate) fn key(&self) -> &Bytes {
-        match self {
-            Operation::Put { key, .. } | Operation::Delete { key } => key,
-        }
-    }
-}
-
 impl Batch {
     /// An empty batch.
     pub fn new() -> Batch {

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::blocking::Blocking;
+use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::get::Found;
 use crate::options::{Durability, Options};
 use crate::stats::{Recovery, Stats};
 use crate::{Batch, close, open};
@@ -47,9 +47,8 @@ pub struct Entry {
     pub expires_at_ms: Option<u64>,
 }
 
-impl From<Found> for Entry {
-    fn from(found: Found) -> Entry {
-        let record = found.record;
+impl From<Cached> for Entry {
+    fn from(record: Cached) -> Entry {
         Entry {
             key: record.key,
             value: record.value,
@@ -122,7 +121,7 @@ impl Store {
         let found = self.engine.look_up(key, &hash).await?;
         Ok(found
             .filter(|f| f.record.expires_at_ms.is_none() || f.is_alive(self.engine.runtime.wall_clock_ms()))
-            .map(Entry::from))
+            .map(|found| Entry::from(found.record)))
     }
 
     /// The values of several keys, in their order; device reads are made together.

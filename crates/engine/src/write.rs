@@ -2,6 +2,7 @@
 //!
 //! A plain put goes straight to the lane. Whatever has to know what is there before it writes reserves its keys first.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl Engine {
         Ok(Prepared { kind, key, value, hash, value_check, expires_at_ms, sequence: None, replaces: None })
     }
 
-    fn durability(&self, options: &WriteOptions) -> Result<Durability> {
+    pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
         let durability = options.durability.unwrap_or(self.durability);
         if durability == Durability::Process && !self.outlives_process {
             return Err(Error::invalid(
@@ -68,8 +69,7 @@ impl Engine {
         self.check_writable()?;
         self.check_room(prepared.padded_bytes(self.lane.shape))?;
         self.counters.count_put(prepared.key.len() + prepared.value.len());
-        let large =
-            self.large.as_ref().filter(|_| prepared.value.len() as u64 >= self.shaping_threshold_bytes);
+        let large = self.lane_for_large(&prepared);
         let mut reservation = None;
         if large.is_some() || options.condition != Condition::Always {
             let key = self.index.stored_hash(&prepared.hash);
@@ -135,42 +135,14 @@ impl Engine {
 
     pub(crate) async fn write(&self, batch: Batch, options: WriteOptions) -> Result<()> {
         if options.condition != Condition::Always {
-            return Err(Error::invalid("a batch has no condition; put the condition on single writes"));
+            return Err(Error::invalid(
+                "a batch has no condition; put the condition on single writes, or update",
+            ));
         }
         let durability = self.durability(&options)?;
-        // The last operation on a key is the one that counts.
-        let mut last: HashMap<Bytes, usize, crate::reserve::FixedState> = HashMap::default();
-        for (at, operation) in batch.operations.iter().enumerate() {
-            last.insert(operation.key().clone(), at);
-        }
-        let mut records = Vec::with_capacity(last.len());
-        for (at, operation) in batch.operations.into_iter().enumerate() {
-            if last[operation.key()] != at {
-                continue;
-            }
-            records.push(match operation {
-                Operation::Put { key, value, expires_at_ms } => {
-                    self.prepare(Kind::Put, key, value, expires_at_ms.or(options.expires_at_ms))?
-                }
-                Operation::Delete { key } => self.prepare(Kind::Tombstone, key, Bytes::new(), None)?,
-            });
-        }
-        self.check_writable()?;
-        let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
-        let limit = self.lane.shape.max_record_bytes();
-        let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
-        if bytes + summaries as u64 > limit {
-            return Err(Error::invalid(format!(
-                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment",
-                records.len()
-            )));
-        }
-        if records.iter().any(|r| r.kind == Kind::Put) {
-            self.check_room(bytes)?;
-        }
-        let deleted = |r: &&Prepared| r.kind == Kind::Tombstone;
+        let mut records = self.records_of(batch, &options)?;
         let mut reservation = None;
-        if records.iter().any(|r| deleted(&r)) {
+        if records.iter().any(|r| r.kind == Kind::Tombstone) {
             // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
             let keys = records.iter().map(|r| self.index.stored_hash(&r.hash)).collect();
             reservation = Some(self.lane.reserve(self, keys).await?);
@@ -186,16 +158,78 @@ impl Engine {
             }
             records = kept;
         }
-        if records.is_empty() {
-            return Ok(());
+        self.commit(records, durability, reservation).await
+    }
+
+    /// The records of a batch, checked. The last operation on a key is the one that counts.
+    pub(crate) fn records_of(&self, batch: Batch, options: &WriteOptions) -> Result<Vec<Prepared>> {
+        let mut records = Vec::with_capacity(batch.len());
+        for operation in batch.operations {
+            records.push(match operation {
+                Operation::Put { key, value, expires_at_ms } => {
+                    self.prepare(Kind::Put, key, value, expires_at_ms.or(options.expires_at_ms))?
+                }
+                Operation::Delete { key } => self.prepare(Kind::Tombstone, key, Bytes::new(), None)?,
+            });
         }
+        if records.len() > 1 {
+            // By digests, which nobody can choose so that they collide.
+            let mut last: HashMap<(u64, u64), usize, crate::reserve::FixedState> = HashMap::default();
+            for (at, record) in records.iter().enumerate() {
+                last.insert((record.hash.slot, record.hash.check), at);
+            }
+            let mut at = 0;
+            records.retain(|record| {
+                at += 1;
+                last[&(record.hash.slot, record.hash.check)] == at - 1
+            });
+        }
+        self.check_writable()?;
+        let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+        let limit = self.lane.shape.max_record_bytes();
+        let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
+        if bytes + summaries as u64 > limit {
+            return Err(Error::invalid(format!(
+                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment",
+                records.len()
+            )));
+        }
+        if records.iter().any(|r| r.kind == Kind::Put) {
+            self.check_room(bytes)?;
+        }
+        Ok(records)
+    }
+
+    /// Appends the records of a batch or update as one.
+    pub(crate) async fn commit(
+        &self,
+        mut records: Vec<Prepared>,
+        durability: Durability,
+        reservation: Option<Reservation>,
+    ) -> Result<()> {
         for record in &records {
             match record.kind {
                 Kind::Put => self.counters.count_put(record.key.len() + record.value.len()),
                 Kind::Tombstone => self.counters.count_delete(),
             }
         }
-        self.append(&self.lane, &records, durability, reservation).await.map(|_| ())
+        let mut lane = &self.lane;
+        match &mut *records {
+            [] => return Ok(()),
+            [only] if reservation.is_some() && only.kind == Kind::Put => {
+                if let Some(large) = self.lane_for_large(only) {
+                    only.sequence = Some(self.next_sequence());
+                    lane = large;
+                }
+            }
+            _ => {}
+        }
+        self.append(lane, &records, durability, reservation).await.map(drop)
+    }
+
+    /// The lane of large values, if it takes this one.
+    fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
+        self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }
 
     /// Appends to a lane and waits until it is acknowledged. Returns the last sequence number.

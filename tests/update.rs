@@ -1,0 +1,203 @@
+//! Updates: reading and writing with nothing in between; and looking at values where they lie.
+#![allow(clippy::disallowed_methods, reason = "the tests use threads and the clock as any program does")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use esker::{Batch, Durability, Entry, ErrorKind, Options, Peek, Store, WriteOptions};
+
+async fn open(durability: Durability) -> (tempfile::TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::directory(directory.path().join("store")).memory_bytes(96 << 20);
+    (directory, Store::open(options.durability(durability)).await.unwrap())
+}
+
+fn number(entry: Option<&Entry>) -> u64 {
+    entry.map_or(0, |entry| std::str::from_utf8(&entry.value).unwrap().parse().unwrap())
+}
+
+async fn increment(store: &Store, key: &'static str) -> u64 {
+    let keys = [Bytes::from_static(key.as_bytes())];
+    let change = |entries: &[Option<Entry>]| {
+        let next = number(entries[0].as_ref()) + 1;
+        let mut batch = Batch::new();
+        batch.put(key, next.to_string());
+        (batch, next)
+    };
+    store.update(&keys, WriteOptions::default(), change).await.unwrap()
+}
+
+/// Increments from many tasks, against deletes that count what they took away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_increment_is_lost() {
+    for durability in [Durability::None, Durability::Sync] {
+        let (_directory, store) = open(durability).await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let store = store.clone();
+            tasks.spawn(async move {
+                let mut taken = 0;
+                for round in 0..100 {
+                    increment(&store, "n").await;
+                    if round % 10 == 9 {
+                        let keys = [Bytes::from_static(b"n")];
+                        let change = |entries: &[Option<Entry>]| {
+                            let mut batch = Batch::new();
+                            batch.delete("n");
+                            (batch, number(entries[0].as_ref()))
+                        };
+                        taken += store.update(&keys, WriteOptions::default(), change).await.unwrap();
+                    }
+                }
+                taken
+            });
+        }
+        let taken: u64 = tasks.join_all().await.into_iter().sum();
+        let left = store.get_entry("n").await.unwrap();
+        assert_eq!(taken + number(left.as_ref()), 800, "{durability:?}");
+    }
+}
+
+/// A plain put is not seen between an update's reading and its writing, nor undone by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn plain_puts_do_not_come_in_between() {
+    let (_directory, store) = open(Durability::None).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let putter = tokio::spawn({
+        let (store, stop) = (store.clone(), stop.clone());
+        async move {
+            let mut next = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                next += 1;
+                store.put("a", next.to_string()).await.unwrap();
+                let seen = number(store.get_entry("a").await.unwrap().as_ref());
+                assert_eq!(seen, next, "an update brought back what a put had replaced");
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+    for round in 0..300 {
+        let copy = |entries: &[Option<Entry>]| {
+            let mut batch = Batch::new();
+            // Long enough for a put to come in between, if it could.
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            if let Some(entry) = &entries[0] {
+                batch.put("a", entry.value.clone()).put("b", entry.value.clone());
+            }
+            (batch, ())
+        };
+        store.update(&keys, WriteOptions::default(), copy).await.unwrap();
+        let look = |entries: &[Option<Entry>]| (Batch::new(), entries.to_vec());
+        let seen = store.update(&keys, WriteOptions::default(), look).await.unwrap();
+        assert!(number(seen[0].as_ref()) >= number(seen[1].as_ref()), "round {round}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    putter.await.unwrap();
+}
+
+/// Money moves between accounts; whoever looks at all of them at once sees all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_keys_change_at_one_instant_and_after_a_reopening() {
+    let (directory, store) = open(Durability::Sync).await;
+    let accounts: Vec<Bytes> = (0..5).map(|n| Bytes::from(format!("account {n}"))).collect();
+    for account in &accounts {
+        store.put(account.clone(), "100").await.unwrap();
+    }
+    let total = |entries: &[Option<Entry>]| entries.iter().map(|e| number(e.as_ref())).sum::<u64>();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let (store, accounts) = (store.clone(), accounts.clone());
+        tasks.spawn(async move {
+            for round in 0..50 {
+                let (from, to) = ((task + round) % 5, (task * 2 + round * 3 + 1) % 5);
+                if from == to {
+                    continue;
+                }
+                let keys = [accounts[from].clone(), accounts[to].clone()];
+                let change = |entries: &[Option<Entry>]| {
+                    let (from, to) = (number(entries[0].as_ref()), number(entries[1].as_ref()));
+                    let mut batch = Batch::new();
+                    if from > 0 {
+                        batch.put(keys[0].clone(), (from - 1).to_string());
+                        batch.put(keys[1].clone(), (to + 1).to_string());
+                    }
+                    (batch, ())
+                };
+                store.update(&keys, WriteOptions::default(), change).await.unwrap();
+                let look = |entries: &[Option<Entry>]| (Batch::new(), total(entries));
+                assert_eq!(store.update(&accounts, WriteOptions::default(), look).await.unwrap(), 500);
+            }
+        });
+    }
+    tasks.join_all().await;
+    store.close().await.unwrap();
+    let store = Store::open(Options::directory(directory.path().join("store"))).await.unwrap();
+    let look = |entries: &[Option<Entry>]| (Batch::new(), total(entries));
+    assert_eq!(store.update(&accounts, WriteOptions::default(), look).await.unwrap(), 500);
+}
+
+#[tokio::test]
+async fn what_was_not_named_is_refused_and_nothing_is_written() {
+    let (_directory, store) = open(Durability::None).await;
+    let keys = [Bytes::from_static(b"a")];
+    let change = |_: &[Option<Entry>]| {
+        let mut batch = Batch::new();
+        batch.put("a", "1").put("b", "2");
+        (batch, ())
+    };
+    let error = store.update(&keys, WriteOptions::default(), change).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("key \"b\" is written"), "{error}");
+    assert!(store.is_empty());
+    // The reservation ended with the error.
+    store.delete("a").await.unwrap();
+    increment(&store, "a").await;
+}
+
+/// Two keys with one hash are one slot of the index: whatever is done to one of them leaves the other alone.
+#[tokio::test]
+async fn keys_that_share_a_slot_stay_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::directory(directory.path().join("store")).index_hash_bits(1);
+    let store = Store::open(options).await.unwrap();
+    let keys: Vec<Bytes> = (0..6).map(|n| Bytes::from(format!("k{n}"))).collect();
+    for key in &keys {
+        store.put(key.clone(), "0").await.unwrap();
+    }
+    let change = |entries: &[Option<Entry>]| {
+        assert!(entries.iter().all(Option::is_some));
+        let mut batch = Batch::new();
+        batch.delete(keys[0].clone()).put(keys[1].clone(), "1").delete(keys[2].clone());
+        (batch, ())
+    };
+    store.update(&keys, WriteOptions::default(), change).await.unwrap();
+    let mut found = Vec::new();
+    for key in &keys {
+        found.push(store.get(key).await.unwrap().map(|value| value[0]));
+    }
+    assert_eq!(found, [None, Some(b'1'), None, Some(b'0'), Some(b'0'), Some(b'0')]);
+}
+
+#[tokio::test]
+async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
+    let (_directory, store) = open(Durability::None).await;
+    assert_eq!(store.peek("k", |_| ()).unwrap(), Peek::Absent);
+    let version = store.put("k", "value").await.unwrap();
+    let seen = store.peek("k", |view| (view.value.to_vec(), view.version, view.expires_at_ms)).unwrap();
+    assert_eq!(seen, Peek::Seen((b"value".to_vec(), version, None)));
+    let past = WriteOptions { expires_at_ms: Some(1), ..WriteOptions::default() };
+    store.put_with("k", "value", past).await.unwrap();
+    assert_eq!(store.peek("k", |_| ()).unwrap(), Peek::Absent);
+    // More than the memory that segments are built in: the first values are on the device only.
+    for n in 0..3000 {
+        store.put(format!("large {n}"), vec![n as u8; 64 << 10]).await.unwrap();
+    }
+    let unknown = (0..3000).filter(|n| {
+        store.peek(format!("large {n}"), |view| assert_eq!(view.value[0], *n as u8)).unwrap() == Peek::Unknown
+    });
+    assert!((1..3000).contains(&unknown.count()));
+    store.close().await.unwrap();
+    assert_eq!(store.peek("k", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
+}
