@@ -2,11 +2,13 @@
 
 mod support;
 
-use esker::Store;
+use esker::{Batch, Store};
 use esker_device::{MemoryDevice, MemoryOptions};
-use esker_log::{FOOTER_BYTES, Secret, Superblock, free_marker};
+use esker_log::{
+    FOOTER_BYTES, FRAME_HEADER_BYTES, Secret, SlotStart, Superblock, free_marker, record_bytes, slot_start,
+};
 
-use support::{Config, Tiers, World};
+use support::{Config, Tiers, World, value};
 
 fn get(world: &World, store: &Store, key: &str) -> Option<Vec<u8>> {
     world.runtime.run(store.get(key)).expect("the get succeeds").map(Into::into)
@@ -17,6 +19,7 @@ fn put(world: &World, store: &Store, key: &str, value: &[u8]) {
 }
 
 /// The bytes of the one device of a store, and where the slots are in them.
+#[derive(Clone)]
 struct Medium {
     bytes: Vec<u8>,
     data_offset: usize,
@@ -41,6 +44,11 @@ impl Medium {
         &mut self.bytes[at..at + self.segment_bytes]
     }
 
+    /// The parts of a slot that were written for the second time stay as they were the first time, from `from` on.
+    fn keep_of(&mut self, earlier: &mut Medium, slot: usize, from: usize) {
+        self.slot(slot)[from..].copy_from_slice(&earlier.slot(slot)[from..]);
+    }
+
     /// The world goes on with these bytes, after a power cut.
     fn put_into(self, world: &mut World) {
         world.power_cut();
@@ -57,10 +65,15 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
     let store = world.open();
     put(&world, &store, "before", b"1");
     drop(store);
-    // The newest segments were freed, and those after them left nothing.
+    // The newest segments were freed, and those after them left nothing. They had the numbers that the next opening would
+    // give out if it counted on from the segment that is left.
     let mut medium = Medium::of(&world);
+    let secret = medium.secret;
+    let SlotStart::Frame(first) = slot_start(medium.slot(0), &secret) else {
+        panic!("there is a segment in the first slot")
+    };
     for slot in 1..8 {
-        let marker = free_marker(&medium.secret, slot as u64 + 1);
+        let marker = free_marker(&secret, first.segment + ((slot as u64) << 16) + 1);
         let slot = medium.slot(slot);
         let end = slot.len() - FOOTER_BYTES;
         slot[..marker.len()].copy_from_slice(&marker);
@@ -74,6 +87,37 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
     let store = world.open();
     assert_eq!(get(&world, &store, "before").as_deref(), Some(&b"1"[..]));
     assert_eq!(get(&world, &store, "after").as_deref(), Some(&b"2"[..]));
+    drop(store);
+    world.end();
+}
+
+/// A power cut can keep any sectors of a segment's first frame but the one that tells of it. The next opening then knows
+/// nothing of that segment, and writes another one over it: of which a power cut may again keep any sectors.
+#[test]
+fn records_of_a_segment_that_nobody_knew_of_do_not_complete_the_frame_of_another() {
+    const SECTOR_BYTES: usize = 512;
+    let value_bytes = 2 * SECTOR_BYTES - FRAME_HEADER_BYTES - record_bytes(2, 0, false);
+    let write = |world: &World, keys: [&'static str; 3]| {
+        let store = world.open();
+        let mut batch = Batch::new();
+        for key in keys {
+            batch.put(key, value(key.as_bytes(), 1, value_bytes));
+        }
+        world.runtime.run(store.write(batch)).expect("the batch is acknowledged");
+        drop(store);
+        Medium::of(world)
+    };
+    let mut world = World::new(1, Config::new(Tiers::Capacity));
+    let mut earlier = write(&world, ["a0", "a1", "a2"]);
+    earlier.slot(0)[..SECTOR_BYTES].fill(0);
+    earlier.clone().put_into(&mut world);
+    let mut later = write(&world, ["b0", "b1", "b2"]);
+    later.keep_of(&mut earlier, 0, 2 * SECTOR_BYTES);
+    later.put_into(&mut world);
+    let store = world.open();
+    for key in ["a0", "a1", "a2", "b0", "b1", "b2"] {
+        assert!(get(&world, &store, key).is_none(), "{key} is part of a batch that is not whole");
+    }
     drop(store);
     world.end();
 }

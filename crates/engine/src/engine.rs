@@ -20,6 +20,10 @@ use crate::options::Durability;
 use crate::stats::Counters;
 use crate::tier::{Slot, Tier};
 
+/// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
+/// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
+const SEGMENT_STEP: u64 = 1 << 16;
+
 /// Everything about an open store.
 pub(crate) struct Engine {
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -117,7 +121,9 @@ impl Engine {
             epoch: parts.epoch,
             superblocks: tokio::sync::Mutex::new(parts.superblocks),
             sequence: AtomicU64::new(parts.sequence),
-            segments: AtomicU64::new(parts.segments),
+            segments: AtomicU64::new(
+                parts.segments / SEGMENT_STEP * SEGMENT_STEP + parts.epoch % SEGMENT_STEP,
+            ),
             batches: AtomicU64::new(0),
             reclaim: Notify::new(),
             slot_freed: parking_lot::Mutex::new(Gate::new()),
@@ -149,9 +155,9 @@ impl Engine {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The next segment number.
+    /// The next segment number: higher than all of which anything was found, and of this opening alone.
     pub(crate) fn next_segment(&self) -> u64 {
-        self.segments.fetch_add(1, Ordering::Relaxed) + 1
+        self.segments.fetch_add(SEGMENT_STEP, Ordering::Relaxed) + SEGMENT_STEP
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
