@@ -66,8 +66,9 @@ impl Index {
     /// If all 128 bits are in the side table, the entry is replaced there. Else, if a slot has the same stored hash,
     /// `compare` says whose record it points at: [`Occupant::SameKey`] is taken over; next to
     /// [`Occupant::OtherKey`] the key goes into the side table and displaces nothing; [`Occupant::Unknown`] is taken
-    /// over and a [`Claim`] is remembered. Without such a slot the key gets one. `compare` runs under the shard's
-    /// lock: it must neither block nor call the index.
+    /// over and a [`Claim`] is remembered. Without such a slot the key gets one. `compare` is asked about an entry of the
+    /// side table too: whose it is is known, but if its record is unknown somebody has to look at that later, so a claim
+    /// is remembered. `compare` runs under the shard's lock: it must neither block nor call the index.
     pub fn publish(
         &self,
         hash: KeyHash,
@@ -76,8 +77,13 @@ impl Index {
     ) -> Published {
         let Place { shard, stored } = self.cut.place(&hash);
         let mut writer = self.lock(shard);
-        if let Some(old) = writer.shard.side.replace(stored, &hash, new) {
-            return Published { displaced: Some(old), claimed: false };
+        if let Some(displaced) = writer.shard.side.get(stored, &hash) {
+            let claimed = compare(displaced) == Occupant::Unknown;
+            if claimed {
+                self.claim(&mut writer, Claim { hash, displaced });
+            }
+            writer.shard.side.insert(stored, &hash, new);
+            return Published { displaced: Some(displaced), claimed };
         }
         let Some(found) = writer.find(stored) else {
             self.insert(writer, stored, &hash, new);
@@ -95,8 +101,7 @@ impl Index {
             }
             Occupant::Unknown => {
                 // The claim first: a reader that meets the foreign key then finds it.
-                writer.state.claims.insert(self.cut, Claim { hash, displaced });
-                self.claims_len.fetch_add(1, Ordering::Relaxed);
+                self.claim(&mut writer, Claim { hash, displaced });
                 writer.table().swing(found, new);
                 Published { displaced: Some(displaced), claimed: true }
             }
@@ -283,6 +288,11 @@ impl Index {
             }
             self.slabs.collapse(grown, shard);
         }
+    }
+
+    fn claim(&self, writer: &mut Writer<'_>, claim: Claim) {
+        writer.state.claims.insert(self.cut, claim);
+        self.claims_len.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {

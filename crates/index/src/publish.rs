@@ -9,7 +9,7 @@ pub enum Occupant {
     SameKey,
     /// It belongs to another key.
     OtherKey,
-    /// Its key is not in memory.
+    /// It is not in memory.
     Unknown,
 }
 
@@ -18,6 +18,6 @@ pub enum Occupant {
 pub struct Published {
     /// The pointer that the new one took the place of. If `claimed` it may belong to another key.
     pub displaced: Option<Pointer>,
-    /// Whether a claim was remembered: the displaced record's key was unknown.
+    /// Whether a claim was remembered: the displaced record was not at hand.
     pub claimed: bool,
 }

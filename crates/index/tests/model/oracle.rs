@@ -49,7 +49,12 @@ impl Oracle {
     ) -> Published {
         let stored = self.stored(&hash);
         if let Some(at) = self.exact(&hash) {
-            return Published { displaced: Some(std::mem::replace(at, new)), claimed: false };
+            let displaced = std::mem::replace(at, new);
+            let claimed = compare(displaced) == Occupant::Unknown;
+            if claimed {
+                self.claims.entry(stored).or_default().push(Claim { hash, displaced });
+            }
+            return Published { displaced: Some(displaced), claimed };
         }
         let Some(occupant) = self.slots.get(&stored).copied() else {
             self.slots.insert(stored, new);

@@ -1,0 +1,148 @@
+//! The bytes of current records that a store tells of are those of the records: whatever was estimated is put right when
+//! its claim is settled, and moving, a crash and opening again change nothing.
+
+mod support;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use esker::{ErrorKind, Store};
+use esker_device::Runtime;
+use esker_log::{MIN_GRANULE_BYTES, record_bytes};
+use esker_sim::Random;
+
+use support::{Config, Tiers, World, cases, value};
+
+/// What the records of a store take.
+#[derive(Default)]
+struct Book {
+    puts: BTreeMap<String, u64>,
+    /// How many were written. Each counts until relocation finds that it is not needed any more.
+    tombstones: u64,
+}
+
+fn key(number: u64) -> String {
+    format!("key {number:02}")
+}
+
+fn padded(key: &str, value_bytes: usize) -> u64 {
+    (record_bytes(key.len(), value_bytes, false) as u64).next_multiple_of(MIN_GRANULE_BYTES)
+}
+
+fn put(world: &World, store: &Store, book: &mut Book, key: String, value: Vec<u8>) {
+    let bytes = padded(&key, value.len());
+    match world.runtime.run(store.put(key.clone(), value)) {
+        Ok(_) => {
+            book.puts.insert(key, bytes);
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+    }
+}
+
+/// Waits until nothing moves, and settles every claim: a delete settles those of its hash, and one of a key that is not
+/// there does no more. Returns the claims that there were.
+fn quiet(world: &World, store: &Store) -> u64 {
+    world.runtime.run(store.flush()).expect("the flush succeeds");
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
+    let claims = store.stats().claims;
+    for number in 0.. {
+        if store.stats().claims == 0 {
+            break;
+        }
+        assert!(number < 10_000, "claims of all hashes are settled: {}", store.stats().claims);
+        let there = world.runtime.run(store.delete(format!("never written {number}")));
+        assert!(!there.expect("the delete succeeds"));
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
+    claims
+}
+
+/// What the store tells is what the current records take, and any of the tombstones.
+fn check(store: &Store, book: &Book, when: &str) {
+    let puts: u64 = book.puts.values().sum();
+    let tombstone = padded(&key(0), 0);
+    let stats = store.stats();
+    assert_eq!(stats.live_bytes, stats.tiers.iter().map(|tier| tier.live_bytes).sum::<u64>());
+    let beyond = stats.live_bytes.checked_sub(puts);
+    assert!(
+        beyond.is_some_and(|bytes| bytes % tombstone == 0 && bytes / tombstone <= book.tombstones),
+        "{when}: {} live bytes, but the records take {puts}, and {} tombstones {tombstone} each",
+        stats.live_bytes,
+        book.tombstones
+    );
+}
+
+fn end(world: &mut World, random: &mut Random, store: Store) -> Store {
+    match random.below(3) {
+        0 => world.runtime.run(store.close()).expect("it closes"),
+        1 => world.power_cut(),
+        _ => world.kill(),
+    }
+    drop(store);
+    world.open()
+}
+
+/// Returns how many claims were settled, how many segments freed, and how many keys found again that had lost their slot.
+fn account(seed: u64) -> (u64, u64, u64) {
+    let mut random = Random::new(seed);
+    let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
+    // Few enough for keys that were never written to have all the hashes.
+    let hash_bits = Some(4 + random.below(5) as u32);
+    let config = Config { hash_bits, ..Config::random(&mut random, tiers) };
+    let deletes = random.one_in(2);
+    let mut world = World::new(seed, config);
+    let mut store = world.open();
+    let mut book = Book::default();
+    let (mut claims, mut freed, mut hidden) = (0, 0, 0);
+    for life in 0..5 {
+        for round in 0..3 {
+            for stamp in 0..150 {
+                let key = key(random.below(60));
+                let most = if random.one_in(8) { 9000 } else { 900 };
+                let value = value(key.as_bytes(), stamp, 24 + random.below(most) as usize);
+                put(&world, &store, &mut book, key, value);
+            }
+            claims += quiet(&world, &store);
+            check(&store, &book, &format!("round {round} of life {life}"));
+        }
+        if deletes {
+            delete_some(&world, &store, &mut book, &mut random);
+            claims += quiet(&world, &store);
+            check(&store, &book, &format!("after the deletes of life {life}"));
+        }
+        freed += store.stats().activity.segments_freed;
+        hidden += store.stats().activity.hidden_found;
+        store = end(&mut world, &mut random, store);
+        check(&store, &book, &format!("opened after life {life}"));
+        assert_eq!(store.stats().keys, book.puts.len() as u64);
+    }
+    drop(store);
+    world.end();
+    (claims, freed, hidden)
+}
+
+fn delete_some(world: &World, store: &Store, book: &mut Book, random: &mut Random) {
+    for number in 0..60 {
+        let key = key(number);
+        if random.one_in(4) && book.puts.remove(&key).is_some() {
+            assert!(world.runtime.run(store.delete(key)).expect("the delete succeeds"));
+            book.tombstones += 1;
+        }
+    }
+}
+
+#[test]
+fn live_bytes_are_those_of_the_records() {
+    let total = Cell::new((0, 0, 0));
+    cases("live_bytes", "live_bytes_are_those_of_the_records", 24, |seed| {
+        let (claims, freed, hidden) = account(seed);
+        let known = total.get();
+        total.set((known.0 + claims, known.1 + freed, known.2 + hidden));
+    });
+    let (claims, freed, hidden) = total.get();
+    assert!(
+        claims > 0 && freed > 0 && hidden > 0,
+        "{claims} claims settled, {freed} segments freed, {hidden} hidden keys found"
+    );
+}
