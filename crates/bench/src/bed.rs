@@ -16,6 +16,9 @@ const PAGE_BYTES: u64 = 4096;
 /// Threads for the store's background work, as many as it would make itself.
 const BACKGROUND_THREADS: usize = 2;
 
+/// What files a store in a directory has.
+const FILES: [&str; 3] = ["fast", "capacity", "staging"];
+
 /// Where the tiers of a store lie, and how large they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiers {
@@ -54,6 +57,9 @@ impl Bed {
         if let Some(bytes) = fast_bytes {
             options = options.fast_limit_bytes(bytes);
         }
+        if let Some(dir) = &tiers.dir {
+            options = options.staging(dir.join("staging.esker"));
+        }
         let store = Store::open(configure(options)).await?;
         Ok(Bed { store, runtime, fast, capacity })
     }
@@ -65,6 +71,16 @@ impl Bed {
 }
 
 impl Tiers {
+    /// Removes the files that a closed store was kept in.
+    pub(crate) fn remove_files(&self) -> Result<()> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        for name in FILES.map(|name| dir.join(format!("{name}.esker"))).iter().filter(|path| path.exists()) {
+            std::fs::remove_file(name)
+                .map_err(|error| Failure::failed(&format!("removing {}", name.display()), error))?;
+        }
+        Ok(())
+    }
+
     fn device(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>> {
         let Some(dir) = &self.dir else {
             return Ok(Arc::new(RamDevice::new(name, bytes)));

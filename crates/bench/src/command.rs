@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
-use crate::writeamp;
+use crate::{endurance, writeamp};
 
 /// Measurements of the Esker store.
 #[derive(Parser)]
@@ -21,6 +21,8 @@ struct Arguments {
 enum Command {
     /// Write amplification in steady state, beside the closed form and a simulation's table.
     Writeamp(writeamp::Arguments),
+    /// A store that is nearly full, under mixed load for a long time, with checks at the end.
+    Endurance(endurance::Arguments),
 }
 
 /// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
@@ -43,6 +45,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
     match Arguments::try_parse_from(words) {
         Ok(arguments) => match arguments.command {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
+            Command::Endurance(arguments) => endurance::run(&arguments),
         }
         .map(|()| ExitCode::SUCCESS),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

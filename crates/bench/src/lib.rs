@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - `workload`: which key comes next, and what its value is. Everything is drawn from a seed.
-//! - `load`: keeps a number of operations in flight.
+//! - `load`: keeps a number of operations in flight; `latency` records how long they took.
 //! - `bed`: a store on devices that the measurement also sees from below; `ram` is one that is kept in memory.
 //! - `account`: which bytes were written to which tier, as the store says and as the devices say.
 //! - one module for each command.
@@ -17,8 +17,12 @@
 mod account;
 mod bed;
 mod command;
+mod durability;
+mod endurance;
 mod failure;
+mod latency;
 mod load;
+mod process;
 mod progress;
 mod ram;
 mod size;

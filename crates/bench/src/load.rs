@@ -1,10 +1,16 @@
-//! Keeping a number of operations in flight.
+//! Keeping a number of operations in flight, as fast as they go or at a fixed rate.
 
 use std::future::Future;
+use std::time::{Duration, Instant};
 
+use esker_device::Runtime;
+use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::failure::Result;
+
+/// Timers finer than this cost more than they are worth; operations that fall due meanwhile are begun together.
+const LEAST_SLEEP: Duration = Duration::from_micros(100);
 
 /// Runs operations, `depth` at a time, until `next` has no more; `done` gets what each returned. The first failure ends
 /// it.
@@ -28,11 +34,58 @@ pub(crate) async fn drive<F: Future>(
     }
 }
 
+/// Like [`drive`], at so many operations a second. `next` gets the time from which the operation's latency counts: now,
+/// or when it was due if it had to wait because `depth` others were in flight. So a store that stops for a second is seen
+/// by all operations that fell due in it, and not by `depth` alone.
+pub(crate) async fn drive_at<F: Future>(
+    rate: f64,
+    depth: usize,
+    runtime: &dyn Runtime,
+    mut next: impl FnMut(Instant) -> Option<F>,
+    mut done: impl FnMut(F::Output) -> Result<()>,
+) -> Result<()> {
+    let mut in_flight = FuturesUnordered::new();
+    let began = Instant::now();
+    let (mut begun, mut ended) = (0u64, false);
+    // Since when as many as may are in flight.
+    let mut held_since: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let mut due = began + Duration::from_secs_f64(begun as f64 / rate);
+        while !ended && in_flight.len() < depth.max(1) && due <= now {
+            match next(held_since.map_or(now, |since| due.max(since))) {
+                Some(operation) => in_flight.push(operation),
+                None => ended = true,
+            }
+            begun += 1;
+            due = began + Duration::from_secs_f64(begun as f64 / rate);
+        }
+        if in_flight.len() < depth.max(1) {
+            held_since = None;
+        } else if held_since.is_none() {
+            held_since = Some(now);
+        }
+        if ended || in_flight.len() >= depth.max(1) {
+            match in_flight.next().await {
+                Some(output) => done(output)?,
+                None => return Ok(()),
+            }
+            continue;
+        }
+        let sleep = runtime.sleep(due.saturating_duration_since(now).max(LEAST_SLEEP));
+        if in_flight.is_empty() {
+            sleep.await;
+        } else if let Either::Left((Some(output), _)) = select(in_flight.next(), sleep).await {
+            done(output)?;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
-    use esker_device::block_on;
+    use esker_device::{Threads, block_on};
 
     use super::*;
     use crate::failure::Failure;
@@ -81,5 +134,38 @@ mod tests {
         });
         assert!(matches!(block_on(all), Err(Failure::Failed(text)) if text == "third"));
         assert!(begun <= 7, "{begun}");
+    }
+
+    #[test]
+    fn a_rate_is_kept() {
+        let runtime = Threads::new(1).expect("a thread");
+        let began = Instant::now();
+        let mut left = 200;
+        let next = |_| {
+            left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+            Some(async {})
+        };
+        block_on(drive_at(1000.0, 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(190), "200 operations at 1000 a second took {took:?}");
+    }
+
+    #[test]
+    fn a_pause_counts_for_all_that_fell_due_in_it() {
+        let runtime = Threads::new(1).expect("a thread");
+        let (mut begun, waited) = (0, Cell::new(Duration::ZERO));
+        let next = |start: Instant| {
+            begun += 1;
+            waited.set(waited.get().max(start.elapsed()));
+            let (first, runtime) = (begun == 1, runtime.clone());
+            (begun <= 100).then_some(async move {
+                if first {
+                    runtime.sleep(Duration::from_millis(50)).await;
+                }
+            })
+        };
+        block_on(drive_at(1000.0, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        // The second was due after a millisecond and could begin after fifty.
+        assert!(waited.get() > Duration::from_millis(40), "{:?}", waited.get());
     }
 }

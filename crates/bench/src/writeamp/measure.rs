@@ -116,24 +116,12 @@ pub(crate) fn measure(arguments: &Arguments, cell: Cell) -> Result<Run> {
         .await?;
         let run = Measurement::new(arguments, cell, &sizes, &bed).run().await;
         let closed = bed.store.close().await;
-        let removed = remove_files(&tiers);
+        let removed = tiers.remove_files();
         let run = run?;
         closed?;
         removed?;
         Ok(run)
     })
-}
-
-/// What the measurement made is of no use to the next one.
-fn remove_files(tiers: &Tiers) -> Result<()> {
-    for name in ["fast.esker", "capacity.esker"] {
-        let Some(path) = tiers.dir.as_ref().map(|dir| dir.join(name)).filter(|path| path.exists()) else {
-            continue;
-        };
-        std::fs::remove_file(&path)
-            .map_err(|error| Failure::failed(&format!("removing {}", path.display()), error))?;
-    }
-    Ok(())
 }
 
 struct Measurement<'a> {

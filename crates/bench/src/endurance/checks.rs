@@ -1,0 +1,80 @@
+//! Whether the store lasts: what is asked of it, and what was found.
+
+use serde::Serialize;
+
+use super::Arguments;
+use super::phase::{Phase, Sample};
+
+/// One check.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    pub(crate) what: &'static str,
+    /// None if there is not enough to judge by.
+    pub(crate) passed: Option<bool>,
+    pub(crate) found: String,
+    pub(crate) asked: String,
+}
+
+/// Mean of a figure over the samples that ended in a part of the phase.
+fn mean(samples: &[Sample], from_s: f64, to_s: f64, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+    let within: Vec<f64> = samples.iter().filter(|s| s.at_s > from_s && s.at_s <= to_s).map(of).collect();
+    (!within.is_empty()).then(|| within.iter().sum::<f64>() / within.len() as f64)
+}
+
+/// The checks. The parts of the phase that are compared are minutes 5 to 10 and the last five; in a phase of less than half
+/// an hour its second and last sixth.
+pub(crate) fn of(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>) -> Vec<Check> {
+    let end = loaded.took.as_secs_f64();
+    let part = (end / 6.0).min(300.0);
+    // A last interval may end a moment after the phase.
+    let early = |of: fn(&Sample) -> f64| mean(&loaded.samples, part, 2.0 * part, of);
+    let late = |of: fn(&Sample) -> f64| mean(&loaded.samples, end - part, end + 1.0, of);
+    let ratio = |of: fn(&Sample) -> f64| Some((early(of)?, late(of)?, late(of)? / early(of)?));
+    let steady = ratio(|s| s.operations_per_s);
+    let memory = ratio(|s| s.resident_bytes as f64);
+    let get_us = |phase: &Phase| phase.latencies[0].1.at_us(99.9);
+    let too_few = || "too short to tell".to_owned();
+    let longest_ms = loaded.latencies[1].1.max_us() / 1e3;
+    vec![
+        Check {
+            what: "throughput at the end, of that at the beginning",
+            passed: steady.map(|(_, _, ratio)| ratio >= 0.9),
+            found: steady.map_or_else(too_few, |(early, late, ratio)| {
+                format!("{ratio:.3} ({late:.0} of {early:.0} operations/s)")
+            }),
+            asked: "at least 0.9".into(),
+        },
+        Check {
+            what: "p99.9 of gets, of that without collection",
+            passed: baseline.map(|b| get_us(loaded) <= 2.0 * get_us(b)),
+            found: baseline.map_or_else(
+                || "no baseline".to_owned(),
+                |b| {
+                    let (with, without) = (get_us(loaded), get_us(b));
+                    format!(
+                        "{:.2} ({with:.0} of {without:.0} us; {:.0} of {:.0} operations/s; {} segments freed there)",
+                        with / without.max(1e-9),
+                        loaded.rate(),
+                        b.rate(),
+                        b.segments_freed
+                    )
+                },
+            ),
+            asked: "at most 2".into(),
+        },
+        Check {
+            what: "resident memory at the end, of that at the beginning",
+            passed: memory.map(|(_, _, ratio)| ratio <= 1.05),
+            found: memory.map_or_else(too_few, |(early, late, ratio)| {
+                format!("{ratio:.3} ({:.0} of {:.0} MiB)", late / 1048576.0, early / 1048576.0)
+            }),
+            asked: "at most 1.05".into(),
+        },
+        Check {
+            what: "longest put",
+            passed: Some(longest_ms <= arguments.put_limit_ms),
+            found: format!("{longest_ms:.1} ms; {} puts were refused for a moment", loaded.refused),
+            asked: format!("at most {} ms", arguments.put_limit_ms),
+        },
+    ]
+}

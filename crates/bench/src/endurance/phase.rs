@@ -1,0 +1,283 @@
+//! One store under load for a while, with a line for each interval.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use esker_device::block_on;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::Arguments;
+use super::client::{Client, Did, KEY_BYTES, Shared};
+use super::report::Lines;
+use crate::account::Account;
+use crate::bed::{Bed, Tiers};
+use crate::failure::{Failure, Result};
+use crate::latency::Latencies;
+use crate::process::{cpu_seconds, resident_bytes};
+use crate::workload::Values;
+
+/// What the store counts for a record besides its bytes, about: its part of the summary.
+const SUMMARY_BYTES: u64 = 24;
+
+/// Which store the load meets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The one that is nearly full.
+    Loaded,
+    /// One with space for everything that is written meanwhile, at about so many operations a second.
+    Baseline {
+        /// What the loaded store did.
+        rate: f64,
+    },
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Loaded => "loaded",
+            Kind::Baseline { .. } => "baseline",
+        }
+    }
+}
+
+/// One interval.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) phase: &'static str,
+    /// When it ended, from the start of the phase.
+    pub(crate) at_s: f64,
+    pub(crate) operations_per_s: f64,
+    pub(crate) gets_per_s: f64,
+    pub(crate) puts_per_s: f64,
+    pub(crate) get_p50_us: f64,
+    pub(crate) get_p99_us: f64,
+    pub(crate) get_p999_us: f64,
+    pub(crate) get_max_us: f64,
+    pub(crate) put_p50_us: f64,
+    pub(crate) put_p99_us: f64,
+    pub(crate) put_p999_us: f64,
+    pub(crate) put_max_us: f64,
+    pub(crate) delete_max_us: f64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) free_segments: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) wa_per_user_byte: f64,
+    pub(crate) segments_freed: u64,
+    pub(crate) stall_us: u64,
+    pub(crate) refused: u64,
+}
+
+/// A phase that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    pub(crate) keys: u64,
+    pub(crate) took: Duration,
+    pub(crate) operations: u64,
+    pub(crate) cpu_us_per_operation: f64,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) latencies: [(&'static str, Latencies); 3],
+    pub(crate) segments_freed: u64,
+    pub(crate) refused: u64,
+}
+
+impl Phase {
+    /// Operations a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.operations as f64 / self.took.as_secs_f64()
+    }
+}
+
+struct Sizes {
+    keys: u64,
+    capacity_bytes: u64,
+    reserve: u8,
+    /// What all clients may do at most.
+    operations: u64,
+}
+
+impl Sizes {
+    fn of(arguments: &Arguments, kind: Kind, duration: Duration) -> Sizes {
+        let record = esker_log::record_bytes(KEY_BYTES, arguments.value_bytes as usize, true)
+            .next_multiple_of(16) as u64
+            + SUMMARY_BYTES;
+        let user_limit = arguments.capacity * u64::from(100 - arguments.reserve) / 100;
+        let keys = (user_limit * u64::from(arguments.fill) / 100 / record).max(arguments.threads);
+        let live_bytes = keys * record;
+        let Kind::Baseline { rate } = kind else {
+            let (capacity_bytes, reserve) = (arguments.capacity, arguments.reserve);
+            return Sizes { keys, capacity_bytes, reserve, operations: u64::MAX };
+        };
+        // With half of the capacity in reserve, garbage is left alone until it takes as much room as what is live: so that
+        // nothing is collected, less than that may be written. At most twice as fast as the loaded store.
+        let writes = (100 - u64::from(arguments.gets)).max(1);
+        let fitting = keys * 7 / 10 * 100 / writes;
+        let operations = ((rate * 2.0 * duration.as_secs_f64()) as u64).min(fitting);
+        Sizes { keys, capacity_bytes: live_bytes * 27 / 10, reserve: 50, operations }
+    }
+}
+
+/// Fills a new store and runs the load on it.
+pub(crate) fn run(arguments: &Arguments, kind: Kind, duration: Duration, lines: &mut Lines) -> Result<Phase> {
+    let sizes = Sizes::of(arguments, kind, duration);
+    let tiers = Tiers {
+        dir: arguments.dir.clone(),
+        fast_bytes: arguments.fast,
+        capacity_bytes: sizes.capacity_bytes.next_multiple_of(arguments.segment),
+        unit_bytes: arguments.iu,
+    };
+    let bed = block_on(Bed::make(&tiers, |options| {
+        options
+            .segment_bytes(arguments.segment)
+            .memory_bytes(arguments.memory)
+            .reserve_percent(sizes.reserve)
+            .durability(arguments.durability)
+    }))?;
+    let phase = load(arguments, kind, duration, &sizes, &bed, lines);
+    let closed = block_on(bed.store.close());
+    let removed = tiers.remove_files();
+    let phase = phase?;
+    closed?;
+    removed?;
+    Ok(phase)
+}
+
+fn load(
+    arguments: &Arguments,
+    kind: Kind,
+    duration: Duration,
+    sizes: &Sizes,
+    bed: &Bed,
+    lines: &mut Lines,
+) -> Result<Phase> {
+    let threads = arguments.threads;
+    let shared = Arc::new(Shared {
+        arguments: arguments.clone(),
+        store: bed.store.clone(),
+        runtime: bed.runtime.clone(),
+        values: Values::new(arguments.seed),
+        rate: arguments.rate.map(|rate| rate / threads as f64),
+        operations: sizes.operations / threads,
+    });
+    let per_client = sizes.keys / threads;
+    let clients: Vec<Arc<Client>> = (0..threads)
+        .map(|index| {
+            Arc::new(Client {
+                shared: shared.clone(),
+                first: index * per_client,
+                keys: per_client,
+                seed: arguments.seed.wrapping_mul(1000).wrapping_add(index),
+                did: Arc::default(),
+            })
+        })
+        .collect();
+    lines.note(&format!("{}: filling {} keys", kind.name(), per_client * threads));
+    for client in &clients {
+        block_on(client.fill())?;
+    }
+    block_on(bed.store.flush())?;
+
+    let began = Instant::now();
+    let (filled, cpu_before) = (bed.account(), cpu_seconds());
+    let failure: Arc<Mutex<Option<Failure>>> = Arc::default();
+    let running: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let (client, failure) = (client.clone(), failure.clone());
+            thread::spawn(move || {
+                if let Err(error) = block_on(client.run(began + duration)) {
+                    failure.lock().get_or_insert(error);
+                }
+            })
+        })
+        .collect();
+    let mut watch =
+        Watch { kind, began, last: began, account: filled, total: Did::default(), samples: Vec::new() };
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let mut next = began + interval;
+    while !running.iter().all(|thread| thread.is_finished()) && failure.lock().is_none() {
+        thread::sleep(Duration::from_millis(20).min(interval / 4));
+        if Instant::now() >= next {
+            next += interval;
+            watch.sample(bed, &clients, lines)?;
+        }
+    }
+    for thread in running {
+        if thread.join().is_err() {
+            return Err(Failure::Failed("a client ended by a bug in the measurement".into()));
+        }
+    }
+    if let Some(failure) = failure.lock().take() {
+        return Err(failure);
+    }
+    // What came after the last whole interval counts for the totals only.
+    let (took, cpu) = (began.elapsed(), cpu_seconds() - cpu_before);
+    for client in &clients {
+        watch.total.add(&std::mem::take(&mut *client.did.lock()));
+    }
+    let Did { gets, puts, deletes, refused } = watch.total.clone();
+    Ok(Phase {
+        keys: per_client * threads,
+        took,
+        operations: watch.total.operations(),
+        cpu_us_per_operation: cpu * 1e6 / watch.total.operations().max(1) as f64,
+        samples: watch.samples,
+        latencies: [("get", gets), ("put", puts), ("delete", deletes)],
+        segments_freed: bed.account().since(&filled).segments_freed,
+        refused,
+    })
+}
+
+/// Takes a sample after each interval.
+struct Watch {
+    kind: Kind,
+    began: Instant,
+    last: Instant,
+    account: Account,
+    total: Did,
+    samples: Vec<Sample>,
+}
+
+impl Watch {
+    fn sample(&mut self, bed: &Bed, clients: &[Arc<Client>], lines: &mut Lines) -> Result<()> {
+        let now = Instant::now();
+        let mut did = Did::default();
+        for client in clients {
+            did.add(&std::mem::take(&mut *client.did.lock()));
+        }
+        let account = bed.account();
+        let wrote = account.since(&self.account);
+        let stats = bed.store.stats();
+        let seconds = (now - self.last).as_secs_f64();
+        let per_s = |count: u64| count as f64 / seconds;
+        let sample = Sample {
+            phase: self.kind.name(),
+            at_s: (now - self.began).as_secs_f64(),
+            operations_per_s: per_s(did.operations()),
+            gets_per_s: per_s(did.gets.count()),
+            puts_per_s: per_s(did.puts.count()),
+            get_p50_us: did.gets.at_us(50.0),
+            get_p99_us: did.gets.at_us(99.0),
+            get_p999_us: did.gets.at_us(99.9),
+            get_max_us: did.gets.max_us(),
+            put_p50_us: did.puts.at_us(50.0),
+            put_p99_us: did.puts.at_us(99.0),
+            put_p999_us: did.puts.at_us(99.9),
+            put_max_us: did.puts.max_us(),
+            delete_max_us: did.deletes.max_us(),
+            resident_bytes: resident_bytes(),
+            free_segments: stats.tiers.last().map_or(0, |tier| tier.segments_free),
+            live_bytes: stats.live_bytes,
+            wa_per_user_byte: wrote.device_bytes() as f64 / wrote.user_bytes.max(1) as f64,
+            segments_freed: wrote.segments_freed,
+            stall_us: wrote.stall_us,
+            refused: did.refused,
+        };
+        lines.sample(&sample)?;
+        self.samples.push(sample);
+        self.total.add(&did);
+        (self.last, self.account) = (now, account);
+        Ok(())
+    }
+}
