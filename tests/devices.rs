@@ -437,7 +437,9 @@ fn child_that_idles() {
     loop {
         wait(Duration::from_millis(300));
         let now = activity();
-        if std::mem::replace(&mut before, now.clone()) == now {
+        let tiers = || stores.iter().flat_map(|store| stats(store).tiers);
+        let discarded = tiers().all(|tier| tier.segments_to_discard == 0);
+        if std::mem::replace(&mut before, now.clone()) == now && discarded {
             break;
         }
     }

@@ -10,9 +10,10 @@ pub(crate) mod model;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker::{Durability, Options, Store};
-use esker_device::{Device, DeviceKind, MemoryDevice, MemoryOptions, Operation, OperationKind};
+use esker_device::{Device, DeviceKind, Discarded, MemoryDevice, MemoryOptions, Operation, OperationKind};
 use esker_sim::{Random, SimRuntime};
 
 /// Which tiers a store has.
@@ -40,6 +41,10 @@ pub(crate) struct Config {
     pub(crate) staging: bool,
     /// Devices of the kind that grows, as files do.
     pub(crate) grows: bool,
+    /// How long freed segments are kept before they are discarded, if they are.
+    pub(crate) discard_after: Option<Duration>,
+    /// What discarded ranges read as.
+    pub(crate) discarded: Discarded,
 }
 
 impl Config {
@@ -58,6 +63,8 @@ impl Config {
             durability: Durability::Sync,
             staging: false,
             grows: false,
+            discard_after: Some(Duration::from_secs(2)),
+            discarded: Discarded::Zeros,
         }
     }
 
@@ -70,17 +77,22 @@ impl Config {
             _ => 512 << 10,
         };
         let segment_bytes = u64::max(segment_bytes, 8 * unit_bytes);
+        let (fast_segments, capacity_segments) = (8 + random.below(6), 10 + random.below(20));
         Config {
             segment_bytes,
             unit_bytes,
-            fast_segments: 8 + random.below(6),
-            capacity_segments: 10 + random.below(20),
+            fast_segments,
+            capacity_segments,
             hash_bits: [None, None, Some(6), Some(7), Some(8)][random.below(5) as usize],
             more_memory_bytes: if random.one_in(3) { 4 << 20 } else { 0 },
             shaping_threshold_bytes: (tiers == Tiers::Both && random.one_in(2))
                 .then(|| 512 + random.below(4096)),
             reserve_percent: [5, 20, 20, 35][random.below(4) as usize],
             grows: random.one_in(4),
+            // Not drawn, so that the rest of a seed's life stays what it was.
+            discard_after: [Some(0), Some(1), Some(20), None][capacity_segments as usize % 4]
+                .map(Duration::from_millis),
+            discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
             ..Config::new(tiers)
         }
     }
@@ -114,6 +126,7 @@ impl World {
         let device = |name: &str, segments| {
             let mut options = MemoryOptions::new(config.tier_bytes(segments));
             options.path = name.to_owned();
+            options.discarded = config.discarded;
             if config.grows {
                 options.geometry.kind = DeviceKind::File;
                 options.geometry.bytes = 0;
@@ -179,7 +192,10 @@ impl World {
         if let Some(path) = self.staging_path() {
             options = options.staging(path);
         }
-        options
+        match config.discard_after {
+            Some(rest) => options.discard_after(rest),
+            None => options.discard(false),
+        }
     }
 
     /// Opens the store, and expects it to work.

@@ -62,6 +62,7 @@ impl Counters {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
+    /// A change of size, or of which blocks there are.
     pub(crate) fn resize(&self) {
         self.in_flight.fetch_add(1, Relaxed);
     }

@@ -93,6 +93,13 @@ pub trait Device: Send + Sync + 'static {
     /// file it frees the blocks, so that a later write to the range can fail as [`DeviceError::Full`].
     fn discard(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>>;
 
+    /// Sees to it that a file's blocks in a range exist, so that a later write there does not find the file system full.
+    /// Keeps what they hold, and does nothing where there is no file. Needed after a [`discard`](Self::discard).
+    fn allocate(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        let _ = (offset, bytes);
+        Pending::ready(Ok(()))
+    }
+
     /// Grows or shrinks a regular file (or memory) to `bytes`, durably. Growing allocates the space, so that a full
     /// file system shows here and not in a later write.
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>>;

@@ -17,6 +17,8 @@ pub enum OperationKind {
     Flush,
     /// Telling the device that a range holds nothing of value.
     Discard,
+    /// Giving a range of a file its blocks.
+    Allocate,
     /// Changing its size.
     Resize,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for OperationKind {
             OperationKind::Write => "write",
             OperationKind::Flush => "flush",
             OperationKind::Discard => "discard",
+            OperationKind::Allocate => "allocate",
             OperationKind::Resize => "resize",
         })
     }

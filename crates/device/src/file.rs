@@ -98,6 +98,15 @@ impl DeviceFile {
         }
     }
 
+    pub(crate) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 || self.geometry.kind != DeviceKind::File {
+            return Ok(());
+        }
+        allocate(&self.file, offset, bytes).map_err(|source| {
+            DeviceError::from_io(OperationKind::Allocate, &self.path, offset, bytes, source)
+        })
+    }
+
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let before = self.bytes.load(Ordering::Acquire);

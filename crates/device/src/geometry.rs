@@ -28,6 +28,8 @@ pub struct Geometry {
     pub fua: bool,
     /// Discards reach the medium (or free the file's blocks).
     pub discard: bool,
+    /// Discards free whole, aligned pieces of this size and nothing of a piece in part.
+    pub discard_bytes: u32,
     /// I/O bypasses the page cache.
     pub direct: bool,
     /// File, block device or memory.
@@ -46,6 +48,7 @@ impl Geometry {
             write_cache: true,
             fua: true,
             discard: true,
+            discard_bytes: 512,
             direct: true,
             kind: DeviceKind::Memory,
             backend: "memory",

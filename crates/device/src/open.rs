@@ -9,7 +9,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -123,6 +123,13 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         fua: queue.fua,
         // Freeing a file's blocks is worth something even where the device below does not discard.
         discard: cfg!(target_os = "linux") && (kind == DeviceKind::File || queue.discard),
+        discard_bytes: match kind {
+            // A file system frees whole blocks of its own.
+            DeviceKind::File => {
+                u32::try_from(metadata.blksize()).map_or(4096, |b| b.next_power_of_two().clamp(4096, 1 << 20))
+            }
+            _ => queue.discard_bytes,
+        },
         direct,
         kind,
         backend: "threads",

@@ -21,6 +21,7 @@ pub(crate) struct BlockQueue {
     pub(crate) write_cache: bool,
     pub(crate) fua: bool,
     pub(crate) discard: bool,
+    pub(crate) discard_bytes: u32,
 }
 
 impl BlockQueue {
@@ -31,6 +32,7 @@ impl BlockQueue {
         write_cache: true,
         fua: false,
         discard: false,
+        discard_bytes: PAGE_BYTES,
     };
 }
 
@@ -80,6 +82,10 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
         write_cache: attribute("write_cache").as_deref() != Some("write through"),
         fua: number("fua") == Some(1),
         discard: number("discard_max_bytes").is_some_and(|bytes| bytes > 0),
+        discard_bytes: number("discard_granularity")
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|bytes| bytes.is_power_of_two())
+            .map_or(PAGE_BYTES, |bytes| bytes.max(PAGE_BYTES)),
     }
 }
 
@@ -179,6 +185,8 @@ mod tests {
         ]);
         assert_eq!(coarse.indirection_unit_bytes, Some(16384));
         assert!(!coarse.write_cache && coarse.fua && coarse.discard && coarse.logical_block_bytes == 512);
+        assert_eq!(coarse.discard_bytes, PAGE_BYTES, "less than a page is not worth a discard");
+        assert_eq!(queue(&[("discard_granularity", "2097152")]).discard_bytes, 2 << 20);
         let plain = queue(&[("physical_block_size", "4096"), ("optimal_io_size", "524288"), ("fua", "0")]);
         assert_eq!(plain.indirection_unit_bytes, None);
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");

@@ -80,6 +80,14 @@ impl Device for ThreadDevice {
         self.submit(move |file| file.discard(offset, bytes))
     }
 
+    fn allocate(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        if let Err(error) = self.file.check(OperationKind::Allocate, offset, bytes) {
+            return Pending::ready(Err(error));
+        }
+        self.file.counters.resize();
+        self.submit(move |file| file.allocate(offset, bytes))
+    }
+
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         self.file.counters.resize();
         self.submit(move |file| file.resize(bytes))

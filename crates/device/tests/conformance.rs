@@ -95,6 +95,7 @@ fn refuses_bad_ranges(device: &dyn Device) {
         .wait();
     assert!(matches!(outcome, Err(DeviceError::OutOfRange { .. })), "{outcome:?}");
     assert!(device.discard(block / 2, block).wait().is_err());
+    assert!(device.allocate(0, geometry.bytes + block).wait().is_err());
     assert_eq!(device.counters(), counters, "what is refused is not counted");
 }
 
@@ -166,6 +167,9 @@ fn discards(device: &dyn Device) {
     if device.geometry().kind == DeviceKind::File && device.geometry().discard {
         assert!(read(device, 2 * MIB, 65536).iter().all(|byte| *byte == 0));
     }
+    let before = read(device, 2 * MIB, 131_072).to_vec();
+    device.allocate(2 * MIB, 131_072).wait().unwrap();
+    assert!(*read(device, 2 * MIB, 131_072) == *before, "what is there stays");
     device.write(2 * MIB, filled(device, 3, 65536).into(), WriteMode::Plain).wait().unwrap();
     assert!(*read(device, 2 * MIB, 65536) == *filled(device, 3, 65536));
 }

@@ -16,6 +16,7 @@ pub(crate) fn begin(engine: &Arc<Engine>) {
     }
     engine.closed.store(true, Ordering::Release);
     engine.reclaim.notify_one();
+    engine.tiers().for_each(|tier| tier.discards().wake.notify_one());
     engine.announce_free_slot();
 }
 
@@ -82,6 +83,9 @@ impl Engine {
                 segment_bytes: tier.shape().segment_bytes.into(),
                 segments_total: tier.slots().len() as u64,
                 segments_free: tier.free_slots().into(),
+                discards: tier.allocation(|slots| slots.discards()),
+                segments_to_discard: tier.allocation(|slots| slots.to_discard()).into(),
+                discarded_bytes: tier.discards().bytes.load(Ordering::Relaxed),
                 live_bytes: tier.live_bytes(),
             }
         };

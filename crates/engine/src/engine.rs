@@ -211,6 +211,7 @@ impl Engine {
             lane.spare_taken.notify_one();
         }
         self.reclaim.notify_one();
+        self.tiers().for_each(|tier| tier.discards().wake.notify_one());
         self.announce_free_slot();
     }
 

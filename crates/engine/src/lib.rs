@@ -6,6 +6,7 @@
 //! Opening: `open` → `devices` → `format` → `recover` → `staging`.
 
 mod admission;
+mod allocation;
 mod batch;
 mod blocking;
 mod cache;
@@ -32,6 +33,7 @@ mod staging;
 mod stats;
 mod store;
 mod tier;
+mod trim;
 mod update;
 mod write;
 

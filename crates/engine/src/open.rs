@@ -32,7 +32,7 @@ use crate::recover::{Recovered, Scene, Unsealed};
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
 use crate::tier::{SlotState, Tier};
-use crate::{commit, provision, reclaim};
+use crate::{commit, provision, reclaim, trim};
 
 /// Each opening has so many bits of sequence numbers to itself: a trillion writes.
 const SEQUENCE_EPOCH_SHIFT: u32 = 40;
@@ -144,6 +144,10 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         engine.spawn("provision", provision::run(engine.clone(), lane.clone()));
     }
     engine.spawn("reclaim", reclaim::run(engine.clone()));
+    for tier in engine.tiers().filter(|tier| options.discard && trim::can_discard(tier)) {
+        tier.allocation(|slots| slots.begin_discards());
+        engine.spawn("trim", trim::run(engine.clone(), tier.name(), options.discard_after));
+    }
     let recovery = Recovery {
         keys: engine.index.len(),
         segments,

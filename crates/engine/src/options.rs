@@ -52,6 +52,8 @@ pub struct Options {
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
     pub(crate) create: bool,
+    pub(crate) discard: bool,
+    pub(crate) discard_after: Duration,
     pub(crate) accept_loss: bool,
     pub(crate) staging: Option<PathBuf>,
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
@@ -74,6 +76,8 @@ impl Options {
             direct: true,
             force_format: false,
             create: true,
+            discard: true,
+            discard_after: Duration::from_secs(2),
             accept_loss: false,
             staging: None,
             runtime: None,
@@ -189,6 +193,19 @@ impl Options {
     /// Whether a store is made where there is none. Default true.
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
+        self
+    }
+
+    /// Whether space that the store does not need any more is given back: blocks of a file to the file system, ranges of a
+    /// device to the drive (TRIM). Default true.
+    pub fn discard(mut self, discard: bool) -> Options {
+        self.discard = discard;
+        self
+    }
+
+    /// How long freed space is kept for new segments before it is given back. Default 2 s.
+    pub fn discard_after(mut self, rest: Duration) -> Options {
+        self.discard_after = rest;
         self
     }
 

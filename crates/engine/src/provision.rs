@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use esker_log::{OpenSegment, SegmentName, Stream, Tier as TierName};
 
+use crate::allocation::Was;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lane::Lane;
@@ -71,12 +72,13 @@ impl Engine {
         opened_at: u64,
     ) -> Result<Option<(OpenSegment, usize)>> {
         let tier = self.tier(tier);
-        let Some((slot, fresh)) = tier.take_slot(keep) else { return Ok(None) };
+        let Some(taken) = tier.take_slot(keep) else { return Ok(None) };
+        let slot = taken.slot;
         let prepared = async {
-            if fresh {
+            if taken.was == Was::Fresh {
                 self.note_used_slot(tier.name(), slot).await?;
             }
-            tier.ensure_length(slot).await
+            tier.ensure_room(taken).await
         };
         if let Err(error) = prepared.await {
             tier.give_back_slot(slot);

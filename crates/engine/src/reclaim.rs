@@ -284,7 +284,7 @@ impl Reclaimer<'_> {
         }
         // What superseded the victim's records must be durable before they are gone, or else a power cut could take both.
         engine.flush().await?;
-        tier.free_slot(slot, &engine.secret).await?;
+        tier.free_slot(slot, &engine.secret, engine.runtime.now()).await?;
         engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
         engine.admission.drained(u64::from(tier.shape().segment_bytes), engine.runtime.now() - began);
         engine.full.store(false, Ordering::Release);
@@ -421,12 +421,16 @@ impl Host for Outlet<'_> {
 
     async fn open_output(&self) -> Result<OpenSegment> {
         let tier = self.engine.output_tier().name();
-        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0, self.opened_at).await? {
-            Some((open, index)) => {
+        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0, self.opened_at).await {
+            Ok(Some((open, index))) => {
                 self.piece.store(index, Ordering::Relaxed);
                 Ok(open)
             }
-            None => Err(self.engine.full_error()),
+            // No slot, or a file system without room for one: nothing was harmed.
+            Ok(None) | Err(Error::Io(esker_device::DeviceError::Full { .. })) => {
+                Err(self.engine.full_error())
+            }
+            Err(error) => Err(error),
         }
     }
 

@@ -124,6 +124,12 @@ pub struct TierStats {
     pub segments_total: u64,
     /// Segments that can still be taken.
     pub segments_free: u64,
+    /// Whether freed space is discarded.
+    pub discards: bool,
+    /// Free segments whose space is still to be discarded, or looked at.
+    pub segments_to_discard: u64,
+    /// Bytes discarded since the store was opened.
+    pub discarded_bytes: u64,
     /// Bytes of current records, as far as known.
     pub live_bytes: u64,
 }

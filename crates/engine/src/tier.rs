@@ -6,12 +6,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
+use crate::allocation::{Allocation, Taken, Was};
 use crate::error::{Error, Result};
+use crate::trim::Discards;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +105,6 @@ impl Slot {
     }
 }
 
-struct Allocation {
-    free: BTreeSet<u32>,
-    /// Slots from here on were never used.
-    used: u32,
-}
-
 /// A tier.
 pub(crate) struct Tier {
     name: TierName,
@@ -120,6 +117,7 @@ pub(crate) struct Tier {
     grown: tokio::sync::Mutex<Option<u64>>,
     device_name: String,
     live_bytes: AtomicI64,
+    discards: Discards,
 }
 
 impl Tier {
@@ -138,9 +136,10 @@ impl Tier {
             shape,
             data_offset,
             slots: (0..limit_slots).map(|_| Slot::default()).collect(),
-            allocation: Mutex::new(Allocation { free: BTreeSet::new(), used: 0 }),
+            allocation: Mutex::new(Allocation::new(limit_slots)),
             grown: tokio::sync::Mutex::new(grown),
             live_bytes: AtomicI64::new(0),
+            discards: Discards::default(),
         }
     }
 
@@ -208,43 +207,52 @@ impl Tier {
 
     /// Slots that can still be taken.
     pub(crate) fn free_slots(&self) -> u32 {
-        let allocation = self.allocation.lock();
-        allocation.free.len() as u32 + (self.slots.len() as u32 - allocation.used)
+        self.allocation.lock().free_slots()
     }
 
     /// For recovery: which slots were used, and which of those are free.
     pub(crate) fn restore_allocation(&self, used: u32, free: BTreeSet<u32>) {
-        *self.allocation.lock() = Allocation { free, used };
+        self.allocation.lock().restore(used, free);
     }
 
-    /// Takes a free slot if more than `keep` are free: the lowest, so that files stay short. The second part says
-    /// whether it was never used.
-    pub(crate) fn take_slot(&self, keep: u32) -> Option<(u32, bool)> {
-        let mut allocation = self.allocation.lock();
-        let free = allocation.free.len() as u32 + (self.slots.len() as u32 - allocation.used);
-        if free <= keep {
-            return None;
-        }
-        if let Some(slot) = allocation.free.pop_first() {
-            return Some((slot, false));
-        }
-        allocation.used += 1;
-        Some((allocation.used - 1, true))
+    /// Takes a free slot if more than `keep` are free.
+    pub(crate) fn take_slot(&self, keep: u32) -> Option<Taken> {
+        self.allocation.lock().take(keep)
     }
 
     pub(crate) fn give_back_slot(&self, slot: u32) {
-        self.allocation.lock().free.insert(slot);
+        self.allocation.lock().give_back(slot);
     }
 
-    /// Makes sure that the device is long enough for a slot.
-    pub(crate) async fn ensure_length(&self, slot: u32) -> Result<()> {
+    /// Looks at which slots are free, or changes it.
+    pub(crate) fn allocation<T>(&self, look: impl FnOnce(&mut Allocation) -> T) -> T {
+        look(&mut self.allocation.lock())
+    }
+
+    pub(crate) fn discards(&self) -> &Discards {
+        &self.discards
+    }
+
+    /// What lies between the markers of a free slot, on the device, in whole pieces of so many bytes.
+    pub(crate) fn between_markers(&self, slot: u32, piece_bytes: u32) -> (u64, u64) {
+        let piece = u64::from(piece_bytes);
+        let unit = self.shape.unit_bytes;
+        let start = self.device_offset(slot, unit).next_multiple_of(piece);
+        (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
+    }
+
+    /// Makes sure that a file has room for a slot.
+    pub(crate) async fn ensure_room(&self, taken: Taken) -> Result<()> {
         let mut grown = self.grown.lock().await;
-        let needed = self.device_offset(slot + 1, 0);
-        if let Some(bytes) = &mut *grown
-            && *bytes < needed
-        {
-            self.device()?.resize(needed).await.map_err(Error::from)?;
+        let Some(bytes) = &mut *grown else { return Ok(()) };
+        let device = self.device()?;
+        let needed = self.device_offset(taken.slot + 1, 0);
+        if *bytes < needed {
+            device.resize(needed).await.map_err(Error::from)?;
             *bytes = needed;
+        } else if taken.was == Was::Discarded {
+            let start = self.device_offset(taken.slot, 0);
+            device.allocate(start, self.shape.segment_bytes.into()).await.map_err(Error::from)?;
         }
         Ok(())
     }
@@ -252,7 +260,7 @@ impl Tier {
     /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,
     /// so that rot in one cannot bring the segment back. The end must come first: a start that a power cut tears, with
     /// the segment's summary still at the end, would be damage.
-    pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret) -> Result<()> {
+    pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret, now: Duration) -> Result<()> {
         let device = self.device()?;
         let segment = self.slot(slot).segment();
         let unit_bytes = self.shape.unit_bytes;
@@ -268,7 +276,8 @@ impl Tier {
         self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable).await?;
         self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable).await?;
         self.occupy(slot, 0, SlotState::Free, 0);
-        self.give_back_slot(slot);
+        self.allocation.lock().freed(slot, now);
+        self.discards.wake.notify_one();
         Ok(())
     }
 

@@ -41,6 +41,7 @@ fn observe(runtime: &SimRuntime, device: &MemoryDevice) {
             OperationKind::Flush => 3,
             OperationKind::Discard => 4,
             OperationKind::Resize => 5,
+            OperationKind::Allocate => 6,
         };
         let durable = u64::from(operation.mode == WriteMode::Durable);
         runtime.record(&[OPERATION, kind << 1 | durable, operation.offset, operation.bytes]);

@@ -9,7 +9,7 @@ use crate::{Geometry, OperationKind, Runtime, WriteMode};
 /// An operation, as fault plans and observers see it when it is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// Read, write, flush, discard or resize.
+    /// Read, write, flush, discard, allocate or resize.
     pub kind: OperationKind,
     /// Where on the device; 0 for a flush or a resize.
     pub offset: u64,
@@ -62,7 +62,7 @@ pub struct Latency {
     pub read: Range<Duration>,
     /// Of a write, durable or not.
     pub write: Range<Duration>,
-    /// Of a flush, a discard or a resize.
+    /// Of a flush, a discard, an allocation or a resize.
     pub flush: Range<Duration>,
 }
 

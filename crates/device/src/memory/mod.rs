@@ -209,7 +209,7 @@ impl MemoryDevice {
             OperationKind::Write => inner.counters.write(bytes as usize),
             OperationKind::Discard => inner.counters.discard(bytes),
             OperationKind::Flush => inner.counters.flush(),
-            OperationKind::Resize | OperationKind::Open => inner.counters.resize(),
+            OperationKind::Resize | OperationKind::Allocate | OperationKind::Open => inner.counters.resize(),
         }
         inner.counters.submit_call();
         if let Some(observer) = &mut *inner.observer.lock() {
@@ -419,6 +419,15 @@ impl Device for MemoryDevice {
     fn discard(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
         match self.submit(OperationKind::Discard, offset, bytes, WriteMode::Plain) {
             Ok(submitted) => self.change(submitted, Payload::Discard(bytes)),
+            Err(error) => Pending::ready(Err(error)),
+        }
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        match self.submit(OperationKind::Allocate, offset, bytes, WriteMode::Plain) {
+            Ok(submitted) => {
+                self.answer(submitted, |inner, submitted| inner.admit(&mut inner.state.lock(), submitted))
+            }
             Err(error) => Pending::ready(Err(error)),
         }
     }

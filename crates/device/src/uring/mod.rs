@@ -42,7 +42,7 @@ pub(crate) struct UringDevice {
     /// Slots of registered memory, if the kernel took any.
     pool: Option<Arc<Pool>>,
     reactor: Option<JoinHandle<()>>,
-    /// For calls that block whatever the ring does: discard and resize.
+    /// For calls that block whatever the ring does: discard, allocate and resize.
     helper: WorkPool,
 }
 
@@ -200,6 +200,14 @@ impl Device for UringDevice {
         }
         self.file().counters.discard(bytes);
         self.helper.submit(self.file(), move |file| file.discard(offset, bytes))
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        if let Err(error) = self.file().check(OperationKind::Allocate, offset, bytes) {
+            return Pending::ready(Err(error));
+        }
+        self.file().counters.resize();
+        self.helper.submit(self.file(), move |file| file.allocate(offset, bytes))
     }
 
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
