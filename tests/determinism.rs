@@ -1,34 +1,126 @@
 //! A life of a store, with destaging, collecting and crashes, is the same whenever it is lived from the same seed.
 
+#![allow(clippy::disallowed_methods, reason = "one of the tests lets the real clock into a simulated world")]
+
 mod support;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use esker_device::Runtime;
-use esker_sim::Random;
+use esker::{Durability, Store};
+use esker_device::{MemoryDevice, Runtime, Task};
+use esker_sim::{Random, SimRuntime};
 use futures_util::future::{join_all, select};
 
 use support::{Config, Tiers, World, cases, value};
 
-/// Three lives of a store that several writers overwrite and read; the trace of all that was decided. `chance` is what
-/// a test that wants runs to differ changes between them.
-fn life(seed: u64, chance: &AtomicU64) -> (u64, u64) {
+/// What leads a run away from its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leak {
+    Nothing,
+    /// The clock of the machine.
+    Clock,
+    /// Randomness of the machine.
+    Randomness,
+    /// The order of background tasks.
+    Order,
+}
+
+/// The simulated world as the engine sees it, with something real shining through.
+struct Leaky {
+    world: SimRuntime,
+    leak: Leak,
+    began: Instant,
+}
+
+impl Leaky {
+    fn bits(&self, leak: Leak) -> u64 {
+        if self.leak == leak { RandomState::new().hash_one(0) } else { 0 }
+    }
+
+    /// How long the machine took so far.
+    fn elapsed(&self) -> Duration {
+        if self.leak == Leak::Clock { self.began.elapsed() } else { Duration::ZERO }
+    }
+}
+
+impl Runtime for Leaky {
+    fn now(&self) -> Duration {
+        self.world.now() + self.elapsed()
+    }
+
+    fn wall_clock_ms(&self) -> u64 {
+        self.world.wall_clock_ms()
+    }
+
+    fn random(&self) -> u64 {
+        self.world.random() ^ self.bits(Leak::Randomness)
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) {
+        let late = self.bits(Leak::Order) % 3;
+        let world = self.world.clone();
+        let task = async move {
+            for _ in 0..late {
+                world.sleep(Duration::from_nanos(1)).await;
+            }
+            task.await;
+        };
+        self.world.spawn(name, Box::pin(task));
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        self.world.sleep(duration + self.elapsed() / 1000)
+    }
+
+    fn parallelism(&self) -> usize {
+        self.world.parallelism()
+    }
+}
+
+/// What a run is compared by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    /// Of all that was decided, and asked of the devices.
+    trace: u64,
+    /// Of what the devices hold in the end.
+    content: u64,
+    /// Segments that were freed.
+    freed: u64,
+}
+
+fn content(world: &World) -> u64 {
+    let devices = [&world.fast, &world.capacity].into_iter().flatten();
+    let words = devices.map(MemoryDevice::snapshot).flat_map(|bytes| {
+        let words =
+            bytes.chunks(8).map(|chunk| chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        words.collect::<Vec<u64>>()
+    });
+    words.fold(0, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// Three lives of a store that several writers overwrite and read.
+fn life(seed: u64, leak: Leak) -> Run {
     let mut random = Random::new(seed);
-    let config = Config::random(&mut random, [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3]);
+    let mut config =
+        Config::random(&mut random, [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3]);
+    let periodic = Durability::Periodic(Duration::from_millis(5));
+    config.durability = [Durability::Sync, periodic][seed as usize % 2];
     let mut world = World::new(seed, config);
     let mut freed = 0;
     for _ in 0..3 {
-        let store = world.open();
+        let runtime = Arc::new(Leaky { world: world.runtime.clone(), leak, began: Instant::now() });
+        let opened = world.runtime.run(Store::open(world.options().runtime(runtime)));
+        let store = opened.expect("the store opens");
         let writers = (0..6u64).map(|writer| {
             let (store, mut random) = (store.clone(), random.fork());
-            let extra = chance.load(Ordering::Relaxed);
             async move {
                 for round in 0..250u64 {
                     let key = Bytes::from(format!("{writer} {}", random.below(20)));
-                    let bytes = 24 + (random.below(3000) + extra) as usize;
+                    let bytes = 24 + random.below(3000) as usize;
                     if random.one_in(8) {
                         let _ = store.delete(key).await;
                     } else if random.one_in(4) {
@@ -47,30 +139,29 @@ fn life(seed: u64, chance: &AtomicU64) -> (u64, u64) {
         world.power_cut();
         drop(store);
     }
-    let trace = world.runtime.trace();
+    let run = Run { trace: world.runtime.trace(), content: content(&world), freed };
     world.end();
-    (trace, freed)
+    run
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let freed = Arc::new(AtomicU64::new(0));
+    let freed = AtomicU64::new(0);
     cases("determinism", "the_same_seed_is_the_same_run", 12, |seed| {
-        let same = AtomicU64::new(0);
-        let first = life(seed, &same);
-        assert_eq!(first, life(seed, &same), "seed {seed}: two runs differ");
-        freed.fetch_add(first.1, Ordering::Relaxed);
+        let first = life(seed, Leak::Nothing);
+        assert_eq!(first, life(seed, Leak::Nothing), "seed {seed}: two runs differ");
+        freed.fetch_add(first.freed, Ordering::Relaxed);
     });
-    assert!(freed.load(Ordering::Relaxed) > 0, "segments were destaged or collected");
+    assert!(freed.into_inner() > 0, "segments were destaged or collected");
 }
 
-/// What the other test would see if something in the engine depended on more than the seed.
+/// What the other test sees if something in the engine depends on more than the seed.
 #[test]
-fn a_difference_shows_in_the_trace() {
-    for seed in 0..3 {
-        let chance = AtomicU64::new(0);
-        let first = life(seed, &chance);
-        chance.store(4096, Ordering::Relaxed);
-        assert_ne!(first.0, life(seed, &chance).0, "seed {seed}");
+fn what_does_not_come_from_the_seed_shows() {
+    for leak in [Leak::Clock, Leak::Randomness, Leak::Order] {
+        // Those in which not every write is durable at once, so that the clock matters.
+        for seed in [1, 3, 5, 7] {
+            assert_ne!(life(seed, leak), life(seed, leak), "seed {seed}: {leak:?} does not show");
+        }
     }
 }
