@@ -10,6 +10,11 @@ use esker_log::{
 
 use support::{Config, Tiers, World, value};
 
+/// Without discards the lowest free slot is the next that is taken.
+fn config() -> Config {
+    Config { discard_after: None, ..Config::new(Tiers::Capacity) }
+}
+
 fn get(world: &World, store: &Store, key: &str) -> Option<Vec<u8>> {
     world.runtime.run(store.get(key)).expect("the get succeeds").map(Into::into)
 }
@@ -61,7 +66,7 @@ impl Medium {
 /// opening must not give that segment's number out again, or else what it writes there would seem to be freed.
 #[test]
 fn the_number_of_a_freed_segment_is_not_given_out_again() {
-    let mut world = World::new(1, Config::new(Tiers::Capacity));
+    let mut world = World::new(1, config());
     let store = world.open();
     put(&world, &store, "before", b"1");
     drop(store);
@@ -107,7 +112,7 @@ fn records_of_a_segment_that_nobody_knew_of_do_not_complete_the_frame_of_another
         drop(store);
         Medium::of(world)
     };
-    let mut world = World::new(1, Config::new(Tiers::Capacity));
+    let mut world = World::new(1, config());
     let mut earlier = write(&world, ["a0", "a1", "a2"]);
     earlier.slot(0)[..SECTOR_BYTES].fill(0);
     earlier.clone().put_into(&mut world);
