@@ -7,9 +7,11 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
-use crate::{endurance, writeamp};
+use crate::{db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
+///
+/// Without a command it takes the flags of RocksDB's db_bench: --benchmarks=fillrandom,readrandom --num=1000000 …
 #[derive(Parser)]
 #[command(name = "esker-bench", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -40,7 +42,18 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Exit
     ExitCode::from(code)
 }
 
+/// The command line, if it is one of db_bench: it begins with a flag, and not with one of ours.
+fn db_bench_words(arguments: &[OsString]) -> Option<Vec<String>> {
+    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let first = words.first()?;
+    let ours = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
+    (first.starts_with('-') && !ours).then_some(words)
+}
+
 fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
+    if let Some(words) = db_bench_words(arguments) {
+        return db_bench::run(&words).map(|()| ExitCode::SUCCESS);
+    }
     let words = [OsString::from(program)].into_iter().chain(arguments.iter().cloned());
     match Arguments::try_parse_from(words) {
         Ok(arguments) => match arguments.command {
@@ -53,5 +66,18 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => Err(Failure::usage(error.to_string().trim_start_matches("error: ").trim_end())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_begins_with_a_flag_is_one_of_db_bench() {
+        let words = |line: &str| db_bench_words(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(words("--benchmarks=fillseq --num 5").map(|words| words.len()), Some(3));
+        assert!(words("-benchmarks=fillseq").is_some());
+        assert!(words("--help").is_none() && words("writeamp --json").is_none());
     }
 }

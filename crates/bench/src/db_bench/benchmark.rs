@@ -1,0 +1,188 @@
+//! The benchmarks by name: what each does.
+
+use super::flags::distance;
+
+/// How keys are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One after the other, from 0.
+    Sequential,
+    /// Drawn with replacement.
+    Random,
+    /// Each once, in random order.
+    Unique,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Fill(Order),
+    Read {
+        /// Keys that were never written.
+        missing: bool,
+        /// Each look-up is of `--batch_size` keys.
+        batch: bool,
+    },
+    Scan,
+    ReadWrite,
+    ReadWriteDelete,
+    Update,
+    Delete(Order),
+    Mix,
+}
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Benchmark {
+    pub(crate) name: &'static str,
+    pub(crate) work: Work,
+    /// Begins with an empty store, unless an existing one is to be used.
+    pub(crate) fresh: bool,
+    /// Every write waits for the medium.
+    pub(crate) sync: bool,
+    /// One more thread overwrites random keys meanwhile.
+    pub(crate) beside_writer: bool,
+    /// So many times fewer operations than `--num`.
+    pub(crate) fewer: u64,
+}
+
+const fn of(name: &'static str, work: Work) -> Benchmark {
+    Benchmark { name, work, fresh: false, sync: false, beside_writer: false, fewer: 1 }
+}
+
+const fn fill(name: &'static str, order: Order) -> Benchmark {
+    Benchmark { fresh: true, ..of(name, Work::Fill(order)) }
+}
+
+const fn read(name: &'static str, missing: bool, batch: bool) -> Benchmark {
+    of(name, Work::Read { missing, batch })
+}
+
+const BENCHMARKS: &[Benchmark] = &[
+    fill("fillseq", Order::Sequential),
+    fill("fillrandom", Order::Random),
+    fill("filluniquerandom", Order::Unique),
+    Benchmark { sync: true, fewer: 1000, ..fill("fillsync", Order::Random) },
+    of("overwrite", Work::Fill(Order::Random)),
+    read("readrandom", false, false),
+    read("readmissing", true, false),
+    read("multireadrandom", false, true),
+    of("readseq", Work::Scan),
+    Benchmark { beside_writer: true, ..read("readwhilewriting", false, false) },
+    Benchmark { beside_writer: true, ..read("multireadwhilewriting", false, true) },
+    of("readrandomwriterandom", Work::ReadWrite),
+    of("randomwithverify", Work::ReadWriteDelete),
+    of("updaterandom", Work::Update),
+    of("deleteseq", Work::Delete(Order::Sequential)),
+    of("deleterandom", Work::Delete(Order::Random)),
+    of("mixgraph", Work::Mix),
+];
+
+/// What is done between benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Prints the store's numbers.
+    Stats,
+    /// Forgets what was counted.
+    ResetStats,
+    /// Waits until background work rests.
+    Settle,
+    /// Makes everything durable.
+    Flush,
+}
+
+/// One entry of `--benchmarks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// With how often it is done, and how often before that without counting.
+    Run {
+        benchmark: Benchmark,
+        times: u64,
+        warm_ups: u64,
+    },
+    Chore(Chore),
+}
+
+impl Step {
+    /// Reads an entry: `name`, or `name[X3-W1]` for three runs after one that does not count.
+    pub(crate) fn parse(entry: &str) -> Result<Step, String> {
+        let (name, repeats) = match entry.split_once('[') {
+            Some((name, rest)) => (name, rest.strip_suffix(']').ok_or(format!("{entry}: ']' is missing"))?),
+            None => (entry, ""),
+        };
+        let (mut times, mut warm_ups) = (1, 0);
+        for part in repeats.split('-').filter(|part| !part.is_empty()) {
+            let number = part.get(1..).and_then(|digits| digits.parse().ok());
+            match (part.as_bytes()[0].to_ascii_uppercase(), number) {
+                (b'X', Some(count)) if count > 0 => times = count,
+                (b'W', Some(count)) => warm_ups = count,
+                _ => {
+                    return Err(format!(
+                        "{entry}: '{part}' is neither X and a number of runs nor W and one of warm-ups"
+                    ));
+                }
+            }
+        }
+        let chore = match name {
+            "stats" | "levelstats" | "cachestats" | "memstats" => Some(Chore::Stats),
+            "resetstats" => Some(Chore::ResetStats),
+            "waitforcompaction" | "compact" | "compactall" => Some(Chore::Settle),
+            "flush" => Some(Chore::Flush),
+            _ => None,
+        };
+        if let Some(chore) = chore {
+            return Ok(Step::Chore(chore));
+        }
+        if let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) {
+            return Ok(Step::Run { benchmark: *benchmark, times, warm_ups });
+        }
+        if ["readreverse", "seekrandom", "seekrandomwhilewriting", "readrandomfast", "newiterator"]
+            .contains(&name)
+            || name.starts_with("seek")
+        {
+            return Err(format!("benchmark '{name}' needs keys in order, which this store does not keep"));
+        }
+        let close = BENCHMARKS.iter().map(|benchmark| (distance(name, benchmark.name), benchmark.name)).min();
+        let meant = close.filter(|(distance, _)| *distance <= 1 + name.len() / 4);
+        let meant = meant.map_or(String::new(), |(_, name)| format!("; is {name} meant?"));
+        let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
+        Err(format!(
+            "unknown benchmark '{name}'{meant} There are {}, stats, resetstats, flush and waitforcompaction",
+            names.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_that_are_asked_for_are_known() {
+        for name in "fillseq,fillrandom,filluniquerandom,fillsync,overwrite,readrandom,readmissing,readseq,\
+                     readwhilewriting,readrandomwriterandom,updaterandom,multireadrandom,deleterandom,mixgraph,stats,\
+                     waitforcompaction"
+            .split(',')
+        {
+            assert!(Step::parse(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn repetitions_are_read() {
+        let Ok(Step::Run { benchmark, times, warm_ups }) = Step::parse("readrandom[X5-W2]") else {
+            panic!("it is a benchmark");
+        };
+        assert_eq!((benchmark.name, times, warm_ups), ("readrandom", 5, 2));
+        assert!(matches!(Step::parse("fillseq[X3]"), Ok(Step::Run { times: 3, warm_ups: 0, .. })));
+        for wrong in ["fillseq[X]", "fillseq[X0]", "fillseq[Y3]", "fillseq[X3"] {
+            assert!(Step::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_was_meant() {
+        assert!(Step::parse("fillrandm").expect_err("unknown").contains("is fillrandom meant?"));
+        assert!(Step::parse("seekrandom").expect_err("ordered").contains("order"));
+    }
+}

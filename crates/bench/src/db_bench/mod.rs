@@ -1,0 +1,118 @@
+//! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
+//!
+//! `flags` reads the command line by the list in `known`; `config` is what it says; `benchmark` knows the names; `run` does
+//! one after the other, with the threads in `clients`; `measure` and `histogram` print in db_bench's format.
+
+mod benchmark;
+mod clients;
+mod config;
+mod flags;
+mod histogram;
+mod known;
+mod measure;
+mod mixgraph;
+mod run;
+mod watch;
+
+use crate::failure::{Failure, Result};
+
+/// Runs what the command line asks for.
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let mut flags = flags::parse(words).map_err(Failure::Usage)?;
+    let config = config::Config::of(&mut flags).map_err(Failure::Usage)?;
+    let steps = config.benchmarks.iter().map(|entry| benchmark::Step::parse(entry));
+    let steps = steps.collect::<std::result::Result<Vec<_>, _>>().map_err(Failure::Usage)?;
+    if steps.is_empty() {
+        return Err(Failure::usage("--benchmarks names none"));
+    }
+    let model = mixgraph::Model::of(&flags, config.num, config.seed);
+    if flags.float("mix_seek_ratio", 0.0) > 0.0 {
+        flags.notes.push("--mix_seek_ratio: keys have no order; seeks are made as gets of the key".into());
+    }
+    run::Session::begin(config, model, &flags.notes)?.run(&steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_line(line: &str) -> Result<()> {
+        run(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_benchmark_runs_on_a_real_store() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (json, report) = (dir.path().join("out.json"), dir.path().join("report.csv"));
+        let line = format!(
+            "--benchmarks=fillseq,fillsync,fillrandom,filluniquerandom[X2],stats,overwrite,readrandom,readmissing,readseq,\
+             multireadrandom,readwhilewriting,readrandomwriterandom,updaterandom,mixgraph,waitforcompaction,deleterandom,\
+             flush,deleteseq,readrandom --db={} --num=2000 --threads=2 --queue_depth=4 --batch_size=3 --histogram \
+             --durability=none --segment=256k --capacity_limit=64m --memory=64m --mix_get_ratio=0.5 --mix_put_ratio=0.5 \
+             --report_file={} --report_interval_seconds=1 --json={}",
+            dir.path().join("db").display(),
+            report.display(),
+            json.display()
+        );
+        run_line(&line).expect("it runs");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let runs = all["runs"].as_array().expect("runs");
+        let of = |name: &str| runs.iter().filter(|run| run["name"] == name).collect::<Vec<_>>();
+        assert_eq!(of("filluniquerandom").len(), 2);
+        // Each thread makes --num operations, but of unique keys all together.
+        assert_eq!(of("fillrandom")[0]["operations"], 4000);
+        assert_eq!(of("filluniquerandom")[0]["operations"], 2000);
+        assert_eq!(of("readrandom")[0]["found"], 4000);
+        assert_eq!(of("readmissing")[0]["found"], 0);
+        assert_eq!(of("readseq")[0]["operations"], 4000);
+        assert_eq!(of("readwhilewriting")[0]["reads"], 4000);
+        assert_eq!(of("updaterandom")[0]["found"], 4000);
+        assert_eq!(of("readrandom")[1]["found"], 0, "everything was deleted");
+        assert!(of("mixgraph")[0]["latency_us"]["write"]["count"].as_u64() > Some(1500));
+        assert!(
+            std::fs::read_to_string(report).expect("a report").starts_with("secs_elapsed,interval_qps\n")
+        );
+    }
+
+    #[test]
+    fn a_store_that_is_to_be_used_has_to_be_there_and_a_directory_of_others_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = dir.path().join("db");
+        let common =
+            format!("--db={} --num=100 --durability=none --capacity_limit=64m --segment=256k", db.display());
+        let error = run_line(&format!("--benchmarks=readrandom --use_existing_db=1 {common}"));
+        assert!(matches!(error, Err(Failure::Usage(_))), "{error:?}");
+        run_line(&format!("--benchmarks=fillseq {common}")).expect("it fills");
+        std::fs::write(db.join("mine"), "x").expect("a file");
+        run_line(&format!("--benchmarks=readrandom --use_existing_db=1 {common}")).expect("it is there");
+        run_line(&format!("--benchmarks=fillrandom {common}")).expect("it begins again");
+        assert!(db.join("mine").exists());
+    }
+
+    #[test]
+    fn a_duration_ends_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let began = std::time::Instant::now();
+        let line = format!(
+            "--benchmarks=fillrandom,readrandom --duration=1 --db={} --num=100 --durability=none --capacity_limit=64m \
+             --segment=256k --benchmark_write_rate_limit=100000",
+            dir.path().join("db").display()
+        );
+        run_line(&line).expect("it runs");
+        assert!((2.0..20.0).contains(&began.elapsed().as_secs_f64()));
+    }
+
+    #[test]
+    fn wrong_lines_are_refused_before_anything_is_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = dir.path().join("db");
+        for rest in
+            ["--benchmarks=fillsec", "--benchmarks=seekrandom", "--bencmarks=fillseq", "--benchmarks=,"]
+        {
+            let error = run_line(&format!("--db={} {rest}", db.display()));
+            assert!(matches!(error, Err(Failure::Usage(_))), "{rest}: {error:?}");
+        }
+        assert!(!db.exists());
+    }
+}
