@@ -194,7 +194,8 @@ impl MemoryPlan {
         Ok(MemoryPlan {
             lane_pieces: pieces as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
-            recovery_bytes: (options.memory_bytes / 2).max(16 << 20),
+            // The lanes have no segments in memory yet.
+            recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
         })
     }
 }

@@ -3,17 +3,20 @@
 //!
 //! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
 //! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame.
-//! 3. **Entries** of all summaries, scans and staged records are dealt out by the index's shards (`deal`), as many shards
-//!    at a time as memory allows. The first time this verifies the summaries: a damaged one makes its segment one of those
-//!    of step 2, and dealing begins again.
-//! 4. **Shards** are loaded one by one (`load`): the highest sequence number of a key wins, wherever it lies.
+//! 3. **Entries** of all summaries and scans are dealt out to the shards of the index (`deal`): the first that comes with
+//!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
+//!    dealing begins again with an empty index.
+//! 4. **Disputes** (`resolve`): of entries that share a stored hash, tombstones and staged records among them, the highest
+//!    sequence number of each key wins, wherever it lies.
 //!
-//! Nothing is written here, so a crash in it changes nothing, and nothing is loaded before all that is lost is known.
+//! If the disputed ones do not fit into the memory, steps 3 and 4 are done for fewer shards at a time.
+//!
+//! Nothing is written here, so a crash in it changes nothing, and nobody sees the index before it ends.
 
+mod claimant;
 mod deal;
-mod load;
+mod resolve;
 mod slots;
-mod sort;
 mod unsealed;
 
 use std::sync::Arc;
@@ -25,9 +28,13 @@ use esker_log::{
     Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
 };
 
+use self::claimant::Live;
 use crate::error::{Error, Result};
 use crate::staging::Staged;
 use crate::tier::{SlotState, Tier};
+
+/// What the index takes for a key at most.
+const INDEX_BYTES_A_KEY: u64 = 10;
 
 /// What was found in a store, and what has to be done before it can be written to.
 pub(crate) struct Recovered {
@@ -65,7 +72,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) index: &'a Arc<Index>,
     pub(crate) staged: &'a [Staged],
     pub(crate) accept_loss: bool,
-    /// Memory for entries.
+    /// Memory for entries, summaries that are being read, and the index.
     pub(crate) memory_bytes: u64,
 }
 
@@ -160,57 +167,89 @@ impl Scene<'_> {
     /// they turned out to be, the staged records that won, and the highest sequence number.
     async fn load(
         &self,
-        mut segments: Vec<Segment>,
+        segments: Vec<Segment>,
         began: Duration,
     ) -> Result<(Vec<Segment>, Vec<StagedWinner>, u64)> {
-        let workers = self.runtime.parallelism().max(1);
-        let mut hands = Vec::new();
-        let mut max_sequence = self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0);
+        let mut segments = Arc::new(segments);
+        let mut max_sequence = self.cleared_through();
         let mut winners = Vec::new();
+        let mut passes = 1;
         let mut pass = 0;
-        loop {
-            let staged = self.staged.iter().map(|s| s.entries.len() as u64);
-            let entries: u64 = segments.iter().map(Segment::entries).chain(staged).sum();
-            let bytes = entries * size_of::<deal::Claimant>() as u64;
-            let passes = (bytes.div_ceil(self.memory_bytes.max(1)) as usize).clamp(1, Index::SHARDS);
-            if pass == passes {
-                break;
-            }
+        while pass < passes {
             if pass == 0 {
                 self.refuse_loss(&segments)?;
             }
             let shards = pass * Index::SHARDS / passes..(pass + 1) * Index::SHARDS / passes;
-            let progress = deal::Progress { runtime: self.runtime.clone(), began, pass, passes };
-            let shared = Arc::new(segments);
-            hands.resize_with(workers, deal::Hand::default);
-            hands = self.deal(&shared, hands, shards.clone(), progress).await?;
-            segments = Arc::try_unwrap(shared).ok().expect("the dealers have ended");
+            let entries: u64 = segments.iter().map(Segment::entries).sum();
+            self.index.reserve(shards.clone(), entries);
+            let share = 1.0 / passes as f64;
+            let most_left =
+                if passes < Index::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
+            let dealt =
+                deal::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
+            let mut hands = self.deal(&segments, &dealt).await?;
             let damaged: Vec<usize> =
                 hands.iter_mut().flat_map(|hand| std::mem::take(&mut hand.damaged)).collect();
-            if !damaged.is_empty() {
-                let Some(first) = damaged.first().filter(|_| pass > 0) else {
-                    segments = self.scan_damaged(segments, damaged).await?;
-                    continue;
-                };
-                return Err(Error::Corrupt {
-                    key: None,
-                    segment: segments[*first].segment,
-                    offset: 0,
-                    what: "a summary that verified a moment ago no longer does".into(),
-                });
+            if let Some(first) = damaged.first() {
+                if pass > 0 {
+                    return Err(no_longer_verifies(&segments[*first]));
+                }
+                self.index.clear();
+                let owned = Arc::try_unwrap(segments).ok().expect("the dealers have ended");
+                segments = Arc::new(self.scan_damaged(owned, damaged).await?);
+                continue;
+            }
+            if hands.iter().any(|hand| hand.is_full) {
+                // Fewer shards at a time, from the beginning: nobody was told anything yet.
+                self.index.clear();
+                self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
+                winners.clear();
+                (pass, passes) = (0, (passes * 2).min(Index::SHARDS));
+                continue;
             }
             if pass == 0 {
                 self.occupy_slots(&segments);
             }
-            hands.push(self.deal_staged(shards.clone()));
+            hands.push(self.deal_staged(&shards));
             max_sequence = hands.iter().map(|hand| hand.highest).fold(max_sequence, u64::max);
-            let won;
-            (hands, won) = self.load_shards(hands, shards).await?;
-            winners.extend(won);
+            winners.extend(self.resolve(&segments, hands).await?);
+            shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
         winners.sort_by_key(|w| w.entry.sequence);
+        let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
         Ok((segments, winners, max_sequence))
+    }
+
+    /// How many claimants each worker may be left with, so that they, the summaries that are being read, and the index fit
+    /// into the memory.
+    fn most_left(&self, segments: &[Segment], entries: u64) -> usize {
+        let workers = self.runtime.parallelism().max(1) as u64;
+        let summaries = segments.iter().filter_map(|s| match &s.content {
+            Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * deal::BUFFER_BYTES),
+            Content::Scanned(..) => None,
+        });
+        let read = summaries.max().unwrap_or(0) * workers * deal::DEPTH as u64;
+        let staged = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
+        let staged: u64 = self.staged.iter().map(staged).sum();
+        let taken = read + staged + entries * INDEX_BYTES_A_KEY;
+        // Where even the index does not fit, as where a store is opened with less memory than it was filled with.
+        let left = self.memory_bytes.saturating_sub(taken).max(self.memory_bytes / 4);
+        (left / resolve::DISPUTE_BYTES / workers) as usize
+    }
+
+    fn cleared_through(&self) -> u64 {
+        self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0)
+    }
+
+    fn no_live(&self) -> Live {
+        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots().len())))
+    }
+
+    fn count_live(&self, live: Live) {
+        for (tier, slot, bytes) in live.into_slots() {
+            self.tier(tier).add_live(slot, bytes);
+        }
     }
 
     fn occupy_slots(&self, segments: &[Segment]) {
@@ -222,6 +261,15 @@ impl Scene<'_> {
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
             self.tier(s.tier).slot(s.slot).set_used(used);
         }
+    }
+}
+
+fn no_longer_verifies(segment: &Segment) -> Error {
+    Error::Corrupt {
+        key: None,
+        segment: segment.segment,
+        offset: 0,
+        what: "a summary that verified a moment ago no longer does".into(),
     }
 }
 

@@ -1,119 +1,153 @@
-//! Filling an index that is being recovered: all keys of a shard at once.
+//! Filling an index that is being recovered: keys come a few at a time for one shard, into tables of their final size.
 //!
-//! Keys that come in the order of their stored hashes come in the order of their home buckets, so the table is written
-//! from its first bucket to its last, in its final size, and nothing is looked up.
+//! A recovery meets keys in no order, and several versions of some. What it hands in here is put into the table if
+//! nothing with the same stored hash is there; else it is handed back, and whoever recovers finds out which of them
+//! counts.
 
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::bucket::SLOTS;
 use crate::geometry::{GENERATIONS, GEOMETRIES};
 use crate::grow::FULL;
-use crate::hash::{KeyHash, SHARDS};
+use crate::hash::{SHARDS, STORED_HASHES};
 use crate::index::Index;
 use crate::slot::Pointer;
-use crate::table::Entry;
 
 impl Index {
     /// How many shards there are. A key's is given by the upper half of its [`Index::stored_hash`].
     pub const SHARDS: usize = SHARDS;
 
-    /// Recovery: [`Index::load`] for many keys of one shard, in the order of their stored hashes. Fast where the shard
-    /// is empty.
-    ///
-    /// # Panics
-    /// If they are of several shards, or not in order.
-    pub fn load_shard(&self, keys: &[(KeyHash, Pointer)]) {
-        let Some((first, _)) = keys.first() else { return };
-        let shard = self.cut.place(first).shard;
-        let rest = self.fill(shard, keys);
-        // What found no room goes the usual way: the table grows, or it is remembered exactly.
-        match rest {
-            Some(rest) => {
-                self.slabs.collapse(self.shards[shard].generation(), shard);
-                rest.into_iter().for_each(|(_, hash, pointer)| self.load(hash, pointer));
+    /// Recovery: makes tables for so many keys of a whole index, in these shards, as far as they are empty.
+    pub fn reserve(&self, shards: Range<usize>, keys: u64) {
+        let mean = keys as f64 / SHARDS as f64;
+        // A shard that has more than its share by twice the deviation grows.
+        let share = (mean + 2.0 * mean.sqrt()) as usize;
+        let holds = |generation: &usize| share * 1000 < GEOMETRIES[*generation].buckets() * SLOTS * FULL;
+        let Some(generation) = (0..GENERATIONS).find(holds) else { return };
+        self.slabs.prefer_huge_pages(generation, shards.clone());
+        for shard in shards {
+            let mut writer = self.lock(shard);
+            if writer.shard.used() != 0 || writer.shard.generation() == generation {
+                continue;
             }
-            None => keys.iter().for_each(|(hash, pointer)| self.load(*hash, *pointer)),
+            // Without memory for it the table grows as always, as far as it can.
+            let Some(table) = self.slabs.enter(generation, shard) else { return };
+            // As when a table grows: a late reader that sees what is written here must also see that the shard has moved.
+            fence(Ordering::Release);
+            table.zero();
+            writer.move_to(generation);
         }
     }
 
-    /// Makes the table of an empty shard; returns the keys that found no room in it. `None`: the shard is not empty, or
-    /// there is no memory for such a table.
-    fn fill(&self, shard: usize, keys: &[(KeyHash, Pointer)]) -> Option<Vec<Entry>> {
-        let place = |hash: &KeyHash| {
-            let place = self.cut.place(hash);
-            assert_eq!(place.shard, shard, "keys of one shard are loaded at once");
-            place.stored
-        };
-        let mut distinct = 0;
-        let mut last = None;
-        for (hash, _) in keys {
-            let stored = place(hash);
-            assert!(last <= Some(stored), "keys are loaded in the order of their stored hashes");
-            distinct += usize::from(last != Some(stored));
-            last = Some(stored);
-        }
+    /// Recovery: puts keys into the table of a shard, each by the lower half of its [`Index::stored_hash`]. Those whose
+    /// stored hash is there, or that find no room, are not put in: `left` is called with their positions.
+    ///
+    /// Only for a shard of which nothing was removed since it was empty: then the other bucket of a key need not be looked
+    /// at while there is room in its home.
+    ///
+    /// # Panics
+    /// If what should be the lower half of a stored hash is none.
+    pub fn load_new(&self, shard: usize, keys: &[(u32, Pointer)], mut left: impl FnMut(usize)) {
         let mut writer = self.lock(shard);
-        if writer.shard.len() != 0 || writer.state.claims.len() != 0 {
-            return None;
+        if (writer.shard.used() + keys.len()) * 1000 >= writer.table().capacity() * FULL {
+            writer.grow();
         }
-        let holds = |generation: &usize| distinct * 1000 < GEOMETRIES[*generation].buckets() * SLOTS * FULL;
-        let generation = (0..GENERATIONS).find(holds)?;
-        let stays = generation == writer.shard.generation();
-        let table = if stays { writer.table() } else { self.slabs.enter(generation, shard)? };
-        // As when a table grows: a late reader that sees what is written here must also see that the shard has moved.
-        fence(Ordering::Release);
-        let mut last = None;
-        let alone = keys.iter().filter_map(|(hash, pointer)| {
-            let stored = place(hash);
-            // Of keys that share a stored hash the first gets the slot.
-            (last.replace(stored) != Some(stored)).then_some((stored, *hash, *pointer))
-        });
-        let mut away = table.fill_homes(alone);
-        away.retain(|(stored, _, pointer)| !table.insert(*stored, *pointer, || writer.count_move()));
-        let used = distinct - away.len();
-        writer.shard.used.store(used, Ordering::Relaxed);
-        self.len.fetch_add(used as u64, Ordering::Relaxed);
-        if !stays {
-            writer.move_to(generation);
-        }
-        let mut last = None;
-        for (hash, pointer) in keys.iter().filter(|_| distinct < keys.len()) {
-            let stored = place(hash);
-            if last.replace(stored) == Some(stored) {
-                self.insert_exact(&writer, stored, hash, *pointer);
+        let mut table = writer.table();
+        table.touch(keys);
+        let (mut put_in, mut moved) = (0, 0);
+        for (position, (stored, pointer)) in keys.iter().enumerate() {
+            assert!(*stored < STORED_HASHES, "a stored hash is the lower half of what it is told as");
+            match table.add(*stored, *pointer) {
+                Some(true) => put_in += 1,
+                Some(false) => left(position),
+                None => {
+                    // Entries have to be moved for it, or all of them.
+                    let has_moved = writer.insert(*stored, *pointer);
+                    table = writer.table();
+                    if has_moved { moved += 1 } else { left(position) }
+                }
             }
         }
-        Some(away)
+        writer.shard.used.store(writer.shard.used() + put_in, Ordering::Relaxed);
+        self.len.fetch_add((put_in + moved) as u64, Ordering::Relaxed);
+    }
+
+    /// Recovery: what is to be done for a shard when all its keys are there. A table that was made for more of them becomes
+    /// smaller.
+    pub fn fit(&self, shard: usize) {
+        self.lock(shard).fit();
+    }
+
+    /// Recovery: puts a shard's table into huge pages, if those of all shards that lie in the same page are as large. Look-ups
+    /// are faster then; it takes a copy of the page.
+    pub fn collapse(&self, shard: usize) {
+        self.slabs.collapse(self.shards[shard].generation(), shard);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KeyHash;
     use crate::options::IndexOptions;
 
-    #[test]
-    fn what_was_loaded_at_once_is_found_grows_and_is_small() {
-        let index = Index::new(IndexOptions::default());
-        let hash = |key: u64| KeyHash {
-            slot: (key + 1)
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                .rotate_left(31)
-                .wrapping_mul(0x94D0_49BB_1331_11EB),
-            check: key,
-        };
-        let pointer = |key: u64| Pointer::new(key + 1).expect("below 2^40");
-        let mut keys: Vec<_> = (0..1_200_000).map(|key| (hash(key), pointer(key))).collect();
-        keys.sort_unstable_by_key(|(hash, _)| index.stored_hash(hash));
-        let shard = |hash: &KeyHash| index.stored_hash(hash) >> 32;
-        keys.chunk_by(|a, b| shard(&a.0) == shard(&b.0)).for_each(|keys| index.load_shard(keys));
-        assert_eq!(index.len(), 1_200_000);
-        let bytes_per_key = index.memory_bytes() as f64 / index.len() as f64;
-        assert!(bytes_per_key < 9.7, "{bytes_per_key}");
-        (1_200_000..1_500_000).for_each(|key| index.load(hash(key), pointer(key)));
-        for key in 0..1_500_000 {
-            let exact = index.get_exact(&hash(key));
-            assert!(index.get(&hash(key)) == Some(pointer(key)) || exact == Some(pointer(key)), "key {key}");
+    fn hash(key: u64) -> KeyHash {
+        let spread = (key + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+        KeyHash { slot: spread.wrapping_mul(0x94D0_49BB_1331_11EB), check: key }
+    }
+
+    fn pointer(key: u64) -> Pointer {
+        Pointer::new(key + 1).expect("below 2^40")
+    }
+
+    /// Loads keys in batches; returns those that were left.
+    fn load(index: &Index, keys: Range<u64>) -> Vec<u64> {
+        let mut by_shard = vec![Vec::new(); Index::SHARDS];
+        keys.for_each(|key| by_shard[(index.stored_hash(&hash(key)) >> 32) as usize].push(key));
+        let mut left = Vec::new();
+        for (shard, keys) in by_shard.iter().enumerate() {
+            for keys in keys.chunks(50) {
+                let places: Vec<_> =
+                    keys.iter().map(|&key| (index.stored_hash(&hash(key)) as u32, pointer(key))).collect();
+                index.load_new(shard, &places, |position| left.push(keys[position]));
+            }
         }
+        left
+    }
+
+    #[test]
+    fn what_was_loaded_is_found_grows_and_is_small() {
+        const KEYS: u64 = 1_200_000;
+        for reserved in [0, KEYS / 2, KEYS, 2 * KEYS] {
+            let index = Index::new(IndexOptions::default());
+            index.reserve(0..Index::SHARDS, reserved);
+            let left = load(&index, 0..KEYS);
+            assert!(left.len() < 10, "few keys of a million share a stored hash: {left:?}");
+            assert_eq!(index.len() + left.len() as u64, KEYS);
+            left.iter().for_each(|&key| index.load(hash(key), pointer(key)));
+            (0..Index::SHARDS).for_each(|shard| index.fit(shard));
+            (0..Index::SHARDS).for_each(|shard| index.collapse(shard));
+            let bytes_per_key = index.memory_bytes() as f64 / index.len() as f64;
+            assert!(bytes_per_key < 10.3, "{bytes_per_key} bytes a key, {reserved} reserved");
+            (KEYS..KEYS + 300_000).for_each(|key| index.load(hash(key), pointer(key)));
+            for key in 0..KEYS + 300_000 {
+                let exact = index.get_exact(&hash(key));
+                let found = index.get(&hash(key)) == Some(pointer(key)) || exact == Some(pointer(key));
+                assert!(found, "key {key}, {reserved} reserved");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_there_stays_and_the_newcomer_is_left() {
+        let index = Index::new(IndexOptions::default());
+        assert!(load(&index, 0..1000).is_empty());
+        let key = 77;
+        let (shard, stored) = (index.stored_hash(&hash(key)) >> 32, index.stored_hash(&hash(key)) as u32);
+        let mut left = Vec::new();
+        index.load_new(shard as usize, &[(stored, pointer(5000)), (stored, pointer(5001))], |p| left.push(p));
+        assert_eq!((left, index.len()), (vec![0, 1], 1000));
+        assert_eq!(index.get(&hash(key)), Some(pointer(key)));
     }
 }

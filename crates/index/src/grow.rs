@@ -78,6 +78,19 @@ impl Writer<'_> {
         }
     }
 
+    /// After a recovery: shrinks to the smallest table with room for what is there, if this one is much too large.
+    pub(crate) fn fit(&mut self) {
+        let (used, capacity) = (self.shard.used(), self.table().capacity());
+        let holds = |generation: &usize| {
+            used * 1000 < GEOMETRIES[*generation].buckets() * crate::bucket::SLOTS * SHRUNK
+        };
+        if used * 1000 < capacity * (SHRUNK - 50)
+            && let Some(smaller) = (0..self.shard.generation()).find(holds)
+        {
+            self.rebuild(smaller);
+        }
+    }
+
     /// Moves the shard to a table of this generation; false if its entries do not fit, or there is no memory.
     fn rebuild(&mut self, generation: usize) -> bool {
         let old = self.table();

@@ -81,6 +81,14 @@ impl Region {
         })
     }
 
+    /// Pages in this range are to be huge ones when they are touched. Where that is not to be had they are small.
+    pub(crate) fn prefer_huge_pages(&self, bytes: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        self.map.advise_range(memmap2::Advice::HugePage, bytes.start, bytes.len()).ok();
+        #[cfg(not(target_os = "linux"))]
+        drop(bytes);
+    }
+
     /// Makes one huge page of the pages in this range, one of [`Region::huge_pages`], whose content stays. Where the
     /// kernel does not do that (before Linux 6.1, or short of memory) look-ups miss the TLB more often.
     pub(crate) fn collapse(&self, huge_page: Range<usize>) {

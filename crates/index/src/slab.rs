@@ -65,6 +65,17 @@ impl Slabs {
         Some(self.table(generation, shard))
     }
 
+    /// The places of these shards are about to be filled, all of them: then huge pages cost nothing, and the pages need not
+    /// be copied into huge ones later.
+    pub(crate) fn prefer_huge_pages(&self, generation: usize, shards: Range<usize>) {
+        let place_bytes = GEOMETRIES[generation].buckets() * BUCKET_BYTES;
+        if generation > 0
+            && let Some(slab) = self.open(generation)
+        {
+            slab.region.prefer_huge_pages(shards.start * place_bytes..shards.end * place_bytes);
+        }
+    }
+
     /// Gives the shard's place back, and its pages as far as no neighbour lives in them.
     pub(crate) fn leave(&self, generation: usize, shard: usize) {
         let slab = self.0[generation].get().expect("a shard lives in a slab");

@@ -4,7 +4,6 @@ use std::hint::select_unpredictable;
 
 use crate::bucket::{Bucket, SLOTS};
 use crate::geometry::{Geometry, Seats};
-use crate::hash::KeyHash;
 use crate::memory::candidates;
 use crate::slot::{Choice, Pointer, Slot};
 
@@ -30,9 +29,6 @@ impl Found {
         self.slot.pointer().expect("a found slot is not empty")
     }
 }
-
-/// A key to be filled in: its stored hash, its whole hash, and its record.
-pub(crate) type Entry = (u32, KeyHash, Pointer);
 
 /// A bucket that the search for a vacancy has reached, and the entry that could be moved into it.
 #[derive(Clone, Copy)]
@@ -120,24 +116,41 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Writes every bucket, whatever it holds, once: the keys whose home it is, as far as there is room. Returns the
-    /// others. The keys are in the order of their stored hashes, which differ.
-    pub(crate) fn fill_homes(&self, keys: impl Iterator<Item = Entry>) -> Vec<Entry> {
-        let mut away = Vec::new();
-        let mut keys = keys.map(|key| (self.geometry.seats(key.0), key)).peekable();
-        for (number, bucket) in self.buckets.iter().enumerate() {
-            let mut position = 0;
-            while let Some((seats, key)) = keys.next_if(|(seats, _)| seats.home == number) {
-                if position < SLOTS {
-                    bucket.store(position, Slot::new(seats.label(Choice::Home), key.2));
-                    position += 1;
-                } else {
-                    away.push(key);
+    /// Brings the home buckets of these keys into the cache: loads that do not wait for each other.
+    pub(crate) fn touch(&self, keys: &[(u32, Pointer)]) {
+        let first = |stored: u32| self.buckets[self.geometry.seats(stored).home].load(0).bits();
+        std::hint::black_box(keys.iter().fold(0, |any, (stored, _)| any | first(*stored)));
+    }
+
+    /// Adds a stored hash to a table of which nothing was removed since it was empty. `Some(false)`: it is there. `None`: it
+    /// is not there, and there is no room without moving others.
+    ///
+    /// Slots of a bucket are filled in their order, and an entry goes to its alternate bucket when its home is full, and a
+    /// full bucket stays full. So a vacancy ends the search.
+    #[inline]
+    pub(crate) fn add(&self, stored: u32, pointer: Pointer) -> Option<bool> {
+        let seats = self.geometry.seats(stored);
+        let labels = [seats.label(Choice::Home), seats.label(Choice::Alternate)];
+        let mut vacancy = None;
+        for (bucket, label) in [seats.home, seats.alternate].into_iter().zip(labels) {
+            // All that has this label is in front of the first vacancy.
+            for position in 0..SLOTS {
+                let slot = self.buckets[bucket].load(position);
+                if slot.is_empty() {
+                    vacancy = Some((bucket, position, label));
+                    break;
+                }
+                if slot.has(label) {
+                    return Some(false);
                 }
             }
-            (position..SLOTS).for_each(|position| bucket.store(position, Slot::EMPTY));
+            if vacancy.is_some() {
+                break;
+            }
         }
-        away
+        let (bucket, position, label) = vacancy?;
+        self.buckets[bucket].store(position, Slot::new(label, pointer));
+        Some(true)
     }
 
     fn vacancy(&self, seats: &Seats) -> Option<(usize, usize)> {

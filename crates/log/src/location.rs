@@ -50,8 +50,11 @@ pub struct Location {
 /// The class of a record of so many bytes: 0 to 15.
 ///
 /// Classes lie an eighth above powers of two, because values are powers of two and records a little more.
+#[inline]
 pub fn class_of(record_bytes: u64) -> u8 {
-    (0..15).find(|&c| record_bytes <= class_bytes(c)).unwrap_or(15)
+    // How often the smallest bound has to be doubled.
+    let times = record_bytes.saturating_sub(1) / SMALLEST_CLASS_BYTES;
+    (u64::BITS - times.leading_zeros()).min(15) as u8
 }
 
 /// Upper bound of a class; the last class has none but the segment.
@@ -62,9 +65,9 @@ pub fn class_bytes(class: u8) -> u64 {
 /// How locations are packed in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Alignment of records.
+    /// Alignment of records, a power of two.
     pub granule_bytes: u64,
-    /// Length of a segment.
+    /// Length of a segment, a power of two.
     pub segment_bytes: u64,
     /// Slots that the capacity tier can have at most: what lies above belongs to the fast tier.
     pub capacity_slots: u32,
@@ -76,16 +79,29 @@ impl Packing {
         (total_bytes.div_ceil(MAX_GRANULES)).next_power_of_two().max(MIN_GRANULE_BYTES)
     }
 
-    fn granules_per_segment(&self) -> u64 {
-        self.segment_bytes / self.granule_bytes
+    /// Bits of an offset in granules: both sizes are powers of two.
+    fn granule_shift(&self) -> u32 {
+        self.granule_bytes.trailing_zeros()
+    }
+
+    /// Bits of a segment's number of granules.
+    fn segment_shift(&self) -> u32 {
+        self.segment_bytes.trailing_zeros() - self.granule_shift()
+    }
+
+    /// Granules that a record of so many bytes takes.
+    #[inline]
+    pub fn granules(&self, record_bytes: u32) -> u64 {
+        (u64::from(record_bytes) + self.granule_bytes - 1) >> self.granule_shift()
     }
 
     /// Packs a location. Never 0, since no record begins at offset 0 of a segment.
+    #[inline]
     pub fn pack(&self, location: Location) -> u64 {
         debug_assert!(u64::from(location.offset).is_multiple_of(self.granule_bytes) && location.offset != 0);
-        let per_segment = self.granules_per_segment();
-        let granule =
-            u64::from(location.slot) * per_segment + u64::from(location.offset) / self.granule_bytes;
+        debug_assert!(self.granule_bytes.is_power_of_two() && self.segment_bytes.is_power_of_two());
+        let first = u64::from(location.slot) << self.segment_shift();
+        let granule = first + (u64::from(location.offset) >> self.granule_shift());
         let granule = match location.tier {
             Tier::Capacity => granule,
             Tier::Fast => MAX_GRANULES - 1 - granule,
@@ -94,18 +110,18 @@ impl Packing {
     }
 
     /// The location that was packed.
+    #[inline]
     pub fn unpack(&self, packed: u64) -> Location {
-        let per_segment = self.granules_per_segment();
         let granule = packed >> CLASS_BITS;
-        let (tier, granule) = if granule < u64::from(self.capacity_slots) * per_segment {
+        let (tier, granule) = if granule < u64::from(self.capacity_slots) << self.segment_shift() {
             (Tier::Capacity, granule)
         } else {
             (Tier::Fast, MAX_GRANULES - 1 - granule)
         };
         Location {
             tier,
-            slot: (granule / per_segment) as u32,
-            offset: (granule % per_segment * self.granule_bytes) as u32,
+            slot: (granule >> self.segment_shift()) as u32,
+            offset: ((granule << self.granule_shift()) & (self.segment_bytes - 1)) as u32,
             class: (packed & 15) as u8,
         }
     }

@@ -93,16 +93,39 @@ fn put_varint(to: &mut Vec<u8>, mut value: u64) {
 
 #[inline]
 fn get_varint(from: &mut &[u8]) -> Option<u64> {
-    // Most have one byte.
-    match **from {
-        [byte, ref rest @ ..] if byte < 0x80 => {
-            *from = rest;
-            Some(u64::from(byte))
-        }
-        _ => get_long_varint(from),
+    let Some(head) = from.first_chunk::<8>() else { return get_long_varint(from) };
+    let word = u64::from_le_bytes(*head);
+    // The highest bit of a byte says whether another follows.
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return get_long_varint(from);
     }
+    let bits = ends.trailing_zeros() + 1;
+    *from = &from[bits as usize / 8..];
+    // Seven bits of each byte, put together in pairs.
+    let word = word & (u64::MAX >> (u64::BITS - bits)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+    Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4)
 }
 
+/// The numbers of an entry: difference of sequence numbers, gap, length, kind.
+#[inline]
+fn get_numbers(from: &mut &[u8]) -> Option<[u64; 4]> {
+    if let Some(head) = from.first_chunk::<8>() {
+        let word = u64::from_le_bytes(*head);
+        // Most have two bytes of length, and one of everything else.
+        if word & 0x80_80_80_80_80 == 0x00_00_80_00_00 {
+            *from = &from[5..];
+            let byte = |at: u32| word >> (8 * at) & 0x7f;
+            return Some([byte(0), byte(1), byte(2) | byte(3) << 7, byte(4)]);
+        }
+    }
+    Some([get_varint(from)?, get_varint(from)?, get_varint(from)?, get_varint(from)?])
+}
+
+/// One of more than eight bytes, or near the end.
+#[cold]
 fn get_long_varint(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -250,10 +273,10 @@ impl Footer {
         let (digests, mut numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
         let (mut sequence, mut end) = (0u64, 0u32);
         for digest in digests.chunks_exact(DIGEST_BYTES) {
-            sequence = sequence.wrapping_add(unzigzag(get_varint(&mut numbers)?) as u64);
-            let offset = end.checked_add(u32::try_from(get_varint(&mut numbers)?).ok()?)?;
-            let bytes = u32::try_from(get_varint(&mut numbers)?).ok()?;
-            let kind = get_varint(&mut numbers)?;
+            let [step, gap, bytes, kind] = get_numbers(&mut numbers)?;
+            sequence = sequence.wrapping_add(unzigzag(step) as u64);
+            let offset = end.checked_add(u32::try_from(gap).ok()?)?;
+            let bytes = u32::try_from(bytes).ok()?;
             let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
             let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
             f(Entry {
@@ -267,5 +290,40 @@ impl Footer {
             end = offset.checked_add(bytes)?;
         }
         numbers.is_empty().then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_lengths_survive() {
+        let edges = (0..64).flat_map(|shift| [(1u64 << shift) - 1, 1 << shift, u64::MAX - (1 << shift)]);
+        let numbers: Vec<u64> = edges.chain([u64::MAX]).collect();
+        // Whatever lies in front and behind: lengths differ, and the last ones are near the end.
+        let mut bytes = Vec::new();
+        numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
+        let mut rest = &bytes[..];
+        let found: Vec<u64> = numbers.iter().map_while(|_| get_varint(&mut rest)).collect();
+        assert_eq!(found, numbers);
+        assert!(rest.is_empty() && get_varint(&mut rest).is_none());
+        for four in numbers.windows(4).chain([&[2, 9, 150, 1][..], &[2, 9, 16_383, 1], &[2, 9, 127, 1]]) {
+            for behind in [0, 8] {
+                let mut bytes = Vec::new();
+                four.iter().for_each(|number| put_varint(&mut bytes, *number));
+                bytes.extend_from_slice(&vec![0xff; behind]);
+                let mut rest = &bytes[..];
+                assert_eq!(get_numbers(&mut rest).as_ref().map(|found| &found[..]), Some(four));
+                assert_eq!(rest.len(), behind);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_does_not_end_is_none() {
+        for len in 0..16 {
+            assert_eq!(get_varint(&mut &vec![0xff; len][..]), None);
+        }
     }
 }

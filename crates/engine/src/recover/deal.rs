@@ -1,96 +1,75 @@
 //! Dealing the entries of all segments out to the shards of the index.
 //!
-//! Each worker has a hand: for every shard the entries that it found. Reading goes on while it deals.
+//! Each worker collects a few entries for every shard, so few that they stay in its cache, and puts those of a shard into
+//! the index when they are enough to be worth the lock and the misses. Reading goes on while it deals. What cannot be
+//! put in, because it is a tombstone or another entry has the slot, it keeps in its hand, to be sorted out (`resolve`).
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_device::{Buffer, Runtime};
-use esker_index::{Index, KeyHash};
-use esker_log::{Entry, Kind, Location, Packing, Secret, class_of};
+use esker_index::{Index, KeyHash, Pointer};
+use esker_log::{Entry, Packing, Secret};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
+use super::claimant::{Claimant, Live, Place, hash_of};
 use super::{Content, Scene, Segment, run};
 use crate::error::{Error, Result};
 use crate::tier::Tier;
 
 /// Summaries that a worker reads at a time.
-const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 4;
 /// Buffers for summaries are multiples of this, so that they fit the next one too.
-const BUFFER_BYTES: u64 = 64 << 10;
+pub(super) const BUFFER_BYTES: u64 = 64 << 10;
+/// Entries of a shard that are put into the index at once. Those of all shards take 1.5 MiB: they are to fit into the
+/// cache of the second level.
+const BATCH: usize = 48;
 
-/// An entry on its way into the index: 32 bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Claimant {
-    pub(super) hash: KeyHash,
-    pub(super) sequence: u64,
-    /// 40 bits of packed location, 1 of kind (a tombstone), 23 of length in granules; or the number of a staged record.
-    pub(super) place: u64,
-}
-
-pub(super) const TOMBSTONE: u64 = 1 << 40;
-pub(super) const LENGTH_SHIFT: u32 = 41;
-/// No location has all bits set: such places are staged records.
-pub(super) const STAGED: u64 = u64::MAX << 32;
-/// Bits of the number of a record in its piece of staged memory.
-pub(super) const STAGED_NUMBER_BITS: u32 = 27;
-
-/// What a worker has dealt.
+/// What a worker could not put into the index, and what it counted.
 #[derive(Default)]
 pub(super) struct Hand {
-    /// By shard, from the first of the pass on.
-    pub(super) shards: Vec<Vec<Claimant>>,
+    /// Tombstones, and entries whose place in the index is taken.
+    pub(super) left: Vec<Claimant>,
+    pub(super) live: Live,
     /// Highest sequence number met.
     pub(super) highest: u64,
     /// Segments whose summary does not verify.
     pub(super) damaged: Vec<usize>,
+    /// Whether more was left than memory allows: then the worker stopped.
+    pub(super) is_full: bool,
 }
 
-impl Hand {
-    /// Makes room for so many entries of so many shards. Memory of the last pass is used again.
-    fn clear(&mut self, shards: usize, entries: u64) {
-        // Hashes are evenly spread; four times the deviation is hardly ever met.
-        let mean = entries as f64 / Index::SHARDS as f64;
-        let room = (mean + 4.0 * mean.sqrt()) as usize;
-        self.highest = 0;
-        self.shards.resize_with(shards, Vec::new);
-        for shard in &mut self.shards {
-            shard.clear();
-            shard.reserve_exact(room);
-        }
-    }
-}
-
-/// What a worker tells whoever waits for the store.
-pub(super) struct Progress {
-    pub(super) runtime: Arc<dyn Runtime>,
+/// What is dealt, and what a worker tells whoever waits for the store.
+#[derive(Clone)]
+pub(super) struct Pass {
+    /// The shards of this pass.
+    pub(super) shards: Range<usize>,
+    /// How many claimants may be left by each worker.
+    pub(super) most_left: usize,
     pub(super) began: Duration,
-    pub(super) pass: usize,
-    pub(super) passes: usize,
+    pub(super) done: f64,
+    pub(super) share: f64,
 }
 
 impl Scene<'_> {
     /// Step 3. Deals the entries of all segments that belong to these shards, a hand for each worker.
-    pub(super) async fn deal(
-        &self,
-        segments: &Arc<Vec<Segment>>,
-        hands: Vec<Hand>,
-        shards: Range<usize>,
-        progress: Progress,
-    ) -> Result<Vec<Hand>> {
-        let workers = hands.len();
-        let mut progress = Some(progress);
-        let dealers = hands.into_iter().enumerate().map(|(worker, hand)| {
+    pub(super) async fn deal(&self, segments: &Arc<Vec<Segment>>, pass: &Pass) -> Result<Vec<Hand>> {
+        let workers = self.runtime.parallelism().max(1);
+        let dealers = (0..workers).map(|worker| {
             let mut dealer = Dealer {
                 tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
                 secret: self.secret,
                 packing: self.packing,
                 index: self.index.clone(),
-                shards: shards.clone(),
-                hand,
-                progress: progress.take(),
+                cleared_through: self.cleared_through(),
+                pass: pass.clone(),
+                runtime: (worker == 0).then(|| self.runtime.clone()),
+                batches: vec![NOBODY; pass.shards.len() * BATCH],
+                counts: vec![0; pass.shards.len()],
+                keys: Vec::new(),
+                hand: Hand { live: self.no_live(), ..Hand::default() },
             };
             let segments = segments.clone();
             run(self.runtime, async move {
@@ -101,19 +80,17 @@ impl Scene<'_> {
         try_join_all(dealers).await
     }
 
-    /// The hand of the staged records.
-    pub(super) fn deal_staged(&self, shards: Range<usize>) -> Hand {
+    /// The hand of the staged records. None of them is in the index before it is written to a segment.
+    pub(super) fn deal_staged(&self, shards: &Range<usize>) -> Hand {
         let mut hand = Hand::default();
-        hand.clear(shards.len(), 0);
         for (piece, staged) in self.staged.iter().enumerate() {
             for (number, entry) in staged.entries.iter().enumerate() {
                 hand.highest = hand.highest.max(entry.sequence);
                 let hash = hash_of(entry);
-                let place = STAGED | (piece as u64) << STAGED_NUMBER_BITS | number as u64;
                 let shard = (self.index.stored_hash(&hash) >> 32) as usize;
-                if shards.contains(&shard) {
-                    let claimant = Claimant { hash, sequence: entry.sequence, place };
-                    hand.shards[shard - shards.start].push(claimant);
+                if shards.contains(&shard) && entry.sequence > self.cleared_through() {
+                    let place = Place::of_staged(piece, number);
+                    hand.left.push(Claimant { hash, sequence: entry.sequence, place });
                 }
             }
         }
@@ -121,19 +98,25 @@ impl Scene<'_> {
     }
 }
 
-fn hash_of(entry: &Entry) -> KeyHash {
-    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
-}
+/// What unused places in batches hold.
+const NOBODY: (u32, Claimant) =
+    (0, Claimant { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Place::NOWHERE });
 
 struct Dealer {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
     packing: Packing,
     index: Arc<Index>,
-    /// The shards of this pass.
-    shards: Range<usize>,
+    cleared_through: u64,
+    pass: Pass,
+    /// For the one who tells how far it is.
+    runtime: Option<Arc<dyn Runtime>>,
+    /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
+    batches: Vec<(u32, Claimant)>,
+    counts: Vec<u8>,
+    /// Of a batch, what is put into the index.
+    keys: Vec<(u32, Pointer)>,
     hand: Hand,
-    progress: Option<Progress>,
 }
 
 impl Dealer {
@@ -141,7 +124,6 @@ impl Dealer {
     async fn deal(&mut self, segments: &[Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
             segments.iter().enumerate().skip(worker).step_by(workers).collect();
-        self.hand.clear(self.shards.len(), mine.iter().map(|(_, s)| s.entries()).sum());
         let tiers = self.tiers.clone();
         let read = |(number, segment), used| read(&tiers, number, segment, used);
         // The next summaries are being read while one is dealt.
@@ -153,57 +135,90 @@ impl Dealer {
         while let Some(one) = reads.next().await {
             let (number, summary) = one?;
             self.take(number, &segments[number], summary.as_ref());
+            self.hand.is_full = self.hand.left.len() > self.pass.most_left;
+            if self.hand.is_full {
+                return Ok(());
+            }
             let used = summary.map(|(buffer, _)| buffer);
             reads.extend(begun.next().map(|one| read(one, used)));
             done += 1;
-            self.tell(&mut told, done, mine.len());
+            self.tell(&mut told, done as f64 / mine.len() as f64);
         }
+        (0..self.counts.len()).for_each(|shard| self.put_in(shard));
         Ok(())
     }
 
     /// Deals a segment.
     fn take(&mut self, number: usize, segment: &Segment, summary: Option<&(Buffer, usize)>) {
+        let mut live = 0;
         match (&segment.content, summary) {
-            (Content::Scanned(scan, _), _) => scan.entries.iter().for_each(|entry| self.put(segment, *entry)),
+            (Content::Scanned(scan, _), _) => {
+                scan.entries.iter().for_each(|entry| live += self.put(segment, entry));
+            }
             (Content::Sealed(footer), Some((buffer, at))) => {
                 let secret = self.secret;
+                let put = |entry| live += self.put(segment, &entry);
                 // What was dealt of a damaged one does not matter: dealing begins again.
-                if footer.for_each_entry(&buffer[*at..], &secret, |entry| self.put(segment, entry)).is_none()
-                {
+                if footer.for_each_entry(&buffer[*at..], &secret, put).is_none() {
                     self.hand.damaged.push(number);
                 }
             }
             (Content::Sealed(_), None) => unreachable!("the summary was read"),
         }
+        self.hand.live.add(segment.tier, segment.slot, live);
     }
 
+    /// Puts an entry where the others of its shard are; returns by how much it adds to the segment's live bytes.
     #[inline]
-    fn put(&mut self, segment: &Segment, entry: Entry) {
+    fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
         self.hand.highest = self.hand.highest.max(entry.sequence);
-        let hash = hash_of(&entry);
-        let shard = (self.index.stored_hash(&hash) >> 32) as usize;
-        if let Some(shard) = self.hand.shards.get_mut(shard.wrapping_sub(self.shards.start)) {
-            shard.push(Claimant {
-                hash,
-                sequence: entry.sequence,
-                place: place(&self.packing, segment, &entry),
-            });
+        let stored = self.index.stored_hash(&hash_of(entry));
+        let shard = ((stored >> 32) as usize).wrapping_sub(self.pass.shards.start);
+        // All versions of a key are cleared up to a number, or the newest is not.
+        if shard >= self.counts.len() || entry.sequence <= self.cleared_through {
+            return 0;
         }
+        let claimant = Claimant::new(&self.packing, segment, entry);
+        if !claimant.place.is_put() {
+            self.hand.left.push(claimant);
+            return 0;
+        }
+        let count = usize::from(self.counts[shard]);
+        self.batches[shard * BATCH + count] = (stored as u32, claimant);
+        self.counts[shard] += 1;
+        if count + 1 == BATCH {
+            self.put_in(shard);
+        }
+        claimant.place.padded_bytes(&self.packing)
     }
 
-    fn tell(&self, told: &mut Duration, done: usize, of: usize) {
-        let Some(Progress { runtime, began, pass, passes }) = &self.progress else { return };
-        let elapsed = runtime.now().saturating_sub(*began);
+    /// Puts the entries that were collected for a shard into the index.
+    fn put_in(&mut self, shard: usize) {
+        let count = usize::from(std::mem::take(&mut self.counts[shard]));
+        let batch = &self.batches[shard * BATCH..][..count];
+        self.keys.clear();
+        self.keys.extend(batch.iter().map(|(stored, claimant)| (*stored, claimant.pointer())));
+        let (hand, packing) = (&mut self.hand, &self.packing);
+        self.index.load_new(self.pass.shards.start + shard, &self.keys, |position| {
+            let claimant = batch[position].1;
+            hand.live.count(packing, claimant.place, -1);
+            hand.left.push(claimant);
+        });
+    }
+
+    fn tell(&self, told: &mut Duration, part: f64) {
+        let Some(runtime) = &self.runtime else { return };
+        let elapsed = runtime.now().saturating_sub(self.pass.began);
         if elapsed > *told + Duration::from_secs(1) {
             *told = elapsed;
-            let percent = (100 * pass + 100 * done / of) / passes;
+            let percent = (100.0 * (self.pass.done + part * self.pass.share)) as u32;
             tracing::info!(percent, seconds = elapsed.as_secs(), "recovering: reading summaries");
         }
     }
 }
 
 /// Reads the summary of a sealed segment, if it can into a buffer that was used before.
-async fn read(
+pub(super) async fn read(
     tiers: &[Arc<Tier>],
     number: usize,
     segment: &Segment,
@@ -223,16 +238,4 @@ async fn read(
     };
     let summary = tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await?;
     Ok::<_, Error>((number, Some(summary)))
-}
-
-fn place(packing: &Packing, segment: &Segment, entry: &Entry) -> u64 {
-    let location = Location {
-        tier: segment.tier,
-        slot: segment.slot,
-        offset: entry.offset,
-        class: class_of(u64::from(entry.bytes)),
-    };
-    let granules = u64::from(entry.bytes).div_ceil(packing.granule_bytes);
-    let tombstone = if entry.kind == Kind::Tombstone { TOMBSTONE } else { 0 };
-    packing.pack(location) | tombstone | granules << LENGTH_SHIFT
 }

@@ -255,8 +255,16 @@ impl World {
             self.truth.insert(key, sequence);
         }
         if in_bulk {
-            let shard = |key: &(KeyHash, Pointer)| self.index.stored_hash(&key.0) >> 32;
-            loaded.chunk_by(|a, b| shard(a) == shard(b)).for_each(|keys| self.index.load_shard(keys));
+            let stored = |key: &(KeyHash, Pointer)| self.index.stored_hash(&key.0);
+            self.index.reserve(0..Index::SHARDS, loaded.len() as u64);
+            let mut left = Vec::new();
+            for keys in loaded.chunk_by(|a, b| stored(a) >> 32 == stored(b) >> 32) {
+                let shard = (stored(&keys[0]) >> 32) as usize;
+                let places: Vec<_> = keys.iter().map(|key| (stored(key) as u32, key.1)).collect();
+                self.index.load_new(shard, &places, |position| left.push(keys[position]));
+                self.index.fit(shard);
+            }
+            left.iter().for_each(|(hash, pointer)| self.index.load(*hash, *pointer));
         } else {
             loaded.iter().for_each(|(hash, pointer)| self.index.load(*hash, *pointer));
         }

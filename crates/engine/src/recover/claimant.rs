@@ -1,0 +1,127 @@
+//! An entry on its way into the index.
+
+use esker_index::{Index, KeyHash, Pointer};
+use esker_log::{Entry, Kind, Location, Packing, Tier as TierName, class_of};
+
+use super::Segment;
+
+/// An entry on its way into the index: 32 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Claimant {
+    pub(super) hash: KeyHash,
+    pub(super) sequence: u64,
+    pub(super) place: Place,
+}
+
+/// 40 bits of packed location, 1 of kind (a tombstone), 23 of length in granules; or the number of a staged record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place(u64);
+
+const TOMBSTONE: u64 = 1 << 40;
+const LENGTH_SHIFT: u32 = 41;
+/// No location has all bits set: such places are staged records.
+const STAGED: u64 = u64::MAX << 32;
+/// Bits of the number of a record in its piece of staged memory.
+const STAGED_NUMBER_BITS: u32 = 27;
+
+impl Place {
+    /// No place at all.
+    pub(super) const NOWHERE: Place = Place(0);
+
+    #[inline]
+    pub(super) fn of(packing: &Packing, segment: &Segment, entry: &Entry) -> Place {
+        let location = Location {
+            tier: segment.tier,
+            slot: segment.slot,
+            offset: entry.offset,
+            class: class_of(u64::from(entry.bytes)),
+        };
+        let tombstone = if entry.kind == Kind::Tombstone { TOMBSTONE } else { 0 };
+        Place(packing.pack(location) | tombstone | packing.granules(entry.bytes) << LENGTH_SHIFT)
+    }
+
+    pub(super) fn of_staged(piece: usize, number: usize) -> Place {
+        Place(STAGED | (piece as u64) << STAGED_NUMBER_BITS | number as u64)
+    }
+
+    /// Whether it can be in the index: neither a tombstone nor a staged record.
+    #[inline]
+    pub(super) fn is_put(self) -> bool {
+        self.0 & TOMBSTONE == 0
+    }
+
+    /// Piece and number of a staged record.
+    pub(super) fn staged(self) -> Option<(usize, usize)> {
+        let piece = ((self.0 & !STAGED) >> STAGED_NUMBER_BITS) as usize;
+        let number = (self.0 & ((1 << STAGED_NUMBER_BITS) - 1)) as usize;
+        (self.0 & STAGED == STAGED).then_some((piece, number))
+    }
+
+    /// The packed location of a record that is not staged.
+    #[inline]
+    pub(super) fn packed(self) -> u64 {
+        self.0 & (TOMBSTONE - 1)
+    }
+
+    /// The bytes that a record that is not staged takes.
+    #[inline]
+    pub(super) fn padded_bytes(self, packing: &Packing) -> i64 {
+        ((self.0 >> LENGTH_SHIFT) * packing.granule_bytes) as i64
+    }
+}
+
+impl Claimant {
+    #[inline]
+    pub(super) fn new(packing: &Packing, segment: &Segment, entry: &Entry) -> Claimant {
+        Claimant { hash: hash_of(entry), sequence: entry.sequence, place: Place::of(packing, segment, entry) }
+    }
+
+    /// What the index holds of a record that is neither a tombstone nor staged.
+    #[inline]
+    pub(super) fn pointer(&self) -> Pointer {
+        Pointer::new(self.place.packed()).expect("a record never begins at offset 0")
+    }
+
+    /// By stored hash, then by key; of the versions of a key the newest comes first, and of its copies one that lies on a
+    /// device.
+    pub(super) fn order(&self, index: &Index) -> impl Ord + use<> {
+        let newest_first = std::cmp::Reverse(self.sequence);
+        (index.stored_hash(&self.hash), self.hash.slot, self.hash.check, newest_first, self.place)
+    }
+}
+
+#[inline]
+pub(super) fn hash_of(entry: &Entry) -> KeyHash {
+    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
+}
+
+/// Bytes of current records, by tier and slot.
+#[derive(Default)]
+pub(super) struct Live(Vec<(TierName, Vec<i64>)>);
+
+impl Live {
+    pub(super) fn new(tiers: impl Iterator<Item = (TierName, usize)>) -> Live {
+        Live(tiers.map(|(tier, slots)| (tier, vec![0; slots])).collect())
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64) {
+        let (_, live) = self.0.iter_mut().find(|(name, _)| *name == tier).expect("its tier is there");
+        live[slot as usize] += bytes;
+    }
+
+    /// A record became current, or (-1) turned out not to be.
+    #[inline]
+    pub(super) fn count(&mut self, packing: &Packing, place: Place, sign: i64) {
+        let Location { tier, slot, .. } = packing.unpack(place.packed());
+        self.add(tier, slot, sign * place.padded_bytes(packing));
+    }
+
+    /// What is not zero.
+    pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, i64)> {
+        let slots = |(tier, live): (TierName, Vec<i64>)| {
+            (0..).zip(live).filter(|(_, bytes)| *bytes != 0).map(move |(slot, bytes)| (tier, slot, bytes))
+        };
+        self.0.into_iter().flat_map(slots)
+    }
+}
