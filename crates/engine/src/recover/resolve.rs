@@ -159,7 +159,10 @@ impl Finder {
             }
         };
         let read = match (&segment.content, summary) {
-            (Content::Scanned(scan, _), _) => Some(scan.entries.iter().for_each(|entry| look(*entry))),
+            (Content::Scanned(scan, _), _) => {
+                scan.entries.iter().for_each(|entry| look(*entry));
+                Some(())
+            }
             (Content::Sealed(footer), Some((buffer, at))) => {
                 footer.for_each_entry(&buffer[*at..], &self.secret, look)
             }
