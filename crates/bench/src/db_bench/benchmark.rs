@@ -29,6 +29,39 @@ pub(crate) enum Work {
     Update,
     Delete(Order),
     Mix,
+    Ycsb(Mix),
+    /// On a file beside the store, without the store.
+    Raw(Raw),
+}
+
+/// Which keys of a YCSB workload are popular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Popular {
+    Uniform,
+    /// Any, by Zipf.
+    Zipf,
+    /// The last that were inserted, by Zipf.
+    Latest,
+}
+
+/// A YCSB workload: shares in percent; the rest are reads followed by writes of the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mix {
+    pub(crate) reads: u32,
+    pub(crate) updates: u32,
+    pub(crate) inserts: u32,
+    pub(crate) order: Popular,
+}
+
+/// What the device does without a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// Random reads as long as a value.
+    Read,
+    /// Writes of 256 KiB, one behind the other.
+    Write,
+    /// Durable writes as long as a value.
+    SyncWrite,
 }
 
 /// A benchmark.
@@ -40,14 +73,30 @@ pub(crate) struct Benchmark {
     pub(crate) fresh: bool,
     /// Every write waits for the medium.
     pub(crate) sync: bool,
-    /// One more thread overwrites random keys meanwhile.
-    pub(crate) beside_writer: bool,
+    /// So many more threads overwrite random keys meanwhile.
+    pub(crate) beside_writers: u64,
+    /// The threads that are measured have one operation in flight, whatever `--queue_depth`.
+    pub(crate) one_at_a_time: bool,
+    /// The writers' rate rises in steps.
+    pub(crate) steps: bool,
+    /// Every key and value length, and share of reads, are what the name says.
+    pub(crate) fixed: bool,
     /// So many times fewer operations than `--num`.
     pub(crate) fewer: u64,
 }
 
 const fn of(name: &'static str, work: Work) -> Benchmark {
-    Benchmark { name, work, fresh: false, sync: false, beside_writer: false, fewer: 1 }
+    Benchmark {
+        name,
+        work,
+        fresh: false,
+        sync: false,
+        beside_writers: 0,
+        one_at_a_time: false,
+        steps: false,
+        fixed: false,
+        fewer: 1,
+    }
 }
 
 const fn fill(name: &'static str, order: Order) -> Benchmark {
@@ -56,6 +105,10 @@ const fn fill(name: &'static str, order: Order) -> Benchmark {
 
 const fn read(name: &'static str, missing: bool, batch: bool) -> Benchmark {
     of(name, Work::Read { missing, batch })
+}
+
+const fn ycsb(name: &'static str, reads: u32, updates: u32, inserts: u32, order: Popular) -> Benchmark {
+    of(name, Work::Ycsb(Mix { reads, updates, inserts, order }))
 }
 
 const BENCHMARKS: &[Benchmark] = &[
@@ -68,14 +121,25 @@ const BENCHMARKS: &[Benchmark] = &[
     read("readmissing", true, false),
     read("multireadrandom", false, true),
     of("readseq", Work::Scan),
-    Benchmark { beside_writer: true, ..read("readwhilewriting", false, false) },
-    Benchmark { beside_writer: true, ..read("multireadwhilewriting", false, true) },
+    Benchmark { beside_writers: 1, ..read("readwhilewriting", false, false) },
+    Benchmark { beside_writers: 1, ..read("multireadwhilewriting", false, true) },
     of("readrandomwriterandom", Work::ReadWrite),
     of("randomwithverify", Work::ReadWriteDelete),
     of("updaterandom", Work::Update),
     of("deleteseq", Work::Delete(Order::Sequential)),
     of("deleterandom", Work::Delete(Order::Random)),
     of("mixgraph", Work::Mix),
+    ycsb("ycsba", 50, 50, 0, Popular::Zipf),
+    ycsb("ycsbb", 95, 5, 0, Popular::Zipf),
+    ycsb("ycsbc", 100, 0, 0, Popular::Zipf),
+    ycsb("ycsbd", 95, 0, 5, Popular::Latest),
+    ycsb("ycsbf", 50, 0, 0, Popular::Zipf),
+    ycsb("ycsbcuniform", 100, 0, 0, Popular::Uniform),
+    Benchmark { fixed: true, ..of("skvds7030", Work::ReadWrite) },
+    Benchmark { beside_writers: 8, one_at_a_time: true, steps: true, ..read("writepressure", false, false) },
+    of("rawrandread", Work::Raw(Raw::Read)),
+    of("rawseqwrite", Work::Raw(Raw::Write)),
+    of("rawsyncwrite", Work::Raw(Raw::SyncWrite)),
 ];
 
 /// What is done between benchmarks.
@@ -136,6 +200,11 @@ impl Step {
         if let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) {
             return Ok(Step::Run { benchmark: *benchmark, times, warm_ups });
         }
+        if name == "ycsbe" {
+            return Err(
+                "benchmark 'ycsbe' needs scans of key ranges, which a hash index does not have".into()
+            );
+        }
         if ["readreverse", "seekrandom", "seekrandomwhilewriting", "readrandomfast", "newiterator"]
             .contains(&name)
             || name.starts_with("seek")
@@ -161,7 +230,7 @@ mod tests {
     fn all_names_that_are_asked_for_are_known() {
         for name in "fillseq,fillrandom,filluniquerandom,fillsync,overwrite,readrandom,readmissing,readseq,\
                      readwhilewriting,readrandomwriterandom,updaterandom,multireadrandom,deleterandom,mixgraph,stats,\
-                     waitforcompaction"
+                     waitforcompaction,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite"
             .split(',')
         {
             assert!(Step::parse(name).is_ok(), "{name}");
@@ -184,5 +253,6 @@ mod tests {
     fn what_is_not_there_is_said_with_what_was_meant() {
         assert!(Step::parse("fillrandm").expect_err("unknown").contains("is fillrandom meant?"));
         assert!(Step::parse("seekrandom").expect_err("ordered").contains("order"));
+        assert!(Step::parse("ycsbe").expect_err("ordered").contains("ranges"));
     }
 }

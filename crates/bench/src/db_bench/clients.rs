@@ -5,18 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use esker_device::{Runtime, block_on};
 use esker_engine::{Batch, Cursor, Durability, Store, WriteOptions};
-use rand::rngs::SmallRng;
-use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
-use rand_distr::{Distribution, Normal};
 
-use super::benchmark::{Benchmark, Order, Work};
+use super::benchmark::{Benchmark, Work};
 use super::config::{Config, ValueSize};
 use super::measure::{Counts, Kind};
-use super::mixgraph::{Mixed, Model};
+use super::mixgraph::Model;
+use super::source::{Operation, Role, Source};
 use crate::failure::{Failure, Result};
 use crate::load::{drive, drive_at};
 use crate::workload::{Values, key};
@@ -31,17 +27,10 @@ pub(crate) struct Shared {
     pub(crate) model: Model,
     /// Operations done so far, for the lines between.
     pub(crate) done: AtomicU64,
+    /// Keys there are, for workloads that insert.
+    pub(crate) inserted: AtomicU64,
     /// Set when the threads that are measured are through.
     pub(crate) over: AtomicBool,
-}
-
-/// One operation.
-enum Operation {
-    Put(Vec<(u64, usize)>),
-    Get(Vec<Bytes>),
-    /// With the length of the value that is put in its place.
-    Update(u64, usize),
-    Delete(Vec<u64>),
 }
 
 struct Outcome {
@@ -51,158 +40,6 @@ struct Outcome {
     reads: u64,
     found: u64,
     took: Duration,
-}
-
-/// Draws the operations of one thread.
-struct Source {
-    shared: Arc<Shared>,
-    random: SmallRng,
-    work: Work,
-    next: u64,
-    /// The thread's keys in their order, where each comes once.
-    order: Vec<u64>,
-    left: u64,
-    until: Option<Instant>,
-}
-
-/// What a thread is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Measured,
-    /// Overwrites random keys until the others are through.
-    BesideWriter,
-}
-
-impl Source {
-    fn new(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -> Source {
-        let (config, benchmark) = (&shared.config, &shared.benchmark);
-        let work = if role == Role::BesideWriter { Work::Fill(Order::Random) } else { benchmark.work };
-        let mut random = SmallRng::seed_from_u64(config.seed.wrapping_mul(1000).wrapping_add(index));
-        let count = match work {
-            Work::Fill(_) => config.writes,
-            Work::Delete(_) => config.deletes,
-            Work::Read { .. }
-            | Work::Scan
-            | Work::ReadWrite
-            | Work::ReadWriteDelete
-            | Work::Update
-            | Work::Mix => config.reads,
-        };
-        let mut order = Vec::new();
-        if work == Work::Fill(Order::Unique) {
-            order = (0..config.num).filter(|number| number % config.threads == index).collect();
-            order.shuffle(&mut random);
-        }
-        let left = match (role, until, work) {
-            (Role::BesideWriter, ..) => u64::MAX,
-            // What comes once comes once, however long it may take.
-            (_, _, Work::Fill(Order::Unique)) => order.len() as u64,
-            (_, Some(_), _) => u64::MAX,
-            (_, None, _) => (count / benchmark.fewer).max(1),
-        };
-        Source { shared: shared.clone(), random, work, next: 0, order, left, until }
-    }
-
-    fn number(&mut self, order: Order) -> u64 {
-        let at = self.next;
-        self.next += 1;
-        match order {
-            Order::Sequential => at % self.shared.config.num,
-            Order::Random => self.random.random_range(0..self.shared.config.num),
-            Order::Unique => self.order[at as usize],
-        }
-    }
-
-    fn value_bytes(&mut self) -> usize {
-        match self.shared.config.value_size {
-            ValueSize::Fixed(bytes) => bytes,
-            ValueSize::Uniform(least, most) => self.random.random_range(least..=most),
-            ValueSize::Normal(least, most) => {
-                // As in db_bench: the ends are three standard deviations from the middle.
-                let (middle, spread) = ((least + most) as f64 / 2.0, (most - least) as f64 / 6.0);
-                let drawn =
-                    Normal::new(middle, spread).map_or(middle, |normal| normal.sample(&mut self.random));
-                (drawn.round() as usize).clamp(least, most)
-            }
-        }
-    }
-
-    fn key(&self, number: u64) -> Bytes {
-        key(number, self.shared.config.key_size)
-    }
-
-    fn put(&mut self, number: u64) -> Operation {
-        let bytes = self.value_bytes();
-        Operation::Put(vec![(number, bytes)])
-    }
-
-    /// The next operation, or none if the thread is through.
-    fn draw(&mut self) -> Option<Operation> {
-        if self.left == 0 || self.until.is_some_and(|until| Instant::now() >= until) {
-            return None;
-        }
-        if self.shared.over.load(Ordering::Relaxed) {
-            return None;
-        }
-        let batch = self.shared.config.batch_size.min(self.left).max(1);
-        let mut of_batch = 1;
-        let operation = match self.work {
-            Work::Fill(order) => {
-                of_batch = batch;
-                let records = (0..batch).map(|_| (self.number(order), self.value_bytes())).collect();
-                Operation::Put(records)
-            }
-            Work::Delete(order) => {
-                of_batch = batch;
-                Operation::Delete((0..batch).map(|_| self.number(order)).collect())
-            }
-            Work::Read { missing, batch: many } => {
-                of_batch = if many { batch } else { 1 };
-                let keys = (0..of_batch).map(|_| {
-                    let number = self.number(Order::Random);
-                    // A longer key than any that was written.
-                    if missing {
-                        key(number, self.shared.config.key_size.max(8) + 1)
-                    } else {
-                        self.key(number)
-                    }
-                });
-                Operation::Get(keys.collect())
-            }
-            Work::ReadWrite => {
-                let number = self.number(Order::Random);
-                if self.random.random_range(0..100) < self.shared.config.readwritepercent {
-                    Operation::Get(vec![self.key(number)])
-                } else {
-                    self.put(number)
-                }
-            }
-            Work::ReadWriteDelete => {
-                let number = self.number(Order::Random);
-                let draw = self.random.random_range(0..100);
-                let (reads, deletes) =
-                    (self.shared.config.readwritepercent, self.shared.config.deletepercent);
-                if draw < reads {
-                    Operation::Get(vec![self.key(number)])
-                } else if draw < reads + deletes {
-                    Operation::Delete(vec![number])
-                } else {
-                    self.put(number)
-                }
-            }
-            Work::Update => {
-                let number = self.number(Order::Random);
-                Operation::Update(number, self.value_bytes())
-            }
-            Work::Mix => match self.shared.model.draw(&mut self.random) {
-                (number, Mixed::Put(bytes)) => Operation::Put(vec![(number, bytes)]),
-                (number, Mixed::Get | Mixed::Seek) => Operation::Get(vec![self.key(number)]),
-            },
-            Work::Scan => return None,
-        };
-        self.left -= of_batch;
-        Some(operation)
-    }
 }
 
 impl Shared {
@@ -282,7 +119,8 @@ impl Shared {
             ValueSize::Fixed(bytes) => bytes,
             ValueSize::Uniform(least, most) | ValueSize::Normal(least, most) => (least + most) / 2,
         };
-        let writers = if role == Role::BesideWriter { 1 } else { config.threads };
+        let beside = role == Role::BesideWriter;
+        let writers = if beside { self.benchmark.beside_writers.max(1) } else { config.threads };
         match work {
             Work::Fill(_) => config.write_limit.map(|limit| {
                 let batch = config.batch_size * (config.key_size + value_bytes) as u64;
@@ -312,7 +150,8 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
         }
         Ok(())
     };
-    let depth = shared.config.queue_depth;
+    let alone = role == Role::Measured && shared.benchmark.one_at_a_time;
+    let depth = if alone { 1 } else { shared.config.queue_depth };
     let rate = shared.rate(role, source.work);
     let mut next = |start: Instant| source.draw().map(|operation| shared.operate(start, operation));
     block_on(async {

@@ -48,6 +48,11 @@ pub(crate) struct Config {
     pub(crate) durability: Durability,
     pub(crate) places: Places,
     pub(crate) json: Option<String>,
+    /// MB/s of all writers, by step of `writepressure`.
+    pub(crate) pressure_mb: Vec<u64>,
+    pub(crate) pressure_step: Duration,
+    /// Size of the file that is read and written in the raw.
+    pub(crate) raw_bytes: u64,
 }
 
 /// Where the store lies, and what it may take.
@@ -62,8 +67,8 @@ pub(crate) struct Places {
     segment: Option<u64>,
     reserve: Option<u8>,
     memory: u64,
-    backend: Backend,
-    direct: bool,
+    pub(crate) backend: Backend,
+    pub(crate) direct: bool,
 }
 
 /// RocksDB's block cache is one of several parts of its memory; what else Esker needs beside so large a cache.
@@ -113,6 +118,15 @@ impl Config {
                 .ok_or(format!("--{name}={value}: it has to be 0 to 100"))
         };
         let report_every = seconds("report_interval_seconds");
+        let pressure =
+            flags.text("pressure_mb").unwrap_or("0,10,20,40,80,160").split(',').map(str::parse).collect();
+        let pressure: Result<Vec<u64>, _> = pressure;
+        let pressure_step = seconds("pressure_seconds").unwrap_or(Duration::from_secs(10));
+        let (duration, stats_interval) = (seconds("duration"), seconds("stats_interval_seconds"));
+        let (readwritepercent, deletepercent) =
+            (percent("readwritepercent", 90)?, percent("deletepercent", 2)?);
+        let counts = [or_num("reads"), or_num("deletes")];
+        let places = Places::of(flags)?;
         Ok(Config {
             benchmarks: flags
                 .text("benchmarks")
@@ -123,23 +137,23 @@ impl Config {
                 .map(str::to_owned)
                 .collect(),
             num,
-            reads: or_num("reads"),
+            reads: counts[0],
             // benchmark.sh gives 0 where it does not limit them.
             writes: flags.positive("writes").unwrap_or(num),
-            deletes: or_num("deletes"),
+            deletes: counts[1],
             key_size: key_size as usize,
             value_size,
             threads: flags.positive("threads").unwrap_or(1),
-            duration: seconds("duration"),
+            duration,
             batch_size: flags.positive("batch_size").unwrap_or(1),
             queue_depth: flags.positive("queue_depth").unwrap_or(1) as usize,
-            readwritepercent: percent("readwritepercent", 90)?,
-            deletepercent: percent("deletepercent", 2)?,
+            readwritepercent,
+            deletepercent,
             write_limit: flags.positive("benchmark_write_rate_limit"),
             read_limit: flags.positive("benchmark_read_rate_limit"),
             histogram: flags.boolean("histogram", false),
             statistics: flags.boolean("statistics", false),
-            stats_interval: seconds("stats_interval_seconds"),
+            stats_interval,
             report: flags
                 .text("report_file")
                 .map(|file| (PathBuf::from(file), report_every.unwrap_or(Duration::from_secs(10)))),
@@ -147,8 +161,13 @@ impl Config {
             finish_after_writes: flags.boolean("finish_after_writes", false),
             seed: flags.positive("seed").unwrap_or(301),
             durability,
-            places: Places::of(flags)?,
+            places,
             json: flags.text("json").map(str::to_owned),
+            pressure_mb: pressure
+                .map_err(|_| "--pressure_mb: it has to be numbers with commas between".to_owned())?,
+            pressure_step,
+            raw_bytes: size::parse(flags.text("raw_bytes").unwrap_or("1g"))
+                .map_err(|error| format!("--raw_bytes: {error}"))?,
         })
     }
 }
@@ -233,6 +252,15 @@ impl Places {
         options
     }
 
+    /// The directory of the store's files; none if it lies on devices.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        match self.capacity.as_ref().or(self.fast.as_ref()) {
+            None => Some(self.db.clone()),
+            Some(path) if path.is_file() => path.parent().map(PathBuf::from),
+            Some(_) => None,
+        }
+    }
+
     /// What to call it.
     pub(crate) fn name(&self) -> String {
         let tiers: Vec<String> = [&self.fast, &self.capacity]
@@ -294,6 +322,8 @@ mod tests {
             "--memory=lots",
             "--backend=magic",
             "--reserve=many",
+            "--pressure_mb=1,x",
+            "--raw_bytes=few",
         ] {
             assert!(config(line).is_err(), "{line}");
         }

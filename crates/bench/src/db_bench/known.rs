@@ -126,6 +126,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     used("memory", Text),
     used("backend", Text),
     used("json", Text),
+    used("pressure_mb", Text),
+    used("pressure_seconds", Int),
+    used("raw_bytes", Text),
     // Accepted without effect.
     idle("wal_dir", Text, "there is no separate log of writes"),
     idle("wal_size_limit_MB", Int, "there is no separate log of writes"),

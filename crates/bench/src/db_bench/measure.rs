@@ -118,6 +118,19 @@ impl Outcome {
         self.counts.histograms.iter().filter(|(_, (rocks, _))| rocks.count() > 0).map(of).collect()
     }
 
+    /// Percentiles to five nines, in microseconds.
+    pub(crate) fn quality(&self) -> String {
+        let mut text = String::new();
+        for (kind, (_, precise)) in &self.counts.histograms {
+            let summary = precise.summary();
+            let at: Vec<_> = summary.percentiles.iter().map(|(p, us)| format!("p{p} {us:.1}")).collect();
+            let (count, mean, max) = (summary.count, summary.mean, summary.max);
+            let kind = kind.name();
+            text += &format!("  {kind:>6} us: count {count} mean {mean:.1} {} max {max:.1}\n", at.join(" "));
+        }
+        text
+    }
+
     pub(crate) fn json(&self) -> Value {
         let latencies: BTreeMap<_, _> = self
             .counts

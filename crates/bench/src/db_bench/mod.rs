@@ -1,7 +1,8 @@
 //! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
 //!
 //! `flags` reads the command line by the list in `known`; `config` is what it says; `benchmark` knows the names; `run` does
-//! one after the other, with the threads in `clients`; `measure` and `histogram` print in db_bench's format.
+//! one after the other, with the threads in `clients`, whose
+//! operations `source` draws; `raw` does without the store; `measure` and `histogram` print in db_bench's format.
 
 mod benchmark;
 mod clients;
@@ -11,7 +12,10 @@ mod histogram;
 mod known;
 mod measure;
 mod mixgraph;
+mod raw;
 mod run;
+mod source;
+mod stats;
 mod watch;
 
 use crate::failure::{Failure, Result};
@@ -88,6 +92,53 @@ mod tests {
         run_line(&format!("--benchmarks=readrandom --use_existing_db=1 {common}")).expect("it is there");
         run_line(&format!("--benchmarks=fillrandom {common}")).expect("it begins again");
         assert!(db.join("mine").exists());
+    }
+
+    #[test]
+    fn mixes_steps_and_raw_ceilings_run_too() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let json = dir.path().join("out.json");
+        let line = format!(
+            "--benchmarks=fillseq,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite \
+             --db={} --num=1000 --writes=1000 --queue_depth=4 --durability=none --segment=256k --capacity_limit=64m \
+             --memory=64m --pressure_mb=0,1,2 --pressure_seconds=1 --raw_bytes=4m --json={}",
+            dir.path().join("db").display(),
+            json.display()
+        );
+        run_line(&line).expect("it runs");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let runs = all["runs"].as_array().expect("runs");
+        let of = |name: &str| runs.iter().find(|run| run["name"] == name).unwrap_or_else(|| panic!("{name}"));
+        for (name, reads) in [
+            ("ycsba", 0.5),
+            ("ycsbb", 0.95),
+            ("ycsbc", 1.0),
+            ("ycsbd", 0.95),
+            ("ycsbf", 1.0),
+            ("skvds7030", 0.7),
+        ] {
+            let share = of(name)["reads"].as_f64().expect("a number") / 1000.0;
+            assert!((share - reads).abs() < 0.07, "{name}: {share}");
+            assert_eq!(of(name)["operations"], 1000);
+        }
+        // What D reads was written, also the keys that it inserts itself; one that is being written may be missed.
+        assert!(of("ycsbd")["found"].as_u64() >= of("ycsbd")["reads"].as_u64().map(|reads| reads - 10));
+        assert_eq!(
+            of("ycsbf")["latency_us"]["update"]["count"].as_u64().map(|count| (400..600).contains(&count)),
+            Some(true)
+        );
+        for name in ["writepressure 0 MB/s", "writepressure 1 MB/s", "writepressure 2 MB/s"] {
+            assert!(
+                of(name)["latency_us"]["write"].is_null() && of(name)["reads"].as_u64() > Some(100),
+                "{name}"
+            );
+        }
+        for name in ["rawrandread", "rawseqwrite", "rawsyncwrite"] {
+            assert_eq!(of(name)["operations"], 1000, "{name}");
+        }
+        let left: Vec<_> = std::fs::read_dir(dir.path().join("db")).expect("the directory").collect();
+        assert_eq!(left.len(), 2, "the raw file is removed: {left:?}");
     }
 
     #[test]

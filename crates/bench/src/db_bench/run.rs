@@ -6,14 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::{Runtime, Threads, block_on};
-use esker_engine::{Activity, Stats, Store};
+use esker_engine::{Activity, Store};
 use serde_json::{Value, json};
 
-use super::benchmark::{Benchmark, Chore, Order, Step, Work};
-use super::clients::{self, Role, Shared};
+use super::benchmark::{Benchmark, Chore, Order, Raw, Step, Work};
+use super::clients::{self, Shared};
 use super::config::{Config, ValueSize};
 use super::measure::{Counts, Outcome, average};
 use super::mixgraph::Model;
+use super::raw::RawFile;
+use super::source::Role;
+use super::stats::{self, RULE};
 use super::watch::{ReportFile, Watch};
 use crate::failure::{Failure, Result};
 use crate::process::cpu_seconds;
@@ -21,7 +24,6 @@ use crate::progress;
 use crate::workload::Values;
 use crate::{durability, process};
 
-const RULE: &str = "------------------------------------------------";
 /// Background work rests when nothing was moved for so long.
 const RESTED: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,7 @@ pub(crate) struct Session {
     report: Option<ReportFile>,
     done_before: u64,
     runs: Vec<Value>,
+    raw: Option<RawFile>,
     /// Nothing was written since the store was opened, so it need not be made anew.
     untouched: bool,
 }
@@ -61,6 +64,7 @@ impl Session {
             report,
             done_before: 0,
             runs: Vec::new(),
+            raw: None,
             untouched: true,
         };
         session.head();
@@ -104,6 +108,7 @@ impl Session {
         for step in steps {
             match step {
                 Step::Chore(chore) => self.chore(*chore)?,
+                Step::Run { benchmark, .. } if benchmark.steps => self.pressure(benchmark)?,
                 Step::Run { benchmark, times, warm_ups } => {
                     let mut outcomes = Vec::new();
                     for turn in 0..warm_ups + times {
@@ -111,11 +116,7 @@ impl Session {
                         if turn < *warm_ups {
                             continue;
                         }
-                        println!("{}", outcome.line());
-                        if self.config.histogram {
-                            print!("{}", outcome.histograms());
-                        }
-                        self.runs.push(outcome.json());
+                        self.print(&outcome, benchmark);
                         outcomes.push(outcome);
                     }
                     if *times > 1 {
@@ -128,14 +129,55 @@ impl Session {
             self.chore(Chore::Stats)?;
         }
         block_on(self.store.close())?;
+        if let Some(raw) = self.raw.take() {
+            raw.remove()?;
+        }
         self.json()
+    }
+
+    fn print(&mut self, outcome: &Outcome, benchmark: &Benchmark) {
+        println!("{}", outcome.line());
+        if self.config.histogram {
+            print!("{}", outcome.histograms());
+        }
+        if benchmark.fixed || benchmark.steps {
+            print!("{}", outcome.quality());
+        }
+        if benchmark.fixed {
+            stats::print(&self.store.stats(), &self.since);
+        }
+        self.runs.push(outcome.json());
+    }
+
+    /// One reader while writers write more and more.
+    fn pressure(&mut self, benchmark: &Benchmark) -> Result<()> {
+        for megabytes in self.config.pressure_mb.clone() {
+            let mut config = self.config.clone();
+            config.write_limit = Some(megabytes << 20);
+            config.duration = Some(config.pressure_step);
+            config.threads = 1;
+            let writers = if megabytes == 0 { 0 } else { benchmark.beside_writers };
+            let step = Benchmark { beside_writers: writers, ..*benchmark };
+            let mut outcome = self.measure(&step, config)?;
+            outcome.name = format!("{} {megabytes} MB/s", benchmark.name);
+            self.print(&outcome, benchmark);
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, benchmark: &Benchmark, raw: Raw) -> Result<Outcome> {
+        if self.raw.is_none() {
+            self.raw = Some(RawFile::make(&self.config)?);
+        }
+        let file = self.raw.as_ref().expect("it was made above");
+        file.measure(benchmark.name, raw, &self.config)
     }
 
     fn chore(&mut self, chore: Chore) -> Result<()> {
         match chore {
             Chore::Flush => block_on(self.store.flush())?,
             Chore::ResetStats => self.since = self.store.stats().activity,
-            Chore::Stats => print_stats(&self.store.stats(), &self.since),
+            Chore::Stats => stats::print(&self.store.stats(), &self.since),
             Chore::Settle => {
                 let began = Instant::now();
                 block_on(self.store.flush())?;
@@ -161,20 +203,33 @@ impl Session {
         if benchmark.fresh && !self.config.use_existing_db && !self.untouched {
             self.begin_again()?;
         }
+        if let Work::Raw(raw) = benchmark.work {
+            return self.raw(benchmark, raw);
+        }
+        let mut config = self.config.clone();
+        if benchmark.fixed {
+            (config.key_size, config.value_size, config.readwritepercent) = (16, ValueSize::Fixed(4096), 70);
+        }
+        self.measure(benchmark, config)
+    }
+
+    /// Runs the threads of one benchmark.
+    fn measure(&mut self, benchmark: &Benchmark, config: Config) -> Result<Outcome> {
         self.untouched = false;
         let shared = Arc::new(Shared {
-            config: self.config.clone(),
+            config: config.clone(),
             benchmark: *benchmark,
             store: self.store.clone(),
             runtime: self.runtime.clone(),
             values: Values::new(self.config.seed),
             model: self.model.clone(),
             done: AtomicU64::new(0),
+            inserted: AtomicU64::new(config.num),
             over: AtomicBool::new(false),
         });
         let began = Instant::now();
         let cpu_before = cpu_seconds();
-        let until = self.config.duration.map(|duration| began + duration);
+        let until = config.duration.map(|duration| began + duration);
         let spawn = |index, role| {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -186,9 +241,10 @@ impl Session {
                 (counts, began.elapsed())
             })
         };
-        let threads: Vec<_> = (0..self.config.threads).map(|index| spawn(index, Role::Measured)).collect();
-        let beside = benchmark.beside_writer.then(|| spawn(self.config.threads, Role::BesideWriter));
-        let mut watch = Watch::new(&self.config, progress::bar(benchmark.name, self.expected(benchmark)));
+        let threads: Vec<_> = (0..config.threads).map(|index| spawn(index, Role::Measured)).collect();
+        let writers = config.threads..config.threads + benchmark.beside_writers;
+        let beside: Vec<_> = writers.map(|index| spawn(index, Role::BesideWriter)).collect();
+        let mut watch = Watch::new(&config, progress::bar(benchmark.name, self.expected(benchmark)));
         while !threads.iter().all(thread::JoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(5));
             let done = shared.done.load(Ordering::Relaxed);
@@ -199,7 +255,7 @@ impl Session {
         }
         let elapsed = began.elapsed();
         watch.end();
-        if !self.config.finish_after_writes {
+        if !config.finish_after_writes {
             shared.over.store(true, Ordering::Relaxed);
         }
         self.done_before += shared.done.load(Ordering::Relaxed);
@@ -212,16 +268,20 @@ impl Session {
         }
         let cpu = cpu_seconds() - cpu_before;
         let mut message = match benchmark.work {
-            Work::Read { .. } | Work::Update | Work::ReadWrite => {
+            Work::Read { .. } | Work::Update | Work::ReadWrite | Work::Ycsb(_) => {
                 format!("({} of {} found)", counts.found, counts.reads)
             }
             _ => String::new(),
         };
-        if let Some(beside) = beside {
-            let (wrote, took) = beside.join().map_err(bug)?;
-            let wrote = wrote?;
-            let rate = wrote.bytes as f64 / 1048576.0 / took.as_secs_f64().max(1e-9);
-            message = format!("{message} (writer beside: {} puts, {rate:.1} MB/s)", wrote.operations);
+        let (mut wrote, mut longest) = (Counts::default(), Duration::ZERO);
+        for beside in beside {
+            let (did, took) = beside.join().map_err(bug)?;
+            wrote.add(&did?);
+            longest = longest.max(took);
+        }
+        if benchmark.beside_writers > 0 {
+            let rate = wrote.bytes as f64 / 1048576.0 / longest.as_secs_f64().max(1e-9);
+            message = format!("{message} (writers beside: {} puts, {rate:.1} MB/s)", wrote.operations);
         }
         Ok(Outcome {
             name: benchmark.name.into(),
@@ -299,49 +359,4 @@ fn open(config: &Config, runtime: &Arc<dyn Runtime>) -> Result<Store> {
     }
     let options = places.options(config.durability).create(!config.use_existing_db).runtime(runtime.clone());
     Ok(block_on(Store::open(options))?)
-}
-
-fn print_stats(stats: &Stats, since: &Activity) {
-    println!("{RULE}");
-    println!(
-        "keys {} live {} bytes of {} index {} bytes cache {} bytes claims {}",
-        stats.keys,
-        stats.live_bytes,
-        stats.user_limit_bytes,
-        stats.index_bytes,
-        stats.cache_bytes,
-        stats.claims
-    );
-    for tier in &stats.tiers {
-        println!(
-            "tier {} {} free of {} segments, live {} bytes",
-            tier.name, tier.segments_free, tier.segments_total, tier.live_bytes
-        );
-    }
-    let now = &stats.activity;
-    let rows = [
-        ("puts", now.puts - since.puts),
-        ("deletes", now.deletes - since.deletes),
-        ("user bytes", now.user_bytes - since.user_bytes),
-        ("lane bytes", now.lane_bytes - since.lane_bytes),
-        ("relocated bytes", now.relocated_bytes - since.relocated_bytes),
-        ("padding bytes", now.padding_bytes - since.padding_bytes),
-        ("summary bytes", now.summary_bytes - since.summary_bytes),
-        ("flushes", now.flushes - since.flushes),
-        ("memory hits", now.memory_hits - since.memory_hits),
-        ("cache hits", now.cache_hits - since.cache_hits),
-        ("device reads", now.device_reads - since.device_reads),
-        ("segments freed", now.segments_freed - since.segments_freed),
-        ("stalls", now.stalls - since.stalls),
-        ("stall us", now.stall_us - since.stall_us),
-    ];
-    for (name, value) in rows {
-        println!("{name:<16} {value}");
-    }
-    let written = rows[3].1 + rows[4].1 + rows[5].1 + rows[6].1;
-    println!(
-        "write amplification {:.3} (bytes to devices by user bytes)",
-        written as f64 / rows[2].1.max(1) as f64
-    );
-    println!("{RULE}");
 }

@@ -1,0 +1,150 @@
+//! What the device does without a store: the ceilings that the store's figures are shares of.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use esker_device::{Device, Direct, OpenOptions, WriteMode, block_on};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+use super::benchmark::Raw;
+use super::config::{Config, ValueSize};
+use super::measure::{Counts, Kind, Outcome};
+use crate::failure::{Failure, Result};
+use crate::load::drive;
+use crate::process::cpu_seconds;
+
+const PAGE_BYTES: usize = 4096;
+const SEQUENTIAL_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A file beside the store's, on the same file system, which is reached in the same way.
+pub(crate) struct RawFile {
+    path: PathBuf,
+    device: Arc<dyn Device>,
+    bytes: u64,
+}
+
+impl RawFile {
+    /// Makes it and writes it once, so that reads and overwrites meet written blocks.
+    pub(crate) fn make(config: &Config) -> Result<RawFile> {
+        let dir = config.places.directory().ok_or_else(|| {
+            Failure::usage("the raw benchmarks need a store in files: they work on a file beside it")
+        })?;
+        let path = dir.join(format!("raw-{}.tmp", std::process::id()));
+        let direct = if config.places.direct { Direct::Auto } else { Direct::Never };
+        let options = OpenOptions::new(&path).create(true).backend(config.places.backend).direct(direct);
+        let (device, warnings) = esker_device::open(options)?;
+        warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        let pieces = config.raw_bytes.div_ceil(PIECE_BYTES as u64).max(1);
+        let file = RawFile { path, device, bytes: pieces * PIECE_BYTES as u64 };
+        match file.fill(pieces, config.seed) {
+            Ok(()) => Ok(file),
+            Err(failure) => {
+                file.remove()?;
+                Err(failure)
+            }
+        }
+    }
+
+    fn fill(&self, pieces: u64, seed: u64) -> Result<()> {
+        block_on(self.device.resize(self.bytes))?;
+        let (mut next, mut random) = (0, SmallRng::seed_from_u64(seed));
+        let write = || {
+            let at = next;
+            next += 1;
+            (at < pieces).then(|| {
+                // Every block differs, so that no layer below can make one of them.
+                let mut buffer = self.device.buffer(PIECE_BYTES);
+                random.fill_bytes(&mut buffer);
+                self.device.write(at * PIECE_BYTES as u64, buffer.into(), WriteMode::Plain)
+            })
+        };
+        block_on(drive(8, write, |done| done.map_err(Failure::from)))?;
+        Ok(block_on(self.device.flush())?)
+    }
+
+    /// Removes the file.
+    pub(crate) fn remove(self) -> Result<()> {
+        std::fs::remove_file(&self.path)
+            .map_err(|error| Failure::failed(&format!("removing {}", self.path.display()), error))
+    }
+
+    /// As many threads and operations in flight as the store gets.
+    pub(crate) fn measure(&self, name: &str, raw: Raw, config: &Config) -> Result<Outcome> {
+        let value_bytes = match config.value_size {
+            ValueSize::Fixed(bytes) => bytes,
+            ValueSize::Uniform(_, most) | ValueSize::Normal(_, most) => most,
+        };
+        let bytes = match raw {
+            Raw::Write => SEQUENTIAL_BYTES,
+            Raw::Read | Raw::SyncWrite => value_bytes.max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES),
+        };
+        let count = if raw == Raw::Read { config.reads } else { config.writes };
+        let next = AtomicU64::new(0);
+        let (began, cpu_before) = (Instant::now(), cpu_seconds());
+        let until = config.duration.map(|duration| began + duration);
+        let run = |index: u64| -> Result<(Counts, Duration)> {
+            let mut counts = Counts::default();
+            let mut random = SmallRng::seed_from_u64(config.seed.wrapping_add(index));
+            let mut left = if until.is_some() { u64::MAX } else { count };
+            let places = self.bytes / bytes as u64;
+            let operation = || {
+                left = left.checked_sub(1).filter(|_| until.is_none_or(|until| Instant::now() < until))?;
+                let start = Instant::now();
+                let place = match raw {
+                    Raw::Read => random.random_range(0..places),
+                    Raw::Write | Raw::SyncWrite => next.fetch_add(1, Ordering::Relaxed) % places,
+                };
+                let (device, at) = (&self.device, place * bytes as u64);
+                Some(async move {
+                    let mut buffer = device.buffer(bytes);
+                    let done = match raw {
+                        Raw::Read => device.read(at, buffer).await.1,
+                        Raw::Write | Raw::SyncWrite => {
+                            buffer[..8].copy_from_slice(&place.to_le_bytes());
+                            let mode = if raw == Raw::Write { WriteMode::Plain } else { WriteMode::Durable };
+                            device.write(at, buffer.into(), mode).await
+                        }
+                    };
+                    (start.elapsed(), done)
+                })
+            };
+            let kind = if raw == Raw::Read { Kind::Read } else { Kind::Write };
+            let done = |(took, done): (Duration, std::result::Result<(), esker_device::DeviceError>)| {
+                done?;
+                counts.record(kind, 1, bytes as u64, took);
+                Ok(())
+            };
+            block_on(drive(config.queue_depth, operation, done))?;
+            Ok((counts, began.elapsed()))
+        };
+        let (mut counts, mut thread_seconds) = (Counts::default(), 0.0);
+        let all = thread::scope(|scope| {
+            let run = &run;
+            let threads: Vec<_> = (0..config.threads).map(|index| scope.spawn(move || run(index))).collect();
+            threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+        });
+        for done in all {
+            let done =
+                done.map_err(|_| Failure::Failed("a thread ended by a bug in the measurement".into()))?;
+            let (did, took) = done?;
+            counts.add(&did);
+            thread_seconds += took.as_secs_f64();
+        }
+        Ok(Outcome {
+            name: name.into(),
+            counts,
+            elapsed: began.elapsed(),
+            thread_seconds,
+            cpu_seconds: cpu_seconds() - cpu_before,
+            message: format!(
+                "({bytes} bytes each, {} in flight)",
+                config.queue_depth as u64 * config.threads
+            ),
+        })
+    }
+}

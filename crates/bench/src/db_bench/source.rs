@@ -1,0 +1,218 @@
+//! What one thread asks for next.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Normal, Zipf};
+
+use super::benchmark::{Mix, Order, Popular, Work};
+use super::clients::Shared;
+use super::config::ValueSize;
+use super::mixgraph::Mixed;
+use crate::workload::key;
+
+/// Skew of YCSB's Zipf.
+const YCSB_THETA: f64 = 0.99;
+
+/// One operation.
+pub(super) enum Operation {
+    Put(Vec<(u64, usize)>),
+    Get(Vec<Bytes>),
+    /// With the length of the value that is put in its place.
+    Update(u64, usize),
+    Delete(Vec<u64>),
+}
+
+/// Draws the operations of one thread.
+pub(super) struct Source {
+    shared: Arc<Shared>,
+    random: SmallRng,
+    pub(super) work: Work,
+    next: u64,
+    /// The thread's keys in their order, where each comes once.
+    order: Vec<u64>,
+    zipf: Option<Zipf<f64>>,
+    left: u64,
+    until: Option<Instant>,
+}
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Measured,
+    /// Overwrites random keys until the others are through.
+    BesideWriter,
+}
+
+impl Source {
+    pub(super) fn new(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -> Source {
+        let (config, benchmark) = (&shared.config, &shared.benchmark);
+        let work = if role == Role::BesideWriter { Work::Fill(Order::Random) } else { benchmark.work };
+        let mut random = SmallRng::seed_from_u64(config.seed.wrapping_mul(1000).wrapping_add(index));
+        let count = match work {
+            Work::Fill(_) => config.writes,
+            Work::Delete(_) => config.deletes,
+            _ => config.reads,
+        };
+        let mut order = Vec::new();
+        if work == Work::Fill(Order::Unique) {
+            order = (0..config.num).filter(|number| number % config.threads == index).collect();
+            order.shuffle(&mut random);
+        }
+        let left = match (role, until, work) {
+            (Role::BesideWriter, ..) => u64::MAX,
+            // What comes once comes once, however long it may take.
+            (_, _, Work::Fill(Order::Unique)) => order.len() as u64,
+            (_, Some(_), _) => u64::MAX,
+            (_, None, _) => (count / benchmark.fewer).max(1),
+        };
+        let ranked = matches!(work, Work::Ycsb(mix) if mix.order != Popular::Uniform);
+        let zipf =
+            ranked.then(|| Zipf::new(config.num as f64, YCSB_THETA).expect("keys and theta are positive"));
+        Source { shared: shared.clone(), random, work, next: 0, order, zipf, left, until }
+    }
+
+    fn number(&mut self, order: Order) -> u64 {
+        let at = self.next;
+        self.next += 1;
+        match order {
+            Order::Sequential => at % self.shared.config.num,
+            Order::Random => self.random.random_range(0..self.shared.config.num),
+            Order::Unique => self.order[at as usize],
+        }
+    }
+
+    fn value_bytes(&mut self) -> usize {
+        match self.shared.config.value_size {
+            ValueSize::Fixed(bytes) => bytes,
+            ValueSize::Uniform(least, most) => self.random.random_range(least..=most),
+            ValueSize::Normal(least, most) => {
+                // As in db_bench: the ends are three standard deviations from the middle.
+                let (middle, spread) = ((least + most) as f64 / 2.0, (most - least) as f64 / 6.0);
+                let drawn =
+                    Normal::new(middle, spread).map_or(middle, |normal| normal.sample(&mut self.random));
+                (drawn.round() as usize).clamp(least, most)
+            }
+        }
+    }
+
+    fn key(&self, number: u64) -> Bytes {
+        key(number, self.shared.config.key_size)
+    }
+
+    /// The next key of a YCSB workload.
+    fn popular(&mut self, order: Popular) -> u64 {
+        let there = self.shared.inserted.load(Ordering::Relaxed);
+        let rank = match &self.zipf {
+            None => return self.random.random_range(0..there),
+            Some(zipf) => zipf.sample(&mut self.random) as u64 - 1,
+        };
+        // The popular ones are anywhere, or the last that were inserted.
+        if order == Popular::Latest { there - 1 - rank.min(there - 1) } else { scatter(rank) % there }
+    }
+
+    fn ycsb(&mut self, mix: Mix) -> Operation {
+        let draw = self.random.random_range(0..100);
+        if draw < mix.reads {
+            let number = self.popular(mix.order);
+            return Operation::Get(vec![self.key(number)]);
+        }
+        if draw < mix.reads + mix.updates {
+            let number = self.popular(mix.order);
+            return self.put(number);
+        }
+        if draw < mix.reads + mix.updates + mix.inserts {
+            let number = self.shared.inserted.fetch_add(1, Ordering::Relaxed);
+            return self.put(number);
+        }
+        let number = self.popular(mix.order);
+        Operation::Update(number, self.value_bytes())
+    }
+
+    fn put(&mut self, number: u64) -> Operation {
+        let bytes = self.value_bytes();
+        Operation::Put(vec![(number, bytes)])
+    }
+
+    /// The next operation, or none if the thread is through.
+    pub(super) fn draw(&mut self) -> Option<Operation> {
+        if self.left == 0 || self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        if self.shared.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let batch = self.shared.config.batch_size.min(self.left).max(1);
+        let mut of_batch = 1;
+        let operation = match self.work {
+            Work::Fill(order) => {
+                of_batch = batch;
+                let records = (0..batch).map(|_| (self.number(order), self.value_bytes())).collect();
+                Operation::Put(records)
+            }
+            Work::Delete(order) => {
+                of_batch = batch;
+                Operation::Delete((0..batch).map(|_| self.number(order)).collect())
+            }
+            Work::Read { missing, batch: many } => {
+                of_batch = if many { batch } else { 1 };
+                let keys = (0..of_batch).map(|_| {
+                    let number = self.number(Order::Random);
+                    // A longer key than any that was written.
+                    if missing {
+                        key(number, self.shared.config.key_size.max(8) + 1)
+                    } else {
+                        self.key(number)
+                    }
+                });
+                Operation::Get(keys.collect())
+            }
+            Work::ReadWrite => {
+                let number = self.number(Order::Random);
+                if self.random.random_range(0..100) < self.shared.config.readwritepercent {
+                    Operation::Get(vec![self.key(number)])
+                } else {
+                    self.put(number)
+                }
+            }
+            Work::ReadWriteDelete => {
+                let number = self.number(Order::Random);
+                let draw = self.random.random_range(0..100);
+                let (reads, deletes) =
+                    (self.shared.config.readwritepercent, self.shared.config.deletepercent);
+                if draw < reads {
+                    Operation::Get(vec![self.key(number)])
+                } else if draw < reads + deletes {
+                    Operation::Delete(vec![number])
+                } else {
+                    self.put(number)
+                }
+            }
+            Work::Update => {
+                let number = self.number(Order::Random);
+                Operation::Update(number, self.value_bytes())
+            }
+            Work::Mix => match self.shared.model.draw(&mut self.random) {
+                (number, Mixed::Put(bytes)) => Operation::Put(vec![(number, bytes)]),
+                (number, Mixed::Get | Mixed::Seek) => Operation::Get(vec![self.key(number)]),
+            },
+            Work::Ycsb(mix) => self.ycsb(mix),
+            // Made elsewhere.
+            Work::Scan | Work::Raw(_) => return None,
+        };
+        self.left -= of_batch;
+        Some(operation)
+    }
+}
+
+/// Spreads numbers over 64 bits, so that popularity says nothing about the order of keys (YCSB's scrambled Zipf).
+fn scatter(number: u64) -> u64 {
+    let mixed =
+        (number ^ (number >> 30)).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 1
+}

@@ -1,0 +1,51 @@
+//! The store's numbers, printed.
+
+use esker_engine::{Activity, Stats};
+
+pub(crate) const RULE: &str = "------------------------------------------------";
+
+/// Prints them, with what was done since some earlier moment.
+pub(crate) fn print(stats: &Stats, since: &Activity) {
+    println!("{RULE}");
+    println!(
+        "keys {} live {} bytes of {} index {} bytes cache {} bytes claims {}",
+        stats.keys,
+        stats.live_bytes,
+        stats.user_limit_bytes,
+        stats.index_bytes,
+        stats.cache_bytes,
+        stats.claims
+    );
+    for tier in &stats.tiers {
+        println!(
+            "tier {} {} free of {} segments, live {} bytes",
+            tier.name, tier.segments_free, tier.segments_total, tier.live_bytes
+        );
+    }
+    let now = &stats.activity;
+    let rows = [
+        ("puts", now.puts - since.puts),
+        ("deletes", now.deletes - since.deletes),
+        ("user bytes", now.user_bytes - since.user_bytes),
+        ("lane bytes", now.lane_bytes - since.lane_bytes),
+        ("relocated bytes", now.relocated_bytes - since.relocated_bytes),
+        ("padding bytes", now.padding_bytes - since.padding_bytes),
+        ("summary bytes", now.summary_bytes - since.summary_bytes),
+        ("flushes", now.flushes - since.flushes),
+        ("memory hits", now.memory_hits - since.memory_hits),
+        ("cache hits", now.cache_hits - since.cache_hits),
+        ("device reads", now.device_reads - since.device_reads),
+        ("segments freed", now.segments_freed - since.segments_freed),
+        ("stalls", now.stalls - since.stalls),
+        ("stall us", now.stall_us - since.stall_us),
+    ];
+    for (name, value) in rows {
+        println!("{name:<16} {value}");
+    }
+    let written = rows[3].1 + rows[4].1 + rows[5].1 + rows[6].1;
+    println!(
+        "write amplification {:.3} (bytes to devices by user bytes)",
+        written as f64 / rows[2].1.max(1) as f64
+    );
+    println!("{RULE}");
+}
