@@ -265,7 +265,8 @@ impl Engine {
         drop(reservation);
     }
 
-    fn publish_put(&self, record: &Appended) {
+    /// Makes one record visible. Called as [`publish`](Self::publish) is.
+    pub(crate) fn publish_put(&self, record: &Appended) {
         self.add_live(record.location, i64::from(record.padded_bytes));
         let mut known_bytes = None;
         let published = self.index.publish(record.hash, record.pointer, |old| {

@@ -203,7 +203,39 @@ impl Lane {
         durability: Durability,
         reserved: &mut Option<Reservation>,
     ) -> Result<Append> {
+        self.append_locked(engine, &mut self.state.lock(), records, durability, reserved)
+    }
+
+    /// Appends records that have nothing to do with each other, each as a group of its own, as far as it gets: what is left
+    /// is to be tried again when the last answer says so.
+    pub(crate) fn append_each(
+        &self,
+        engine: &Engine,
+        records: &[Prepared],
+        durability: Durability,
+        answers: &mut Vec<Append>,
+    ) -> Result<()> {
         let mut state = self.state.lock();
+        for record in records {
+            let record = std::slice::from_ref(record);
+            let answer = self.append_locked(engine, &mut state, record, durability, &mut None)?;
+            let blocked = matches!(answer, Append::Blocked(_));
+            answers.push(answer);
+            if blocked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_locked(
+        &self,
+        engine: &Engine,
+        state: &mut LaneState,
+        records: &[Prepared],
+        durability: Durability,
+        reserved: &mut Option<Reservation>,
+    ) -> Result<Append> {
         engine.check_writable()?;
         if state.stopping {
             return Err(Error::Closed { reason: "it was closed".into() });
@@ -221,12 +253,12 @@ impl Lane {
         };
         if state.open.as_ref().is_some_and(runs_over) {
             // Before it would run over into another write unit, which would be mostly padding.
-            self.close_frame(&mut state);
+            self.close_frame(state);
             self.work.notify_one();
         }
         let fits = |open: &(OpenSegment, usize)| open.0.has_room(records.len(), padded);
         if !state.open.as_ref().is_some_and(fits) {
-            self.close_frame(&mut state);
+            self.close_frame(state);
             if let Some((segment, piece)) = state.open.take() {
                 state.jobs.push_back(Job::Seal(segment, piece));
                 self.work.notify_one();
@@ -237,7 +269,7 @@ impl Lane {
                 return Ok(Append::Blocked(state.room.clone()));
             }
         }
-        Ok(self.append_to_open(engine, &mut state, records, durability, reserved))
+        Ok(self.append_to_open(engine, state, records, durability, reserved))
     }
 
     fn append_to_open(
@@ -252,8 +284,7 @@ impl Lane {
         let name = open.name();
         let before = open.tail();
         let (mut first_sequence, mut last_sequence) = (0, 0);
-        let mut appended = Vec::with_capacity(records.len());
-        for (i, prepared) in records.iter().enumerate() {
+        let mut append = |i: usize, prepared: &Prepared| {
             let sequence = prepared.sequence.unwrap_or_else(|| engine.next_sequence());
             if i == 0 {
                 first_sequence = sequence;
@@ -264,7 +295,7 @@ impl Lane {
             let offset = open.append(&record, digest);
             let class = class_of(record.bytes() as u64);
             let location = Location { tier: self.shape.tier, slot: name.slot, offset, class };
-            appended.push(Appended {
+            Appended {
                 kind: prepared.kind,
                 key: prepared.key.clone(),
                 hash: prepared.hash,
@@ -272,9 +303,8 @@ impl Lane {
                 pointer: pointer(&engine.packing, location),
                 padded_bytes: self.shape.padded(record.bytes()) as u32,
                 replaces: prepared.replaces,
-            });
-        }
-        let group = Group { records: appended, reservation: reserved.take() };
+            }
+        };
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
         let wait = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
         let filling = &mut state.filling;
@@ -294,6 +324,8 @@ impl Lane {
         }
         filling.sync |= matches!(durability, Durability::Sync);
         let answer = if wait || state.unpublished > 0 {
+            let records = records.iter().enumerate().map(|(i, prepared)| append(i, prepared)).collect();
+            let group = Group { records, reservation: reserved.take() };
             if filling.groups.is_empty() {
                 state.newest_unpublished = Some(filling.gate.clone());
                 state.unpublished_from.push_back(first_sequence);
@@ -305,8 +337,14 @@ impl Lane {
                 self.work.notify_one();
             }
             Append::Wait(last_sequence, filling.gate.clone())
+        } else if let ([put], None) = (records, &reserved)
+            && put.kind == Kind::Put
+        {
+            engine.publish_put(&append(0, put));
+            Append::Done(last_sequence)
         } else {
-            engine.publish(group);
+            let records = records.iter().enumerate().map(|(i, prepared)| append(i, prepared)).collect();
+            engine.publish(Group { records, reservation: reserved.take() });
             Append::Done(last_sequence)
         };
         if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {

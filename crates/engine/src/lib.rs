@@ -24,6 +24,7 @@ mod open;
 mod options;
 mod peek;
 mod provision;
+mod put_each;
 mod reclaim;
 mod recover;
 mod reserve;

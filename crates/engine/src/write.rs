@@ -33,7 +33,13 @@ impl Engine {
         lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
     }
 
-    fn prepare(&self, kind: Kind, key: Bytes, value: Bytes, expires_at_ms: Option<u64>) -> Result<Prepared> {
+    pub(crate) fn prepare(
+        &self,
+        kind: Kind,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+    ) -> Result<Prepared> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(Error::invalid(format!(
                 "key of {} bytes; a key has 1 to {MAX_KEY_BYTES}",
@@ -228,7 +234,7 @@ impl Engine {
     }
 
     /// The lane of large values, if it takes this one.
-    fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
+    pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }
 
@@ -273,7 +279,7 @@ impl Engine {
     }
 
     /// Refuses what users may not fill.
-    fn check_room(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
         if self.out_of_memory.load(Ordering::Acquire) {
             self.balance_memory();
         }

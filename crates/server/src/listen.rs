@@ -101,6 +101,7 @@ impl Server {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
+                () = self.service.stop.notified() => break,
                 // Finished connections are taken off as they end, so that the set holds only open ones.
                 Some(ended) = clients.join_next() => note_panic(ended),
                 Some((stream, peer)) = incoming.recv() => {
@@ -165,10 +166,11 @@ fn admit(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, %peer, "cannot set TCP_NODELAY");
     }
+    let Ok(local) = stream.local_addr() else { return };
     let (service, stop) = (service.clone(), stop.clone());
     clients.spawn(async move {
         count(&service.counters.connections_open, 1);
-        let ended = resp::serve(stream, id, peer, &service, stop).await;
+        let ended = resp::serve(stream, id, (peer, local), &service, stop).await;
         service.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
             tracing::debug!(%error, %peer, "connection ended");

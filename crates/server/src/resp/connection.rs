@@ -35,7 +35,7 @@ const READ_BYTES_MAX: usize = 256 << 10;
 pub(crate) async fn serve<S>(
     stream: S,
     id: u64,
-    peer: SocketAddr,
+    (peer, local): (SocketAddr, SocketAddr),
     service: &Service,
     mut stop: Stop,
 ) -> io::Result<()>
@@ -44,12 +44,15 @@ where
 {
     let mut transport =
         Transport { stream, input: BytesMut::new(), room: READ_BYTES_MIN, replies: Replies::new() };
-    let mut session = Session::new(id, peer, service.users.unnamed());
+    let user = service.users.unnamed();
+    let present = service.clients.enter(id, peer, local, user.as_ref().map_or("", |user| user.name()));
+    let client = present.client.clone();
+    let mut session = Session::new(peer, user, client.clone());
     let mut parser = Parser::new(&service.config.limits);
     let mut commands = Commands::default();
     let backlog_max = service.config.limits.backlog_bytes_max;
 
-    while !session.leaving {
+    while !session.leaving && !client.is_killed() {
         // 1.
         commands.clear();
         let (consumed, parsed) = parser.parse(&mut transport.input, &mut commands);
@@ -60,7 +63,10 @@ where
         while !batch.is_done() && !session.leaving {
             run::next(&mut batch, &mut session, service, &mut transport.replies).await;
             while transport.replies.unsent().len() > backlog_max {
-                transport.exchange(false, service).await?;
+                tokio::select! {
+                    exchanged = transport.exchange(false, service) => exchanged.map(drop)?,
+                    () = client.killed() => return Ok(()),
+                }
             }
         }
         drop(batch);
@@ -76,6 +82,7 @@ where
                 biased;
                 exchanged = transport.exchange(true, service) => if exchanged? == Exchange::End { break },
                 () = stop.announced() => break,
+                () = client.killed() => return Ok(()),
             }
         }
     }

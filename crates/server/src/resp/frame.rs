@@ -89,19 +89,40 @@ impl<'a> Command<'a> {
             .map(move |span| &data[span.start as usize..span.end as usize])
     }
 
-    /// An argument that outlives the batch. It shares the input's memory only when it is a good part of it; a small
-    /// one would keep all of it alive, and is copied.
-    pub(crate) fn owned(&self, index: usize) -> Bytes {
-        let argument = self.argument(index);
-        if argument.len() >= SHARED_BYTES_MIN && argument.len() * 2 >= self.data.len() {
-            return self.data.slice_ref(argument);
-        }
-        Bytes::copy_from_slice(argument)
+    /// An argument as a part of the batch's memory, which stays as long as it does. For what ends with the command.
+    pub(crate) fn shared(&self, index: usize) -> Bytes {
+        self.data.slice_ref(self.argument(index))
+    }
+
+    /// Bytes of all arguments.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arguments.iter().map(|span| (span.end - span.start) as usize).sum()
     }
 }
 
-/// Smaller arguments are copied: the copy costs less than sharing does.
-const SHARED_BYTES_MIN: usize = 64 << 10;
+/// A command that outlives its batch.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    data: Bytes,
+    arguments: Vec<Span>,
+}
+
+impl Copied {
+    pub(crate) fn of(command: Command<'_>) -> Copied {
+        let mut data = Vec::with_capacity(command.bytes());
+        let mut arguments = Vec::with_capacity(command.len());
+        for argument in command.arguments(0) {
+            let start = data.len() as u32;
+            data.extend_from_slice(argument);
+            arguments.push(Span { start, end: data.len() as u32 });
+        }
+        Copied { data: Bytes::from(data), arguments }
+    }
+
+    pub(crate) fn command(&self) -> Command<'_> {
+        Command { data: &self.data, arguments: &self.arguments }
+    }
+}
 
 /// Bytes that are not RESP. The connection ends after the error was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::{Commands, Parser, ProtocolError};
+use super::{Commands, Copied, Parser, ProtocolError};
 use crate::Limits;
 
 type Words = Vec<Vec<u8>>;
@@ -21,8 +21,10 @@ fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, Protoc
         for index in 0..commands.len() {
             let command = commands.get(index, &data);
             found.push(command.arguments(0).map(<[u8]>::to_vec).collect());
+            let copied = Copied::of(command);
             for argument in 0..command.len() {
-                assert_eq!(command.owned(argument), command.argument(argument));
+                assert_eq!(command.shared(argument), command.argument(argument));
+                assert_eq!(copied.command().argument(argument), command.argument(argument));
             }
         }
         if let Err(error) = parsed {

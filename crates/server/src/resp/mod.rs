@@ -1,13 +1,23 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3.
 //!
-//! Bytes of a client become a batch of commands (`frame`), which run in groups against the store (`run`, `command`)
-//! and whose answers (`reply`) go out in the order of the commands (`connection`).
+//! Bytes of a client become a batch of commands (`frame`), which run in groups against the store (`run`, `command`), on
+//! `view`s of their keys, and whose answers (`reply`) go out in the order of the commands (`connection`). A client's
+//! `session` remembers what lasts from command to command, `transaction` what waits for EXEC.
 
+mod clients;
 mod command;
 mod connection;
 mod frame;
 mod reply;
 mod run;
 mod session;
+mod slowlog;
+mod transaction;
+mod view;
 
+pub(crate) use clients::Clients;
 pub(crate) use connection::serve;
+pub(crate) use slowlog::Slowlog;
+
+/// Entries of the table of verbs.
+pub(crate) const VERBS_COUNT: usize = command::VERBS_COUNT;

@@ -3,6 +3,7 @@
 //! [`Replies`] is the output of one connection: answers are appended in the order of the commands, and bytes are taken
 //! off the front as the socket accepts them.
 
+use bytes::Bytes;
 use esker_engine::{Error, ErrorKind};
 
 /// Version of the protocol.
@@ -43,6 +44,17 @@ impl Replies {
         }
     }
 
+    /// Where the next answer begins.
+    pub(crate) fn mark(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes back what was answered since a mark. Nothing was sent since then: commands are answered between two writes.
+    pub(crate) fn cut(&mut self, mark: usize) {
+        assert!(self.sent <= mark, "an answer that was sent is taken back");
+        self.bytes.truncate(mark);
+    }
+
     /// `+OK` and other short texts without line breaks.
     pub(crate) fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
@@ -80,6 +92,26 @@ impl Replies {
         }
     }
 
+    /// A value from the store.
+    pub(crate) fn value(&mut self, value: &Bytes) {
+        self.bulk(value);
+    }
+
+    pub(crate) fn value_or_null(&mut self, value: Option<&Bytes>) {
+        match value {
+            Some(value) => self.value(value),
+            None => self.null(),
+        }
+    }
+
+    /// Nothing, where an array was to be.
+    pub(crate) fn null_array(&mut self) {
+        self.bytes.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
     /// The head of an array; `count` replies follow.
     pub(crate) fn array(&mut self, count: usize) {
         self.header(b'*', count);
@@ -102,13 +134,13 @@ impl Replies {
     }
 
     /// Text for people. A bulk string in RESP2.
-    pub(crate) fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &[u8]) {
         match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 => {
                 self.header(b'=', text.len() + 4);
                 self.bytes.extend_from_slice(b"txt:");
-                self.bytes.extend_from_slice(text.as_bytes());
+                self.bytes.extend_from_slice(text);
                 self.bytes.extend_from_slice(b"\r\n");
             }
         }
@@ -116,12 +148,17 @@ impl Replies {
 
     /// What the store refused, in the words that clients of Redis look for.
     pub(crate) fn store_error(&mut self, error: &Error) {
+        self.error(&Replies::text_of(error));
+    }
+
+    /// See [`store_error`](Self::store_error).
+    pub(crate) fn text_of(error: &Error) -> String {
         let code = match error.kind() {
             ErrorKind::Full => "OOM command not allowed: ",
             ErrorKind::Busy => "BUSY ",
             _ => "ERR ",
         };
-        self.error(&format!("{code}{error}"));
+        format!("{code}{error}")
     }
 
     fn header(&mut self, kind: u8, count: usize) {

@@ -1,29 +1,34 @@
 //! Which commands of a pipeline go to the store together.
 //!
-//! A batch runs as a row of groups. A group is a stretch of neighbouring commands of one kind whose outcome cannot
-//! depend on each other, so that they run concurrently and the client cannot tell: reads, or writes as long as no key
-//! comes twice. Every group is over before the next begins, so a read sees the writes before it, and of two writes of a
-//! key the later one stays even if the store made the earlier one wait for room. Replies are appended in the order of
-//! the commands. Concurrent writes share one device write, which is what makes a pipeline of durable writes fast.
+//! A batch runs as a row of groups. A group is a stretch of neighbouring commands of one kind:
+//!
+//! - reads, whose look-ups are made together;
+//! - plain SETs, which are appended together, in their order, and become durable together;
+//! - updates, which run one after the other on one view and are written as one batch.
+//!
+//! Every group is over before the next begins, so that a read sees the writes before it. Answers are appended in the order
+//! of the commands. What could be refused is refused here, command by command: whoever runs a command may rely on the
+//! number of its arguments and on the user's rights.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Error, Store, WriteOptions};
+use esker_engine::{Entry, Error, Peek, WriteOptions};
 use futures_util::future::join_all;
 
-use super::command::{self, Alone, Plan, connection, strings};
+use super::command::set::SetOptions;
+use super::command::{self, Alone, Fast, Run, Verb, connection, iterate};
 use super::frame::{Command, Commands};
 use super::reply::Replies;
-use super::session::Session;
-use crate::auth::User;
-use crate::service::{Service, count};
+use super::session::{Answers, Session};
+use super::transaction;
+use super::view::View;
+use crate::service::{Service, count, wall_clock_ms};
 
-/// Store operations that one group has at most, unless a single command has more.
-const GROUP_WIDTH_MAX: usize = 1024;
+mod reads;
+mod writes;
 
-/// Keys that a group of reads asks for at most.
+/// Keys that a group of reads asks for at most, and that a group of updates has.
 const READ_WIDTH_MAX: usize = 256;
 
 /// Bytes that one group of reads should return at most.
@@ -35,15 +40,13 @@ pub(super) struct Batch<'a> {
     data: Bytes,
     /// The next command to run.
     next: usize,
-    /// Whom the commands of the current group run for.
-    user: Option<Arc<User>>,
     /// Keys of the next command that are already answered. Only a long MGET is ever left in the middle.
     answered: usize,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
-        Batch { commands, data, next: 0, user: None, answered: 0 }
+        Batch { commands, data, next: 0, answered: 0 }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -54,11 +57,14 @@ impl<'a> Batch<'a> {
         self.commands.get(index, &self.data)
     }
 
-    /// Plans of the commands from `next` on.
-    fn plans(&self) -> impl Iterator<Item = (Command<'_>, Plan)> {
-        (self.next..self.commands.len()).map(|index| {
+    /// The commands from `next` on as long as they may run, with their verbs. Nothing follows the first where the client
+    /// does not want all answers.
+    fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
+        let alone = session.answers != Answers::On || session.durability_next.is_some();
+        let end = if alone { self.next + 1 } else { self.commands.len() };
+        (self.next..end).map_while(|index| {
             let command = self.command(index);
-            (command, command::plan(command, self.user.as_deref()))
+            command::admit(command, session).ok().map(|verb| (command, verb))
         })
     }
 }
@@ -70,180 +76,79 @@ pub(super) async fn next(
     service: &Service,
     replies: &mut Replies,
 ) {
-    batch.user.clone_from(&session.user);
-    let command = batch.command(batch.next);
-    match command::plan(command, session.user.as_deref()) {
-        Plan::Answer(answer) => answer(command, session, service, replies),
-        Plan::Refuse(error) => replies.error(&error),
-        Plan::Alone(alone) => run_alone(alone, command, session, service, replies).await,
-        Plan::Read => return read(batch, session, service, replies).await,
-        Plan::Count => return count_keys(batch, service, replies).await,
-        Plan::Write(_) => return write(batch, service, replies).await,
-        Plan::Delete | Plan::WriteIf(_) => return write_telling(batch, service, replies).await,
-    }
-    batch.next += 1;
-}
-
-/// GET and MGET: one look-up of many keys, with a part of an MGET if it is a long one.
-async fn read(batch: &mut Batch<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    let mut keys = Vec::new();
-    let mut skip = batch.answered;
-    for (command, plan) in batch.plans() {
-        let room = session.read_width - keys.len();
-        if !matches!(plan, Plan::Read) || room == 0 {
-            break;
+    let (first, began) = (batch.next, Instant::now());
+    let (mark, answers) = (replies.mark(), session.answers);
+    let verb = match command::admit(batch.command(first), session) {
+        Ok(verb) => verb,
+        Err(error) => {
+            transaction::spoil(session);
+            replies.error(&error);
+            batch.next += 1;
+            return hush(answers, mark, session, replies);
         }
-        keys.extend(command.arguments(1 + skip).take(room));
-        skip = 0;
-    }
-    let values = service.store.get_many(&keys).await;
-    assert_eq!(values.len(), keys.len(), "the store answers every key once");
-
-    let (mut hits, mut bytes) = (0, 0);
-    let (mut next, mut answered) = (batch.next, batch.answered);
-    for value in &values {
-        let command = batch.command(next);
-        let wanted = command.len() - 1;
-        if answered == 0 && command::is_many(command) {
-            replies.array(wanted);
-        }
-        match value {
-            Ok(value) => {
-                hits += u64::from(value.is_some());
-                bytes += value.as_ref().map_or(0, Bytes::len);
-                replies.bulk_or_null(value.as_deref());
-            }
-            Err(error) => replies.store_error(error),
-        }
-        answered += 1;
-        if answered == wanted {
-            (next, answered) = (next + 1, 0);
-        }
-    }
-    count(&service.counters.hits, hits);
-    count(&service.counters.misses, values.len() as u64 - hits);
-    (batch.next, batch.answered) = (next, answered);
-    session.read_width = match bytes {
-        0..=READ_BYTES_GOAL => (session.read_width * 2).min(READ_WIDTH_MAX),
-        _ => (session.read_width / 2).max(1),
     };
+    if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
+        transaction::queue(verb, batch.command(first), session, service, replies);
+        batch.next += 1;
+    } else {
+        group(verb, batch, session, service, replies).await;
+    }
+    hush(answers, mark, session, replies);
+
+    let took_us = began.elapsed().as_micros() as u64;
+    if service.slowlog.is_slow(took_us) {
+        service.slowlog.note(batch.command(first), took_us, command::has_secrets(verb), session);
+    }
+    session.client.note(verb.index(), wall_clock_ms());
 }
 
-/// EXISTS: a key counts as often as it is named.
-async fn count_keys(batch: &mut Batch<'_>, service: &Service, replies: &mut Replies) {
-    let mut group = Vec::new();
-    let mut width = 0;
-    for (command, plan) in batch.plans() {
-        width += command.len();
-        if !matches!(plan, Plan::Count) || (width > GROUP_WIDTH_MAX && !group.is_empty()) {
-            break;
-        }
-        group.push(command);
-    }
-    let keys: Vec<&[u8]> = group.iter().flat_map(|command| command.arguments(1)).collect();
-    let mut found = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(GROUP_WIDTH_MAX) {
-        found.extend(join_all(keys.iter().map(|key| service.store.contains(*key))).await);
-    }
-    let mut found = found.into_iter();
-    for command in &group {
-        let total = found.by_ref().take(command.len() - 1).try_fold(0, |n, found| Ok(n + i64::from(found?)));
-        count_reply(total, replies);
-    }
-    batch.next += group.len();
-}
-
-/// SET without conditions, and MSET.
-async fn write(batch: &mut Batch<'_>, service: &Service, replies: &mut Replies) {
-    let mut operations = Vec::new();
-    let mut touched = HashSet::new();
-    for (command, plan) in batch.plans() {
-        let Plan::Write(options) = plan else { break };
-        let keys = if command::is_many(command) { command.len() } else { 2 };
-        let keys = || (1..keys).step_by(2).map(|index| command.argument(index));
-        let repeats = !operations.is_empty() && keys().any(|key| touched.contains(key));
-        if repeats || operations.len() == GROUP_WIDTH_MAX {
-            break;
-        }
-        touched.extend(keys());
-        operations.push(strings::write(&service.store, command, options));
-    }
-    let width = operations.len();
-    for written in join_all(operations).await {
-        match written {
-            Ok(()) => replies.simple("OK"),
-            Err(error) => replies.store_error(&error),
-        }
-    }
-    batch.next += width;
-}
-
-/// DEL and UNLINK, SET NX and SET XX: their replies say what they found, so a key that was touched ends the group.
-async fn write_telling(batch: &mut Batch<'_>, service: &Service, replies: &mut Replies) {
-    let mut operations = Vec::new();
-    let mut group = Vec::new();
-    let mut touched = HashSet::new();
-    for (command, plan) in batch.plans() {
-        let keys = match plan {
-            Plan::Delete => command.arguments(1).len(),
-            Plan::WriteIf(_) => 1,
-            _ => break,
-        };
-        let mut named = command.arguments(1).take(keys);
-        if !group.is_empty()
-            && (operations.len() + keys > GROUP_WIDTH_MAX || named.any(|k| touched.contains(k)))
-        {
-            break;
-        }
-        let before = operations.len();
-        match plan {
-            Plan::WriteIf(options) => {
-                touched.insert(command.argument(1));
-                operations.push(Telling::Put(command, options));
-            }
-            _ => {
-                let fresh = (1..=keys).filter(|&index| touched.insert(command.argument(index)));
-                operations.extend(fresh.map(|index| Telling::Delete(command.owned(index))));
+/// Takes back what a client that does not want to be answered was answered.
+fn hush(before: Answers, mark: usize, session: &mut Session, replies: &mut Replies) {
+    match before {
+        Answers::On if session.answers == Answers::On => {}
+        // It was this command that asked not to be answered, and it has no answer itself.
+        Answers::On => {}
+        Answers::Off if session.answers == Answers::On => {}
+        Answers::Off => replies.cut(mark),
+        Answers::SkipNext => {
+            replies.cut(mark);
+            if session.answers == Answers::SkipNext {
+                session.answers = Answers::On;
             }
         }
-        group.push((plan, operations.len() - before));
     }
-
-    let mut outcomes = Vec::with_capacity(operations.len());
-    let mut operations = operations.into_iter().peekable();
-    while operations.peek().is_some() {
-        let some = operations.by_ref().take(GROUP_WIDTH_MAX).map(|operation| operation.run(&service.store));
-        outcomes.extend(join_all(some).await);
-    }
-    let mut outcomes = outcomes.into_iter();
-    for (plan, width) in &group {
-        let mut own = outcomes.by_ref().take(*width);
-        match plan {
-            Plan::Delete => count_reply(own.try_fold(0, |n, deleted| Ok(n + i64::from(deleted?))), replies),
-            _ => match own.next().expect("a put has one outcome") {
-                Ok(true) => replies.simple("OK"),
-                Ok(false) => replies.null(),
-                Err(error) => replies.store_error(&error),
-            },
-        }
-        own.for_each(drop);
-    }
-    batch.next += group.len();
 }
 
-/// A write whose outcome is yes or no.
-enum Telling<'a> {
-    Delete(Bytes),
-    Put(Command<'a>, WriteOptions),
-}
-
-impl Telling<'_> {
-    async fn run(self, store: &Store) -> Result<bool, Error> {
-        match self {
-            Telling::Delete(key) => store.delete(key).await,
-            Telling::Put(command, options) => strings::write_if(store, command, options).await,
+async fn group(
+    verb: &'static Verb,
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    match verb.fast {
+        Fast::Get => return reads::gets(batch, session, service, replies).await,
+        Fast::Mget => return reads::mgets(batch, session, service, replies).await,
+        Fast::Count => return reads::counts(batch, session, service, replies).await,
+        Fast::Set if writes::plain(batch.command(batch.next), verb).is_some() => {
+            return writes::sets(batch, session, service, replies).await;
         }
+        Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
+            writes::long_delete(batch.command(batch.next), session, service, replies).await;
+            batch.next += 1;
+            return;
+        }
+        Fast::No | Fast::Set | Fast::Delete => {}
     }
+    let command = batch.command(batch.next);
+    match verb.run {
+        Run::Answer(answer) => answer(command, session, service, replies),
+        Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
+        Run::Read(_) => return reads::reads(batch, session, service, replies).await,
+        Run::Update(_) => return writes::updates(batch, session, service, replies).await,
+    }
+    count(&service.counters.calls[verb.index()], 1);
+    batch.next += 1;
 }
 
 async fn run_alone(
@@ -254,19 +159,34 @@ async fn run_alone(
     replies: &mut Replies,
 ) {
     match alone {
-        Alone::Swap(options) => strings::swap(&service.store, command, options, replies).await,
         Alone::Hello => connection::hello(command, session, service, replies).await,
         Alone::Auth => connection::auth(command, session, service, replies).await,
-        Alone::Clear => match service.store.clear().await {
-            Ok(()) => replies.simple("OK"),
-            Err(error) => replies.store_error(&error),
-        },
+        Alone::Flush => iterate::flush(command, service, replies).await,
+        Alone::Scan => iterate::scan(command, session, service, replies).await,
+        Alone::Keys => iterate::keys(command, session, service, replies).await,
+        Alone::RandomKey => iterate::random_key(session, service, replies).await,
+        Alone::Wait => iterate::wait(command, service, replies).await,
+        Alone::WaitAof => iterate::wait_aof(command, service, replies).await,
+        Alone::Watch => transaction::watch(command, session, service, replies).await,
+        Alone::Exec => transaction::exec(session, service, replies).await,
     }
 }
 
-fn count_reply(total: Result<i64, Error>, replies: &mut Replies) {
-    match total {
-        Ok(total) => replies.integer(total),
-        Err(error) => replies.store_error(&error),
+/// Commands of a group with the functions that answer them.
+type OnView<'a> = Vec<(Command<'a>, command::OnKeys)>;
+
+/// Runs commands on a view of the entries of their keys.
+fn run_on_view(
+    group: &OnView<'_>,
+    keys: &[Bytes],
+    entries: impl Iterator<Item = Option<Entry>>,
+    service: &Service,
+    replies: &mut Replies,
+) -> View {
+    let entries: Vec<_> = keys.iter().cloned().zip(entries).collect();
+    let mut view = View::new(wall_clock_ms(), service.config.limits.bulk_bytes_max, entries.into_iter());
+    for (command, on_keys) in group {
+        on_keys(*command, &mut view, replies);
     }
+    view
 }

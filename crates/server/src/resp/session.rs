@@ -3,7 +3,23 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use esker_engine::Durability;
+
+use super::clients::Client;
+use super::reply::{Protocol, Replies};
+use super::transaction::{Transaction, Watched};
 use crate::auth::User;
+use crate::service::Service;
+
+/// Whether the client wants to be answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Answers {
+    #[default]
+    On,
+    Off,
+    /// Not the next command.
+    SkipNext,
+}
 
 /// State of one client.
 pub(crate) struct Session {
@@ -13,17 +29,52 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// Who the client speaks for; `None` before it has said so where it must.
     pub(crate) user: Option<Arc<User>>,
-    /// Given by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
-    pub(crate) name: Vec<u8>,
+    /// What others see of this connection.
+    pub(crate) client: Arc<Client>,
     /// The client said goodbye, or must go: nothing after the current command runs.
     pub(crate) leaving: bool,
+    pub(crate) answers: Answers,
+    /// Commands that wait for EXEC.
+    pub(crate) transaction: Option<Transaction>,
+    pub(crate) watched: Vec<Watched>,
+    /// How writes of this connection are acknowledged; the store's way if `None`.
+    pub(crate) durability: Option<Durability>,
+    /// The same for the next command that writes.
+    pub(crate) durability_next: Option<Option<Durability>>,
     /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
     /// so that neither many small reads wait for each other nor many large ones are in memory at once.
     pub(crate) read_width: usize,
 }
 
+/// Where `read_width` starts.
+const READ_WIDTH: usize = 32;
+
 impl Session {
-    pub(crate) fn new(id: u64, peer: SocketAddr, user: Option<Arc<User>>) -> Session {
-        Session { id, peer, user, name: Vec::new(), leaving: false, read_width: 32 }
+    pub(crate) fn new(peer: SocketAddr, user: Option<Arc<User>>, client: Arc<Client>) -> Session {
+        Session {
+            id: client.id,
+            peer,
+            user,
+            client,
+            leaving: false,
+            answers: Answers::On,
+            transaction: None,
+            watched: Vec::new(),
+            durability: None,
+            durability_next: None,
+            read_width: READ_WIDTH,
+        }
+    }
+
+    /// As a new connection would be.
+    pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
+        *self = Session::new(self.peer, service.users.unnamed(), self.client.clone());
+        self.client.forget_introduction();
+        replies.protocol = Protocol::Resp2;
+    }
+
+    /// How the next write is acknowledged.
+    pub(crate) fn take_durability(&mut self) -> Option<Durability> {
+        self.durability_next.take().unwrap_or(self.durability)
     }
 }

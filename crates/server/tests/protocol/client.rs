@@ -110,6 +110,21 @@ impl Client {
         );
     }
 
+    /// The next line, without its end.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.push(timeout(PATIENCE, self.0.read_u8()).await.expect("a line comes").unwrap());
+        }
+        String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
+    }
+
+    /// Reads a line that is no error.
+    pub(crate) async fn skip_line(&mut self) {
+        let line = self.line().await;
+        assert!(!line.starts_with('-'), "{line}");
+    }
+
     /// One reply that is a bulk string or a RESP3 text.
     pub(crate) async fn text(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n")).await;

@@ -5,5 +5,8 @@ mod client;
 mod errors;
 mod handshake;
 mod pipeline;
+mod redis;
 mod server;
+mod session;
 mod strings;
+mod transactions;

@@ -58,8 +58,8 @@ async fn config_get() {
 async fn command_describes_every_verb() {
     let server = Running::start().await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":21\r\n").await;
-    client.ask("COMMAND LIST", "*21\r\n$3\r\nget\r\n").await;
+    client.ask("COMMAND COUNT", ":72\r\n").await;
+    client.ask("COMMAND LIST", "*72\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     let get =
@@ -74,7 +74,7 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND GETKEYS PING", "-ERR The command has no key arguments\r\n").await;
     client.ask("COMMAND GETKEYS none", "-ERR Invalid command specified\r\n").await;
     client.ask("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command\r\n").await;
-    client.ask("COMMAND", "*21\r\n*10\r\n$3\r\nget\r\n").await;
+    client.ask("COMMAND", "*72\r\n*10\r\n$6\r\nappend\r\n").await;
 }
 
 #[tokio::test]

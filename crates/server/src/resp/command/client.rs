@@ -1,61 +1,186 @@
-//! CLIENT: what the server knows of the connection.
+//! CLIENT: what the server knows of connections.
 //!
 //! Subcommands that are not here must answer with an error and nothing worse: clients ask for `TRACKING` and
 //! `MAINT_NOTIFICATIONS` on trial and go without when they are refused.
 
 use super::connection::{BAD_NAME, is_name};
-use super::{Plan, is, shown, unknown_subcommand, wrong_arguments};
+use super::durability;
+use super::number::parse_integer;
+use super::words::{self, is, shown};
+use crate::resp::clients::Client;
 use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::session::{Answers, Session};
+use crate::service::Service;
 
-/// Name, number of arguments with both words, and what it becomes.
-type Subcommand = (&'static str, usize, fn(Command<'_>) -> Plan);
+/// Name, least and greatest number of arguments with both words, whether it is for admins only, and the answer.
+type Subcommand = (&'static str, usize, usize, bool, super::Answer);
 
-pub(super) fn plan(command: Command<'_>) -> Plan {
-    let subcommands: [Subcommand; 4] = [
-        ("id", 2, |_| id()),
-        ("getname", 2, |_| get_name()),
-        ("setname", 3, set_name),
-        ("setinfo", 4, set_info),
-    ];
-    for (name, arguments, plan) in subcommands {
-        if is(command.argument(1), name) {
-            if command.len() != arguments {
-                return Plan::Refuse(wrong_arguments(&format!("client|{name}")));
+static SUBCOMMANDS: [Subcommand; 12] = [
+    ("id", 2, 2, false, id),
+    ("getname", 2, 2, false, get_name),
+    ("setname", 3, 3, false, set_name),
+    ("setinfo", 4, 4, false, set_info),
+    ("info", 2, 2, false, info),
+    ("reply", 3, 3, false, reply),
+    ("no-evict", 3, 3, false, no_effect),
+    ("no-touch", 3, 3, false, no_effect),
+    ("getredir", 2, 2, false, get_redirection),
+    ("durability", 2, 4, false, durability::client),
+    ("list", 2, usize::MAX, true, list),
+    ("kill", 3, usize::MAX, true, kill),
+];
+
+pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    let found = SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name));
+    let Some(&(name, least, most, admin, answer)) = found else {
+        return replies.error(&words::unknown_subcommand("CLIENT", command));
+    };
+    if !(least..=most).contains(&command.len()) {
+        return replies.error(&words::wrong_arguments(&format!("client|{name}")));
+    }
+    if admin && !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+        return replies.error(&words::no_right_to_run(&format!("client|{name}")));
+    }
+    answer(command, session, service, replies);
+}
+
+fn id(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.integer(session.id as i64);
+}
+
+fn get_name(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    let name = session.client.name();
+    replies.bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
+}
+
+fn set_name(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    let name = command.argument(2);
+    if !is_name(name) {
+        return replies.error(BAD_NAME);
+    }
+    session.client.introduction(|known| known.name = name.to_vec());
+    replies.simple("OK");
+}
+
+/// Libraries introduce themselves with one attribute per call.
+fn set_info(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    let (attribute, value) = (command.argument(2), command.argument(3));
+    let Some(known) = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known)) else {
+        return replies.error(&format!("ERR Unrecognized option '{}'", shown(attribute, 128)));
+    };
+    if !is_name(value) {
+        return replies.error(&format!("ERR {known} cannot contain spaces, newlines or special characters."));
+    }
+    session.client.introduction(|introduction| match known {
+        "lib-name" => introduction.library = value.to_vec(),
+        _ => introduction.library_version = value.to_vec(),
+    });
+    replies.simple("OK");
+}
+
+fn info(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    let mut line = Vec::new();
+    session.client.describe(&mut line);
+    line.push(b'\n');
+    replies.text(&line);
+}
+
+fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    match command.argument(2) {
+        word if is(word, "on") => {
+            session.answers = Answers::On;
+            replies.simple("OK");
+        }
+        word if is(word, "off") => session.answers = Answers::Off,
+        word if is(word, "skip") => {
+            if session.answers == Answers::On {
+                session.answers = Answers::SkipNext;
             }
-            return plan(command);
+        }
+        _ => replies.error(words::SYNTAX),
+    }
+}
+
+/// NO-EVICT and NO-TOUCH: nobody is evicted for memory, and no key for not being used.
+fn no_effect(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    match command.argument(2) {
+        word if is(word, "on") || is(word, "off") => replies.simple("OK"),
+        _ => replies.error(words::SYNTAX),
+    }
+}
+
+fn get_redirection(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.integer(-1);
+}
+
+/// `CLIENT LIST [TYPE type] [ID id …]`.
+fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    let mut clients = service.clients.all();
+    match command.len() {
+        2 => {}
+        4 if is(command.argument(2), "type") => {
+            let kind = command.argument(3);
+            if ["master", "replica", "slave", "pubsub"].iter().any(|other| is(kind, other)) {
+                clients.clear();
+            } else if !is(kind, "normal") {
+                return replies.error(&format!("ERR Unknown client type '{}'", shown(kind, 128)));
+            }
+        }
+        4.. if is(command.argument(2), "id") => {
+            let ids: Option<Vec<i64>> = command.arguments(3).map(parse_integer).collect();
+            let Some(ids) = ids.filter(|ids| ids.iter().all(|&id| id > 0)) else {
+                return replies.error("ERR Invalid client ID");
+            };
+            clients.retain(|client| ids.contains(&(client.id as i64)));
+        }
+        _ => return replies.error(words::SYNTAX),
+    }
+    let mut text = Vec::new();
+    for client in clients {
+        client.describe(&mut text);
+        text.push(b'\n');
+    }
+    replies.text(&text);
+}
+
+/// `CLIENT KILL address`, or with filters that must all hold; the number of them is then the reply.
+fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    let clients = service.clients.all();
+    if command.len() == 3 {
+        let found = clients.iter().find(|client| is(command.argument(2), &client.peer.to_string()));
+        let Some(client) = found else { return replies.error("ERR No such client") };
+        end(client, session);
+        return replies.simple("OK");
+    }
+    let mut skip_me = true;
+    let mut chosen = clients;
+    let mut arguments = command.arguments(2);
+    while let Some(filter) = arguments.next() {
+        let Some(value) = arguments.next() else { return replies.error(words::SYNTAX) };
+        match filter {
+            _ if is(filter, "id") => match parse_integer(value).filter(|&id| id > 0) {
+                Some(id) => chosen.retain(|client| client.id as i64 == id),
+                None => return replies.error("ERR client-id should be greater than 0"),
+            },
+            _ if is(filter, "addr") => chosen.retain(|client| is(value, &client.peer.to_string())),
+            _ if is(filter, "laddr") => chosen.retain(|client| is(value, &client.local.to_string())),
+            _ if is(filter, "user") => {
+                chosen.retain(|client| client.introduction(|known| known.user.as_bytes() == value));
+            }
+            _ if is(filter, "type") && is(value, "normal") => {}
+            _ if is(filter, "type") => chosen.clear(),
+            _ if is(filter, "skipme") && is(value, "yes") => skip_me = true,
+            _ if is(filter, "skipme") && is(value, "no") => skip_me = false,
+            _ => return replies.error(words::SYNTAX),
         }
     }
-    unknown_subcommand("CLIENT", command)
+    chosen.retain(|client| !(skip_me && client.id == session.id));
+    chosen.iter().for_each(|client| end(client, session));
+    replies.integer(chosen.len() as i64);
 }
 
-fn id() -> Plan {
-    Plan::Answer(|_, session, _, replies| replies.integer(session.id as i64))
-}
-
-fn get_name() -> Plan {
-    Plan::Answer(|_, session, _, replies| {
-        replies.bulk_or_null(Some(session.name.as_slice()).filter(|name| !name.is_empty()));
-    })
-}
-
-fn set_name(command: Command<'_>) -> Plan {
-    if !is_name(command.argument(2)) {
-        return Plan::Refuse(BAD_NAME.to_owned());
-    }
-    Plan::Answer(|command, session, _, replies| {
-        session.name = command.argument(2).to_vec();
-        replies.simple("OK");
-    })
-}
-
-/// Libraries introduce themselves with one attribute per call. Nothing reads it yet, but it must be good and be OK.
-fn set_info(command: Command<'_>) -> Plan {
-    let attribute = command.argument(2);
-    let Some(known) = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known)) else {
-        return Plan::Refuse(format!("ERR Unrecognized option '{}'", shown(attribute, 128)));
-    };
-    if !is_name(command.argument(3)) {
-        return Plan::Refuse(format!("ERR {known} cannot contain spaces, newlines or special characters."));
-    }
-    Plan::Answer(|_, _, _, replies| replies.simple("OK"))
+/// One's own connection ends after the reply.
+fn end(client: &Client, session: &mut Session) {
+    if client.id == session.id { session.leaving = true } else { client.kill() }
 }

@@ -1,21 +1,38 @@
-//! CONFIG GET.
+//! CONFIG: what is set, and the little that can be set while the server runs.
 
-use super::{Plan, is, unknown_subcommand, wrong_arguments};
+use std::sync::atomic::Ordering;
+
+use super::glob::matches;
+use super::number::parse_integer;
+use super::words::{self, is, shown};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
 
-pub(super) fn plan(command: Command<'_>) -> Plan {
+pub(super) fn config(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
-        word if is(word, "get") && command.len() < 3 => Plan::Refuse(wrong_arguments("config|get")),
-        word if is(word, "get") => Plan::Answer(get),
-        _ => unknown_subcommand("CONFIG", command),
+        word if is(word, "get") && command.len() < 3 => replies.error(&words::wrong_arguments("config|get")),
+        word if is(word, "get") => get(command, service, replies),
+        word if is(word, "set") && command.len() < 4 => replies.error(&words::wrong_arguments("config|set")),
+        word if is(word, "set") => match set(command, service) {
+            Ok(()) => replies.simple("OK"),
+            Err(error) => replies.error(&error),
+        },
+        word if is(word, "resetstat") && command.len() == 2 => {
+            service.counters.reset();
+            replies.simple("OK");
+        }
+        word if is(word, "resetstat") => replies.error(&words::wrong_arguments("config|resetstat")),
+        word if is(word, "rewrite") => {
+            replies.error("ERR The server is running without a config file");
+        }
+        _ => replies.error(&words::unknown_subcommand("CONFIG", command)),
     }
 }
 
 /// Settings whose names match any of the patterns.
-fn get(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let settings = settings(service);
     let matching = settings.iter().filter(|(name, _)| {
         command.arguments(2).any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
@@ -25,6 +42,47 @@ fn get(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut R
         replies.bulk(name.as_bytes());
         replies.bulk(value.as_bytes());
     }
+}
+
+/// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is.
+fn set(command: Command<'_>, service: &Service) -> Result<(), String> {
+    if !command.len().is_multiple_of(2) {
+        return Err(words::SYNTAX.to_owned());
+    }
+    let settings = settings(service);
+    let pairs = || command.arguments(2).step_by(2).zip(command.arguments(3).step_by(2));
+    for (name, value) in pairs() {
+        let Some((known, current)) = settings.iter().find(|(known, _)| is(name, known)) else {
+            let name = shown(name, 128);
+            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+        };
+        let failed = |why: &str| {
+            Err(format!("ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"))
+        };
+        if is_changeable(known) {
+            if parse_integer(value).is_none_or(|number| number < -1) {
+                return failed("argument couldn't be parsed into an integer");
+            }
+        } else if current.as_bytes() != value {
+            return failed("can't set immutable config");
+        }
+    }
+    for (name, value) in pairs() {
+        let number = parse_integer(value).unwrap_or(0);
+        match name {
+            _ if is(name, SLOWER_THAN) => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
+            _ if is(name, SLOWLOG_LENGTH) => service.slowlog.set_length(number.max(0) as usize),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+const SLOWER_THAN: &str = "slowlog-log-slower-than";
+const SLOWLOG_LENGTH: &str = "slowlog-max-len";
+
+fn is_changeable(name: &str) -> bool {
+    [SLOWER_THAN, SLOWLOG_LENGTH].contains(&name)
 }
 
 /// The server's own settings, after those that whoever started it gave.
@@ -42,64 +100,13 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("timeout", "0".to_owned()),
+        ("notify-keyspace-events", String::new()),
+        (SLOWER_THAN, service.slowlog.slower_than_us.load(Ordering::Relaxed).to_string()),
+        (SLOWLOG_LENGTH, service.slowlog.length().to_string()),
     ] {
         if !settings.iter().any(|(given, _)| given == name) {
             settings.push((name.to_owned(), value));
         }
     }
     settings
-}
-
-/// Whether `text` matches a pattern of `*`, `?` and `\`-escapes. It steps back only to the last `*`, so its time is at
-/// most pattern times text, whatever the pattern.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        let (literal, width) = match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, t));
-                p += 1;
-                continue;
-            }
-            Some(b'?') => (Some(text[t]), 1),
-            Some(b'\\') if p + 1 < pattern.len() => (Some(pattern[p + 1]), 2),
-            other => (other.copied(), 1),
-        };
-        if literal == Some(text[t]) {
-            p += width;
-            t += 1;
-        } else if let Some((after, from)) = star {
-            star = Some((after, from + 1));
-            (p, t) = (after, from + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|&byte| byte == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns() {
-        for (pattern, text, expected) in [
-            ("save", "save", true),
-            ("save", "saved", false),
-            ("*", "", true),
-            ("*", "port", true),
-            ("max*", "maxclients", true),
-            ("max*s", "maxclients", true),
-            ("*a*a*a*b", "aaaaaaaaaa", false),
-            ("p?rt", "port", true),
-            ("p?rt", "prt", false),
-            ("\\*", "*", true),
-            ("\\*", "x", false),
-            ("", "x", false),
-        ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} on {text}");
-        }
-    }
 }

@@ -1,21 +1,22 @@
-//! PING, ECHO, AUTH, HELLO, SELECT, QUIT.
+//! PING, ECHO, AUTH, HELLO, SELECT, RESET, QUIT.
+
+use std::sync::Arc;
 
 use super::number::parse_integer;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
-use super::{Alone, Plan, is, shown, syntax_error, wrong_arguments};
+use super::words::{self, is, shown};
+use crate::auth::User;
 use crate::resp::frame::Command;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
 use crate::service::Service;
 
-pub(super) fn plan_ping(command: Command<'_>) -> Plan {
-    if command.len() > 2 {
-        return Plan::Refuse(wrong_arguments("ping"));
-    }
-    Plan::Answer(|command, _, _, replies| match command.len() {
+pub(super) fn ping(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    match command.len() {
         1 => replies.simple("PONG"),
-        _ => replies.bulk(command.argument(1)),
-    })
+        2 => replies.bulk(command.argument(1)),
+        _ => replies.error(&words::wrong_arguments("ping")),
+    }
 }
 
 pub(super) fn echo(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
@@ -26,7 +27,7 @@ pub(super) fn select(command: Command<'_>, _: &mut Session, _: &Service, replies
     match parse_integer(command.argument(1)) {
         Some(0) => replies.simple("OK"),
         Some(_) => replies.error("ERR DB index is out of range"),
-        None => replies.error("ERR value is not an integer or out of range"),
+        None => replies.error(words::NOT_AN_INTEGER),
     }
 }
 
@@ -35,31 +36,31 @@ pub(super) fn quit(_: Command<'_>, session: &mut Session, _: &Service, replies: 
     replies.simple("OK");
 }
 
-/// Ends a connection on which a browser speaks HTTP: a page could otherwise smuggle commands in the body of a request.
-pub(super) fn plan_http(_: Command<'_>) -> Plan {
-    Plan::Answer(|_, session, _, _| {
-        tracing::warn!(connection = session.id, "HTTP on the RESP port; closing the connection");
-        session.leaving = true;
-    })
+pub(super) fn reset(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    session.reset(service, replies);
+    replies.simple("RESET");
 }
 
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+/// Ends a connection on which a browser speaks HTTP: a page could otherwise smuggle commands in the body of a request.
+pub(super) fn http(_: Command<'_>, session: &mut Session, _: &Service, _: &mut Replies) {
+    tracing::warn!(connection = session.id, "HTTP on the RESP port; closing the connection");
+    session.leaving = true;
+}
 
 const HELLO_UNNAMED: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
                              <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
                              RESP protocol version at the same time";
 
-pub(super) fn plan_auth(command: Command<'_>) -> Plan {
-    if command.len() > 3 { syntax_error() } else { Plan::Alone(Alone::Auth) }
-}
-
 /// `AUTH [user] password`.
-pub(crate) async fn auth(
+pub(in crate::resp) async fn auth(
     command: Command<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
+    if command.len() > 3 {
+        return replies.error(words::SYNTAX);
+    }
     let (name, password) = match command.len() {
         2 if !service.users.default_has_password() => {
             return replies.error(
@@ -72,15 +73,15 @@ pub(crate) async fn auth(
     };
     match service.users.log_in(name, password, session.peer.ip()).await {
         Some(user) => {
-            session.user = Some(user);
+            log_in(session, Some(user));
             replies.simple("OK");
         }
-        None => replies.error(WRONG_PASSWORD),
+        None => replies.error(words::WRONG_PASSWORD),
     }
 }
 
 /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Nothing changes unless all of it is good.
-pub(crate) async fn hello(
+pub(in crate::resp) async fn hello(
     command: Command<'_>,
     session: &mut Session,
     service: &Service,
@@ -112,26 +113,27 @@ pub(crate) async fn hello(
     let user = match login {
         Some((user, password)) => {
             let Some(user) = service.users.log_in(user, password, session.peer.ip()).await else {
-                return replies.error(WRONG_PASSWORD);
+                return replies.error(words::WRONG_PASSWORD);
             };
             Some(user)
         }
         None if session.user.is_none() => return replies.error(HELLO_UNNAMED),
         None => session.user.take(),
     };
-    session.user = user;
+    log_in(session, user);
     replies.protocol = protocol;
+    let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    session.client.note_protocol(version);
     if let Some(name) = name {
-        session.name = name.to_vec();
+        session.client.introduction(|known| known.name = name.to_vec());
     }
 
-    let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     replies.map(7);
     for (key, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         replies.bulk(key.as_bytes());
         replies.bulk(value.as_bytes());
     }
-    for (key, value) in [("proto", version), ("id", session.id as i64)] {
+    for (key, value) in [("proto", i64::from(version)), ("id", session.id as i64)] {
         replies.bulk(key.as_bytes());
         replies.integer(value);
     }
@@ -141,6 +143,13 @@ pub(crate) async fn hello(
     }
     replies.bulk(b"modules");
     replies.array(0);
+}
+
+fn log_in(session: &mut Session, user: Option<Arc<User>>) {
+    if let Some(user) = &user {
+        session.client.introduction(|known| user.name().clone_into(&mut known.user));
+    }
+    session.user = user;
 }
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";

@@ -1,26 +1,32 @@
 //! COMMAND: what verbs there are. Clients build their help and their key routing from it.
 
-use super::{Plan, Verb, is, unknown_subcommand, wrong_arguments};
+use super::verbs::{find, named};
+use super::words::{self, is};
+use super::{Answer, Needs, Verb};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
 
-pub(super) fn plan(command: Command<'_>) -> Plan {
+pub(super) fn command(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     if command.len() == 1 {
-        return Plan::Answer(all);
+        return all(command, session, service, replies);
     }
-    let exact = |name: &str, plan: Plan| {
-        if command.len() == 2 { plan } else { Plan::Refuse(wrong_arguments(&format!("command|{name}"))) }
-    };
-    match command.argument(1) {
-        word if is(word, "count") => exact("count", Plan::Answer(count)),
-        word if is(word, "list") => exact("list", Plan::Answer(list)),
-        word if is(word, "info") => Plan::Answer(info),
-        word if is(word, "docs") => Plan::Answer(docs),
-        word if is(word, "getkeys") && command.len() < 3 => Plan::Refuse(wrong_arguments("command|getkeys")),
-        word if is(word, "getkeys") => Plan::Answer(get_keys),
-        _ => unknown_subcommand("COMMAND", command),
+    // Name, least and greatest number of arguments, and the answer.
+    let subcommands: [(&str, usize, usize, Answer); 6] = [
+        ("count", 2, 2, count),
+        ("list", 2, 2, list),
+        ("info", 2, usize::MAX, info),
+        ("docs", 2, usize::MAX, docs),
+        ("getkeys", 3, usize::MAX, get_keys),
+        ("getkeysandflags", 3, usize::MAX, get_keys_and_flags),
+    ];
+    match subcommands.iter().find(|(name, ..)| is(command.argument(1), name)) {
+        Some(&(_, least, most, answer)) if (least..=most).contains(&command.len()) => {
+            answer(command, session, service, replies);
+        }
+        Some((name, ..)) => replies.error(&words::wrong_arguments(&format!("command|{name}"))),
+        None => replies.error(&words::unknown_subcommand("COMMAND", command)),
     }
 }
 
@@ -44,7 +50,7 @@ fn info(command: Command<'_>, session: &mut Session, service: &Service, replies:
     }
     replies.array(command.len() - 2);
     for name in command.arguments(2) {
-        match named(name) {
+        match described(name) {
             Some(verb) => describe(verb, replies),
             None => replies.null(),
         }
@@ -54,7 +60,7 @@ fn info(command: Command<'_>, session: &mut Session, service: &Service, replies:
 fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     let verbs: Vec<_> = match command.len() {
         2 => Verb::described().collect(),
-        _ => command.arguments(2).filter_map(named).collect(),
+        _ => command.arguments(2).filter_map(described).collect(),
     };
     replies.map(verbs.len());
     for verb in verbs {
@@ -70,23 +76,47 @@ fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
 
 /// The keys of the command that follows.
 fn get_keys(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    let Some(verb) = named(command.argument(2)) else {
-        return replies.error("ERR Invalid command specified");
-    };
-    let arguments = command.len() - 2;
-    if !verb.accepts(arguments) {
-        return replies.error("ERR Invalid number of arguments specified for command");
+    match keys_of(command.from(2)) {
+        Ok((_, keys)) => {
+            replies.array(keys.len());
+            keys.iter().for_each(|key| replies.bulk(key));
+        }
+        Err(error) => replies.error(error),
     }
-    if verb.keys.step == 0 {
-        return replies.error("ERR The command has no key arguments");
-    }
-    let keys = verb.keys.of(command.from(2));
-    replies.array(keys.clone().count());
-    keys.for_each(|index| replies.bulk(command.argument(2 + index)));
 }
 
-fn named(name: &[u8]) -> Option<&'static Verb> {
-    Verb::described().find(|verb| is(name, verb.name))
+/// The same, with what the command does to each of them.
+fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    match keys_of(command.from(2)) {
+        Ok((verb, keys)) => {
+            let flags: &[&str] = match verb.needs {
+                Needs::Write => &["OW", "update"],
+                Needs::ReadWrite => &["RW", "access", "update"],
+                _ => &["RO", "access"],
+            };
+            replies.array(keys.len());
+            for key in keys {
+                replies.array(2);
+                replies.bulk(key);
+                replies.set(flags.len());
+                flags.iter().for_each(|flag| replies.simple(flag));
+            }
+        }
+        Err(error) => replies.error(error),
+    }
+}
+
+fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static str> {
+    let verb = find(command).ok_or("ERR Invalid command specified")?;
+    if !verb.accepts(command.len()) {
+        return Err("ERR Invalid number of arguments specified for command");
+    }
+    let keys: Vec<_> = verb.keys.of(command).map(|index| command.argument(index)).collect();
+    if keys.is_empty() { Err("ERR The command has no key arguments") } else { Ok((verb, keys)) }
+}
+
+fn described(name: &[u8]) -> Option<&'static Verb> {
+    named(name).filter(|verb| !verb.group.is_empty())
 }
 
 /// Name, arity, flags, positions of keys, and four lists that are empty here: categories, tips, key specifications,

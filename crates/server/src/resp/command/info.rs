@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::is;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
+use super::words::is;
+use super::{VERBS, Verb};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
-use crate::service::Service;
+use crate::service::{Service, wall_clock_us};
 
 type Section = fn(&Service, &mut String);
 
@@ -19,14 +20,21 @@ static SECTIONS: &[(&str, Section)] = &[
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
+    ("CPU", cpu),
+    ("Modules", |_, _| {}),
+    ("Commandstats", command_stats),
+    ("Errorstats", |_, _| {}),
+    ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
     ("Keyspace", keyspace),
     ("Esker", esker),
 ];
 
 pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
-    let everything = |word| ["default", "all", "everything"].iter().any(|all| is(word, all));
-    let asked = |name: &str| {
-        command.len() == 1 || command.arguments(1).any(|word| everything(word) || is(word, name))
+    let everything = |word| ["all", "everything"].iter().any(|all| is(word, all));
+    let by_default = |word, name: &str| is(word, "default") && name != "Commandstats";
+    let asked = |name: &str| match command.len() {
+        1 => by_default(b"default", name),
+        _ => command.arguments(1).any(|word| everything(word) || by_default(word, name) || is(word, name)),
     };
     let mut text = String::new();
     for (name, section) in SECTIONS.iter().filter(|(name, _)| asked(name)) {
@@ -36,7 +44,7 @@ pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, rep
         let _ = write!(text, "# {name}\r\n");
         section(service, &mut text);
     }
-    replies.text(&text);
+    replies.text(text.as_bytes());
 }
 
 fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
@@ -50,6 +58,9 @@ fn load(counter: &AtomicU64) -> u64 {
 fn server(service: &Service, text: &mut String) {
     let uptime = service.uptime().as_secs();
     line(text, "redis_version", REDIS_VERSION);
+    line(text, "redis_git_sha1", "00000000");
+    line(text, "redis_git_dirty", 0);
+    line(text, "redis_build_id", env!("CARGO_PKG_VERSION"));
     line(text, "redis_mode", RUN_MODE);
     line(text, "esker_version", env!("CARGO_PKG_VERSION"));
     line(text, "os", std::env::consts::OS);
@@ -57,33 +68,113 @@ fn server(service: &Service, text: &mut String) {
     line(text, "process_id", std::process::id());
     line(text, "run_id", &service.run_id);
     line(text, "tcp_port", service.port);
+    line(text, "server_time_usec", wall_clock_us());
     line(text, "uptime_in_seconds", uptime);
     line(text, "uptime_in_days", uptime / 86_400);
+    line(text, "hz", 0);
+    line(text, "configured_hz", 0);
+    line(text, "config_file", "");
+    line(text, "io_threads_active", 0);
 }
 
 fn clients(service: &Service, text: &mut String) {
     line(text, "connected_clients", load(&service.counters.connections_open));
     line(text, "maxclients", service.config.limits.connections_max);
-    line(text, "blocked_clients", 0);
+    for name in ["cluster_connections", "blocked_clients", "tracking_clients", "clients_in_timeout_table"] {
+        line(text, name, 0);
+    }
 }
 
-fn memory(_: &Service, text: &mut String) {
-    let resident = resident_bytes().unwrap_or(0);
+fn memory(service: &Service, text: &mut String) {
+    let (resident, peak) = (resident_bytes().unwrap_or(0), status_bytes("VmHWM:").unwrap_or(0));
+    let stats = service.store.stats();
     line(text, "used_memory", resident);
+    line(text, "used_memory_human", human(resident));
     line(text, "used_memory_rss", resident);
+    line(text, "used_memory_rss_human", human(resident));
+    line(text, "used_memory_peak", peak);
+    line(text, "used_memory_peak_human", human(peak));
+    line(text, "used_memory_overhead", stats.index_bytes);
+    line(text, "used_memory_dataset", stats.cache_bytes);
+    line(text, "used_memory_lua", 0);
+    line(text, "number_of_cached_scripts", 0);
+    line(text, "maxmemory", 0);
+    line(text, "maxmemory_human", human(0));
     line(text, "maxmemory_policy", "noeviction");
+    line(text, "mem_fragmentation_ratio", "1.00");
+    line(text, "mem_clients_slaves", 0);
+    line(text, "mem_clients_normal", 0);
+    line(text, "mem_aof_buffer", 0);
+    line(text, "mem_allocator", "system");
+    line(text, "active_defrag_running", 0);
+    line(text, "lazyfree_pending_objects", 0);
+}
+
+/// As Redis writes sizes for people.
+fn human(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        0.0..1024.0 => format!("{bytes:.0}B"),
+        1024.0..1_048_576.0 => format!("{:.2}K", bytes / 1024.0),
+        1_048_576.0..1_073_741_824.0 => format!("{:.2}M", bytes / 1_048_576.0),
+        _ => format!("{:.2}G", bytes / 1_073_741_824.0),
+    }
 }
 
 /// What Linux counts against the process; unknown elsewhere.
-fn resident_bytes() -> Option<u64> {
+pub(super) fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+fn status_bytes(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    resident.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Processor seconds of the process, in user and in kernel mode. Linux counts them in hundredths.
+fn cpu(_: &Service, text: &mut String) {
+    let times = std::fs::read_to_string("/proc/self/stat").ok();
+    // The name, in brackets, may have blanks in it.
+    let fields = times.as_deref().and_then(|stat| stat.rsplit_once(')')).map_or("", |(_, fields)| fields);
+    let seconds = |field: usize| -> f64 {
+        fields.split_ascii_whitespace().nth(field).and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0) / 100.0
+    };
+    line(text, "used_cpu_sys", format_args!("{:.6}", seconds(12)));
+    line(text, "used_cpu_user", format_args!("{:.6}", seconds(11)));
+    line(text, "used_cpu_sys_children", format_args!("{:.6}", seconds(14)));
+    line(text, "used_cpu_user_children", format_args!("{:.6}", seconds(13)));
+}
+
+/// How often each verb was called. Durations are not measured, and said to be zero.
+fn command_stats(service: &Service, text: &mut String) {
+    for (verb, calls) in VERBS.iter().zip(&service.counters.calls) {
+        let (Verb { name, .. }, calls) = (verb, load(calls));
+        if calls > 0 {
+            let facts =
+                format_args!("calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0");
+            line(text, &format!("cmdstat_{name}"), facts);
+        }
+    }
 }
 
 fn persistence(_: &Service, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
+    // There are no snapshots, and nothing is ever rewritten: what was acknowledged is in the log.
+    for name in ["rdb_changes_since_last_save", "rdb_bgsave_in_progress", "rdb_last_save_time"] {
+        line(text, name, 0);
+    }
+    line(text, "rdb_last_bgsave_status", "ok");
+    line(text, "rdb_last_bgsave_time_sec", -1);
+    line(text, "rdb_current_bgsave_time_sec", -1);
+    line(text, "aof_enabled", 1);
+    line(text, "aof_rewrite_in_progress", 0);
+    line(text, "aof_rewrite_scheduled", 0);
+    line(text, "aof_last_rewrite_time_sec", -1);
+    line(text, "aof_current_rewrite_time_sec", -1);
+    line(text, "aof_last_bgrewrite_status", "ok");
+    line(text, "aof_last_write_status", "ok");
 }
 
 fn stats(service: &Service, text: &mut String) {
@@ -95,11 +186,33 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "rejected_connections", load(&counters.connections_refused));
     line(text, "keyspace_hits", load(&counters.hits));
     line(text, "keyspace_misses", load(&counters.misses));
+    for name in [
+        "instantaneous_ops_per_sec",
+        "sync_full",
+        "sync_partial_ok",
+        "sync_partial_err",
+        "expired_keys",
+        "evicted_keys",
+        "pubsub_channels",
+        "pubsub_patterns",
+        "latest_fork_usec",
+        "total_forks",
+        "migrate_cached_sockets",
+        "slave_expires_tracked_keys",
+    ] {
+        line(text, name, 0);
+    }
 }
 
-fn replication(_: &Service, text: &mut String) {
+fn replication(service: &Service, text: &mut String) {
     line(text, "role", ROLE);
     line(text, "connected_slaves", 0);
+    line(text, "master_failover_state", "no-failover");
+    line(text, "master_replid", &service.run_id);
+    line(text, "master_repl_offset", 0);
+    line(text, "second_repl_offset", -1);
+    line(text, "repl_backlog_active", 0);
+    line(text, "repl_backlog_size", 0);
 }
 
 /// As Redis, nothing for an empty database.

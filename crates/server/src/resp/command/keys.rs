@@ -1,20 +1,113 @@
-//! FLUSHALL, FLUSHDB, DBSIZE. DEL, UNLINK and EXISTS are plans without a body: see `run`.
+//! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and OBJECT and MEMORY USAGE, which tell of one key.
 
-use super::{Alone, Plan, is, syntax_error};
+use super::number::parse_integer;
+use super::words::{self, is};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::view::View;
 use crate::service::Service;
 
-/// SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
-pub(super) fn plan_flush(command: Command<'_>) -> Plan {
-    match command.len() {
-        1 => Plan::Alone(Alone::Clear),
-        2 if is(command.argument(1), "sync") || is(command.argument(1), "async") => Plan::Alone(Alone::Clear),
-        _ => syntax_error(),
+pub(super) fn delete(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let mut deleted = 0;
+    for key in command.arguments(1) {
+        deleted += i64::from(view.get(key).is_some() && view.delete(key));
+    }
+    replies.integer(deleted);
+}
+
+/// EXISTS and TOUCH: a key counts as often as it is named.
+pub(super) fn exists(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    replies.integer(command.arguments(1).filter(|key| view.get(key).is_some()).count() as i64);
+}
+
+pub(super) fn type_of(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    replies.simple(if view.get(command.argument(1)).is_some() { "string" } else { "none" });
+}
+
+pub(super) fn rename(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    if move_key(command, view) {
+        replies.simple("OK");
+    } else {
+        replies.error(words::NO_SUCH_KEY);
+    }
+}
+
+pub(super) fn renamenx(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    if view.get(command.argument(1)).is_none() {
+        replies.error(words::NO_SUCH_KEY);
+    } else if view.get(command.argument(2)).is_some() {
+        replies.integer(0);
+    } else {
+        move_key(command, view);
+        replies.integer(1);
+    }
+}
+
+/// Value and expiry go to the second key; false if there is no first.
+fn move_key(command: Command<'_>, view: &mut View) -> bool {
+    let (from, to) = (command.argument(1), command.argument(2));
+    let Some(held) = view.get(from).cloned() else { return false };
+    if from != to {
+        view.delete(from);
+        view.put(to, held.value, held.expires_at_ms);
+    }
+    true
+}
+
+/// `COPY source destination [DB 0] [REPLACE]`.
+pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let mut replace = false;
+    let mut arguments = command.arguments(3);
+    while let Some(word) = arguments.next() {
+        if is(word, "replace") {
+            replace = true;
+        } else if let (true, Some(database)) = (is(word, "db"), arguments.next()) {
+            match parse_integer(database) {
+                Some(0) => {}
+                Some(_) => return replies.error("ERR DB index is out of range"),
+                None => return replies.error(words::NOT_AN_INTEGER),
+            }
+        } else {
+            return replies.error(words::SYNTAX);
+        }
+    }
+    let (from, to) = (command.argument(1), command.argument(2));
+    if from == to {
+        return replies.error("ERR source and destination objects are the same");
+    }
+    match view.get(from).cloned() {
+        Some(held) if replace || view.get(to).is_none() => {
+            view.put(to, held.value, held.expires_at_ms);
+            replies.integer(1);
+        }
+        _ => replies.integer(0),
     }
 }
 
 pub(super) fn dbsize(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     replies.integer(service.store.len() as i64);
+}
+
+/// What a record and its place in the index take beside key and value, about.
+const OVERHEAD_BYTES: usize = 48 + 10;
+
+/// `MEMORY USAGE key [SAMPLES n]`: what the key takes on its tier and in the index.
+pub(super) fn memory_usage(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let samples_are_good = match command.len() {
+        3 => true,
+        5 => is(command.argument(3), "samples"),
+        _ => false,
+    };
+    if !samples_are_good {
+        return replies.error(words::SYNTAX);
+    }
+    if command.len() == 5 && parse_integer(command.argument(4)).is_none_or(|samples| samples < 0) {
+        return replies.error(words::NOT_AN_INTEGER);
+    }
+    let key = command.argument(2);
+    match view.get(key) {
+        Some(held) => replies.integer((key.len() + held.value.len() + OVERHEAD_BYTES) as i64),
+        None => replies.null(),
+    }
 }

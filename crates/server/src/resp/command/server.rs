@@ -1,4 +1,11 @@
-//! What this server says it is, to clients that ask before they trust.
+//! What this server says it is, TIME, ROLE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
+
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::session::Session;
+use crate::service::{Service, wall_clock_ms, wall_clock_us};
+
+use super::words::{self, is};
 
 /// The version of Redis whose strings and errors this server speaks. Clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.5";
@@ -8,3 +15,49 @@ pub(super) const RUN_MODE: &str = "standalone";
 
 /// Nobody's replica.
 pub(super) const ROLE: &str = "master";
+
+pub(super) fn time(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    let now = wall_clock_us();
+    replies.array(2);
+    replies.bulk((now / 1_000_000).to_string().as_bytes());
+    replies.bulk((now % 1_000_000).to_string().as_bytes());
+}
+
+pub(super) fn role(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.array(3);
+    replies.bulk(ROLE.as_bytes());
+    replies.integer(0);
+    replies.array(0);
+}
+
+pub(super) fn lastsave(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    replies.integer((wall_clock_ms() / 1000).saturating_sub(service.uptime().as_secs()) as i64);
+}
+
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all the same, since nothing that was acknowledged is ever left behind. There
+/// is no reply: the connection ends, as with Redis.
+pub(super) fn shutdown(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let mut words = command.arguments(1);
+    if words.clone().count() == 1 && words.clone().all(|word| is(word, "abort")) {
+        return replies.error("ERR No shutdown in progress.");
+    }
+    if !words.all(|word| ["nosave", "save", "now", "force"].iter().any(|known| is(word, known))) {
+        return replies.error(words::SYNTAX);
+    }
+    tracing::info!(connection = session.id, "SHUTDOWN");
+    session.leaving = true;
+    service.stop.notify_one();
+}
+
+pub(super) fn cluster(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.error("ERR This instance has cluster support disabled");
+}
+
+pub(super) fn debug(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    replies.error("ERR DEBUG command not allowed.");
+}

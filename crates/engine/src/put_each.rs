@@ -1,0 +1,137 @@
+//! Many puts that have nothing to do with each other, in one go.
+//!
+//! A server gets them in pipelines. They cost one turn at the lane's lock instead of one each, and are waited for together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use esker_log::Kind;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::gate::Gate;
+use crate::lane::{Append, Prepared};
+use crate::options::Durability;
+use crate::store::{Store, WriteOptions};
+
+/// Key, value, and when it expires in milliseconds since the Unix epoch.
+type Put = (Bytes, Bytes, Option<u64>);
+
+impl Store {
+    /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
+    /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
+    pub async fn put_each(&self, puts: Vec<Put>, durability: Option<Durability>) -> Vec<Result<u64>> {
+        self.engine.put_each(puts, WriteOptions { durability, ..WriteOptions::default() }).await
+    }
+}
+
+/// Puts on their way.
+struct Row {
+    results: Vec<Result<u64>>,
+    /// Acknowledged when the gate opens: places in `results`.
+    waiting: Vec<(usize, Arc<Gate>)>,
+    /// Ready to be appended, the first of them for the end of `results`.
+    prepared: Vec<Prepared>,
+}
+
+impl Engine {
+    async fn put_each(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
+        let (results, prepared) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
+        let mut row = Row { results, waiting: Vec::new(), prepared };
+        let durability = self.durability(&options);
+        for (key, value, expires_at_ms) in puts {
+            match self.prepare_one(key, value, expires_at_ms, &durability) {
+                Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
+                Ok(put) => {
+                    // Not before those in front of it, which may be of the same key, are seen.
+                    self.append_row(&mut row, &durability).await;
+                    self.wait_for_row(&mut row).await;
+                    let options = WriteOptions { expires_at_ms, ..options };
+                    row.results.push(self.put(put.key, put.value, options).await);
+                }
+                Err(error) => {
+                    self.append_row(&mut row, &durability).await;
+                    row.results.push(Err(error));
+                }
+            }
+        }
+        self.append_row(&mut row, &durability).await;
+        self.wait_for_row(&mut row).await;
+        row.results
+    }
+
+    fn prepare_one(
+        &self,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+        durability: &Result<Durability>,
+    ) -> Result<Prepared> {
+        durability.as_ref().map_err(Error::clone)?;
+        let put = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        self.check_writable()?;
+        self.check_room(put.padded_bytes(self.lane.shape))?;
+        Ok(put)
+    }
+
+    /// Appends what is prepared.
+    async fn append_row(&self, row: &mut Row, durability: &Result<Durability>) {
+        let Ok(durability) = *durability else { return };
+        if row.prepared.is_empty() {
+            return;
+        }
+        let bytes = row.prepared.iter().map(|put| put.padded_bytes(self.lane.shape)).sum();
+        self.admission.wait(self, bytes).await;
+        let mut next = 0;
+        let mut answers = Vec::with_capacity(row.prepared.len());
+        while next < row.prepared.len() {
+            let appended = self.lane.append_each(self, &row.prepared[next..], durability, &mut answers);
+            let mut blocked = None;
+            for answer in answers.drain(..) {
+                match answer {
+                    Append::Done(sequence) => row.results.push(Ok(sequence)),
+                    Append::Wait(sequence, gate) => {
+                        row.waiting.push((row.results.len(), gate));
+                        row.results.push(Ok(sequence));
+                    }
+                    Append::Blocked(gate) => {
+                        blocked = Some(gate);
+                        continue;
+                    }
+                }
+                let put = &row.prepared[next];
+                self.counters.count_put(put.key.len() + put.value.len());
+                next += 1;
+            }
+            let refused = match (appended, blocked) {
+                (Err(error), _) => Err(error),
+                (Ok(()), None) => Ok(()),
+                (Ok(()), Some(gate)) => {
+                    let since = self.runtime.now();
+                    let opened = gate.wait().await;
+                    self.counters.count_stall(self.runtime.now() - since);
+                    opened
+                }
+            };
+            if let Err(error) = refused {
+                row.results.extend(row.prepared.drain(next..).map(|_| Err(error.clone())));
+            }
+        }
+        row.prepared.clear();
+    }
+
+    async fn wait_for_row(&self, row: &mut Row) {
+        let mut last: Option<(Arc<Gate>, Result<()>)> = None;
+        for (place, gate) in row.waiting.drain(..) {
+            // Most of them wait for the same frame.
+            let opened = match &last {
+                Some((known, opened)) if Arc::ptr_eq(known, &gate) => opened.clone(),
+                _ => gate.wait().await,
+            };
+            if let Err(error) = &opened {
+                row.results[place] = Err(error.clone());
+            }
+            last = Some((gate, opened));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The connections there are, as CLIENT LIST and CLIENT KILL see them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::command::VERBS;
+use crate::service::wall_clock_ms;
+
+/// What others see of a connection.
+pub(crate) struct Client {
+    /// Unique in this run of the server.
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    connected_ms: u64,
+    /// When it was last heard of.
+    active_ms: AtomicU64,
+    /// Its last verb's place in the table.
+    verb: AtomicU8,
+    protocol: AtomicU8,
+    /// Commands queued in its transaction, and one; zero if it has none.
+    queued: AtomicU64,
+    introduction: Mutex<Introduction>,
+    killed: AtomicBool,
+    kill: Notify,
+}
+
+/// What a client says of itself, and whom it speaks for.
+#[derive(Clone, Default)]
+pub(crate) struct Introduction {
+    /// Given by `CLIENT SETNAME` or `HELLO SETNAME`; empty if none.
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+    pub(crate) user: String,
+}
+
+impl Client {
+    /// Lets `change` look at or change the introduction.
+    pub(crate) fn introduction<T>(&self, change: impl FnOnce(&mut Introduction) -> T) -> T {
+        change(&mut self.introduction.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn name(&self) -> Vec<u8> {
+        self.introduction(|introduction| introduction.name.clone())
+    }
+
+    /// Name and user are forgotten; the library stays what it is.
+    pub(crate) fn forget_introduction(&self) {
+        self.introduction(|introduction| introduction.name.clear());
+    }
+
+    /// Notes what the client does.
+    pub(crate) fn note(&self, verb: usize, now_ms: u64) {
+        self.verb.store(verb as u8, Ordering::Relaxed);
+        self.active_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_protocol(&self, protocol: u8) {
+        self.protocol.store(protocol, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_queued(&self, commands: Option<usize>) {
+        self.queued.store(commands.map_or(0, |commands| commands as u64 + 1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.kill.notify_one();
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Returns when somebody has killed the connection.
+    pub(crate) async fn killed(&self) {
+        while !self.is_killed() {
+            self.kill.notified().await;
+        }
+    }
+
+    /// The line of CLIENT LIST, without its end.
+    pub(crate) fn describe(&self, text: &mut Vec<u8>) {
+        let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
+        let seconds_since = |ms: u64| wall_clock_ms().saturating_sub(ms) / 1000;
+        let verb = VERBS.get(self.verb.load(Ordering::Relaxed) as usize).map_or("NULL", |verb| verb.name);
+        let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
+        let mut line = String::new();
+        let _ = write!(line, "id={} addr={} laddr={} fd=0 name=", self.id, self.peer, self.local);
+        text.extend_from_slice(line.as_bytes());
+        text.extend_from_slice(&name);
+        line.clear();
+        let _ = write!(
+            line,
+            " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
+             rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir=-1 resp={} lib-name=",
+            seconds_since(self.connected_ms),
+            seconds_since(self.active_ms.load(Ordering::Relaxed)),
+            if multi >= 0 { "x" } else { "N" },
+            self.protocol.load(Ordering::Relaxed),
+        );
+        text.extend_from_slice(line.as_bytes());
+        text.extend_from_slice(&library);
+        text.extend_from_slice(b" lib-ver=");
+        text.extend_from_slice(&library_version);
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
+
+/// A connection's place among them; given up when dropped.
+pub(crate) struct Present<'a> {
+    clients: &'a Clients,
+    pub(crate) client: Arc<Client>,
+}
+
+impl Clients {
+    pub(crate) fn enter(&self, id: u64, peer: SocketAddr, local: SocketAddr, user: &str) -> Present<'_> {
+        let now = wall_clock_ms();
+        let introduction = Introduction { user: user.to_owned(), ..Introduction::default() };
+        let client = Arc::new(Client {
+            id,
+            peer,
+            local,
+            connected_ms: now,
+            active_ms: AtomicU64::new(now),
+            verb: AtomicU8::new(u8::MAX),
+            protocol: AtomicU8::new(2),
+            queued: AtomicU64::new(0),
+            introduction: Mutex::new(introduction),
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
+        });
+        self.lock().insert(id, client.clone());
+        Present { clients: self, client }
+    }
+
+    /// All of them, in the order in which they came.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.clients.lock().remove(&self.client.id);
+    }
+}

@@ -1,0 +1,176 @@
+//! When keys expire: EXPIRE and its kin, TTL and its kin, PERSIST.
+
+use super::number::parse_integer;
+use super::words::{self, is, shown};
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::view::{Held, View};
+
+/// What a number of a command counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+/// From when it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// From now, in milliseconds since the Unix epoch.
+    FromNow(u64),
+    Epoch,
+}
+
+impl Unit {
+    /// The options `EX`, `PX`, `EXAT` and `PXAT`: the unit, and whether it counts from the epoch.
+    pub(super) fn named(word: &[u8]) -> Option<(Unit, bool)> {
+        let known = [
+            ("ex", Unit::Seconds),
+            ("px", Unit::Milliseconds),
+            ("exat", Unit::Seconds),
+            ("pxat", Unit::Milliseconds),
+        ];
+        let found = known.into_iter().find(|(name, _)| is(word, name))?;
+        Some((found.1, found.0.len() == 4))
+    }
+
+    fn milliseconds(self) -> i64 {
+        if self == Unit::Seconds { 1000 } else { 1 }
+    }
+
+    /// When something expires, where only the future counts: a number that is not positive is an error.
+    pub(super) fn expiry(self, amount: &[u8], clock: Clock, verb: &str) -> Result<u64, String> {
+        let amount = parse_integer(amount).ok_or(words::NOT_AN_INTEGER)?;
+        match self.at(amount, clock) {
+            Some(at) if amount > 0 => Ok(at as u64),
+            _ => Err(words::invalid_expiry(verb)),
+        }
+    }
+
+    fn at(self, amount: i64, clock: Clock) -> Option<i64> {
+        let base = match clock {
+            Clock::FromNow(now_ms) => now_ms as i64,
+            Clock::Epoch => 0,
+        };
+        amount.checked_mul(self.milliseconds())?.checked_add(base)
+    }
+}
+
+pub(super) fn expire(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    set_expiry(command, view, replies, Unit::Seconds, Clock::FromNow(view.now_ms), "expire");
+}
+
+pub(super) fn pexpire(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    set_expiry(command, view, replies, Unit::Milliseconds, Clock::FromNow(view.now_ms), "pexpire");
+}
+
+pub(super) fn expireat(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    set_expiry(command, view, replies, Unit::Seconds, Clock::Epoch, "expireat");
+}
+
+pub(super) fn pexpireat(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    set_expiry(command, view, replies, Unit::Milliseconds, Clock::Epoch, "pexpireat");
+}
+
+/// The conditions of EXPIRE: only if there is none, if there is one, if it comes later, if it comes earlier.
+#[derive(Default)]
+struct Only {
+    none: bool,
+    some: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Only {
+    fn parse(command: Command<'_>) -> Result<Only, String> {
+        let mut only = Only::default();
+        for word in command.arguments(3) {
+            match word {
+                _ if is(word, "nx") => only.none = true,
+                _ if is(word, "xx") => only.some = true,
+                _ if is(word, "gt") => only.later = true,
+                _ if is(word, "lt") => only.earlier = true,
+                _ => return Err(format!("ERR Unsupported option {}", shown(word, 128))),
+            }
+        }
+        if only.none && (only.some || only.later || only.earlier) {
+            return Err("ERR NX and XX, GT or LT options at the same time are not compatible".to_owned());
+        }
+        if only.later && only.earlier {
+            return Err("ERR GT and LT options at the same time are not compatible".to_owned());
+        }
+        Ok(only)
+    }
+
+    /// A key that does not expire counts as one that expires after everything else.
+    fn allows(&self, old: Option<u64>, new: i64) -> bool {
+        !(self.none && old.is_some()
+            || self.some && old.is_none()
+            || self.later && old.is_none_or(|old| new <= old as i64)
+            || self.earlier && old.is_some_and(|old| new >= old as i64))
+    }
+}
+
+fn set_expiry(
+    command: Command<'_>,
+    view: &mut View,
+    replies: &mut Replies,
+    unit: Unit,
+    clock: Clock,
+    verb: &str,
+) {
+    let only = match Only::parse(command) {
+        Ok(only) => only,
+        Err(error) => return replies.error(&error),
+    };
+    let Some(amount) = parse_integer(command.argument(2)) else {
+        return replies.error(words::NOT_AN_INTEGER);
+    };
+    let Some(at) = unit.at(amount, clock) else { return replies.error(&words::invalid_expiry(verb)) };
+    let key = command.argument(1);
+    let Some(Held { value, expires_at_ms }) = view.get(key).cloned() else { return replies.integer(0) };
+    if !only.allows(expires_at_ms, at) {
+        return replies.integer(0);
+    }
+    // A time in the past deletes the key.
+    view.put(key, value, Some(at.max(0) as u64));
+    replies.integer(1);
+}
+
+pub(super) fn persist(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let key = command.argument(1);
+    match view.get(key).cloned() {
+        Some(Held { value, expires_at_ms: Some(_) }) => {
+            view.put(key, value, None);
+            replies.integer(1);
+        }
+        _ => replies.integer(0),
+    }
+}
+
+/// -2 if there is no such key, -1 if it does not expire.
+fn tell(command: Command<'_>, view: &View, replies: &mut Replies, of: impl Fn(u64) -> u64) {
+    replies.integer(match view.get(command.argument(1)) {
+        None => -2,
+        Some(Held { expires_at_ms: None, .. }) => -1,
+        Some(Held { expires_at_ms: Some(at), .. }) => of(*at) as i64,
+    });
+}
+
+pub(super) fn ttl(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let now = view.now_ms;
+    tell(command, view, replies, |at| (at.saturating_sub(now) + 500) / 1000);
+}
+
+pub(super) fn pttl(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let now = view.now_ms;
+    tell(command, view, replies, |at| at.saturating_sub(now));
+}
+
+pub(super) fn expiretime(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    tell(command, view, replies, |at| (at + 500) / 1000);
+}
+
+pub(super) fn pexpiretime(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    tell(command, view, replies, |at| at);
+}

@@ -1,0 +1,189 @@
+//! SCAN, KEYS, RANDOMKEY, FLUSHALL, WAIT, WAITAOF: what is about all keys.
+
+use std::hash::{BuildHasher, RandomState};
+
+use bytes::Bytes;
+use esker_engine::{Cursor, Error};
+
+use super::glob::matches;
+use super::number::parse_integer;
+use super::words::{self, is};
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::session::Session;
+use crate::service::Service;
+
+/// Keys that a SCAN looks at if it is not told how many.
+const COUNT_DEFAULT: usize = 10;
+
+/// And at most, since the server has the entries of one step in memory.
+const COUNT_MAX: usize = 1000;
+
+/// KEYS is refused where there are more, since its reply is made in memory.
+const KEYS_MAX: u64 = 1_000_000;
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+pub(in crate::resp) async fn scan(
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let cursor = command.argument(1);
+    let number = std::str::from_utf8(cursor).ok().filter(|text| !text.starts_with('+'));
+    let Some(cursor) = number.and_then(|text| text.parse().ok()) else {
+        return replies.error("ERR invalid cursor");
+    };
+    let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
+    let mut arguments = command.arguments(2);
+    while let Some(word) = arguments.next() {
+        let Some(value) = arguments.next() else { return replies.error(words::SYNTAX) };
+        match word {
+            _ if is(word, "match") => pattern = Some(value),
+            _ if is(word, "type") => strings = is(value, "string"),
+            _ if is(word, "count") => match parse_integer(value) {
+                Some(wanted @ 1..) => count = usize::try_from(wanted).unwrap_or(COUNT_MAX).min(COUNT_MAX),
+                Some(_) => return replies.error(words::SYNTAX),
+                None => return replies.error(words::NOT_AN_INTEGER),
+            },
+            _ => return replies.error(words::SYNTAX),
+        }
+    }
+    let page = match service.store.scan(Cursor::from_u64(cursor), count).await {
+        Ok(page) => page,
+        Err(error) => return replies.store_error(&error),
+    };
+    let mut keys: Vec<Bytes> = page.entries.into_iter().map(|entry| entry.key).collect();
+    keys.retain(|key| {
+        strings && pattern.is_none_or(|pattern| matches(pattern, key)) && may_see(session, key)
+    });
+    replies.array(2);
+    replies.bulk(page.next.map_or(0, Cursor::to_u64).to_string().as_bytes());
+    replies.array(keys.len());
+    keys.iter().for_each(|key| replies.bulk(key));
+}
+
+/// Keys are named only to those who may read them.
+fn may_see(session: &Session, key: &[u8]) -> bool {
+    session.user.as_ref().is_some_and(|user| user.is_admin() || user.may_read(key))
+}
+
+pub(in crate::resp) async fn keys(
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    if service.store.len() > KEYS_MAX {
+        return replies.error(&format!("ERR KEYS is refused with more than {KEYS_MAX} keys; use SCAN"));
+    }
+    let pattern = command.argument(1);
+    let (mut found, mut cursor) = (Vec::new(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        match service.store.scan(at, COUNT_MAX).await {
+            Ok(page) => {
+                let keys = page.entries.into_iter().map(|entry| Bytes::copy_from_slice(&entry.key));
+                found.extend(keys.filter(|key| matches(pattern, key) && may_see(session, key)));
+                cursor = page.next;
+            }
+            Err(error) => return replies.store_error(&error),
+        }
+    }
+    // A key that moved while it was looked for may have been met twice.
+    found.sort_unstable();
+    found.dedup();
+    replies.array(found.len());
+    found.iter().for_each(|key| replies.bulk(key));
+}
+
+pub(in crate::resp) async fn random_key(session: &Session, service: &Service, replies: &mut Replies) {
+    match some_key(session, service).await {
+        Ok(key) => replies.bulk_or_null(key.as_deref()),
+        Err(error) => replies.store_error(&error),
+    }
+}
+
+/// A key near a random place of the iteration, else one behind it, else one from the beginning on.
+async fn some_key(session: &Session, service: &Service) -> Result<Option<Bytes>, Error> {
+    let random = || RandomState::new().hash_one(0);
+    // All bits that a cursor can have, or the shards at the end would never be met.
+    let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
+    for place in places {
+        let mut cursor = Some(place);
+        while let Some(at) = cursor {
+            let page = service.store.scan(at, COUNT_DEFAULT).await?;
+            let mut keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
+            keys.retain(|key| may_see(session, key));
+            if !keys.is_empty() {
+                let chosen = random() as usize % keys.len();
+                return Ok(Some(keys.swap_remove(chosen)));
+            }
+            cursor = page.next;
+        }
+    }
+    Ok(None)
+}
+
+/// Cursors name one of so many places; larger numbers are behind the end.
+const CURSOR_MASK: u64 = (1 << 42) - 1;
+
+/// SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
+pub(in crate::resp) async fn flush(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    let known = match command.len() {
+        1 => true,
+        2 => is(command.argument(1), "sync") || is(command.argument(1), "async"),
+        _ => false,
+    };
+    if !known {
+        return replies.error(words::SYNTAX);
+    }
+    match service.store.clear().await {
+        Ok(()) => replies.simple("OK"),
+        Err(error) => replies.store_error(&error),
+    }
+}
+
+/// How long one would wait for replicas. There are none, so nobody does.
+fn check_timeout(timeout: &[u8]) -> Result<(), &'static str> {
+    match parse_integer(timeout) {
+        None => Err("ERR timeout is not an integer or out of range"),
+        Some(..0) => Err("ERR timeout is negative"),
+        Some(0..) => Ok(()),
+    }
+}
+
+/// `WAIT replicas timeout`: what was acknowledged before is durable, and there are no replicas.
+pub(in crate::resp) async fn wait(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    if parse_integer(command.argument(1)).is_none() {
+        return replies.error(words::NOT_AN_INTEGER);
+    }
+    if let Err(error) = check_timeout(command.argument(2)) {
+        return replies.error(error);
+    }
+    match service.store.flush().await {
+        Ok(()) => replies.integer(0),
+        Err(error) => replies.store_error(&error),
+    }
+}
+
+/// `WAITAOF local replicas timeout`: what was acknowledged before is durable here, and on no replica.
+pub(in crate::resp) async fn wait_aof(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    let numbers = [1, 2].map(|index| parse_integer(command.argument(index)));
+    let [Some(local), Some(replicas)] = numbers else {
+        return replies.error(words::NOT_AN_INTEGER);
+    };
+    if !(0..=1).contains(&local) || replicas < 0 {
+        return replies.error("ERR value is out of range, must be positive");
+    }
+    if let Err(error) = check_timeout(command.argument(3)) {
+        return replies.error(error);
+    }
+    match service.store.flush().await {
+        Ok(()) => {
+            replies.array(2);
+            replies.integer(1);
+            replies.integer(0);
+        }
+        Err(error) => replies.store_error(&error),
+    }
+}

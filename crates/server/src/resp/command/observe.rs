@@ -1,0 +1,94 @@
+//! SLOWLOG, LATENCY and MEMORY, for people and tools that watch a server.
+
+use super::number::parse_integer;
+use super::words::{self, is};
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::session::Session;
+use crate::service::Service;
+
+/// Entries that SLOWLOG GET returns if it is not told how many.
+const SLOWLOG_DEFAULT: usize = 10;
+
+pub(super) fn slowlog(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    match command.argument(1) {
+        word if is(word, "len") && command.len() == 2 => replies.integer(service.slowlog.len() as i64),
+        word if is(word, "reset") && command.len() == 2 => {
+            service.slowlog.clear();
+            replies.simple("OK");
+        }
+        word if is(word, "get") && command.len() <= 3 => {
+            let wanted = match command.len() {
+                2 => Some(SLOWLOG_DEFAULT),
+                _ => match parse_integer(command.argument(2)) {
+                    Some(-1) => Some(usize::MAX),
+                    Some(count) => usize::try_from(count).ok(),
+                    None => None,
+                },
+            };
+            let Some(wanted) = wanted else {
+                return replies.error("ERR count should be greater than or equal to -1");
+            };
+            let entries = service.slowlog.newest(wanted);
+            replies.array(entries.len());
+            for entry in entries {
+                replies.array(6);
+                replies.integer(entry.id as i64);
+                replies.integer(entry.at_s as i64);
+                replies.integer(entry.took_us as i64);
+                replies.array(entry.arguments.len());
+                entry.arguments.iter().for_each(|argument| replies.bulk(argument));
+                replies.bulk(entry.peer.to_string().as_bytes());
+                replies.bulk(&entry.name);
+            }
+        }
+        word if ["len", "reset", "get"].iter().any(|known| is(word, known)) => {
+            let name = String::from_utf8_lossy(word).to_ascii_lowercase();
+            replies.error(&words::wrong_arguments(&format!("slowlog|{name}")));
+        }
+        _ => replies.error(&words::unknown_subcommand("SLOWLOG", command)),
+    }
+}
+
+/// Nothing is recorded: the answers are those of a Redis whose latency monitor is off.
+pub(super) fn latency(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    match command.argument(1) {
+        word if is(word, "latest") && command.len() == 2 => replies.array(0),
+        word if is(word, "history") && command.len() == 3 => replies.array(0),
+        word if is(word, "reset") => replies.integer(0),
+        word if is(word, "histogram") => replies.map(0),
+        word if is(word, "doctor") && command.len() == 2 => {
+            replies.text(b"Latencies are not recorded here. Durations of slow commands are in SLOWLOG.\n");
+        }
+        word if ["latest", "history", "doctor"].iter().any(|known| is(word, known)) => {
+            let name = String::from_utf8_lossy(word).to_ascii_lowercase();
+            replies.error(&words::wrong_arguments(&format!("latency|{name}")));
+        }
+        _ => replies.error(&words::unknown_subcommand("LATENCY", command)),
+    }
+}
+
+/// MEMORY without USAGE, which is a verb of its own since it has a key.
+pub(super) fn memory(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    match command.argument(1) {
+        word if is(word, "purge") && command.len() == 2 => replies.simple("OK"),
+        word if is(word, "doctor") && command.len() == 2 => {
+            replies.text(b"Memory is bounded by configuration; see INFO memory and INFO esker.\n");
+        }
+        word if is(word, "stats") && command.len() == 2 => {
+            let stats = service.store.stats();
+            let facts = [
+                ("total.allocated", super::info::resident_bytes().unwrap_or(0)),
+                ("keys.count", stats.keys),
+                ("index.bytes", stats.index_bytes),
+                ("cache.bytes", stats.cache_bytes),
+            ];
+            replies.map(facts.len());
+            for (name, value) in facts {
+                replies.bulk(name.as_bytes());
+                replies.integer(value as i64);
+            }
+        }
+        _ => replies.error(&words::unknown_subcommand("MEMORY", command)),
+    }
+}

@@ -1,0 +1,75 @@
+//! Parts of values: APPEND, STRLEN, GETRANGE, SETRANGE.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::number::parse_integer;
+use super::words;
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::view::View;
+
+pub(super) fn strlen(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    replies.integer(view.get(command.argument(1)).map_or(0, |held| held.value.len()) as i64);
+}
+
+pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let (key, tail) = (command.argument(1), command.argument(2));
+    let Some(held) = view.get(key).cloned() else {
+        view.put(key, command.shared(2), None);
+        return replies.integer(tail.len() as i64);
+    };
+    let bytes = held.value.len() + tail.len();
+    if bytes > view.value_bytes_max {
+        return replies.error(words::TOO_LONG);
+    }
+    let mut value = BytesMut::with_capacity(bytes);
+    value.put_slice(&held.value);
+    value.put_slice(tail);
+    view.put(key, value.freeze(), held.expires_at_ms);
+    replies.integer(bytes as i64);
+}
+
+/// GETRANGE and SUBSTR: positions count from the end if they are negative, and both ends are in the range.
+pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let positions = [2, 3].map(|index| parse_integer(command.argument(index)));
+    let [Some(first), Some(last)] = positions else { return replies.error(words::NOT_AN_INTEGER) };
+    let empty = Bytes::new();
+    let value = view.get(command.argument(1)).map_or(&empty, |held| &held.value);
+    let length = value.len() as i64;
+    let from_end =
+        |position: i64| if position < 0 { position.saturating_add(length).max(0) } else { position };
+    let (start, end) = (from_end(first), from_end(last).min(length - 1));
+    if first < 0 && last < 0 && first > last || start > end || length == 0 {
+        return replies.bulk(b"");
+    }
+    replies.value(&value.slice(start as usize..=end as usize));
+}
+
+pub(super) fn setrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let Some(offset) = parse_integer(command.argument(2)) else {
+        return replies.error(words::NOT_AN_INTEGER);
+    };
+    if offset < 0 {
+        return replies.error("ERR offset is out of range");
+    }
+    let (key, part) = (command.argument(1), command.argument(3));
+    let held = view.get(key).cloned();
+    let (old, expires_at_ms) = held.map_or((Bytes::new(), None), |held| (held.value, held.expires_at_ms));
+    if part.is_empty() {
+        return replies.integer(old.len() as i64);
+    }
+    let end = (offset as u64).saturating_add(part.len() as u64);
+    if end > view.value_bytes_max as u64 {
+        return replies.error(words::TOO_LONG);
+    }
+    let (offset, end) = (offset as usize, end as usize);
+    let mut value = BytesMut::with_capacity(end.max(old.len()));
+    value.put_slice(&old);
+    if value.len() < end {
+        value.resize(end, 0);
+    }
+    value[offset..end].copy_from_slice(part);
+    let bytes = value.len();
+    view.put(key, value.freeze(), expires_at_ms);
+    replies.integer(bytes as i64);
+}

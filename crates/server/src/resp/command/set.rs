@@ -1,0 +1,83 @@
+//! SET with its options, of which one is Esker's own: `DURABILITY level`.
+
+use esker_engine::Durability;
+
+use super::durability;
+use super::expiry::{Clock, Unit};
+use super::words::{self, is};
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+use crate::resp::view::View;
+
+/// What a SET asks for beside key and value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetOptions {
+    absent: bool,
+    present: bool,
+    get: bool,
+    keep_expiry: bool,
+    pub(crate) expires_at_ms: Option<u64>,
+    /// How this one write is acknowledged; the connection's way if `None`.
+    pub(crate) durability: Option<Durability>,
+}
+
+impl SetOptions {
+    /// Whether the SET happens, and answers, without regard to what is there.
+    pub(crate) fn is_blind(&self) -> bool {
+        !(self.absent || self.present || self.get || self.keep_expiry)
+    }
+
+    /// Whether the reply tells what was there.
+    pub(crate) fn tells(&self) -> bool {
+        self.get
+    }
+
+    pub(crate) fn parse(command: Command<'_>, now_ms: u64) -> Result<SetOptions, String> {
+        let mut options = SetOptions::default();
+        let mut expiry = None;
+        let mut arguments = command.arguments(3);
+        while let Some(word) = arguments.next() {
+            let timed = expiry.is_some() || options.keep_expiry;
+            if is(word, "nx") && !options.present {
+                options.absent = true;
+            } else if is(word, "xx") && !options.absent {
+                options.present = true;
+            } else if is(word, "get") {
+                options.get = true;
+            } else if is(word, "keepttl") && expiry.is_none() {
+                options.keep_expiry = true;
+            } else if is(word, "durability") && options.durability.is_none() {
+                let level = arguments.next().ok_or(words::SYNTAX)?;
+                options.durability = Some(durability::parse(level)?);
+            } else if let (Some(unit), false) = (Unit::named(word), timed) {
+                expiry = Some((unit, arguments.next().ok_or(words::SYNTAX)?));
+            } else {
+                return Err(words::SYNTAX.to_owned());
+            }
+        }
+        if let Some(((unit, absolute), amount)) = expiry {
+            let clock = if absolute { Clock::Epoch } else { Clock::FromNow(now_ms) };
+            options.expires_at_ms = Some(unit.expiry(amount, clock, "set")?);
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn set(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let options = match SetOptions::parse(command, view.now_ms) {
+        Ok(options) => options,
+        Err(error) => return replies.error(&error),
+    };
+    let key = command.argument(1);
+    let old = view.get(key);
+    let holds = !(options.absent && old.is_some() || options.present && old.is_none());
+    let kept = old.and_then(|old| old.expires_at_ms).filter(|_| options.keep_expiry);
+    match (options.get, holds) {
+        (true, _) => replies.value_or_null(old.map(|old| &old.value)),
+        (false, true) => replies.simple("OK"),
+        (false, false) => replies.null(),
+    }
+    if holds {
+        view.put(key, command.shared(2), kept.or(options.expires_at_ms));
+    }
+}

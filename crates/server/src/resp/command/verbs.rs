@@ -1,0 +1,263 @@
+//! The table of verbs, and finding one in it.
+
+use super::words::is;
+use super::{Alone, Fast, Keys, Needs, Run, Verb};
+use super::{
+    acl, client, config, connection, counters, describe, expiry, info, keys, observe, ranges, server, set,
+    strings,
+};
+use crate::resp::frame::Command;
+use crate::resp::transaction;
+
+const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
+const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1 };
+const SECOND_KEY: Keys = Keys { first: 2, last: 2, step: 1 };
+const TWO_KEYS: Keys = Keys { first: 1, last: 2, step: 1 };
+const ALL_KEYS: Keys = Keys { first: 1, last: -1, step: 1 };
+const KEYS_AND_VALUES: Keys = Keys { first: 1, last: -1, step: 2 };
+
+const READ: &[&str] = &["readonly", "fast"];
+const WRITE: &[&str] = &["write", "denyoom"];
+const DELETE: &[&str] = &["write"];
+const FAST: &[&str] = &["loading", "stale", "fast"];
+const ADMIN: &[&str] = &["loading", "stale"];
+
+/// Entries of the table.
+pub(in crate::resp) const COUNT: usize = 75;
+
+/// Every verb.
+#[rustfmt::skip]
+pub(in crate::resp) static VERBS: [Verb; COUNT] = [
+    Verb { name: "append", arity: 3, run: Run::Update(ranges::append), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Appends to the value of a key." },
+    Verb { name: "decr", arity: 2, run: Run::Update(counters::decr), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Takes one from the number at a key." },
+    Verb { name: "decrby", arity: 3, run: Run::Update(counters::decrby), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Takes a number from the number at a key." },
+    Verb { name: "get", arity: 2, run: Run::Read(strings::get), fast: Fast::Get, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "string",
+        summary: "Returns the value of a key." },
+    Verb { name: "getdel", arity: 2, run: Run::Update(strings::getdel), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: DELETE, group: "string",
+        summary: "Returns the value of a key and deletes it." },
+    Verb { name: "getex", arity: -2, run: Run::Update(strings::getex), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: DELETE, group: "string",
+        summary: "Returns the value of a key and sets when it expires." },
+    Verb { name: "getrange", arity: 4, run: Run::Read(ranges::getrange), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "string",
+        summary: "Returns a part of the value of a key." },
+    Verb { name: "getset", arity: 3, run: Run::Update(strings::getset), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Sets the value of a key and returns the old one." },
+    Verb { name: "incr", arity: 2, run: Run::Update(counters::incr), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Adds one to the number at a key." },
+    Verb { name: "incrby", arity: 3, run: Run::Update(counters::incrby), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Adds a number to the number at a key." },
+    Verb { name: "incrbyfloat", arity: 3, run: Run::Update(counters::incrbyfloat), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Adds a number with a fraction to the number at a key." },
+    Verb { name: "mget", arity: -2, run: Run::Read(strings::mget), fast: Fast::Mget, keys: ALL_KEYS, needs: Needs::Read, flags: READ, group: "string",
+        summary: "Returns the values of several keys." },
+    Verb { name: "mset", arity: -3, run: Run::Update(strings::mset), fast: Fast::No, keys: KEYS_AND_VALUES, needs: Needs::Write, flags: WRITE, group: "string",
+        summary: "Sets the values of several keys, all or none." },
+    Verb { name: "msetnx", arity: -3, run: Run::Update(strings::msetnx), fast: Fast::No, keys: KEYS_AND_VALUES, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Sets the values of several keys if none of them is there." },
+    Verb { name: "psetex", arity: 4, run: Run::Update(strings::psetex), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: WRITE, group: "string",
+        summary: "Sets a value that expires after so many milliseconds." },
+    Verb { name: "set", arity: -3, run: Run::Update(set::set), fast: Fast::Set, keys: ONE_KEY, needs: Needs::Write, flags: WRITE, group: "string",
+        summary: "Sets the value of a key, with conditions and an expiry if asked for." },
+    Verb { name: "setex", arity: 4, run: Run::Update(strings::setex), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: WRITE, group: "string",
+        summary: "Sets a value that expires after so many seconds." },
+    Verb { name: "setnx", arity: 3, run: Run::Update(strings::setnx), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Sets the value of a key if it is not there." },
+    Verb { name: "setrange", arity: 4, run: Run::Update(ranges::setrange), fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: WRITE, group: "string",
+        summary: "Overwrites a part of the value of a key." },
+    Verb { name: "strlen", arity: 2, run: Run::Read(ranges::strlen), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "string",
+        summary: "Returns the length of the value of a key." },
+    Verb { name: "substr", arity: 4, run: Run::Read(ranges::getrange), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "string",
+        summary: "Returns a part of the value of a key; the same as GETRANGE." },
+    Verb { name: "copy", arity: -3, run: Run::Update(keys::copy), fast: Fast::No, keys: TWO_KEYS, needs: Needs::ReadWrite, flags: WRITE, group: "generic",
+        summary: "Copies a value and its expiry to another key." },
+    Verb { name: "del", arity: -2, run: Run::Update(keys::delete), fast: Fast::Delete, keys: ALL_KEYS, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Deletes keys." },
+    Verb { name: "exists", arity: -2, run: Run::Read(keys::exists), fast: Fast::Count, keys: ALL_KEYS, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Counts which of the keys are there." },
+    Verb { name: "expire", arity: -3, run: Run::Update(expiry::expire), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Lets a key expire after so many seconds." },
+    Verb { name: "expireat", arity: -3, run: Run::Update(expiry::expireat), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Lets a key expire at a Unix time in seconds." },
+    Verb { name: "expiretime", arity: 2, run: Run::Read(expiry::expiretime), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns the Unix time in seconds at which a key expires." },
+    Verb { name: "keys", arity: 2, run: Run::Alone(Alone::Keys), fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns all keys that match a pattern." },
+    Verb { name: "persist", arity: 2, run: Run::Update(expiry::persist), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Lets a key stay for good." },
+    Verb { name: "pexpire", arity: -3, run: Run::Update(expiry::pexpire), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Lets a key expire after so many milliseconds." },
+    Verb { name: "pexpireat", arity: -3, run: Run::Update(expiry::pexpireat), fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Lets a key expire at a Unix time in milliseconds." },
+    Verb { name: "pexpiretime", arity: 2, run: Run::Read(expiry::pexpiretime), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns the Unix time in milliseconds at which a key expires." },
+    Verb { name: "pttl", arity: 2, run: Run::Read(expiry::pttl), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns in how many milliseconds a key expires." },
+    Verb { name: "randomkey", arity: 1, run: Run::Alone(Alone::RandomKey), fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns some key." },
+    Verb { name: "rename", arity: 3, run: Run::Update(keys::rename), fast: Fast::No, keys: TWO_KEYS, needs: Needs::ReadWrite, flags: DELETE, group: "generic",
+        summary: "Gives a key another name, and overwrites what had it." },
+    Verb { name: "renamenx", arity: 3, run: Run::Update(keys::renamenx), fast: Fast::No, keys: TWO_KEYS, needs: Needs::ReadWrite, flags: DELETE, group: "generic",
+        summary: "Gives a key another name if nothing has it." },
+    Verb { name: "scan", arity: -2, run: Run::Alone(Alone::Scan), fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Iterates over the keys." },
+    Verb { name: "touch", arity: -2, run: Run::Read(keys::exists), fast: Fast::Count, keys: ALL_KEYS, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Counts which of the keys are there; the same as EXISTS." },
+    Verb { name: "ttl", arity: 2, run: Run::Read(expiry::ttl), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns in how many seconds a key expires." },
+    Verb { name: "type", arity: 2, run: Run::Read(keys::type_of), fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "generic",
+        summary: "Returns the type of a key: string or none." },
+    Verb { name: "unlink", arity: -2, run: Run::Update(keys::delete), fast: Fast::Delete, keys: ALL_KEYS, needs: Needs::Write, flags: DELETE, group: "generic",
+        summary: "Deletes keys; the same as DEL." },
+    Verb { name: "wait", arity: 3, run: Run::Alone(Alone::Wait), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "generic",
+        summary: "Makes durable what was written, and returns the number of replicas: 0." },
+    Verb { name: "waitaof", arity: 4, run: Run::Alone(Alone::WaitAof), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "generic",
+        summary: "Makes durable what was written." },
+    Verb { name: "discard", arity: 1, run: Run::Answer(transaction::discard), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "transactions",
+        summary: "Forgets a transaction." },
+    Verb { name: "exec", arity: 1, run: Run::Alone(Alone::Exec), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "transactions",
+        summary: "Runs a transaction." },
+    Verb { name: "multi", arity: 1, run: Run::Answer(transaction::multi), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "transactions",
+        summary: "Begins a transaction." },
+    Verb { name: "unwatch", arity: 1, run: Run::Answer(transaction::unwatch), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "transactions",
+        summary: "Forgets the watched keys." },
+    Verb { name: "watch", arity: -2, run: Run::Alone(Alone::Watch), fast: Fast::No, keys: ALL_KEYS, needs: Needs::Read, flags: FAST, group: "transactions",
+        summary: "Lets the next transaction fail if one of the keys changes before." },
+    Verb { name: "auth", arity: -2, run: Run::Alone(Alone::Auth), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: FAST, group: "connection",
+        summary: "Logs in, with a name and a password or with the password of the default user." },
+    Verb { name: "client", arity: -2, run: Run::Answer(client::client), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "connection",
+        summary: "Tells and sets what the server knows of connections." },
+    Verb { name: "echo", arity: 2, run: Run::Answer(connection::echo), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "connection",
+        summary: "Answers the argument." },
+    Verb { name: "hello", arity: -1, run: Run::Alone(Alone::Hello), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: FAST, group: "connection",
+        summary: "Chooses the protocol version and introduces both sides." },
+    Verb { name: "ping", arity: -1, run: Run::Answer(connection::ping), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "connection",
+        summary: "Answers, with the argument if there is one." },
+    Verb { name: "quit", arity: -1, run: Run::Answer(connection::quit), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: FAST, group: "connection",
+        summary: "Closes the connection." },
+    Verb { name: "reset", arity: 1, run: Run::Answer(connection::reset), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: FAST, group: "connection",
+        summary: "Makes the connection as it was at first." },
+    Verb { name: "select", arity: 2, run: Run::Answer(connection::select), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "connection",
+        summary: "Chooses the database; there is only 0." },
+    Verb { name: "acl", arity: -2, run: Run::Answer(acl::acl), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ADMIN, group: "server",
+        summary: "Tells who one is, and what there is to be allowed." },
+    Verb { name: "cluster", arity: -2, run: Run::Answer(server::cluster), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ADMIN, group: "server",
+        summary: "Says that there is no cluster." },
+    Verb { name: "command", arity: -1, run: Run::Answer(describe::command), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ADMIN, group: "server",
+        summary: "Describes commands." },
+    Verb { name: "config", arity: -2, run: Run::Answer(config::config), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Tells the settings of the server, and changes some." },
+    Verb { name: "dbsize", arity: 1, run: Run::Answer(keys::dbsize), fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: READ, group: "server",
+        summary: "Returns the number of keys." },
+    Verb { name: "debug", arity: -2, run: Run::Answer(server::debug), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Is refused." },
+    Verb { name: "flushall", arity: -1, run: Run::Alone(Alone::Flush), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: DELETE, group: "server",
+        summary: "Deletes every key, durably." },
+    Verb { name: "flushdb", arity: -1, run: Run::Alone(Alone::Flush), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: DELETE, group: "server",
+        summary: "Deletes every key, durably; the same as FLUSHALL." },
+    Verb { name: "info", arity: -1, run: Run::Answer(info::info), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ADMIN, group: "server",
+        summary: "Returns facts and counters of the server." },
+    Verb { name: "lastsave", arity: 1, run: Run::Answer(server::lastsave), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Returns when the server was started: there are no snapshots." },
+    Verb { name: "latency", arity: -2, run: Run::Answer(observe::latency), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Is there for tools; nothing is recorded." },
+    Verb { name: "role", arity: 1, run: Run::Answer(server::role), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "server",
+        summary: "Returns the role: master, without replicas." },
+    Verb { name: "shutdown", arity: -1, run: Run::Answer(server::shutdown), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Stops the server as SIGTERM does." },
+    Verb { name: "slowlog", arity: -2, run: Run::Answer(observe::slowlog), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Tells which commands took long." },
+    Verb { name: "time", arity: 1, run: Run::Answer(server::time), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "server",
+        summary: "Returns the time of the server." },
+    Verb { name: "memory", arity: -2, run: Run::Answer(observe::memory), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: READ, group: "server",
+        summary: "Returns what a key takes." },
+    Verb { name: "memory|usage", arity: -3, run: Run::Read(keys::memory_usage), fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: READ, group: "", summary: "" },
+    // A browser that is tricked into talking to this port sends these first; see `connection::http`.
+    Verb { name: "post", arity: -1, run: Run::Answer(connection::http), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: ADMIN, group: "", summary: "" },
+    Verb { name: "host:", arity: -1, run: Run::Answer(connection::http), fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: ADMIN, group: "", summary: "" },
+];
+
+/// The verb of a command.
+pub(super) fn find(command: Command<'_>) -> Option<&'static Verb> {
+    let verb = named(command.verb())?;
+    // The only verb that has keys with one of its subcommands.
+    if verb.name == "memory" && command.len() > 1 && is(command.argument(1), "usage") {
+        return named(b"memory|usage");
+    }
+    Some(verb)
+}
+
+/// The verb of this name, in any case.
+pub(super) fn named(name: &[u8]) -> Option<&'static Verb> {
+    let mut place = place_of(name);
+    loop {
+        let verb = VERBS.get(PLACES[place] as usize)?;
+        if verb.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(verb);
+        }
+        place = (place + 1) % PLACES.len();
+    }
+}
+
+/// The names of [`VERBS`], which the table below is made of.
+const NAMES: [&str; COUNT] = {
+    let mut names = [""; COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        names[index] = VERBS[index].name;
+        index += 1;
+    }
+    names
+};
+
+/// Where verbs are in [`VERBS`], by a hash of their names; [`EMPTY`] ends a search.
+static PLACES: [u8; 512] = places();
+
+const EMPTY: u8 = u8::MAX;
+
+const fn places() -> [u8; 512] {
+    let mut places = [EMPTY; 512];
+    let mut index = 0;
+    while index < COUNT {
+        let mut place = place_of(NAMES[index].as_bytes());
+        while places[place] != EMPTY {
+            place = (place + 1) % places.len();
+        }
+        places[place] = index as u8;
+        index += 1;
+    }
+    places
+}
+
+/// From the length and four of the letters, whatever their case.
+const fn place_of(name: &[u8]) -> usize {
+    let Some(last) = name.len().checked_sub(1) else { return 0 };
+    let letters = [name[0], name[last / 3], name[last / 2], name[last]];
+    let mut hash = name.len() as u32;
+    let mut at = 0;
+    while at < letters.len() {
+        hash = (hash ^ (letters[at] | 0x20) as u32).wrapping_mul(0x0100_0193).rotate_left(5);
+        at += 1;
+    }
+    (hash.wrapping_mul(0x9e37_79b9) >> 23) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_found_in_any_case_and_after_few_steps() {
+        for verb in &VERBS {
+            for name in [verb.name.to_owned(), verb.name.to_uppercase()] {
+                assert_eq!(named(name.as_bytes()).map(|found| found.name), Some(verb.name));
+            }
+        }
+        for other in ["", "g", "gets", "ge", "lpush", "zadd", "host\x1a", &"x".repeat(1000)] {
+            assert!(named(other.as_bytes()).is_none(), "{other}");
+        }
+        let run = PLACES.split(|&place| place == EMPTY).map(<[u8]>::len).max();
+        assert!(run < Some(6), "verbs crowd: {run:?} in a row");
+    }
+}

@@ -1,0 +1,164 @@
+//! Groups that only read.
+//!
+//! What is in memory is answered from there; device reads of a group are issued together.
+
+use super::*;
+
+/// GET: values in memory go straight to the answers; from the first one that is not there, look-ups are made together.
+pub(super) async fn gets(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let (mut hits, mut done, mut unknown) = (0, 0, false);
+    let goal = replies.mark() + READ_BYTES_GOAL;
+    let mut verb_index = 0;
+    for (command, verb) in batch.admitted(session) {
+        if verb.fast != Fast::Get || replies.mark() >= goal {
+            break;
+        }
+        verb_index = verb.index();
+        match service.store.peek(command.argument(1), |view| replies.bulk(view.value)) {
+            Ok(Peek::Seen(())) => hits += 1,
+            Ok(Peek::Absent) => replies.null(),
+            Ok(Peek::Unknown) => {
+                unknown = true;
+                break;
+            }
+            Err(error) => replies.store_error(&error),
+        }
+        done += 1;
+    }
+    batch.next += done;
+    count(&service.counters.hits, hits);
+    count(&service.counters.misses, done as u64 - hits);
+    count(&service.counters.calls[verb_index], done as u64);
+    if unknown && done == 0 {
+        mgets(batch, session, service, replies).await;
+    }
+}
+
+/// MGET, and GETs that need a device: one look-up of many keys, with a part of an MGET if it is a long one.
+pub(super) async fn mgets(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let mut keys = Vec::new();
+    let mut skip = batch.answered;
+    for (command, verb) in batch.admitted(session) {
+        let room = session.read_width - keys.len();
+        if !matches!(verb.fast, Fast::Get | Fast::Mget) || room == 0 {
+            break;
+        }
+        if skip == 0 {
+            count(&service.counters.calls[verb.index()], 1);
+        }
+        keys.extend(command.arguments(1 + skip).take(room));
+        skip = 0;
+    }
+    let values = service.store.get_many(&keys).await;
+    assert_eq!(values.len(), keys.len(), "the store answers every key once");
+
+    let (mut hits, mut bytes) = (0, 0);
+    let (mut next, mut answered) = (batch.next, batch.answered);
+    for value in &values {
+        let command = batch.command(next);
+        let wanted = command.len() - 1;
+        let is_mget = command.verb().len() > 3;
+        if answered == 0 && is_mget {
+            replies.array(wanted);
+        }
+        match value {
+            Ok(value) => {
+                hits += u64::from(value.is_some());
+                bytes += value.as_ref().map_or(0, Bytes::len);
+                replies.value_or_null(value.as_ref());
+            }
+            Err(error) => replies.store_error(error),
+        }
+        answered += 1;
+        if answered == wanted {
+            (next, answered) = (next + 1, 0);
+        }
+    }
+    count(&service.counters.hits, hits);
+    count(&service.counters.misses, values.len() as u64 - hits);
+    (batch.next, batch.answered) = (next, answered);
+    adapt(session, bytes);
+}
+
+/// Reads wider after little, and narrower after much.
+fn adapt(session: &mut Session, bytes: usize) {
+    session.read_width = match bytes {
+        0..=READ_BYTES_GOAL => (session.read_width * 2).min(READ_WIDTH_MAX),
+        _ => (session.read_width / 2).max(1),
+    };
+}
+
+/// EXISTS and TOUCH: a key counts as often as it is named.
+pub(super) async fn counts(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let command = batch.command(batch.next);
+    let keys: Vec<&[u8]> = command.arguments(1).collect();
+    let mut total = Ok(0);
+    for keys in keys.chunks(session.read_width) {
+        let found = join_all(keys.iter().map(|key| is_there(key, service))).await;
+        total =
+            found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
+    }
+    match total {
+        Ok(total) => replies.integer(total),
+        Err(error) => replies.store_error(&error),
+    }
+    batch.next += 1;
+}
+
+async fn is_there(key: &[u8], service: &Service) -> Result<bool, Error> {
+    match service.store.peek(key, |_| ())? {
+        Peek::Seen(()) => Ok(true),
+        Peek::Absent => Ok(false),
+        Peek::Unknown => service.store.contains(key).await,
+    }
+}
+
+/// Other commands that only read.
+pub(super) async fn reads(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let (mut group, mut keys) = (Vec::new(), Vec::new());
+    for (command, verb) in batch.admitted(session) {
+        let Run::Read(on_keys) = verb.run else { break };
+        if verb.fast != Fast::No || keys.len() >= session.read_width {
+            break;
+        }
+        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        count(&service.counters.calls[verb.index()], 1);
+        group.push((command, on_keys));
+    }
+    let entries = join_all(keys.iter().map(|key| service.store.get_entry(key))).await;
+    let done = group.len();
+    match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
+        Ok(entries) => {
+            let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
+            run_on_view(&group, &keys, entries.into_iter(), service, replies);
+            adapt(session, bytes);
+            batch.next += done;
+        }
+        Err(error) if done == 1 => {
+            replies.store_error(&error);
+            batch.next += 1;
+        }
+        // One after the other, so that only those fail that ask for what cannot be read.
+        Err(_) => session.read_width = 1,
+    }
+}

@@ -1,0 +1,153 @@
+//! Groups that write.
+
+use super::*;
+
+/// The options of a SET whose outcome does not depend on what is there.
+pub(super) fn plain(command: Command<'_>, verb: &Verb) -> Option<SetOptions> {
+    if verb.fast != Fast::Set {
+        return None;
+    }
+    if command.len() == 3 {
+        return Some(SetOptions::default());
+    }
+    let options = SetOptions::parse(command, wall_clock_ms()).ok()?;
+    let alive = options.expires_at_ms.is_none_or(|at| wall_clock_ms() < at);
+    (options.is_blind() && alive).then_some(options)
+}
+
+/// Plain SETs. They are appended in their order, so that of two of one key the later one stays.
+pub(super) async fn sets(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let mut puts = Vec::new();
+    let mut durability = None;
+    for (command, verb) in batch.admitted(session) {
+        let Some(options) = plain(command, verb) else { break };
+        if !puts.is_empty() && options.durability != durability || puts.len() == SETS_MAX {
+            break;
+        }
+        durability = options.durability;
+        puts.push((command.shared(1), command.shared(2), options.expires_at_ms));
+        if puts.len() == 1 {
+            count(&service.counters.calls[verb.index()], 1);
+        }
+    }
+    let width = puts.len();
+    let durability = durability.or(session.take_durability());
+    let written = service.store.put_each(puts, durability).await;
+    assert_eq!(written.len(), width, "the store answers every put once");
+    for written in written {
+        match written {
+            Ok(_) => replies.simple("OK"),
+            Err(error) => replies.store_error(&error),
+        }
+    }
+    batch.next += width;
+}
+
+/// SETs of one group.
+const SETS_MAX: usize = 1024;
+
+/// Bytes of arguments that a group of several updates has at most: it is one batch of the store.
+const UPDATE_BYTES_MAX: usize = 1 << 20;
+
+/// Commands that write what depends on what is there. If the store refuses what several of them would write, they run one
+/// by one, so that only those fail that must.
+pub(super) async fn updates(
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let (mut group, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut durability = None;
+    for (command, verb) in batch.admitted(session) {
+        let Run::Update(on_keys) = verb.run else { break };
+        let own = own_durability(command, verb);
+        let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
+        let full = keys.len() >= session.read_width || bytes + command.bytes() > UPDATE_BYTES_MAX;
+        if !group.is_empty() && (full || long || own.is_some() || durability.is_some()) {
+            break;
+        }
+        bytes += command.bytes();
+        durability = own;
+        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        count(&service.counters.calls[verb.index()], 1);
+        group.push((command, on_keys));
+    }
+    let done = group.len();
+    let durability = durability.or(session.take_durability());
+    if let Err(error) = update(&group, &keys, durability, service, replies).await {
+        if let [_] = *group {
+            replies.store_error(&error);
+        } else {
+            for (command, on_keys) in group {
+                let verb = command::admit(command, session);
+                let own = verb.iter().flat_map(|verb| verb.keys.of(command));
+                let keys: Vec<_> = own.map(|index| command.shared(index)).collect();
+                if let Err(error) =
+                    update(&vec![(command, on_keys)], &keys, durability, service, replies).await
+                {
+                    replies.store_error(&error);
+                }
+            }
+        }
+    }
+    batch.next += done;
+}
+
+/// What a SET says of itself.
+fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Durability> {
+    if verb.fast != Fast::Set || command.len() == 3 {
+        return None;
+    }
+    SetOptions::parse(command, 0).ok().and_then(|options| options.durability)
+}
+
+/// Runs commands as one update. After an error they have not answered.
+async fn update(
+    group: &OnView<'_>,
+    keys: &[Bytes],
+    durability: Option<esker_engine::Durability>,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<(), Error> {
+    let mark = replies.mark();
+    let options = WriteOptions { durability, ..WriteOptions::default() };
+    let change = |entries: &[Option<Entry>]| {
+        (run_on_view(group, keys, entries.iter().cloned(), service, replies).into_batch(), ())
+    };
+    let updated = service.store.update(keys, options, change).await;
+    if updated.is_err() {
+        replies.cut(mark);
+    }
+    updated
+}
+
+/// A DEL of very many keys, some at a time: their values would not all fit in memory.
+pub(super) async fn long_delete(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    let keys: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
+    let mut deleted = 0;
+    for keys in keys.chunks(session.read_width) {
+        let change = |entries: &[Option<Entry>]| {
+            let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
+            let mut view = View::new(wall_clock_ms(), usize::MAX, entries.into_iter());
+            let gone = keys.iter().filter(|key| view.get(key).is_some() && view.delete(key)).count();
+            (view.into_batch(), gone)
+        };
+        match service.store.update(keys, options, change).await {
+            Ok(gone) => deleted += gone,
+            Err(error) => return replies.store_error(&error),
+        }
+    }
+    replies.integer(deleted as i64);
+}

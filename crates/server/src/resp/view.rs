@@ -1,0 +1,104 @@
+//! The entries that a command works on, and what it makes of them.
+//!
+//! Every command on keys is a function of a view. It runs the same alone, in a pipeline and in a transaction: what one
+//! command wrote, the next one on the same view reads, and what is left at the end is one batch for the store.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use esker_engine::{Batch, Entry};
+
+/// More keys than this are found by a map instead of one after the other.
+const LISTED_KEYS_MAX: usize = 8;
+
+/// A key's value and expiry, as the command at hand finds them.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) value: Bytes,
+    /// In milliseconds since the Unix epoch.
+    pub(crate) expires_at_ms: Option<u64>,
+}
+
+struct Slot {
+    key: Bytes,
+    held: Option<Held>,
+    /// Whether the store has the key.
+    stored: bool,
+    written: bool,
+}
+
+/// See the module.
+pub(crate) struct View {
+    /// The time that all commands on this view agree on.
+    pub(crate) now_ms: u64,
+    /// The longest value that a client may make.
+    pub(crate) value_bytes_max: usize,
+    slots: Vec<Slot>,
+    places: HashMap<Bytes, usize>,
+}
+
+impl View {
+    /// The entries of keys, in the order of the keys; a key may come twice.
+    pub(crate) fn new(
+        now_ms: u64,
+        value_bytes_max: usize,
+        entries: impl ExactSizeIterator<Item = (Bytes, Option<Entry>)>,
+    ) -> View {
+        let (mut slots, mut places) = (Vec::with_capacity(entries.len()), HashMap::new());
+        let mapped = entries.len() > LISTED_KEYS_MAX;
+        for (key, entry) in entries {
+            if mapped {
+                places.entry(key.clone()).or_insert(slots.len());
+            }
+            // It may have expired between the look-up and `now_ms`.
+            let entry = entry.filter(|entry| entry.expires_at_ms.is_none_or(|at| now_ms < at));
+            let stored = entry.is_some();
+            let held = entry.map(|Entry { value, expires_at_ms, .. }| Held { value, expires_at_ms });
+            slots.push(Slot { key, held, stored, written: false });
+        }
+        View { now_ms, value_bytes_max, slots, places }
+    }
+
+    fn place(&self, key: &[u8]) -> usize {
+        let found = match self.places.is_empty() {
+            true => self.slots.iter().position(|slot| slot.key == key),
+            false => self.places.get(key).copied(),
+        };
+        found.expect("the table of verbs names every key that a command works on")
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Held> {
+        self.slots[self.place(key)].held.as_ref()
+    }
+
+    /// Writes a value. One that has expired already is as good as a delete.
+    pub(crate) fn put(&mut self, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
+        let place = self.place(key);
+        let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
+        let slot = &mut self.slots[place];
+        slot.held = alive.then_some(Held { value, expires_at_ms });
+        slot.written = true;
+    }
+
+    /// Deletes a key; whether it was there.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let place = self.place(key);
+        let slot = &mut self.slots[place];
+        slot.written = true;
+        slot.held.take().is_some()
+    }
+
+    /// What the store is to write.
+    pub(crate) fn into_batch(self) -> Batch {
+        let mut batch = Batch::new();
+        for slot in self.slots.into_iter().filter(|slot| slot.written) {
+            let _ = match slot.held {
+                Some(Held { value, expires_at_ms: Some(at) }) => batch.put_expiring(slot.key, value, at),
+                Some(Held { value, .. }) => batch.put(slot.key, value),
+                None if slot.stored => batch.delete(slot.key),
+                None => continue,
+            };
+        }
+        batch
+    }
+}

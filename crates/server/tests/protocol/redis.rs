@@ -1,0 +1,158 @@
+//! The replies of Redis itself, byte for byte.
+//!
+//! `corpus.txt` has commands; `replies-resp2.txt` and `replies-resp3.txt` have what redis-server 7.0 answers. They are
+//! compared with what this server answers, always; and with a redis-server that is started for it, where there is one.
+//! `ESKER_RECORD=1 cargo test -p esker-server --test protocol redis` writes the recorded replies anew.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::client::Running;
+
+fn here(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol").join(name)
+}
+
+fn corpus() -> Vec<String> {
+    let text = std::fs::read_to_string(here("corpus.txt")).unwrap();
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// What a server answers to each command of the corpus, as text with escapes.
+async fn replies(address: SocketAddr, protocol: u8) -> Vec<String> {
+    let mut stream = BufStream::new(TcpStream::connect(address).await.unwrap());
+    exchange(&mut stream, "FLUSHALL").await;
+    exchange(&mut stream, &format!("HELLO {protocol}")).await;
+    let mut replies = Vec::new();
+    for command in corpus() {
+        replies.push(exchange(&mut stream, &command).await);
+    }
+    replies
+}
+
+async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
+    let exchanged = async {
+        stream.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut reply = Vec::new();
+        let mut missing = 1;
+        while missing > 0 {
+            let start = reply.len();
+            stream.read_until(b'\n', &mut reply).await.unwrap();
+            let number =
+                || std::str::from_utf8(&reply[start + 1..reply.len() - 2]).unwrap().parse::<i64>().unwrap();
+            missing -= 1;
+            match reply[start] {
+                b'*' | b'~' => missing += number().max(0),
+                b'%' => missing += 2 * number(),
+                b'$' | b'=' if number() >= 0 => {
+                    let end = reply.len();
+                    reply.resize(end + number() as usize + 2, 0);
+                    stream.read_exact(&mut reply[end..]).await.unwrap();
+                }
+                _ => {}
+            }
+        }
+        reply
+    };
+    let reply = timeout(Duration::from_secs(30), exchanged).await;
+    reply.unwrap_or_else(|_| panic!("no reply to {command}")).escape_ascii().to_string()
+}
+
+fn recorded(protocol: u8) -> Vec<String> {
+    let text = std::fs::read_to_string(here(&format!("replies-resp{protocol}.txt"))).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn compare(expected: &[String], found: &[String], protocol: u8, whose: &str) {
+    let corpus = corpus();
+    assert_eq!(
+        expected.len(),
+        corpus.len(),
+        "the recorded replies are not those of this corpus: record anew"
+    );
+    let mut text = String::new();
+    for ((command, expected), found) in corpus.iter().zip(expected).zip(found) {
+        if expected != found {
+            text += &format!("\n{command}\n  expected {expected}\n  found    {found}");
+        }
+    }
+    assert!(text.is_empty(), "RESP{protocol} replies of {whose} differ:{text}");
+}
+
+#[tokio::test]
+async fn redis_replies_as_recorded() {
+    if std::env::var_os("ESKER_RECORD").is_some() {
+        let redis = Redis::start().await.expect("recording needs a redis-server");
+        for protocol in [2, 3] {
+            let text = replies(redis.address, protocol).await.join("\n") + "\n";
+            std::fs::write(here(&format!("replies-resp{protocol}.txt")), text).unwrap();
+        }
+    }
+    for protocol in [2, 3] {
+        let server = Running::start().await;
+        compare(&recorded(protocol), &replies(server.address, protocol).await, protocol, "Esker");
+    }
+}
+
+#[tokio::test]
+async fn redis_replies_of_a_redis_server() {
+    let Some(redis) = Redis::start().await else {
+        eprintln!(
+            "SKIPPED: there is no redis-server 7.0 on this machine; only the recorded replies were compared"
+        );
+        return;
+    };
+    for protocol in [2, 3] {
+        let theirs = replies(redis.address, protocol).await;
+        compare(&recorded(protocol), &theirs, protocol, "redis-server");
+        let server = Running::start().await;
+        compare(&theirs, &replies(server.address, protocol).await, protocol, "Esker");
+    }
+}
+
+/// A redis-server 7.0 on a port of its own; ends when dropped.
+struct Redis {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Redis {
+    async fn start() -> Option<Redis> {
+        let version = Command::new("redis-server").arg("--version").output().ok()?;
+        if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
+            return None;
+        }
+        for _ in 0..10 {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let port = free.port().to_string();
+            let process = Command::new("redis-server")
+                .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+                .current_dir(std::env::temp_dir())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let redis = Redis { process, address: free };
+            for _ in 0..100 {
+                if TcpStream::connect(free).await.is_ok() {
+                    return Some(redis);
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        panic!("redis-server does not come up");
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,159 @@
+//! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
+
+use crate::client::Running;
+
+#[tokio::test]
+async fn clients_are_listed_and_killed() {
+    let server = Running::start().await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    client.ask("CLIENT SETNAME me", "+OK\r\n").await;
+    client.ask("CLIENT SETINFO lib-name tester", "+OK\r\n").await;
+    other.ask("CLIENT ID", ":2\r\n").await;
+    let list = client.text("CLIENT LIST").await;
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!(lines.len(), 2, "{list}");
+    assert!(lines[0].starts_with("id=1 addr=127.0.0.1:"), "{list}");
+    assert!(lines[0].contains(" name=me ") && lines[0].contains(" lib-name=tester "), "{list}");
+    assert!(lines[1].contains(" cmd=client ") && lines[1].contains(" user=default "), "{list}");
+    assert_eq!(client.text("CLIENT LIST ID 2 7").await.lines().count(), 1);
+    assert!(client.text("CLIENT INFO").await.starts_with("id=1 "));
+    client.ask("CLIENT KILL ID 1", ":0\r\n").await;
+    client.ask("CLIENT KILL ID 2", ":1\r\n").await;
+    other.expect_end().await;
+    let mut third = server.client().await;
+    third.ask("PING", "+PONG\r\n").await;
+    let address = third.0.local_addr().unwrap();
+    client.ask(&format!("CLIENT KILL {address}"), "+OK\r\n").await;
+    third.expect_end().await;
+    client.ask("CLIENT KILL ID 1 SKIPME no", ":1\r\n").await;
+    client.expect_end().await;
+}
+
+#[tokio::test]
+async fn answers_can_be_turned_off() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.send("CLIENT REPLY SKIP\r\nSET a 1\r\nGET a\r\n").await;
+    client.expect("$1\r\n1\r\n").await;
+    client.send("CLIENT REPLY OFF\r\nSET a 2\r\nGET a\r\nFOO\r\nMULTI\r\nINCR a\r\nEXEC\r\nCLIENT REPLY ON\r\nGET a\r\n").await;
+    client.expect("+OK\r\n$1\r\n3\r\n").await;
+    client.ask("CLIENT REPLY x", "-ERR syntax error\r\n").await;
+}
+
+#[tokio::test]
+async fn reset_forgets_everything() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.send("HELLO 3\r\nCLIENT SETNAME me\r\nWATCH a\r\nMULTI\r\nSET a 1\r\nRESET\r\nEXEC\r\n").await;
+    loop {
+        if client.line().await == "+RESET" {
+            break;
+        }
+    }
+    client.expect("-ERR EXEC without MULTI\r\n").await;
+    client.ask("CLIENT GETNAME", "$-1\r\n").await;
+    client.ask("GET a", "$-1\r\n").await;
+}
+
+#[tokio::test]
+async fn durability_of_a_connection_and_of_one_write() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    let flushes = || server.store.stats().activity.flushes + server.store.stats().activity.frames;
+    client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
+    client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
+    client.ask("CLIENT DURABILITY", "$4\r\nnone\r\n").await;
+    // A hundred writes from memory take no hundred device writes; a hundred durable ones do.
+    let before = flushes();
+    for _ in 0..100 {
+        client.ask("SET k v", "+OK\r\n").await;
+    }
+    let from_memory = flushes() - before;
+    assert!(from_memory < 20, "{from_memory}");
+    let before = flushes();
+    for _ in 0..25 {
+        client.ask("SET k v DURABILITY sync", "+OK\r\n").await;
+        client.ask("CLIENT DURABILITY sync NEXT", "+OK\r\n").await;
+        client.ask("APPEND k v", ":2\r\n").await;
+        client.ask("SET k v", "+OK\r\n").await;
+        client.ask("SET k v XX DURABILITY sync", "+OK\r\n").await;
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("EXEC", "*0\r\n").await;
+    }
+    assert!(flushes() - before >= 75, "{}", flushes() - before);
+    client.ask("CLIENT DURABILITY periodic:50", "+OK\r\n").await;
+    client.ask("CLIENT DURABILITY", "$11\r\nperiodic:50\r\n").await;
+    client.ask("CLIENT DURABILITY default", "+OK\r\n").await;
+    client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
+    let unknown = "it is sync, process, periodic, periodic:MS (1 to 60000) or none\r\n";
+    for wrong in ["paper", "periodic:0", "periodic:60001", "periodic:x"] {
+        client
+            .ask(
+                &format!("CLIENT DURABILITY {wrong}"),
+                &format!("-ERR unknown durability '{wrong}'; {unknown}"),
+            )
+            .await;
+    }
+    client.ask("CLIENT DURABILITY sync x", "-ERR syntax error\r\n").await;
+    client.ask("SET k v DURABILITY", "-ERR syntax error\r\n").await;
+    client.ask("SET k v DURABILITY paper", &format!("-ERR unknown durability 'paper'; {unknown}")).await;
+}
+
+#[tokio::test]
+async fn waiting_makes_durable() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
+    for (wait, reply) in [("WAITAOF 1 0 0", "*2\r\n:1\r\n:0\r\n"), ("WAIT 0 0", ":0\r\n")] {
+        client.ask("SET k v", "+OK\r\n").await;
+        let before = server.store.stats().activity.flushes;
+        client.ask(wait, reply).await;
+        assert!(server.store.stats().activity.flushes > before, "{wait}");
+    }
+    client.ask("WAITAOF 2 0 0", "-ERR value is out of range, must be positive\r\n").await;
+}
+
+#[tokio::test]
+async fn slow_commands_are_written_down_without_secrets() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("CONFIG SET slowlog-log-slower-than 0", "+OK\r\n").await;
+    client.ask("SLOWLOG RESET", "+OK\r\n").await;
+    client.ask("SET k v", "+OK\r\n").await;
+    client.ask("AUTH default topsecret", "+OK\r\n").await;
+    client.ask("CONFIG SET slowlog-log-slower-than -1", "+OK\r\n").await;
+    client.ask("SLOWLOG LEN", ":3\r\n").await;
+    client.send("SLOWLOG GET 3\r\nECHO end\r\n").await;
+    let mut text = String::new();
+    while !text.ends_with("end\n") {
+        text += &(client.line().await + "\n");
+    }
+    assert!(text.contains("SET\n$1\nk\n$1\nv\n") && text.contains("AUTH\n$10\n(redacted)"), "{text}");
+    assert!(!text.contains("topsecret"), "{text}");
+}
+
+#[tokio::test]
+async fn shutdown_stops_the_server() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("SET k v", "+OK\r\n").await;
+    client.send("SHUTDOWN NOSAVE\r\n").await;
+    client.expect_end().await;
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn statistics_are_counted_and_reset() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.send("GET a\r\nGET b\r\nINCR c\r\n").await;
+    client.expect("$-1\r\n$-1\r\n:1\r\n").await;
+    let info = client.text("INFO commandstats").await;
+    assert!(info.contains("cmdstat_get:calls=2,") && info.contains("cmdstat_incr:calls=1,"), "{info}");
+    client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
+    let info = client.text("INFO everything").await;
+    assert!(!info.contains("cmdstat_get") && info.contains("keyspace_misses:0\r\n"), "{info}");
+    for section in ["CPU", "Replication", "Persistence", "Cluster"] {
+        assert!(info.contains(&format!("# {section}\r\n")), "{info}");
+    }
+}

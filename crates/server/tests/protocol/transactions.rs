@@ -1,0 +1,164 @@
+//! MULTI and EXEC among many, and what reads before it writes: nothing is lost and nothing comes between.
+
+use bytes::Bytes;
+use esker_engine::{Batch, Entry, WriteOptions};
+
+use crate::client::{Running, command};
+
+/// Increments over the wire, in transactions, in pipelines, and by an embedder of the same store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_increment_is_lost() {
+    let server = Running::start().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..6 {
+        let mut client = server.client().await;
+        let store = server.store.clone();
+        tasks.spawn(async move {
+            for _ in 0..25 {
+                match task % 3 {
+                    0 => {
+                        client.send("INCR n\r\nINCR n\r\n".repeat(2)).await;
+                        for _ in 0..4 {
+                            client.skip_line().await;
+                        }
+                    }
+                    1 => {
+                        client.send("MULTI\r\nINCRBY n 3\r\nINCR n\r\nEXEC\r\n").await;
+                        for _ in 0..6 {
+                            client.skip_line().await;
+                        }
+                    }
+                    _ => {
+                        let keys = [Bytes::from_static(b"n")];
+                        let add = |entries: &[Option<Entry>]| {
+                            let old = entries[0].as_ref().map_or(0, |entry| {
+                                std::str::from_utf8(&entry.value).unwrap().parse::<i64>().unwrap()
+                            });
+                            let mut batch = Batch::new();
+                            batch.put("n", (old + 4).to_string());
+                            (batch, ())
+                        };
+                        store.update(&keys, WriteOptions::default(), add).await.unwrap();
+                    }
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    server.client().await.ask("GET n", "$3\r\n600\r\n").await;
+}
+
+/// Appends of one connection stay whole beside those of others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_append_is_lost() {
+    let server = Running::start().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let mut client = server.client().await;
+        tasks.spawn(async move {
+            for _ in 0..25 {
+                client.send(format!("APPEND log {task}{task}{task};\r\n")).await;
+                client.skip_line().await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let value = server.store.get("log").await.unwrap().unwrap();
+    let mut found = [0; 4];
+    for part in std::str::from_utf8(&value).unwrap().split_terminator(';') {
+        let task: usize = part[..1].parse().unwrap();
+        assert_eq!(part, format!("{task}{task}{task}"));
+        found[task] += 1;
+    }
+    assert_eq!(found, [25; 4]);
+}
+
+/// Whoever reads both keys in a transaction sees them equal, while others change both in transactions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn transactions_see_each_other_whole() {
+    let server = Running::start().await;
+    server.client().await.ask("MSET a 0 b 0", "+OK\r\n").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let mut client = server.client().await;
+        tasks.spawn(async move {
+            for _ in 0..60 {
+                client.send("MULTI\r\nINCR a\r\nINCR b\r\nEXEC\r\n").await;
+                for _ in 0..6 {
+                    client.skip_line().await;
+                }
+            }
+        });
+        let mut reader = server.client().await;
+        tasks.spawn(async move {
+            for _ in 0..200 {
+                reader.send("MULTI\r\nGET a\r\nGET b\r\nEXEC\r\n").await;
+                let mut lines = Vec::new();
+                for _ in 0..8 {
+                    lines.push(reader.line().await);
+                }
+                assert_eq!(lines[5], lines[7], "{lines:?}");
+            }
+        });
+    }
+    tasks.join_all().await;
+    server.client().await.ask("MGET a b", "*2\r\n$3\r\n120\r\n$3\r\n120\r\n").await;
+}
+
+#[tokio::test]
+async fn watched_keys_that_others_change_or_that_expire() {
+    let server = Running::start().await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    for change in ["SET k 2", "DEL k", "EXPIRE k 100", "APPEND k x", "FLUSHALL"] {
+        client.ask("SET k 1", "+OK\r\n").await;
+        client.ask("WATCH k", "+OK\r\n").await;
+        other.send(format!("{change}\r\n")).await;
+        other.skip_line().await;
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET k 3", "+QUEUED\r\n").await;
+        client.ask("EXEC", "*-1\r\n").await;
+    }
+    client.ask("SET k 1 PX 30", "+OK\r\n").await;
+    client.ask("WATCH k", "+OK\r\n").await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("EXEC", "*-1\r\n").await;
+    // A watch lasts until EXEC, and reading changes nothing.
+    client.ask("SET k 1", "+OK\r\n").await;
+    client.ask("WATCH k", "+OK\r\n").await;
+    other.ask("GET k", "$1\r\n1\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("INCR k", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n:2\r\n").await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_the_store_refuses_does_nothing() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET a 1", "+QUEUED\r\n").await;
+    client.send(command(&["SET", "", "2"])).await;
+    client.expect("+QUEUED\r\n").await;
+    client.send("EXEC\r\n").await;
+    client.expect("-EXECABORT Transaction discarded because of: ERR key of 0 bytes").await;
+    assert!(server.store.is_empty());
+    let mut client = server.client().await;
+    for refused in ["FLUSHALL", "SCAN 0", "SHUTDOWN", "AUTH a b"] {
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask(refused, "-ERR Command not allowed inside a transaction\r\n").await;
+        client.ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n").await;
+    }
+}
+
+/// What one of several updates of a pipeline asks too much for, only that one is refused.
+#[tokio::test]
+async fn a_refusal_hits_one_command_of_a_pipeline() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client
+        .send([command(&["INCR", "a"]), command(&["APPEND", "", "x"]), command(&["INCR", "a"])].concat())
+        .await;
+    client.expect(":1\r\n-ERR key of 0 bytes").await;
+    assert_eq!(server.store.get("a").await.unwrap().as_deref(), Some(b"2".as_slice()));
+}
