@@ -20,6 +20,8 @@ use crate::workload::{Values, key};
 /// What all threads of a benchmark share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Of the benchmarks that were run, this is the so-manieth: each draws keys of its own.
+    pub(crate) turn: u64,
     pub(crate) benchmark: Benchmark,
     pub(crate) store: Store,
     pub(crate) runtime: Arc<dyn Runtime>,

@@ -95,6 +95,24 @@ mod tests {
     }
 
     #[test]
+    fn each_benchmark_draws_keys_of_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let json = dir.path().join("out.json");
+        let line = format!(
+            "--benchmarks=fillrandom,readrandom --db={} --num=2000 --durability=none --segment=256k --capacity_limit=64m \
+             --json={}",
+            dir.path().join("db").display(),
+            json.display()
+        );
+        run_line(&line).expect("it runs");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        // Of keys that were drawn with replacement 1 - 1/e are there; were they drawn alike, all would be found.
+        let found = all["runs"][1]["found"].as_u64().expect("a number");
+        assert!((1150..1400).contains(&found), "{found}");
+    }
+
+    #[test]
     fn mixes_steps_and_raw_ceilings_run_too() {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
@@ -134,8 +152,8 @@ mod tests {
                 "{name}"
             );
         }
-        for name in ["rawrandread", "rawseqwrite", "rawsyncwrite"] {
-            assert_eq!(of(name)["operations"], 1000, "{name}");
+        for (name, operations) in [("rawrandread", 1000), ("rawseqwrite", 1), ("rawsyncwrite", 1000)] {
+            assert_eq!(of(name)["operations"], operations, "{name}");
         }
         let left: Vec<_> = std::fs::read_dir(dir.path().join("db")).expect("the directory").collect();
         assert_eq!(left.len(), 2, "the raw file is removed: {left:?}");

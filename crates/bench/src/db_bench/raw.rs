@@ -83,7 +83,12 @@ impl RawFile {
             Raw::Write => SEQUENTIAL_BYTES,
             Raw::Read | Raw::SyncWrite => value_bytes.max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES),
         };
-        let count = if raw == Raw::Read { config.reads } else { config.writes };
+        // Long writes are as many bytes as the store would write, not as many operations.
+        let count = match raw {
+            Raw::Read => config.reads,
+            Raw::Write => (config.writes * value_bytes as u64).div_ceil(bytes as u64),
+            Raw::SyncWrite => config.writes,
+        };
         let next = AtomicU64::new(0);
         let (began, cpu_before) = (Instant::now(), cpu_seconds());
         let until = config.duration.map(|duration| began + duration);

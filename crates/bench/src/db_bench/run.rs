@@ -39,6 +39,7 @@ pub(crate) struct Session {
     done_before: u64,
     runs: Vec<Value>,
     raw: Option<RawFile>,
+    turns: u64,
     /// Nothing was written since the store was opened, so it need not be made anew.
     untouched: bool,
 }
@@ -65,6 +66,7 @@ impl Session {
             done_before: 0,
             runs: Vec::new(),
             raw: None,
+            turns: 0,
             untouched: true,
         };
         session.head();
@@ -216,8 +218,10 @@ impl Session {
     /// Runs the threads of one benchmark.
     fn measure(&mut self, benchmark: &Benchmark, config: Config) -> Result<Outcome> {
         self.untouched = false;
+        self.turns += 1;
         let shared = Arc::new(Shared {
             config: config.clone(),
+            turn: self.turns,
             benchmark: *benchmark,
             store: self.store.clone(),
             runtime: self.runtime.clone(),

@@ -53,7 +53,7 @@ impl Source {
     pub(super) fn new(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -> Source {
         let (config, benchmark) = (&shared.config, &shared.benchmark);
         let work = if role == Role::BesideWriter { Work::Fill(Order::Random) } else { benchmark.work };
-        let mut random = SmallRng::seed_from_u64(config.seed.wrapping_mul(1000).wrapping_add(index));
+        let mut random = SmallRng::seed_from_u64(scatter(config.seed) ^ scatter(shared.turn << 32 | index));
         let count = match work {
             Work::Fill(_) => config.writes,
             Work::Delete(_) => config.deletes,
