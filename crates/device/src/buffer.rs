@@ -84,6 +84,28 @@ impl Buffer {
         fits
     }
 
+    /// Whether the memory is the buffer's own, and not a slot of a pool that others wait for.
+    pub fn is_own(&self) -> bool {
+        matches!(self.home, Home::Heap(_))
+    }
+
+    /// Forgets the bytes from `len` on, and gives their memory back to the system as far as it is the buffer's own.
+    pub fn shrink(&mut self, len: usize) {
+        self.truncate(len);
+        #[cfg(target_os = "linux")]
+        if let Home::Heap(layout) = &self.home {
+            let from = self.len.next_multiple_of(BUFFER_ALIGNMENT);
+            let to = layout.size() / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+            if from < to {
+                // SAFETY: the pages from `from` to `to` lie wholly in memory that this buffer alone owns, and nobody needs
+                // their content. They read as zeros afterwards, so they stay initialised.
+                unsafe {
+                    libc::madvise(self.start.as_ptr().add(from).cast(), to - from, libc::MADV_DONTNEED)
+                };
+            }
+        }
+    }
+
     /// A part of the buffer as [`Bytes`], without a copy. The whole buffer (a slot of a pool, too) stays taken until
     /// the last clone is dropped, so copy what is kept for long.
     pub fn into_bytes(self, range: impl RangeBounds<usize>) -> Bytes {
@@ -216,6 +238,21 @@ mod tests {
             assert!(buffer.fit(100) && buffer.len() == 100);
             assert!(!buffer.fit(4097) && buffer.len() == 100);
             assert!(buffer.fit(4096) && buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_shrunk_buffer_keeps_its_start_and_can_be_made_long_again() {
+        for len in [4096, 10_000, 1 << 20] {
+            let mut buffer = Buffer::zeroed(len);
+            buffer.fill(7);
+            buffer.shrink(5000);
+            assert!(buffer.len() == len.min(5000) && buffer.iter().all(|byte| *byte == 7));
+            assert!(buffer.fit(len));
+            assert!(buffer[..len.min(5000)].iter().all(|byte| *byte == 7));
+            if len == 1 << 20 {
+                assert!(buffer[8192..].iter().all(|byte| *byte == 0), "its memory was given back");
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! The store for threads without an executor: the calling thread sleeps while it waits.
 
+use std::ops::RangeBounds;
+
 use bytes::Bytes;
 use esker_device::block_on;
 
@@ -39,6 +41,14 @@ impl Blocking {
     /// As there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         block_on(self.store.get(key))
+    }
+
+    /// See [`Store::get_range`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_range(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Option<Bytes>> {
+        block_on(self.store.get_range(key, range))
     }
 
     /// See [`Store::get_entry`].

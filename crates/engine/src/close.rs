@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use esker_log::Tier as TierName;
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::latency::{Latencies, Recorder, TierLatencies, Timed};
 use crate::stats::{Stats, TierStats};
+use crate::tier::Tier;
 
 /// Lets background work end by itself, without waiting for it.
 pub(crate) fn begin(engine: &Arc<Engine>) {
@@ -52,8 +55,10 @@ impl Engine {
         for superblock in superblocks.iter_mut() {
             superblock.cleared_through = through;
             superblock.generation += 1;
-            let device = self.tier(superblock.tier()).device()?;
-            if let Err(error) = crate::format::write_superblock(&device, superblock).await {
+            let tier = self.tier(superblock.tier());
+            if let Err(error) =
+                crate::format::write_superblock(&tier.device()?, tier.ledger(), superblock).await
+            {
                 // Nobody knows whether the next opening finds the keys or not.
                 self.latch(&error);
                 return Err(error);
@@ -67,6 +72,30 @@ impl Engine {
         self.full.store(false, Ordering::Release);
         self.reclaim.notify_one();
         Ok(())
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        self.output_tier().recorder()
+    }
+
+    /// Something that succeeded was begun then.
+    pub(crate) fn took(&self, what: Timed, began: Duration) {
+        self.recorder().record(what, self.runtime.now().saturating_sub(began));
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        let of = |what| self.recorder().snapshot(what);
+        let tier = |tier: &Tier| TierLatencies {
+            name: tier.name().name(),
+            read: of(Timed::Read(tier.name())),
+            write: of(Timed::Write(tier.name())),
+        };
+        Latencies {
+            get: of(Timed::Get),
+            put: of(Timed::Put),
+            delete: of(Timed::Delete),
+            tiers: self.tiers().map(tier).collect(),
+        }
     }
 
     /// Numbers about the store.
@@ -85,6 +114,7 @@ impl Engine {
                 segments_free: tier.free_slots().into(),
                 discards: tier.allocation(|slots| slots.discards()),
                 segments_to_discard: tier.allocation(|slots| slots.to_discard()).into(),
+                written: tier.ledger().written(),
                 discarded_bytes: tier.discards().bytes.load(Ordering::Relaxed),
                 live_bytes: tier.live_bytes(),
             }
@@ -95,6 +125,7 @@ impl Engine {
             user_limit_bytes: self.user_limit_bytes,
             index_bytes: self.index.memory_bytes(),
             cache_bytes: self.cache.bytes(),
+            latency_bytes: self.recorder().memory_bytes(),
             claims: self.index.claims_len() as u64,
             tiers: self.tiers().map(|tier| tier_stats(tier.name())).collect(),
             activity: self.counters.activity(),

@@ -21,6 +21,7 @@ use futures_util::future::{Either, select};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
+use crate::ledger::{Content, Origin};
 use crate::memory::Piece;
 use crate::tier::{SlotState, Tier};
 
@@ -29,6 +30,7 @@ const DEPTH: usize = 4;
 
 struct InFlight {
     frame: FrameJob,
+    began: Duration,
     mode: WriteMode,
     write: Pending<std::result::Result<(), esker_device::DeviceError>>,
 }
@@ -146,14 +148,17 @@ impl Committer<'_> {
         let device = self.tier.device()?;
         let payload: u64 = u64::from(frame.closed.payload_bytes);
         self.engine.counters.count_frame(self.lane.stream, payload, bytes - payload);
-        let write = self.tier.start_write(&device, frame.slot, frame.closed.offset, source, mode);
-        self.in_flight.push_back(InFlight { frame, mode, write });
+        let content = Content::Frame { origin: Origin::User, payload_bytes: frame.closed.payload_bytes };
+        let began = self.engine.runtime.now();
+        let write = self.tier.start_write(&device, frame.slot, frame.closed.offset, source, mode, content);
+        self.in_flight.push_back(InFlight { frame, began, mode, write });
         Ok(())
     }
 
     async fn finish_front(&mut self) -> Result<()> {
         let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
         let result = (&mut front.write).await;
+        self.tier.wrote_since(front.began);
         let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
         let result = match result.map_err(Error::from) {
             Ok(()) => self.settle_frame(&frame, mode).await,
@@ -223,7 +228,7 @@ impl Committer<'_> {
             let written = match tier.device() {
                 Ok(device) => {
                     let source = Source::Owned(Buffer::copy_from(&bytes));
-                    tier.write(&device, name.slot, start, source, WriteMode::Durable).await
+                    tier.write(&device, name.slot, start, source, WriteMode::Durable, Content::Summary).await
                 }
                 Err(error) => Err(error),
             };

@@ -105,7 +105,7 @@ impl Choice {
             _ => self.limit_bytes.map_or(geometry.bytes, |limit| limit.min(geometry.bytes)),
         };
         let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
-        Ok(TierPlan { tier: self.tier, device, limit_bytes, unit_bytes })
+        Ok(TierPlan { tier: self.tier, device, limit_bytes, unit_bytes, ledger: Arc::default() })
     }
 }
 

@@ -10,6 +10,7 @@ use esker_log::{MAX_GRANULES, Packing, SUPERBLOCK_COPIES, SegmentShape, Superblo
 use futures_util::future::try_join_all;
 
 use crate::error::{Error, Result};
+use crate::ledger::Ledger;
 
 /// Where superblocks of all strides are looked for.
 const HEAD_BYTES: u64 = 4 << 20;
@@ -25,6 +26,7 @@ pub(crate) struct TierPlan {
     /// How large the tier may become.
     pub(crate) limit_bytes: u64,
     pub(crate) unit_bytes: u64,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 /// What the tiers of a new store have in common.
@@ -155,11 +157,12 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
         }
         // Whatever was there must not be taken for a superblock of this store or of another.
         let zeros = Buffer::zeroed(superblock.data_offset as usize);
+        tier.ledger.superblock(superblock.data_offset);
         device.write(0, Source::Owned(zeros), WriteMode::Durable).await?;
-        clear_slots(device, superblock, 0..superblock.used_slots).await?;
+        clear_slots(device, &tier.ledger, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
-        write_superblock(&tier.device, superblock).await?;
+        write_superblock(&tier.device, &tier.ledger, superblock).await?;
     }
     Ok(superblocks)
 }
@@ -215,6 +218,7 @@ pub(crate) fn used_slots_for(needed: u32, limit: u32) -> u32 {
 /// Makes slots that were never used read as free. A file's are zeros when it grows.
 pub(crate) async fn clear_slots(
     device: &Arc<dyn Device>,
+    ledger: &Ledger,
     superblock: &Superblock,
     slots: Range<u32>,
 ) -> Result<()> {
@@ -228,17 +232,23 @@ pub(crate) async fn clear_slots(
     for slot in slots {
         let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
         let end = start + superblock.segment_bytes - superblock.unit_bytes;
+        ledger.clearing(2 * superblock.unit_bytes);
         try_join_all([write(start), write(end)]).await?;
     }
     device.flush().await.map_err(Error::from)
 }
 
 /// Writes all copies, two at a time, so that a crash leaves two of one generation.
-pub(crate) async fn write_superblock(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<()> {
+pub(crate) async fn write_superblock(
+    device: &Arc<dyn Device>,
+    ledger: &Ledger,
+    superblock: &Superblock,
+) -> Result<()> {
     let stride = Superblock::stride_bytes(superblock.unit_bytes);
     for pair in [0..2, 2..SUPERBLOCK_COPIES] {
         let copies = pair.map(|copy| {
             let bytes = Buffer::copy_from(&superblock.encode(copy));
+            ledger.superblock(bytes.len() as u64);
             device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
         });
         try_join_all(copies).await?;

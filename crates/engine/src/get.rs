@@ -102,30 +102,39 @@ impl Engine {
     ) -> Result<std::result::Result<Cached, Damaged>> {
         let tier = self.tier(location.tier);
         let identity = self.secret.identity(segment, location.offset);
-        let verify = |bytes: &[u8]| {
+        let verify = |bytes: &[u8], owner: Option<&Bytes>| {
             let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
             let named = |damage| (damage, Some(record.key.to_vec()));
             record.verify_value(&self.secret).map_err(named)?;
             if record.kind != Kind::Put {
                 return Err(named(Damage::Header));
             }
-            Ok(to_cached(&record, tier.shape().padded(record.bytes()) as u32))
+            Ok(to_cached(&record, tier.shape().padded(record.bytes()) as u32, owner))
         };
-        let whole = |bytes: &[u8]| {
+        let whole = |bytes: &[u8], owner: Option<&Bytes>| {
             let offset = location.offset;
-            verify(bytes).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
+            verify(bytes, owner).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
         };
         if let Some(resident) = self.residents.find(location.tier, location.slot, segment) {
             self.counters.memory_hit();
-            return Ok(whole(resident.record(location.offset)));
+            return Ok(whole(resident.record(location.offset), None));
         }
         if let Some(cached) = self.cache.get(segment, location.offset) {
             self.counters.cache_hit();
             return Ok(Ok(cached));
         }
-        let (buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
+        let (mut buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
         self.counters.device_read();
-        let record = whole(&buffer[at..]);
+        let record = if buffer.is_own() && buffer.len() >= LARGE_BYTES {
+            // Handed out as it is, without what was read behind it. Memory of the device's is wanted back.
+            let end = esker_log::claimed_bytes(&buffer[at..])
+                .map_or(buffer.len(), |bytes| at.saturating_add(bytes));
+            buffer.shrink(end);
+            let buffer = buffer.into_bytes(..);
+            whole(&buffer[at..], Some(&buffer))
+        } else {
+            whole(&buffer[at..], None)
+        };
         if let Ok(record) = &record {
             self.cache.offer(segment, location.offset, record);
         }
@@ -154,17 +163,22 @@ impl Damaged {
     }
 }
 
-/// Key and value in one allocation of their own, so that they pin nothing else.
-fn to_cached(record: &RecordView<'_>, padded_bytes: u32) -> Cached {
-    let mut both = Vec::with_capacity(record.key.len() + record.value.len());
-    both.extend_from_slice(record.key);
-    both.extend_from_slice(record.value);
-    let both = Bytes::from(both);
-    Cached {
-        key: both.slice(..record.key.len()),
-        value: both.slice(record.key.len()..),
-        sequence: record.sequence,
-        expires_at_ms: record.expires_at_ms,
-        padded_bytes,
-    }
+/// Buffers from this length on are handed out rather than copied from.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Key and value: as parts of the memory that they lie in, if it may be handed out, else in one allocation of their own, so
+/// that they pin nothing else.
+fn to_cached(record: &RecordView<'_>, padded_bytes: u32, owner: Option<&Bytes>) -> Cached {
+    let (key, value) = match owner {
+        Some(owner) => (owner.slice_ref(record.key), owner.slice_ref(record.value)),
+        None => {
+            let mut both = Vec::with_capacity(record.key.len() + record.value.len());
+            both.extend_from_slice(record.key);
+            both.extend_from_slice(record.value);
+            let mut key = Bytes::from(both);
+            let value = key.split_off(record.key.len());
+            (key, value)
+        }
+    };
+    Cached { key, value, sequence: record.sequence, expires_at_ms: record.expires_at_ms, padded_bytes }
 }

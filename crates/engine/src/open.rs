@@ -26,12 +26,14 @@ use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
 use crate::format::{TierPlan, load_or_format, shape_of, write_superblock};
 use crate::lane::Lane;
+use crate::latency::Recorder;
+use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, pointer};
 use crate::options::{Layout, Options, Place};
 use crate::recover::{Recovered, Scene, Unsealed};
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
-use crate::tier::{SlotState, Tier};
+use crate::tier::{Accounts, SlotState, Tier};
 use crate::{commit, provision, reclaim, trim};
 
 /// Each opening has so many bits of sequence numbers to itself: a trillion writes.
@@ -58,7 +60,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         segment_bytes: first.segment_bytes,
         capacity_slots: first.capacity_slots,
     };
-    let tiers: Vec<Arc<Tier>> = plans.iter().zip(&superblocks).map(|(plan, s)| make_tier(plan, s)).collect();
+    let recorder = Arc::new(Recorder::new());
+    let tiers: Vec<Arc<Tier>> =
+        plans.iter().zip(&superblocks).map(|(plan, s)| make_tier(plan, s, &recorder, &runtime)).collect();
     let secret = first.secret();
     let lane_shape = tiers[0].shape();
     let staging = open_staging(&options, first)?;
@@ -200,7 +204,13 @@ impl MemoryPlan {
     }
 }
 
-fn make_tier(plan: &TierPlan, superblock: &Superblock) -> Arc<Tier> {
+fn make_tier(
+    plan: &TierPlan,
+    superblock: &Superblock,
+    recorder: &Arc<Recorder>,
+    clock: &Arc<dyn Runtime>,
+) -> Arc<Tier> {
+    let accounts = Accounts { ledger: plan.ledger.clone(), recorder: recorder.clone(), clock: clock.clone() };
     let grows = plan.device.geometry().kind == DeviceKind::File;
     let room = plan.limit_bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
     let slots = if superblock.fast { room } else { room.min(u64::from(superblock.capacity_slots)) };
@@ -208,7 +218,14 @@ fn make_tier(plan: &TierPlan, superblock: &Superblock) -> Arc<Tier> {
     let used =
         (plan.device.geometry().bytes.saturating_sub(superblock.data_offset)) / superblock.segment_bytes;
     let slots = slots.max(if grows { used } else { 0 }) as u32;
-    Arc::new(Tier::new(plan.device.clone(), shape_of(superblock), superblock.data_offset, slots, grows))
+    Arc::new(Tier::new(
+        plan.device.clone(),
+        shape_of(superblock),
+        superblock.data_offset,
+        slots,
+        grows,
+        accounts,
+    ))
 }
 
 /// The staging file, if the store has a place for one.
@@ -250,7 +267,7 @@ async fn rewrite(
     for (tier, superblock) in tiers.iter().zip(superblocks) {
         change(superblock);
         superblock.generation += 1;
-        write_superblock(&tier.device()?, superblock).await?;
+        write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
     }
     Ok(())
 }
@@ -267,7 +284,8 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
     let mut output: Option<OpenSegment> = None;
     let write = |slot: u32, memory: Arc<esker_device::SegmentBuffer>, frame: ClosedFrame| {
         let source = Source::Shared { buffer: memory, range: frame.memory };
-        tier.start_write(&device, slot, frame.offset, source, WriteMode::Plain)
+        let content = Content::Frame { origin: Origin::Recovered, payload_bytes: frame.payload_bytes };
+        tier.start_write(&device, slot, frame.offset, source, WriteMode::Plain, content)
     };
     let mut loaded = Vec::new();
     let opened_at = engine.lane.published_through(engine);
@@ -325,7 +343,8 @@ async fn finish(engine: &Arc<Engine>, mut open: OpenSegment) -> Result<()> {
     let name = open.name();
     if let Some(frame) = open.close_frame(0) {
         let source = Source::Shared { buffer: open.memory().buffer(), range: frame.memory };
-        tier.write(&device, name.slot, frame.offset, source, WriteMode::Plain).await?;
+        let content = Content::Frame { origin: Origin::Recovered, payload_bytes: frame.payload_bytes };
+        tier.write(&device, name.slot, frame.offset, source, WriteMode::Plain, content).await?;
     }
     device.flush().await.map_err(Error::from)?;
     let tail = open.tail();
@@ -353,7 +372,7 @@ async fn seal(engine: &Arc<Engine>, unsealed: Unsealed) -> Result<()> {
     let (start, bytes) = esker_log::seal(&unsealed.entries, &engine.secret, head, tier.shape());
     engine.counters.count_summary(bytes.len() as u64);
     let source = Source::Owned(Buffer::copy_from(&bytes));
-    tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable).await?;
+    tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable, Content::Summary).await?;
     let slot = tier.slot(unsealed.slot);
     slot.set_used(head.tail);
     slot.set_state(SlotState::Sealed);

@@ -7,6 +7,7 @@ use esker_log::{Kind, RecordView};
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::latency::Timed;
 use crate::store::Store;
 
 /// How a look at memory went.
@@ -38,7 +39,13 @@ impl Store {
     /// `Closed` after [`close`](Self::close).
     pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
         self.engine.check_open()?;
-        Ok(self.engine.peek(key.as_ref(), see))
+        let began = self.engine.runtime.now();
+        let peek = self.engine.peek(key.as_ref(), see);
+        // What takes more than this is counted by the call that follows.
+        if !matches!(peek, Peek::Unknown) {
+            self.engine.took(Timed::Get, began);
+        }
+        Ok(peek)
     }
 }
 

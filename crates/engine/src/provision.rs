@@ -114,8 +114,10 @@ impl Engine {
         next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots().len() as u32);
         next.generation += 1;
         let device = self.tier(tier).device()?;
-        crate::format::clear_slots(&device, &next, superblocks[position].used_slots..next.used_slots).await?;
-        crate::format::write_superblock(&device, &next).await?;
+        let ledger = self.tier(tier).ledger();
+        crate::format::clear_slots(&device, ledger, &next, superblocks[position].used_slots..next.used_slots)
+            .await?;
+        crate::format::write_superblock(&device, ledger, &next).await?;
         superblocks[position] = next;
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::lane::{Append, Prepared};
+use crate::latency::Timed;
 use crate::options::Durability;
 use crate::store::{Store, WriteOptions};
 
@@ -21,7 +22,11 @@ impl Store {
     /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
     /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
     pub async fn put_each(&self, puts: Vec<Put>, durability: Option<Durability>) -> Vec<Result<u64>> {
-        self.engine.put_each(puts, WriteOptions { durability, ..WriteOptions::default() }).await
+        let began = self.engine.runtime.now();
+        let results =
+            self.engine.put_each(puts, WriteOptions { durability, ..WriteOptions::default() }).await;
+        results.iter().filter(|result| result.is_ok()).for_each(|_| self.engine.took(Timed::Put, began));
+        results
     }
 }
 

@@ -16,6 +16,7 @@ use esker_log::{
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, Piece};
 use crate::tier::{SlotState, Tier};
 
@@ -318,7 +319,10 @@ impl Reclaimer<'_> {
             Some((open, index)) => (Some(open), index),
             None => (None, 0),
         };
-        let outlet = self.outlet(first, index);
+        let mut outlet = self.outlet(first, index);
+        if victim.shape.tier != engine.output_tier().name() {
+            outlet.origin = Origin::Destaged;
+        }
         let copied = copy_needed(&outlet, &engine.secret, victim, entries, &mut output, frame_bytes).await;
         let index = outlet.piece.load(Ordering::Relaxed);
         self.output = output.map(|open| (open, index));
@@ -333,6 +337,7 @@ impl Reclaimer<'_> {
             opened_at: self.engine.lane.published_through(self.engine),
             durable: self.durable,
             piece: std::sync::atomic::AtomicUsize::new(piece),
+            origin: Origin::Collected,
         }
     }
 
@@ -381,6 +386,8 @@ struct Outlet<'a> {
     opened_at: u64,
     durable: (u64, u32),
     piece: std::sync::atomic::AtomicUsize,
+    /// Of the records that are copied.
+    origin: Origin,
 }
 
 impl Outlet<'_> {
@@ -441,7 +448,8 @@ impl Host for Outlet<'_> {
         let payload = u64::from(frame.payload_bytes);
         self.engine.counters.count_frame(name.stream, payload, bytes - payload);
         let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
-        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain).await
+        let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
+        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<()> {
@@ -453,7 +461,7 @@ impl Host for Outlet<'_> {
         let source = Source::Owned(Buffer::copy_from(&bytes));
         // Must come before the summary, or else it could name copies that a power cut took.
         tier.device()?.flush().await.map_err(Error::from)?;
-        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable).await?;
+        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
         tier.slot(name.slot).set_used(used);
         tier.slot(name.slot).set_state(SlotState::Sealed);
         let (memory, _) = output.into_parts();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use esker_log::Stream;
 
+use crate::ledger::Written;
+
 macro_rules! counters {
     ($($name:ident: $meaning:literal,)*) => {
         /// Counters of an open store, since it was opened.
@@ -128,6 +130,8 @@ pub struct TierStats {
     pub discards: bool,
     /// Free segments whose space is still to be discarded, or looked at.
     pub segments_to_discard: u64,
+    /// Bytes written since the store was opened, by cause.
+    pub written: Written,
     /// Bytes discarded since the store was opened.
     pub discarded_bytes: u64,
     /// Bytes of current records, as far as known.
@@ -149,12 +153,33 @@ pub struct Stats {
     pub index_bytes: u64,
     /// Memory of the read cache.
     pub cache_bytes: u64,
+    /// Memory of the latency histograms.
+    pub latency_bytes: u64,
     /// Claims that are not verified yet.
     pub claims: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
     /// What was done since the store was opened.
     pub activity: Activity,
+}
+
+impl Stats {
+    /// Bytes written to all tiers for each byte of keys and values that users put; 0 before the first.
+    pub fn write_amplification_per_user_byte(&self) -> f64 {
+        ratio(self.tiers.iter().map(|tier| tier.written.total()).sum(), self.activity.user_bytes)
+    }
+
+    /// Bytes written to the tier where records stay for each byte of records that came to it, by destaging or, where
+    /// there is no other tier or they are large, from users; 0 before the first.
+    pub fn write_amplification_per_destaged_byte(&self) -> f64 {
+        let Some(tier) = self.tiers.last() else { return 0.0 };
+        let Written { user_bytes, destaged_bytes, recovered_bytes, .. } = tier.written;
+        ratio(tier.written.total(), user_bytes + destaged_bytes + recovered_bytes)
+    }
+}
+
+fn ratio(bytes: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { bytes as f64 / of as f64 }
 }
 
 /// What was found when the store was opened.

@@ -10,6 +10,7 @@ use crate::blocking::Blocking;
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::latency::{Latencies, Timed};
 use crate::options::{Durability, Options};
 use crate::stats::{Recovery, Stats};
 use crate::{Batch, close, open};
@@ -117,8 +118,10 @@ impl Store {
         if key.is_empty() {
             return Ok(None);
         }
+        let began = self.engine.runtime.now();
         let hash = self.engine.hash(key);
         let found = self.engine.look_up(key, &hash).await?;
+        self.engine.took(Timed::Get, began);
         Ok(found
             .filter(|f| f.record.expires_at_ms.is_none() || f.is_alive(self.engine.runtime.wall_clock_ms()))
             .map(|found| Entry::from(found.record)))
@@ -155,7 +158,10 @@ impl Store {
         value: impl Into<Bytes>,
         options: WriteOptions,
     ) -> Result<u64> {
-        self.engine.put(key.into(), value.into(), options).await
+        let began = self.engine.runtime.now();
+        let version = self.engine.put(key.into(), value.into(), options).await?;
+        self.engine.took(Timed::Put, began);
+        Ok(version)
     }
 
     /// Deletes a key; says whether it was there.
@@ -171,7 +177,10 @@ impl Store {
     /// # Errors
     /// As [`delete`](Self::delete); `Conflict` if the condition does not hold.
     pub async fn delete_with(&self, key: impl Into<Bytes>, options: WriteOptions) -> Result<bool> {
-        self.engine.delete(key.into(), options).await
+        let began = self.engine.runtime.now();
+        let was_there = self.engine.delete(key.into(), options).await?;
+        self.engine.took(Timed::Delete, began);
+        Ok(was_there)
     }
 
     /// Writes a batch: all of it or nothing is seen and recovered.
@@ -205,6 +214,12 @@ impl Store {
     pub async fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush().await
+    }
+
+    /// How long gets, puts, deletes and the devices took since the store was opened. Calls that failed are not counted,
+    /// nor are batches and scans.
+    pub fn latencies(&self) -> Latencies {
+        self.engine.latencies()
     }
 
     /// Numbers about the store.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_device::{Buffer, Device, DeviceError, Pending, Source, WriteMode};
+use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
 use crate::allocation::{Allocation, Taken, Was};
 use crate::error::{Error, Result};
+use crate::latency::{Recorder, Timed};
+use crate::ledger::{Content, Ledger};
 use crate::trim::Discards;
 
 /// What a slot holds.
@@ -118,6 +120,16 @@ pub(crate) struct Tier {
     device_name: String,
     live_bytes: AtomicI64,
     discards: Discards,
+    ledger: Arc<Ledger>,
+    recorder: Arc<Recorder>,
+    clock: Arc<dyn Runtime>,
+}
+
+/// What a tier is told to count with.
+pub(crate) struct Accounts {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clock: Arc<dyn Runtime>,
 }
 
 impl Tier {
@@ -127,6 +139,7 @@ impl Tier {
         data_offset: u64,
         limit_slots: u32,
         grows: bool,
+        accounts: Accounts,
     ) -> Tier {
         let grown = grows.then(|| device.geometry().bytes);
         Tier {
@@ -140,6 +153,9 @@ impl Tier {
             grown: tokio::sync::Mutex::new(grown),
             live_bytes: AtomicI64::new(0),
             discards: Discards::default(),
+            ledger: accounts.ledger,
+            recorder: accounts.recorder,
+            clock: accounts.clock,
         }
     }
 
@@ -229,6 +245,14 @@ impl Tier {
         look(&mut self.allocation.lock())
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     pub(crate) fn discards(&self) -> &Discards {
         &self.discards
     }
@@ -273,8 +297,9 @@ impl Tier {
         };
         let end = unit_bytes as usize - FOOTER_BYTES;
         let last = self.shape.segment_bytes - unit_bytes;
-        self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable).await?;
-        self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable).await?;
+        self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable, Content::Marker)
+            .await?;
+        self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable, Content::Marker).await?;
         self.occupy(slot, 0, SlotState::Free, 0);
         self.allocation.lock().freed(slot, now);
         self.discards.wake.notify_one();
@@ -289,8 +314,17 @@ impl Tier {
         offset: u32,
         source: Source,
         mode: WriteMode,
+        content: Content,
     ) -> Result<()> {
-        self.start_write(device, slot, offset, source, mode).await.map_err(Error::from)
+        let began = self.clock.now();
+        let written = self.start_write(device, slot, offset, source, mode, content).await;
+        self.wrote_since(began);
+        written.map_err(Error::from)
+    }
+
+    /// A write that was begun then has ended.
+    pub(crate) fn wrote_since(&self, began: Duration) {
+        self.recorder.record(Timed::Write(self.name), self.clock.now().saturating_sub(began));
     }
 
     /// Starts a write to a segment. The one place where the tier is written to after it was formatted.
@@ -304,6 +338,7 @@ impl Tier {
         offset: u32,
         source: Source,
         mode: WriteMode,
+        content: Content,
     ) -> Pending<std::result::Result<(), DeviceError>> {
         let unit = u64::from(self.shape.unit_bytes);
         let at = self.device_offset(slot, offset);
@@ -313,6 +348,7 @@ impl Tier {
             self.name.name(),
             source.len()
         );
+        self.ledger.count(content, source.len() as u64, self.shape);
         device.write(at, source, mode)
     }
 
@@ -337,7 +373,9 @@ impl Tier {
         let len = (end - start) as usize;
         let used = used.and_then(|mut buffer| buffer.fit(len).then_some(buffer));
         let buffer = used.unwrap_or_else(|| device.buffer(len));
+        let began = self.clock.now();
         let (buffer, result) = device.read(self.device_offset(slot, start as u32), buffer).await;
+        self.recorder.record(Timed::Read(self.name), self.clock.now().saturating_sub(began));
         result.map_err(Error::from)?;
         Ok((buffer, (u64::from(offset) - start) as usize))
     }

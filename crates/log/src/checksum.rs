@@ -5,8 +5,10 @@
 //! left behind, fails. *Values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. *Keys*
 //! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
 
+use std::hash::Hasher;
+
 use siphasher::sip128::SipHasher13;
-use twox_hash::XxHash3_64;
+use twox_hash::{XxHash3_64, xxhash3_64};
 
 /// What makes the checksums of one store differ from those of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,11 @@ impl Secret {
         XxHash3_64::oneshot_with_seed(self.salt, value)
     }
 
+    /// Computes the checksum of a value that is at hand in pieces.
+    pub fn value_hasher(&self) -> ValueHasher {
+        ValueHasher(xxhash3_64::Hasher::with_seed(self.salt))
+    }
+
     /// The checksum of a summary's entries, bound to their segment.
     pub fn summary_check(&self, segment: u64, entries: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.salt ^ segment.wrapping_mul(0x9e37_79b9_7f4a_7c15), entries)
@@ -57,6 +64,21 @@ impl Secret {
     /// The identity of what lies at `offset` of segment `segment`.
     pub fn identity(&self, segment: u64, offset: u32) -> Identity {
         Identity { salt: self.salt, segment, offset }
+    }
+}
+
+/// The checksum of a value, piece by piece.
+pub struct ValueHasher(xxhash3_64::Hasher);
+
+impl ValueHasher {
+    /// Takes the next piece.
+    pub fn add(&mut self, piece: &[u8]) {
+        self.0.write(piece);
+    }
+
+    /// The checksum of all pieces together, as [`Secret::value_check`] computes it.
+    pub fn finish(&self) -> u64 {
+        self.0.finish()
     }
 }
 

@@ -18,7 +18,7 @@ mod segment;
 mod summary;
 mod superblock;
 
-pub use checksum::{Identity, KeyDigest, Secret};
+pub use checksum::{Identity, KeyDigest, Secret, ValueHasher};
 pub use format::describe as describe_format;
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
@@ -28,8 +28,8 @@ pub use location::{
     Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
 };
 pub use record::{
-    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordView, claimed_bytes,
-    record_bytes,
+    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
+    claimed_bytes, record_bytes,
 };
 pub use scan::{SegmentScan, scan_segment};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};

@@ -172,9 +172,30 @@ pub struct RecordView<'a> {
     pub batch_goes_on: bool,
 }
 
-impl<'a> RecordView<'a> {
-    /// Reads the record that begins at the start of `bytes` and lies at `identity`.
-    pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
+/// What is known of a record before its value is read; verified.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordHead<'a> {
+    /// What it says.
+    pub kind: Kind,
+    /// The key.
+    pub key: &'a [u8],
+    /// Where in the record the value begins.
+    pub value_offset: usize,
+    /// Length of the value.
+    pub value_bytes: usize,
+    /// Checksum that the value should have.
+    pub value_check: u64,
+    /// Sequence number.
+    pub sequence: u64,
+    /// When it expires.
+    pub expires_at_ms: Option<u64>,
+    /// Whether the next record belongs to the same batch.
+    pub batch_goes_on: bool,
+}
+
+impl<'a> RecordHead<'a> {
+    /// Reads the head of the record that begins at the start of `bytes` and lies at `identity`.
+    pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordHead<'a>, Damage> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
@@ -185,20 +206,30 @@ impl<'a> RecordView<'a> {
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
         // The length is not trusted before the checksum that covers it agrees; it only says where that one ends.
         let (expiry, rest) = rest.split_at_checked(expiry_bytes).ok_or(Damage::Length)?;
-        let (key, rest) = rest.split_at_checked(KEY_BYTES.get(header) as usize + 1).ok_or(Damage::Length)?;
+        let (key, _) = rest.split_at_checked(KEY_BYTES.get(header) as usize + 1).ok_or(Damage::Length)?;
         if u64::from(identity.crc(&[&header[..CRC.offset], expiry, key])) != CRC.get(header) {
             return Err(Damage::Header);
         }
-        let value = rest.get(..VALUE_BYTES.get(header) as usize).ok_or(Damage::Length)?;
-        Ok(RecordView {
+        Ok(RecordHead {
             kind,
             key,
-            value,
+            value_offset: HEADER_BYTES + expiry_bytes + key.len(),
+            value_bytes: VALUE_BYTES.get(header) as usize,
             value_check: VALUE_CHECK.get(header),
             sequence: SEQUENCE.get(header),
             expires_at_ms: expiry.try_into().ok().map(u64::from_le_bytes),
             batch_goes_on: flags & FLAG_BATCH_GOES_ON != 0,
         })
+    }
+}
+
+impl<'a> RecordView<'a> {
+    /// Reads the record that begins at the start of `bytes` and lies at `identity`.
+    pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
+        let head = RecordHead::parse(bytes, identity)?;
+        let value = bytes[head.value_offset..].get(..head.value_bytes).ok_or(Damage::Length)?;
+        let RecordHead { kind, key, value_check, sequence, expires_at_ms, batch_goes_on, .. } = head;
+        Ok(RecordView { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on })
     }
 
     /// Length on the medium, without the padding to the granule.

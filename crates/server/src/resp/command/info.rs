@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_engine::Latencies;
+
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use super::words::is;
 use super::{VERBS, Verb};
@@ -233,6 +235,7 @@ fn esker(service: &Service, text: &mut String) {
         ("user_limit_bytes", stats.user_limit_bytes),
         ("index_bytes", stats.index_bytes),
         ("cache_bytes", stats.cache_bytes),
+        ("latency_bytes", stats.latency_bytes),
         ("claims", stats.claims),
         ("recovered_keys", recovery.keys),
         ("recovered_segments", recovery.segments),
@@ -272,5 +275,26 @@ fn esker(service: &Service, text: &mut String) {
             tier.live_bytes
         );
         line(text, &format!("tier_{}", tier.name), facts);
+        for (cause, bytes) in tier.written.all() {
+            line(text, &format!("tier_{}_written_{cause}", tier.name), bytes);
+        }
+        line(text, &format!("tier_{}_discarded_bytes", tier.name), tier.discarded_bytes);
+    }
+    for (name, amplification) in [
+        ("write_amplification_per_user_byte", stats.write_amplification_per_user_byte()),
+        ("write_amplification_per_destaged_byte", stats.write_amplification_per_destaged_byte()),
+    ] {
+        line(text, name, format_args!("{amplification:.3}"));
+    }
+    for (name, latency) in service.store.latencies().all() {
+        let percentiles = Latencies::PERCENTILES.map(|percent| {
+            let microseconds = latency.percentile(percent).as_nanos() as f64 / 1000.0;
+            format!("p{percent}={microseconds:.1}")
+        });
+        line(
+            text,
+            &format!("latency_us_{name}"),
+            format_args!("count={},{}", latency.count(), percentiles.join(",")),
+        );
     }
 }

@@ -1,0 +1,103 @@
+//! What was written to a tier, and why: every byte has one cause.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_log::{FRAME_HEADER_BYTES, SegmentShape};
+
+macro_rules! causes {
+    ($($name:ident: $meaning:literal,)*) => {
+        /// Counts what is written to a tier.
+        #[derive(Default)]
+        pub(crate) struct Ledger { $($name: AtomicU64,)* }
+
+        /// Bytes written to a tier since the store was opened, by cause. Together they are what the device was sent.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Written { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl Ledger {
+            pub(crate) fn written(&self) -> Written {
+                Written { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl Written {
+            /// All of it.
+            pub fn total(&self) -> u64 {
+                0 $(+ self.$name)*
+            }
+
+            /// The causes by name.
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+causes! {
+    user_bytes: "Records that users wrote, tombstones too: header, key, value, padding to the granule.",
+    destaged_bytes: "Records copied from the fast tier to the capacity tier.",
+    collected_bytes: "Records copied within the tier.",
+    recovered_bytes: "Records written at opening from memory that outlived the last process.",
+    frame_header_bytes: "Headers of frames.",
+    padding_bytes: "Padding of frames to whole write units.",
+    summary_bytes: "Summaries of sealed segments, with their padding.",
+    marker_bytes: "Markers of freed slots, each a write unit.",
+    superblock_bytes: "Superblocks, and the space around them when the tier was made.",
+    clearing_bytes: "Slots made to read as free before they were used for the first time.",
+}
+
+/// Where records come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    User,
+    Destaged,
+    Collected,
+    Recovered,
+}
+
+/// What a write to a segment consists of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content {
+    /// A frame; so many bytes of it are header and records.
+    Frame {
+        origin: Origin,
+        payload_bytes: u32,
+    },
+    Summary,
+    Marker,
+}
+
+impl Ledger {
+    pub(crate) fn count(&self, content: Content, bytes: u64, shape: SegmentShape) {
+        let add = |counter: &AtomicU64, by: u64| {
+            counter.fetch_add(by, Ordering::Relaxed);
+        };
+        match content {
+            Content::Frame { origin, payload_bytes } => {
+                let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
+                let payload = u64::from(payload_bytes);
+                let records = match origin {
+                    Origin::User => &self.user_bytes,
+                    Origin::Destaged => &self.destaged_bytes,
+                    Origin::Collected => &self.collected_bytes,
+                    Origin::Recovered => &self.recovered_bytes,
+                };
+                add(records, payload - header);
+                add(&self.frame_header_bytes, header);
+                add(&self.padding_bytes, bytes - payload);
+            }
+            Content::Summary => add(&self.summary_bytes, bytes),
+            Content::Marker => add(&self.marker_bytes, bytes),
+        }
+    }
+
+    pub(crate) fn superblock(&self, bytes: u64) {
+        self.superblock_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clearing(&self, bytes: u64) {
+        self.clearing_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,145 @@
+//! Large values: parts of them, and what they take in memory.
+
+mod support;
+
+use std::process::Command;
+
+use bytes::Bytes;
+use esker::{Blocking, ErrorKind, Options};
+use esker_device::Runtime;
+use esker_sim::Random;
+
+use support::{Config, Tiers, World, cases, value};
+
+fn parts(seed: u64) {
+    let mut random = Random::new(seed);
+    let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
+    let config = Config {
+        segment_bytes: 4 << 20,
+        hash_bits: seed.is_multiple_of(4).then_some(6),
+        ..Config::new(tiers)
+    };
+    let mut world = World::new(seed, config);
+    let mut store = world.open();
+    let sizes = [24usize, 5000, 300 << 10, (512 << 10) - 7, 1 << 20, (3 << 20) + 12345];
+    let keys: Vec<Bytes> =
+        (0..sizes.len()).map(|n| Bytes::from(format!("{n}").repeat(1 + 3000 * (n % 2)))).collect();
+    let values: Vec<Vec<u8>> = keys.iter().zip(sizes).map(|(key, bytes)| value(key, seed, bytes)).collect();
+    for (key, value) in keys.iter().zip(&values) {
+        world.runtime.run(store.put(key.clone(), value.clone())).expect("there is room");
+    }
+    for life in 0..2 {
+        for (key, value) in keys.iter().zip(&values) {
+            let bytes = value.len() as u64;
+            let mut ranges =
+                vec![0..bytes, 0..0, 0..u64::MAX, bytes..bytes + 1, bytes + 5..u64::MAX, bytes - 1..bytes];
+            for _ in 0..6 {
+                let start = random.below(bytes);
+                ranges.push(start..start + random.below(bytes));
+            }
+            for range in ranges {
+                let found = world.runtime.run(store.get_range(key, range.clone())).expect("a read succeeds");
+                let expected = &value[range.start.min(bytes) as usize..range.end.min(bytes) as usize];
+                assert!(found.as_deref() == Some(expected), "{range:?} of {bytes} bytes, life {life}");
+            }
+            let found = world.runtime.run(store.get_range(key, ..=9)).expect("a read succeeds");
+            assert_eq!(found.as_deref(), Some(&value[..10]));
+        }
+        assert_eq!(world.runtime.run(store.get_range("absent", ..)).expect("a read succeeds"), None);
+        world.runtime.run(store.close()).expect("it closes");
+        drop(store);
+        store = world.open();
+    }
+    // Rot anywhere in a value is found, whatever part of it is asked for.
+    let (key, value) = (&keys[5], &values[5]);
+    for device in [&mut world.fast, &mut world.capacity].into_iter().flatten() {
+        let bytes = device.snapshot();
+        let found = bytes.windows(64).position(|window| window == &value[1 << 20..(1 << 20) + 64]);
+        if let Some(at) = found {
+            device.corrupt(at as u64, 4);
+        }
+    }
+    for range in [0..10u64, 2 << 20..(2 << 20) + 10, 0..u64::MAX] {
+        let error = world.runtime.run(store.get_range(key, range)).expect_err("it does not verify");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+    // Expired, it is not there.
+    let soon = world.runtime.wall_clock_ms() + 1000;
+    let how = esker::WriteOptions { expires_at_ms: Some(soon), ..Default::default() };
+    world.runtime.run(store.put_with(keys[4].clone(), values[4].clone(), how)).expect("there is room");
+    let part =
+        |store: &esker::Store| world.runtime.run(store.get_range(&keys[4], 7..9)).expect("a read succeeds");
+    assert_eq!(part(&store).as_deref(), Some(&values[4][7..9]));
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    let store = world.open();
+    world.runtime.run(world.runtime.sleep(std::time::Duration::from_secs(2)));
+    assert_eq!(part(&store), None);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn parts_of_values_are_those_of_the_whole() {
+    cases("large", "parts_of_values_are_those_of_the_whole", 8, parts);
+}
+
+const VALUE_BYTES: usize = 100 << 20;
+
+/// What `status` says of this process, in bytes.
+fn status(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("it has the line");
+    line.trim().trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// How much more memory than before was in use at once while something was done, in MiB.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be forgotten");
+    let before = status("VmRSS");
+    let done = work();
+    (done, status("VmHWM").saturating_sub(before) >> 20)
+}
+
+/// Not a test of its own: what the child runs, alone in its process.
+#[test]
+fn child_with_a_large_value() {
+    let Ok(dir) = std::env::var("ESKER_CHILD_DIR") else { return };
+    let options = || Options::directory(&dir).segment_bytes(128 << 20).memory_bytes(768 << 20);
+    let large = Bytes::from(value(b"large", 1, VALUE_BYTES));
+    let store = Blocking::open(options()).expect("the store opens");
+    store.put("warm", "up").expect("there is room");
+    let (_, put) = peak_of(|| store.put("large", large.clone()).expect("there is room"));
+    store.close().expect("it closes");
+    drop(store);
+    let store = Blocking::open(options()).expect("the store opens");
+    store.put("warm", "up").expect("there is room");
+    let (part, range) = peak_of(|| store.get_range("large", (50 << 20)..(50 << 20) + 1000));
+    assert!(part.expect("a get succeeds").as_deref() == Some(&large[50 << 20..(50 << 20) + 1000]));
+    let rss = status("VmRSS");
+    let (found, get) = peak_of(|| store.get("large").expect("a get succeeds").expect("it is there"));
+    let held = status("VmRSS").saturating_sub(rss) >> 20;
+    assert!(found == large);
+    println!("100 MiB value: a put takes {put} MiB, a range {range} MiB, a get {get} MiB, then {held} MiB");
+    // The copy in the segment; with one more it would be twice that.
+    assert!(put < 115, "a put of 100 MiB takes {put} MiB more");
+    assert!(range < 16, "a range of 1000 bytes takes {range} MiB");
+    // The last size class reaches to the end of the segment.
+    assert!(get < 140, "a get of 100 MiB takes {get} MiB");
+    assert!(held < 105, "100 MiB in the caller's hand take {held} MiB");
+    println!("\nanswer: small");
+}
+
+#[test]
+fn large_values_are_not_copied_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = Command::new(std::env::current_exe().expect("this program has a path"))
+        .args(["child_with_a_large_value", "--exact", "--nocapture", "--test-threads=1"])
+        .env("ESKER_CHILD_DIR", dir.path())
+        .output()
+        .expect("the child runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    println!("{}", out.lines().find(|line| line.contains("100 MiB")).unwrap_or(""));
+    assert!(output.status.success() && out.contains("answer: small"), "{out}\n{err}");
+}
