@@ -92,6 +92,12 @@ mod tests {
         run_line(&format!("--benchmarks=readrandom --use_existing_db=1 {common}")).expect("it is there");
         run_line(&format!("--benchmarks=fillrandom {common}")).expect("it begins again");
         assert!(db.join("mine").exists());
+        // As with db_bench, not saying that the store is to be used is saying that it is to be emptied.
+        let json = dir.path().join("out.json");
+        run_line(&format!("--benchmarks=readrandom --json={} {common}", json.display())).expect("it reads");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(all["runs"][0]["found"], 0);
     }
 
     #[test]
