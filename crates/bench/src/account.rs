@@ -19,6 +19,10 @@ pub(crate) struct Account {
     pub(crate) relocated_records: u64,
     /// Padding of frames to whole write units.
     pub(crate) padding_bytes: u64,
+    /// Records that came to the tier where records stay: from users, by destaging, or out of a staging file.
+    pub(crate) destaged_bytes: u64,
+    /// All writes, as the store counts them by cause.
+    pub(crate) named_bytes: u64,
     /// Summaries.
     pub(crate) summary_bytes: u64,
     /// All writes, as the fast tier's device counts them.
@@ -36,6 +40,8 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn of(stats: &Stats, fast: Option<&dyn Device>, capacity: &dyn Device) -> Account {
         let did = &stats.activity;
+        let came = stats.tiers.last().map(|tier| tier.written);
+        let came = came.map_or(0, |w| w.user_bytes + w.destaged_bytes + w.recovered_bytes);
         Account {
             user_bytes: did.user_bytes,
             user_records: did.puts + did.deletes,
@@ -43,6 +49,8 @@ impl Account {
             relocated_bytes: did.relocated_bytes,
             relocated_records: did.records_moved,
             padding_bytes: did.padding_bytes,
+            destaged_bytes: came,
+            named_bytes: stats.tiers.iter().map(|tier| tier.written.total()).sum(),
             summary_bytes: did.summary_bytes,
             fast_device_bytes: fast.map_or(0, |device| device.counters().write_bytes),
             capacity_device_bytes: capacity.counters().write_bytes,
@@ -61,6 +69,8 @@ impl Account {
             relocated_bytes: self.relocated_bytes - earlier.relocated_bytes,
             relocated_records: self.relocated_records - earlier.relocated_records,
             padding_bytes: self.padding_bytes - earlier.padding_bytes,
+            destaged_bytes: self.destaged_bytes - earlier.destaged_bytes,
+            named_bytes: self.named_bytes - earlier.named_bytes,
             summary_bytes: self.summary_bytes - earlier.summary_bytes,
             fast_device_bytes: self.fast_device_bytes - earlier.fast_device_bytes,
             capacity_device_bytes: self.capacity_device_bytes - earlier.capacity_device_bytes,
@@ -75,10 +85,15 @@ impl Account {
         self.fast_device_bytes + self.capacity_device_bytes
     }
 
-    /// What the devices were sent beyond what the store names a cause for: markers of freed segments, superblocks.
-    /// Negative if the store claims more than was sent.
+    /// What the devices were sent beyond what the store names a cause for; negative if the store claims more than was
+    /// sent.
     pub(crate) fn unnamed_bytes(&self) -> i64 {
-        let named = self.lane_bytes + self.relocated_bytes + self.padding_bytes + self.summary_bytes;
-        self.device_bytes() as i64 - named as i64
+        self.device_bytes() as i64 - self.named_bytes as i64
+    }
+
+    /// Markers of freed segments, superblocks, and whatever else is neither records nor padding nor summaries.
+    pub(crate) fn other_bytes(&self) -> i64 {
+        let known = self.lane_bytes + self.relocated_bytes + self.padding_bytes + self.summary_bytes;
+        self.device_bytes() as i64 - known as i64
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Run {
     pub(crate) distribution: String,
     pub(crate) reserve_percent: u8,
     /// Bytes sent to the tier where records stay, for each byte of records moved there (with one tier: that was put).
-    pub(crate) wa_per_destaged_byte: Option<f64>,
+    pub(crate) wa_per_destaged_byte: f64,
     /// Bytes sent to all devices for each byte of key or value that was put.
     pub(crate) wa_per_user_byte: f64,
     /// Records appended for each record put: what collecting costs, without headers, padding and summaries.
@@ -245,7 +245,8 @@ impl<'a> Measurement<'a> {
         Run {
             distribution: cell.shape.to_string(),
             reserve_percent: cell.reserve_percent,
-            wa_per_destaged_byte: ratio(second_half.capacity_device_bytes, second_half.lane_bytes),
+            wa_per_destaged_byte: second_half.capacity_device_bytes as f64
+                / second_half.destaged_bytes.max(1) as f64,
             wa_per_user_byte: per_user_byte(&second_half),
             wa_of_records: ratio(records, second_half.user_records),
             wa_by_turn: turns.iter().map(per_user_byte).collect(),

@@ -174,9 +174,8 @@ mod tests {
         assert!(run.wa_of_records.is_some_and(|wa| wa > 1.3), "{run:?}");
         let second_half = (run.wa_by_turn[2] + run.wa_by_turn[3]) / 2.0;
         assert!((run.wa_per_user_byte - second_half).abs() < 0.01, "{run:?}");
-        // What has no name is at most the two markers of each freed segment, and those of the ones that are being freed.
-        let markers = (run.second_half.segments_freed as i64 + 8) * 2 * 4096;
-        assert!((0..=markers).contains(&run.unnamed_bytes), "{run:?}");
+        // The store and its device count the same; a few writes may be counted by one and not yet by the other.
+        assert!(run.unnamed_bytes.abs() <= 8 << 16, "{run:?}");
         assert_eq!(run.unnamed_bytes, run.second_half.unnamed_bytes());
         assert!(run.effective_reserve > 0.15 && run.effective_reserve < 0.35, "{run:?}");
         assert_eq!(run.keys, run.verified_keys);

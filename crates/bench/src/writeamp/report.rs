@@ -17,11 +17,11 @@ pub(crate) fn line(run: &Run, first: bool) {
     let best = run.reference.iter().filter(|r| !r.rule.contains("bound") && !r.rule.contains("closed"));
     let best = best.map(|r| r.wa).min_by(f64::total_cmp);
     println!(
-        "{:<11} {:>5} % {:>7.1} % | {:>9} {:>9.3} {:>9} | {:>6} {:>6} {:>5.2} {:>5.2} | {:>5.0}",
+        "{:<11} {:>5} % {:>7.1} % | {:>9.3} {:>9.3} {:>9} | {:>6} {:>6} {:>5.2} {:>5.2} | {:>5.0}",
         run.distribution,
         run.reserve_percent,
         run.effective_reserve * 100.0,
-        or_dash(run.wa_per_destaged_byte),
+        run.wa_per_destaged_byte,
         run.wa_per_user_byte,
         or_dash(run.wa_of_records),
         run.goal.map_or("-".to_owned(), |goal| format!("{goal:.2}")),
@@ -57,8 +57,9 @@ pub(crate) fn notes(arguments: &Arguments, runs: &[Run]) {
             share(did.relocated_bytes),
             share(did.padding_bytes),
             share(did.summary_bytes),
-            100.0 * run.unnamed_bytes as f64 / did.user_bytes as f64
+            100.0 * did.other_bytes() as f64 / did.user_bytes as f64
         );
+        println!("  devices were sent {} bytes more than the store names a cause for", run.unnamed_bytes);
         println!(
             "  {} puts waited {:.1} s in all, {} were refused for a moment; {} segments freed; {} keys verified",
             did.stalls,
