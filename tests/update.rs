@@ -198,6 +198,26 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
         store.peek(format!("large {n}"), |view| assert_eq!(view.value[0], *n as u8)).unwrap() == Peek::Unknown
     });
     assert!((1..3000).contains(&unknown.count()));
+    // Several at once: in their order, up to the first that is not in memory.
+    store.put("first", "1").await.unwrap();
+    let names: Vec<String> =
+        (0..40).map(|n| if n == 33 { "large 0".into() } else { format!("new {n}") }).collect();
+    for name in names.iter().filter(|name| name.starts_with("new")).step_by(2) {
+        store.put(name.clone(), name.clone()).await.unwrap();
+    }
+    assert_eq!(store.peek("large 0", |_| ()).unwrap(), Peek::Unknown);
+    let mut seen = Vec::new();
+    let keys = || names.iter().map(String::as_bytes);
+    let shown = store.peek_each(keys(), |view| {
+        seen.push(view.map(|view| view.value.to_vec()));
+        true
+    });
+    assert_eq!(shown.unwrap(), 33);
+    for (n, value) in seen.iter().enumerate() {
+        let expected = n.is_multiple_of(2).then(|| names[n].as_bytes());
+        assert_eq!(value.as_deref(), expected, "{n}");
+    }
+    assert_eq!(store.peek_each(keys(), |_| false).unwrap(), 1);
     store.close().await.unwrap();
     assert_eq!(store.peek("k", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -258,7 +258,7 @@ impl Engine {
         // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
         // hash could displace what a delete looked up, and be deleted in its place.
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
-        records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r));
+        records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
         if batch {
             self.batches.fetch_add(1, Ordering::AcqRel);
         }
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     /// Makes one record visible. Called as [`publish`](Self::publish) is.
-    pub(crate) fn publish_put(&self, record: &Appended) {
+    pub(crate) fn publish_put(&self, record: &Appended, key: &Bytes) {
         self.add_live(record.location, i64::from(record.padded_bytes));
         let mut known_bytes = None;
         let published = self.index.publish(record.hash, record.pointer, |old| {
@@ -276,7 +276,7 @@ impl Engine {
                 known_bytes = Some(i64::from(replaced.padded_bytes));
                 return Occupant::SameKey;
             }
-            let (occupant, bytes) = self.compare_in_memory(&record.key, old);
+            let (occupant, bytes) = self.compare_in_memory(key, old);
             known_bytes = bytes;
             occupant
         });
@@ -310,7 +310,7 @@ impl Engine {
         let location = self.packing.unpack(pointer.get());
         let segment = self.slot(location).segment();
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
-        if let Some(resident) = self.residents.find(location.tier, location.slot, segment) {
+        if let Some(resident) = self.residents.hold().find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
             if let Ok(record) = RecordView::parse(resident.record(location.offset), &identity) {
                 let shape = self.tier(location.tier).shape();

@@ -284,7 +284,7 @@ impl Lane {
         let name = open.name();
         let before = open.tail();
         let (mut first_sequence, mut last_sequence) = (0, 0);
-        let mut append = |i: usize, prepared: &Prepared| {
+        let mut append = |i: usize, prepared: &Prepared, key: Bytes| {
             let sequence = prepared.sequence.unwrap_or_else(|| engine.next_sequence());
             if i == 0 {
                 first_sequence = sequence;
@@ -297,7 +297,7 @@ impl Lane {
             let location = Location { tier: self.shape.tier, slot: name.slot, offset, class };
             Appended {
                 kind: prepared.kind,
-                key: prepared.key.clone(),
+                key,
                 hash: prepared.hash,
                 location,
                 pointer: pointer(&engine.packing, location),
@@ -324,7 +324,8 @@ impl Lane {
         }
         filling.sync |= matches!(durability, Durability::Sync);
         let answer = if wait || state.unpublished > 0 {
-            let records = records.iter().enumerate().map(|(i, prepared)| append(i, prepared)).collect();
+            let records =
+                records.iter().enumerate().map(|(i, put)| append(i, put, put.key.clone())).collect();
             let group = Group { records, reservation: reserved.take() };
             if filling.groups.is_empty() {
                 state.newest_unpublished = Some(filling.gate.clone());
@@ -340,10 +341,12 @@ impl Lane {
         } else if let ([put], None) = (records, &reserved)
             && put.kind == Kind::Put
         {
-            engine.publish_put(&append(0, put));
+            // Nobody holds the record any longer than this, so it needs no key of its own.
+            engine.publish_put(&append(0, put, Bytes::new()), &put.key);
             Append::Done(last_sequence)
         } else {
-            let records = records.iter().enumerate().map(|(i, prepared)| append(i, prepared)).collect();
+            let records =
+                records.iter().enumerate().map(|(i, put)| append(i, put, put.key.clone())).collect();
             engine.publish(Group { records, reservation: reserved.take() });
             Append::Done(last_sequence)
         };

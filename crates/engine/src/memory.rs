@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use esker_device::{Appender, SegmentBuffer};
 use esker_log::{Packing, RECORD_HEADER_BYTES, Tier as TierName};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 
@@ -31,8 +31,15 @@ pub(crate) struct Residents {
 impl Residents {
     /// The memory of a segment. The number is needed too: the slot may have another segment by now.
     pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<Resident> {
-        let list = self.list.read();
-        list.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment).cloned()
+        self.hold().find(tier, slot, segment).cloned()
+    }
+
+    /// All of them, as long as the guard is held. What it leads to is not given up meanwhile.
+    ///
+    /// Recursive: whoever publishes asks for it with a lock of the index held, and must not wait behind a segment that is
+    /// to be added, which in turn waits for a reader.
+    pub(crate) fn hold(&self) -> HeldResidents<'_> {
+        HeldResidents(self.list.read_recursive())
     }
 
     pub(crate) fn add(&self, resident: Resident) {
@@ -41,6 +48,16 @@ impl Residents {
 
     pub(crate) fn remove(&self, segment: u64) {
         self.list.write().retain(|r| r.segment != segment);
+    }
+}
+
+/// See [`Residents::hold`].
+pub(crate) struct HeldResidents<'a>(RwLockReadGuard<'a, Vec<Resident>>);
+
+impl HeldResidents<'_> {
+    /// As [`Residents::find`].
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&Resident> {
+        self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
     }
 }
 

@@ -3,11 +3,14 @@
 //! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
 //! bytes in the segment's memory. Whatever is not that simple is left to [`Store::get_entry`].
 
+use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, RecordView};
 
+use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::latency::Timed;
+use crate::memory::HeldResidents;
 use crate::store::Store;
 
 /// How a look at memory went.
@@ -33,58 +36,152 @@ pub struct View<'a> {
 }
 
 impl Store {
-    /// Shows the value of a key to `see` if it is in memory, without a copy and without waiting.
+    /// Shows the value of a key to `see` if it is in memory, without a copy and without waiting. Memory is not used again
+    /// while `see` looks at it, so it should be quick, and must not call the store.
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close).
     pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
         self.engine.check_open()?;
-        let began = self.engine.runtime.now();
-        let peek = self.engine.peek(key.as_ref(), see);
-        // What takes more than this is counted by the call that follows.
-        if !matches!(peek, Peek::Unknown) {
-            self.engine.took(Timed::Get, began);
-        }
+        let engine = &self.engine;
+        let began = engine.runtime.now();
+        let [row] = engine.seek([Some(key.as_ref())]);
+        let row = row.expect("one key was asked for");
+        let peek = match engine.peek(&row, &engine.residents.hold()) {
+            Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
+            Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
+            Peek::Absent => Peek::Absent,
+            // Counted by the call that follows.
+            Peek::Unknown => return Ok(Peek::Unknown),
+        };
+        engine.took(Timed::Get, began);
         Ok(peek)
+    }
+
+    /// Shows the values of several keys to `see`, one after the other, `None` for a key that is not there, until it takes
+    /// more than a look at memory or `see` says that it has seen enough. Returns how many it was shown. What holds for the
+    /// `see` of [`peek`](Self::peek) holds here.
+    ///
+    /// # Errors
+    /// `Closed` after [`close`](Self::close).
+    pub fn peek_each<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        mut see: impl FnMut(Option<View<'_>>) -> bool,
+    ) -> Result<usize> {
+        self.engine.check_open()?;
+        let mut keys = keys.into_iter();
+        let mut shown = 0;
+        loop {
+            let began = self.engine.runtime.now();
+            // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
+            // together, where one key after the other would wait for each.
+            let rows: [Option<Sought<'k>>; ROW] = self.engine.seek(std::array::from_fn(|_| keys.next()));
+            let (more, goes_on) = self.engine.peek_row(&rows, &mut see);
+            // They were made together, and took that long together.
+            let took = self.engine.runtime.now().saturating_sub(began);
+            (0..more).for_each(|_| self.engine.recorder().record(Timed::Get, took));
+            shown += more;
+            if !goes_on {
+                return Ok(shown);
+            }
+        }
+    }
+}
+
+/// Keys that are looked up together.
+const ROW: usize = 16;
+
+/// A key with what the index says of it.
+struct Sought<'k> {
+    key: &'k [u8],
+    hash: KeyHash,
+    pointer: Option<Pointer>,
+}
+
+/// A value, and who keeps it.
+enum Shown<'a> {
+    InMemory(View<'a>),
+    Cached(Cached),
+}
+
+impl Cached {
+    fn view(&self) -> View<'_> {
+        View { value: &self.value, version: self.sequence, expires_at_ms: self.expires_at_ms }
     }
 }
 
 impl Engine {
-    fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
-        if key.is_empty() {
-            return Peek::Absent;
+    /// Shows a row of keys; how many, and whether to go on after it.
+    fn peek_row(
+        &self,
+        rows: &[Option<Sought<'_>>],
+        see: &mut impl FnMut(Option<View<'_>>) -> bool,
+    ) -> (usize, bool) {
+        let residents = self.residents.hold();
+        rows.iter().flatten().for_each(|row| self.touch(row, &residents));
+        for (shown, row) in rows.iter().enumerate() {
+            let Some(row) = row else { return (shown, false) };
+            let goes_on = match self.peek(row, &residents) {
+                Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
+                Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
+                Peek::Absent => see(None),
+                Peek::Unknown => return (shown, false),
+            };
+            if !goes_on {
+                return (shown + 1, false);
+            }
         }
-        let hash = self.hash(key);
-        let Some(pointer) = self.between_batches(|| self.index.get(&hash)) else { return Peek::Absent };
+        (rows.len(), true)
+    }
+
+    fn seek<'k, const N: usize>(&self, keys: [Option<&'k [u8]>; N]) -> [Option<Sought<'k>>; N] {
+        let hashed = keys.map(|key| key.map(|key| (key, self.hash(key))));
+        hashed.map(|hashed| {
+            hashed.map(|(key, hash)| {
+                let pointer = self.between_batches(|| self.index.get(&hash)).filter(|_| !key.is_empty());
+                Sought { key, hash, pointer }
+            })
+        })
+    }
+
+    /// Gets a record's first bytes on their way into the processor's cache.
+    fn touch(&self, row: &Sought<'_>, residents: &HeldResidents<'_>) {
+        let Some(pointer) = row.pointer else { return };
+        let location = self.packing.unpack(pointer.get());
+        let segment = self.slot(location).segment();
+        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
+            let at = location.offset as usize;
+            std::hint::black_box(resident.buffer.get(at..at + 1).map(|byte| byte[0]));
+        }
+    }
+
+    fn peek<'a>(&self, row: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
+        let Some(pointer) = row.pointer else { return Peek::Absent };
         let location = self.packing.unpack(pointer.get());
         let segment = self.slot(location).segment();
         // Must come after the number was read; see `fetch`.
-        if !self.index.is_current(&hash, pointer) {
+        if !self.index.is_current(&row.hash, pointer) {
             return Peek::Unknown;
         }
         let expired = |at: Option<u64>| at.is_some_and(|at| self.runtime.wall_clock_ms() >= at);
-        if let Some(resident) = self.residents.find(location.tier, location.slot, segment) {
+        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
             let record = RecordView::parse(resident.record(location.offset), &identity).ok();
-            let whole = record
-                .filter(|r| r.kind == Kind::Put && r.key == key && r.verify_value(&self.secret).is_ok());
+            let whole = record.filter(|record| {
+                let is_it = record.kind == Kind::Put && record.key == row.key;
+                is_it && record.verify_value(&self.secret).is_ok()
+            });
             let Some(record) = whole else { return Peek::Unknown };
             self.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
-            return if expired(expires_at_ms) {
-                Peek::Absent
-            } else {
-                Peek::Seen(see(View { value, version, expires_at_ms }))
-            };
+            let view = View { value, version, expires_at_ms };
+            return if expired(expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::InMemory(view)) };
         }
         match self.cache.get(segment, location.offset) {
-            Some(cached) if cached.key == key => {
+            Some(cached) if cached.key == row.key => {
                 self.counters.cache_hit();
-                if expired(cached.expires_at_ms) {
-                    return Peek::Absent;
-                }
-                let (version, expires_at_ms) = (cached.sequence, cached.expires_at_ms);
-                Peek::Seen(see(View { value: &cached.value, version, expires_at_ms }))
+                if expired(cached.expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::Cached(cached)) }
             }
             _ => Peek::Unknown,
         }

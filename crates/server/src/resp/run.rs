@@ -127,7 +127,7 @@ async fn group(
     replies: &mut Replies,
 ) {
     match verb.fast {
-        Fast::Get => return reads::gets(batch, session, service, replies).await,
+        Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
         Fast::Mget => return reads::mgets(batch, session, service, replies).await,
         Fast::Count => return reads::counts(batch, session, service, replies).await,
         Fast::Set if writes::plain(batch.command(batch.next), verb).is_some() => {

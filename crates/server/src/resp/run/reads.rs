@@ -6,36 +6,34 @@ use super::*;
 
 /// GET: values in memory go straight to the answers; from the first one that is not there, look-ups are made together.
 pub(super) async fn gets(
+    verb: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (mut hits, mut done, mut unknown) = (0, 0, false);
-    let goal = replies.mark() + READ_BYTES_GOAL;
-    let mut verb_index = 0;
-    for (command, verb) in batch.admitted(session) {
-        if verb.fast != Fast::Get || replies.mark() >= goal {
-            break;
+    let (mut hits, goal) = (0, replies.mark() + READ_BYTES_GOAL);
+    let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
+    let shown = service.store.peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+        hits += u64::from(view.is_some());
+        match view {
+            Some(view) => replies.bulk(view.value),
+            None => replies.null(),
         }
-        verb_index = verb.index();
-        match service.store.peek(command.argument(1), |view| replies.bulk(view.value)) {
-            Ok(Peek::Seen(())) => hits += 1,
-            Ok(Peek::Absent) => replies.null(),
-            Ok(Peek::Unknown) => {
-                unknown = true;
-                break;
-            }
-            Err(error) => replies.store_error(&error),
+        replies.mark() < goal
+    });
+    match shown {
+        Ok(0) => return mgets(batch, session, service, replies).await,
+        Ok(done) => {
+            count(&service.counters.calls[verb.index()], done as u64);
+            count(&service.counters.hits, hits);
+            count(&service.counters.misses, done as u64 - hits);
+            batch.next += done;
         }
-        done += 1;
-    }
-    batch.next += done;
-    count(&service.counters.hits, hits);
-    count(&service.counters.misses, done as u64 - hits);
-    count(&service.counters.calls[verb_index], done as u64);
-    if unknown && done == 0 {
-        mgets(batch, session, service, replies).await;
+        Err(error) => {
+            replies.store_error(&error);
+            batch.next += 1;
+        }
     }
 }
 
