@@ -6,7 +6,10 @@
 
 mod durability;
 mod serve;
+mod settings;
 mod size;
+mod time;
+mod user;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ struct Arguments {
 enum Verb {
     /// Serves a store over the protocol of Redis until SIGTERM or SIGINT.
     Serve(serve::Arguments),
+    /// Makes and changes the file of users: add, passwd, remove, list.
+    User(user::Arguments),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true)]
     Bench {
@@ -53,10 +58,13 @@ fn main() -> ExitCode {
         }
         Err(error) => return fail(Failure::Usage(one_line(&error))),
     };
-    start_log();
     let done = match arguments.verb {
-        Verb::Serve(arguments) => serve::run(arguments),
-        Verb::Bench { arguments } => return esker_bench::run("esker bench", arguments),
+        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::User(arguments) => user::run(arguments),
+        Verb::Bench { arguments } => {
+            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));
+            return esker_bench::run("esker bench", arguments);
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -80,13 +88,21 @@ fn one_line(error: &clap::Error) -> String {
     let words: Vec<_> = message.trim_start_matches("error: ").split_whitespace().collect();
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "which verb? (see esker --help)".to_owned(),
+        // Nothing of what follows it is shown.
+        ErrorKind::UnknownArgument if text.contains("'--password") => {
+            "every user of a machine can read its command lines; give a password in the file or as ESKER_PASSWORD".to_owned()
+        }
         _ => format!("{} (see esker serve --help)", words.join(" ")),
     }
 }
 
-/// Logs at `info` unless `ESKER_LOG` says otherwise, in the form `warn,esker_server=debug`.
-fn start_log() {
-    let filter = EnvFilter::try_from_env("ESKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// A filter such as `info` or `warn,esker_server=debug`; `None` if the text is none.
+pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
+    EnvFilter::try_new(text).ok()
+}
+
+fn start_log(filter: &str) {
+    let filter = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
     let colours = stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).init();
 }

@@ -1,186 +1,221 @@
 //! `esker serve`: a store behind a RESP port.
 //!
-//! 1. The options are checked, and the port is taken: both before anything is touched on disk.
+//! 1. The settings are put together and checked, and the ports are taken: both before anything is touched on disk.
 //! 2. The store opens, which recovers what it held.
-//! 3. One line that begins with `ready` goes to stdout; from here on clients are answered.
-//! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0.
+//! 3. One line that begins with `ready` goes to stdout; from here on clients are answered. SIGHUP reads the users and
+//!    the certificates again.
+//! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0. A
+//!    second signal ends the process at once, as a crash would.
 
+use std::ffi::OsString;
+use std::future::Future;
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use esker_device::Backend;
-use esker_engine::{Durability, Error, ErrorKind, Options, Store};
-use esker_server::{Config, Server, Sockets};
-use tokio::signal::unix::{SignalKind, signal};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use esker_engine::{Error, ErrorKind, Store};
+use esker_server::{Control, Server, Sockets};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{Failure, durability, size};
+use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
+use crate::{Failure, start_log};
 
-/// Where a store is made if nothing else is said.
-const DIRECTORY_DEFAULT: &str = "./esker-data";
+/// Exit code after a second signal.
+const FORCED: i32 = 130;
 
-/// Options of `esker serve`.
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Keep the store in files in this directory, ./esker-data if no place is given; its parent must be there.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["fast", "capacity"])]
-    dir: Option<PathBuf>,
-    /// Block device or file of the fast tier; without --capacity the only tier.
-    #[arg(long, value_name = "PATH")]
-    fast: Option<PathBuf>,
-    /// Block device or file of the capacity tier; without --fast the only tier.
-    #[arg(long, value_name = "PATH")]
-    capacity: Option<PathBuf>,
-    /// Address that answers RESP.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6379", value_parser = address)]
-    resp: SocketAddr,
-    /// When a write is acknowledged: sync, process, periodic:MS or none.
-    #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = durability::parse)]
-    durability: Durability,
-    /// Memory for everything: index, buffers, cache [default: 512m].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory: Option<u64>,
-    /// How large the fast tier may grow [default: the device, or 1g for a file].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    fast_limit: Option<u64>,
-    /// How large the capacity tier or the directory may grow [default: the device, or 256g for a file].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    capacity_limit: Option<u64>,
-    /// Indirection unit of the capacity tier, fixed at format [default: what the device reports].
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    iu: Option<u64>,
-    /// Share of the capacity that users cannot fill, in percent [default: 20].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50))]
-    reserve: Option<u8>,
-    /// Format the devices even if they hold something else; all of it is lost.
-    #[arg(long)]
-    force_format: bool,
-    /// How to do input and output.
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "uring", "threads"])]
-    backend: String,
+/// The flags of `esker serve` as they were given.
+pub(crate) struct Arguments(ArgMatches);
+
+impl clap::FromArgMatches for Arguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Arguments, clap::Error> {
+        Ok(Arguments(matches.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = matches.clone();
+        Ok(())
+    }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let found =
-        text.to_socket_addrs().map_err(|error| format!("{error}; give HOST:PORT such as 127.0.0.1:6379"))?;
-    found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
+impl clap::Args for Arguments {
+    fn augment_args(command: Command) -> Command {
+        flags(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        flags(command)
+    }
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+/// One flag for each setting, and three of its own.
+fn flags(command: Command) -> Command {
+    let own =
+        |name, help| Arg::new(name).long(name).help(help).help_heading("Settings").action(ArgAction::SetTrue);
+    let mut command = command
+        .after_help("Every setting can also be given in the file and as ESKER_NAME in the environment.")
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("PATH")
+                .help("File of settings, in TOML [or ESKER_CONFIG]")
+                .help_heading("Settings")
+                .value_parser(clap::value_parser!(PathBuf)),
+        )
+        .arg(own("check-config", "Explain every setting and end, or say what is wrong with them"))
+        .arg(own("print-config", "Print a file of all settings with their defaults and end"));
+    for setting in SETTINGS.iter().filter(|setting| setting.places != Places::Secret) {
+        let kind = setting.kind;
+        let meaning = setting.meaning.trim_end_matches('.');
+        let help = match setting.default {
+            "" => format!("{meaning} [default: {}]", setting.unset),
+            default => format!("{meaning} [default: {default}]"),
+        };
+        let mut flag = Arg::new(setting.name)
+            .long(setting.name)
+            .value_name(kind.placeholder())
+            .help(help)
+            .help_heading(setting.group)
+            .value_parser(move |text: &str| kind.parse(text).map(|_| text.to_owned()));
+        if kind.is_switch() {
+            flag = flag.num_args(0..=1).require_equals(true).default_missing_value("true");
+        }
+        command = command.arg(flag);
+    }
+    command
+}
+
+/// Settings from everywhere, and warnings about the environment.
+fn settings(
+    matches: &ArgMatches,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<(Settings, Vec<String>), String> {
+    let mut settings = Settings::defaults();
+    let variable = environment.iter().find(|(name, value)| name == "ESKER_CONFIG" && !value.is_empty());
+    let file = matches.get_one::<PathBuf>("config").cloned();
+    if let Some(file) = file.or_else(|| variable.map(|(_, value)| PathBuf::from(value))) {
+        settings.read_file(&file)?;
+    }
+    let warnings = settings.read_environment(environment)?;
+    for setting in SETTINGS.iter().filter(|setting| setting.places != Places::Secret) {
+        if let Some(text) = matches.get_one::<String>(setting.name) {
+            settings.flag(setting, text)?;
+        }
+    }
+    Ok((settings, warnings))
+}
+
+pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
+    if matches.get_flag("print-config") {
+        print!("{}", example());
+        return Ok(());
+    }
+    let (settings, warnings) = settings(matches, std::env::vars_os().collect()).map_err(usage)?;
+    let outcome = settings.outcome().map_err(usage)?;
+    if matches.get_flag("check-config") {
+        print!("{}", explain(&settings));
+        for warning in warnings {
+            println!("\nwarning: {warning}");
+        }
+        return Ok(());
+    }
+    start_log(settings.log());
+    // Before there are threads, and anything to free.
+    esker_device::give_back_freed_memory();
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))?;
-    runtime.block_on(serve(arguments))
+    runtime.block_on(serve(outcome))
 }
 
-async fn serve(arguments: Arguments) -> Result<(), Failure> {
+fn usage(text: String) -> Failure {
+    Failure::Usage(text)
+}
+
+async fn serve(outcome: Outcome) -> Result<(), Failure> {
+    let Outcome { options, config, places } = outcome;
     // 1.
-    let places = arguments.places();
     for path in &places {
         check_parent(path)?;
     }
-    let options = arguments.options()?;
-    let config = arguments.config(&places);
     let sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
-    raise_file_limit();
+    if config.access.allow_unauthenticated {
+        tracing::warn!("nobody needs a password (allow-unauthenticated)");
+    }
+    raise_file_limit(config.limits.connections_max);
     let mut terminate = on_signal(SignalKind::terminate())?;
     let mut interrupt = on_signal(SignalKind::interrupt())?;
+    let hangup = on_signal(SignalKind::hangup())?;
 
     // 2.
     let store = Store::open(options).await.map_err(|error| open_failure(&error, &places))?;
 
     // 3.
-    let server =
-        Server::listen(sockets, config, store.clone()).map_err(|error| Failure::Usage(error.to_string()))?;
+    let server = match Server::listen(sockets, config, store.clone()) {
+        Ok(server) => server,
+        Err(error) => {
+            let _ = store.close().await;
+            return Err(Failure::Usage(error.to_string()));
+        }
+    };
     announce(&server, &places, &store);
+    let reloading = tokio::spawn(reload(server.control(), hangup));
     let stop = async {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
+        let name = ended(&mut terminate, &mut interrupt).await;
         tracing::info!("{name}: finishing commands in flight");
     };
-    server.run(stop).await;
-
-    // 4.
-    let closed = async {
-        store.flush().await?;
-        store.close().await
+    let finish = async {
+        server.run(stop).await;
+        // 4.
+        let closed = async {
+            store.flush().await?;
+            store.close().await
+        };
+        closed.await.map_err(|error: Error| Failure::Failed(format!("closing the store failed: {error}")))
     };
-    closed.await.map_err(|error: Error| Failure::Failed(format!("closing the store failed: {error}")))?;
+    finish_or_force(finish).await?;
+    reloading.abort();
     tracing::info!("store closed");
     Ok(())
 }
 
-impl Arguments {
-    /// The directory, or the devices and files, fast first.
-    fn places(&self) -> Vec<PathBuf> {
-        let places: Vec<_> = [&self.dir, &self.fast, &self.capacity].into_iter().flatten().cloned().collect();
-        if places.is_empty() { vec![DIRECTORY_DEFAULT.into()] } else { places }
+/// The name of the signal that came.
+async fn ended(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
     }
+}
 
-    fn options(&self) -> Result<Options, Failure> {
-        let usage = |text: &str| Err(Failure::Usage(format!("{text} (see esker serve --help)")));
-        if self.fast_limit.is_some() && self.fast.is_none() {
-            return usage(
-                "--fast-limit needs --fast; for a directory or --capacity alone use --capacity-limit",
-            );
+/// Waits for the end; a second signal does not.
+async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    // Each of these hears every signal, so that the second is the second for them too.
+    let (mut terminate, mut interrupt) =
+        (on_signal(SignalKind::terminate())?, on_signal(SignalKind::interrupt())?);
+    let force = async {
+        ended(&mut terminate, &mut interrupt).await;
+        ended(&mut terminate, &mut interrupt).await
+    };
+    tokio::select! {
+        biased;
+        finished = finish => finished,
+        name = force => {
+            tracing::warn!("{name} again: ending at once; what was acknowledged is recovered at the next start");
+            std::process::exit(FORCED);
         }
-        let mut options = match (&self.dir, &self.fast, &self.capacity) {
-            (None, Some(fast), Some(capacity)) if fast == capacity => {
-                return usage("--fast and --capacity name the same path; give each tier its own");
-            }
-            (None, Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
-            (None, Some(_), None) if self.capacity_limit.is_some() => {
-                return usage(
-                    "--capacity-limit needs --capacity or a directory; for --fast alone use --fast-limit",
-                );
-            }
-            (None, Some(_), None) if self.iu.is_some() => {
-                return usage("--iu is about the capacity tier, and --fast alone has none");
-            }
-            (None, Some(fast), None) => Options::fast_only(fast),
-            (None, None, Some(capacity)) => Options::capacity_only(capacity),
-            (dir, ..) => Options::directory(dir.as_deref().unwrap_or(Path::new(DIRECTORY_DEFAULT))),
-        };
-        options = options.durability(self.durability).force_format(self.force_format).backend(
-            match &*self.backend {
-                "uring" => Backend::Uring,
-                "threads" => Backend::Threads,
-                _ => Backend::Auto,
-            },
-        );
-        if let Some(bytes) = self.memory {
-            options = options.memory_bytes(bytes);
-        }
-        if let Some(bytes) = self.fast_limit {
-            options = options.fast_limit_bytes(bytes);
-        }
-        if let Some(bytes) = self.capacity_limit {
-            options = options.capacity_limit_bytes(bytes);
-        }
-        if let Some(bytes) = self.iu {
-            options = options.indirection_unit_bytes(bytes);
-        }
-        if let Some(percent) = self.reserve {
-            options = options.reserve_percent(percent);
-        }
-        Ok(options)
     }
+}
 
-    fn config(&self, places: &[PathBuf]) -> Config {
-        if !self.resp.ip().is_loopback() {
-            tracing::warn!(address = %self.resp, "other machines can reach this address, and there are no passwords");
+async fn reload(control: Control, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match control.reload() {
+            Ok(()) => tracing::info!("SIGHUP: read users and certificates again"),
+            Err(error) => tracing::error!(%error, "SIGHUP: keeping what there was"),
         }
-        let fsync = if self.durability == Durability::Sync { "always" } else { "everysec" };
-        let mut config = Config::resp(self.resp);
-        config.settings = vec![
-            ("dir".to_owned(), names(places)),
-            ("bind".to_owned(), self.resp.ip().to_string()),
-            ("appendfsync".to_owned(), fsync.to_owned()),
-        ];
-        config
     }
 }
 
@@ -205,17 +240,17 @@ fn open_failure(error: &Error, places: &[PathBuf]) -> Failure {
     }
 }
 
-fn names(places: &[PathBuf]) -> String {
-    places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
-}
-
 /// The one line on stdout. Who started the server may wait for it, and may have closed stdout instead.
 fn announce(server: &Server, places: &[PathBuf], store: &Store) {
-    let addresses: Vec<_> = server.addresses().iter().map(SocketAddr::to_string).collect();
+    let shown =
+        |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
     let recovery = store.recovery();
+    let http = server.http_addresses();
     let line = format!(
-        "ready resp={} store={} keys={} recovery_ms={:.1}\n",
-        addresses.join(","),
+        "ready resp={}{}{} store={} keys={} recovery_ms={:.1}\n",
+        shown(server.addresses()),
+        if http.is_empty() { "" } else { " http=" },
+        shown(&http),
         names(places),
         recovery.keys,
         recovery.duration.as_secs_f64() * 1e3
@@ -224,16 +259,21 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
     let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
 }
 
-fn on_signal(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+fn on_signal(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
 }
 
 /// Every connection takes a file descriptor, and shells mostly allow 1024.
-fn raise_file_limit() {
+fn raise_file_limit(connections: usize) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit of open files; fewer connections will fit");
+    }
+    // Beside connections: files of the store, HTTP, and some of the runtime.
+    let needed = connections as u64 + 128;
+    if let Some(most) = limit.maximum.filter(|&most| most < needed) {
+        tracing::warn!("connections is {connections}, and the limit of open files is {most}; fewer will fit");
     }
 }

@@ -10,6 +10,7 @@
 //! * An operation succeeds as a whole or fails; short transfers are finished inside the backend.
 //! * A device without operations in flight uses no processor time.
 
+mod allocator;
 mod buffer;
 mod counters;
 mod device;
@@ -29,6 +30,7 @@ mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
 
+pub use allocator::give_back_freed_memory;
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
 pub use device::{Device, Source, WriteMode};

@@ -18,6 +18,13 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Activity { $(#[doc = $meaning] pub $name: u64,)* }
 
+        impl Activity {
+            /// Every counter with its name and what it counts, for those that print all of them.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), $meaning, self.$name),)*].into_iter()
+            }
+        }
+
         impl Counters {
             pub(crate) fn activity(&self) -> Activity {
                 Activity { $($name: self.$name.load(Ordering::Relaxed),)* }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use esker_index::Pointer;
+use esker_log::class_bytes;
 use futures_util::future::join_all;
 
 use crate::blocking::Blocking;
@@ -253,6 +255,24 @@ impl Store {
     /// What made the last flush fail; the store is closed all the same.
     pub async fn close(&self) -> Result<()> {
         close::close(&self.engine).await
+    }
+
+    /// Whether writes are taken: the store is open, none failed, and there is room.
+    ///
+    /// # Errors
+    /// What a put would fail with: `Closed` or `Full`.
+    pub fn check_writable(&self) -> Result<()> {
+        self.engine.check_writable()?;
+        self.engine.check_room(0)
+    }
+
+    /// An upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It can be off
+    /// for a key whose slot another key has, and is outdated as soon as the key is written.
+    pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
+        let hash = self.engine.hash(key.as_ref());
+        let pointer = self.engine.index.get(&hash);
+        let class = |pointer: Pointer| self.engine.packing.unpack(pointer.get()).class;
+        pointer.map_or(0, |pointer| class_bytes(class(pointer)).min(self.max_value_bytes(0)) as usize)
     }
 
     /// Whether it was closed.

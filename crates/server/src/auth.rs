@@ -2,17 +2,60 @@
 //!
 //! A connection's session holds the user it speaks for, or none before it has said who it is. What a command needs is
 //! decided in one place, `resp::command::plan`; what a user has is decided here.
+//!
+//! - `auth/file`: the file of users.
+//! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
+//! - `auth/throttle`: addresses that guess.
+//!
+//! When the users are read again, every user that is held by a session becomes outdated, and the session asks for its
+//! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is logged out.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::config::Access;
+use crate::service::count;
+use crate::{Error, Result};
+
+mod file;
+mod password;
+mod throttle;
+
+pub use file::{Right, UserEntry, UserFile};
+pub use password::LOGIN_BYTES;
+use password::{Checker, Secret};
+use throttle::Throttle;
+
+/// The user that a lone password belongs to, and that everybody is where nobody has one.
+const DEFAULT_NAME: &str = "default";
 
 /// Someone with rights.
 #[derive(Debug)]
 pub(crate) struct User {
     name: String,
+    rights: Vec<Right>,
+    /// Key prefixes that the user may reach; every key if there are none.
+    prefixes: Vec<Vec<u8>>,
+    /// How the user proves who it is; nobody can by password if `None`.
+    secret: Option<Secret>,
+    /// The users were read again since.
+    outdated: AtomicBool,
 }
 
 impl User {
+    fn all_powerful(secret: Option<Secret>) -> User {
+        User {
+            name: DEFAULT_NAME.to_owned(),
+            rights: vec![Right::Read, Right::Write, Right::Admin],
+            prefixes: Vec::new(),
+            secret,
+            outdated: AtomicBool::new(false),
+        }
+    }
+
     /// The name, as `ACL WHOAMI` tells it.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -20,69 +63,178 @@ impl User {
 
     /// Whether there is any key that the user may read: the right to run commands that read.
     pub(crate) fn reads(&self) -> bool {
-        true
+        self.has(Right::Read)
     }
 
     /// Whether there is any key that the user may write.
     pub(crate) fn writes(&self) -> bool {
-        true
+        self.has(Right::Write)
     }
 
     /// Whether the user may read this key.
-    pub(crate) fn may_read(&self, _key: &[u8]) -> bool {
-        self.reads()
+    pub(crate) fn may_read(&self, key: &[u8]) -> bool {
+        self.reads() && self.reaches(key)
     }
 
     /// Whether the user may write this key.
-    pub(crate) fn may_write(&self, _key: &[u8]) -> bool {
-        self.writes()
+    pub(crate) fn may_write(&self, key: &[u8]) -> bool {
+        self.writes() && self.reaches(key)
     }
 
     /// Whether the user may see and change the server itself, and reach keys that a command does not name.
     pub(crate) fn is_admin(&self) -> bool {
-        true
+        self.has(Right::Admin)
     }
+
+    /// Whether the users were read again since this was handed out, so that [`Users::refresh`] should be asked.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::Acquire)
+    }
+
+    fn has(&self, right: Right) -> bool {
+        self.rights.contains(&right)
+    }
+
+    fn reaches(&self, key: &[u8]) -> bool {
+        self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| key.starts_with(prefix))
+    }
+}
+
+/// The users of one reading of the file.
+#[derive(Debug, Default)]
+struct Roster {
+    /// Who everybody is where nobody has a password.
+    everyone: Option<Arc<User>>,
+    named: BTreeMap<String, Arc<User>>,
 }
 
 /// All users of a server.
 #[derive(Debug)]
 pub(crate) struct Users {
-    /// Who everybody is while no users are configured.
-    everyone: Arc<User>,
+    access: Access,
+    roster: std::sync::RwLock<Arc<Roster>>,
+    checker: Checker,
+    throttle: Throttle,
+    pub(crate) logins: AtomicU64,
+    pub(crate) failures: AtomicU64,
 }
 
 impl Users {
-    /// No users are configured: whoever connects may do everything.
-    pub(crate) fn open() -> Users {
-        Users { everyone: Arc::new(User { name: "default".to_owned() }) }
+    /// Reads the users that the settings name. Without any, whoever connects may do everything.
+    pub(crate) fn open(access: &Access) -> Result<Users> {
+        let checker = Checker::new();
+        let roster = Arc::new(Roster::read(access, &checker)?);
+        Ok(Users {
+            access: access.clone(),
+            roster: std::sync::RwLock::new(roster),
+            checker,
+            throttle: Throttle::default(),
+            logins: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        })
+    }
+
+    /// Reads the file of users again. If it cannot be used the old users stay.
+    pub(crate) fn reload(&self) -> Result<()> {
+        let fresh = Arc::new(Roster::read(&self.access, &self.checker)?);
+        let old = std::mem::replace(&mut *self.roster.write().expect("nobody panics with it"), fresh);
+        self.checker.forget();
+        // Must come after the new users are in place, or else a session would be given its old user again.
+        for user in old.named.values().chain(&old.everyone) {
+            user.outdated.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn roster(&self) -> Arc<Roster> {
+        self.roster.read().expect("nobody panics with it").clone()
     }
 
     /// Who a connection speaks for before it has said anything; `None` if it must log in first.
     pub(crate) fn unnamed(&self) -> Option<Arc<User>> {
-        Some(self.everyone.clone())
+        self.roster().everyone.clone()
     }
 
     /// Whether the user named `default` has a password, which is what a lone password is checked against.
     pub(crate) fn default_has_password(&self) -> bool {
-        false
+        self.roster().named.get(DEFAULT_NAME).is_some_and(|user| user.secret.is_some())
+    }
+
+    /// The same user as the users are now; `None` if it is gone or has another password.
+    pub(crate) fn refresh(&self, user: &User) -> Option<Arc<User>> {
+        let roster = self.roster();
+        let now = roster.named.get(&user.name).or(roster.everyone.as_ref())?;
+        (now.name == user.name && now.secret == user.secret).then(|| now.clone())
+    }
+
+    /// The user that a client's certificate names, if there is one.
+    pub(crate) fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Arc<User>> {
+        let roster = self.roster();
+        names.into_iter().find_map(|name| roster.named.get(name).cloned())
     }
 
     /// The user, if name and password are right. It may take long, and does not block the thread.
-    pub(crate) async fn log_in(&self, name: &[u8], _password: &[u8], _from: IpAddr) -> Option<Arc<User>> {
-        (name == self.everyone.name.as_bytes()).then(|| self.everyone.clone())
+    pub(crate) async fn log_in(&self, name: &[u8], password: &[u8], from: IpAddr) -> Option<Arc<User>> {
+        let roster = self.roster();
+        let named = std::str::from_utf8(name).ok();
+        if let Some(everyone) = &roster.everyone {
+            return (named == Some(&*everyone.name)).then(|| everyone.clone());
+        }
+        let user = named.and_then(|name| roster.named.get(name));
+        let secret = user.and_then(|user| user.secret.as_ref());
+        let right = !self.throttle.is_blocked(from)
+            && self.checker.check(name, password, secret, || !self.throttle.is_blocked(from)).await;
+        if right {
+            count(&self.logins, 1);
+            return user.cloned();
+        }
+        count(&self.failures, 1);
+        if self.throttle.failed(from) {
+            tracing::warn!(address = %from, "too many wrong passwords from this address; refusing its logins for a while");
+        }
+        None
     }
+}
+
+impl Roster {
+    fn read(access: &Access, checker: &Checker) -> Result<Roster> {
+        let mut roster = Roster::default();
+        if let Some(path) = &access.users {
+            for (name, entry) in UserFile::read(path)?.users() {
+                let wrong = |what| users_error(path, format!("user {name}: {what}"));
+                let secret =
+                    entry.password_hash.as_deref().map(Secret::of_hash).transpose().map_err(wrong)?;
+                let user = User {
+                    name: name.clone(),
+                    rights: entry.rights.clone(),
+                    prefixes: entry.prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
+                    secret,
+                    outdated: AtomicBool::new(false),
+                };
+                roster.named.insert(name.clone(), Arc::new(user));
+            }
+        }
+        if let Some(password) = &access.password {
+            let secret = checker.secret_of(DEFAULT_NAME.as_bytes(), password.bytes());
+            let user = Arc::new(User::all_powerful(Some(secret)));
+            if let (Some(_), Some(path)) = (roster.named.insert(DEFAULT_NAME.to_owned(), user), &access.users)
+            {
+                let what =
+                    "it has a user default, and password is set, which is that user's; take one of them away";
+                return Err(users_error(path, what.to_owned()));
+            }
+        }
+        if access.users.is_none() && access.password.is_none() {
+            roster.everyone = Some(Arc::new(User::all_powerful(None)));
+        }
+        Ok(roster)
+    }
+}
+
+fn users_error(path: &Path, what: String) -> Error {
+    Error::Users { path: path.to_owned(), what }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn without_users_everybody_is_the_default_user_with_any_password() {
-        let users = Users::open();
-        assert_eq!(users.unnamed().unwrap().name(), "default");
-        let from = IpAddr::from([127, 0, 0, 1]);
-        assert!(users.log_in(b"default", b"whatever", from).await.is_some());
-        assert!(users.log_in(b"root", b"whatever", from).await.is_none());
-    }
-}
+#[path = "auth/tests.rs"]
+mod tests;

@@ -1,23 +1,130 @@
 //! How a server is set up.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use crate::Limits;
+use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses that answer RESP. Port 0 takes any free port.
+    /// Addresses that answer RESP in plain text. Port 0 takes any free port.
     pub resp: Vec<SocketAddr>,
+    /// Addresses that answer RESP over TLS.
+    pub resp_tls: Vec<SocketAddr>,
+    /// Addresses of `/metrics`, `/healthz` and `/readyz` over plain HTTP.
+    pub http: Vec<SocketAddr>,
+    /// The same over HTTPS.
+    pub http_tls: Vec<SocketAddr>,
+    /// Who may do what.
+    pub access: Access,
+    /// Certificate and key; needed for the addresses that speak TLS.
+    pub tls: Option<TlsFiles>,
     /// What one client and all clients together may take.
     pub limits: Limits,
     /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
 }
 
+/// Who may do what. By default whoever connects may do everything, and only this machine can connect.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Password of the user `default`, who may do everything.
+    pub password: Option<Password>,
+    /// File of users, as [`UserFile`](crate::UserFile) writes it.
+    pub users: Option<PathBuf>,
+    /// Serves other machines even though nobody needs a password.
+    pub allow_unauthenticated: bool,
+}
+
+/// Files of the server's TLS. They are read again on [`Control::reload`](crate::Control::reload), and when they change.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// Certificate chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// Whether clients show certificates.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// What clients' certificates must be.
+#[derive(Clone, Debug)]
+pub struct ClientCertificates {
+    /// Certificates of the authorities that they must come from, in PEM.
+    pub authorities: PathBuf,
+    /// Whether a client without a certificate is turned away.
+    pub required: bool,
+}
+
+/// A password, which no formatting shows.
+#[derive(Clone)]
+pub struct Password(String);
+
+impl Password {
+    /// Takes the text.
+    pub fn new(text: &str) -> Password {
+        Password(text.to_owned())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(not shown)")
+    }
+}
+
 impl Config {
     /// RESP on one address, everything else by default.
     pub fn resp(address: SocketAddr) -> Config {
-        Config { resp: vec![address], limits: Limits::default(), settings: Vec::new() }
+        Config {
+            resp: vec![address],
+            resp_tls: Vec::new(),
+            http: Vec::new(),
+            http_tls: Vec::new(),
+            access: Access::default(),
+            tls: None,
+            limits: Limits::default(),
+            settings: Vec::new(),
+        }
+    }
+
+    /// All addresses, with the name of their setting.
+    pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 4] {
+        [
+            ("resp", self.resp.clone()),
+            ("resp-tls", self.resp_tls.clone()),
+            ("http", self.http.clone()),
+            ("http-tls", self.http_tls.clone()),
+        ]
+    }
+
+    /// The first of a setting's addresses that other machines reach without anybody asking who they are.
+    pub fn exposed(&self, setting: &str, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        let access = &self.access;
+        let certificates = self.tls.as_ref().and_then(|tls| tls.clients.as_ref());
+        let asked = access.password.is_some()
+            || access.users.is_some()
+            || access.allow_unauthenticated
+            || setting.ends_with("-tls") && certificates.is_some_and(|clients| clients.required);
+        addresses.iter().copied().find(|address| !asked && !address.ip().to_canonical().is_loopback())
+    }
+
+    /// Refuses what would be unsafe or could not work.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (setting, addresses) in self.addresses() {
+            if let Some(address) = self.exposed(setting, &addresses) {
+                return Err(Error::Exposed { address });
+            }
+            if setting.ends_with("-tls") && !addresses.is_empty() && self.tls.is_none() {
+                return Err(Error::NoCertificate { address: addresses[0] });
+            }
+        }
+        Ok(())
     }
 }

@@ -2,28 +2,39 @@
 //!
 //! # Layout
 //!
-//! - `listen`: sockets, the accept loop, the cap on connections.
+//! - `config`, `limits`: how it is set up.
+//! - `listen`: sockets, the accept loop, the stop. `admit`: who is let in. `tls`: certificates.
 //! - `shutdown`: how a stop reaches the connections, and how the server waits for them.
 //! - `auth`: who a connection is, and what it may do.
+//! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
 //! - `service`: what every connection works on: the store, the settings, the counters.
+//! - `http`, `metrics`: for those who watch.
 //! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
-//! - `resp/connection`: one client: read, run, answer.
+//! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
 //! - `resp/command`: what every verb means, one file per group.
 //!
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
 
+mod address;
+mod admit;
 mod auth;
+mod budget;
 mod config;
 mod error;
+mod http;
 mod limits;
 mod listen;
+mod metrics;
+mod pace;
 mod resp;
 mod service;
 mod shutdown;
+mod tls;
 
-pub use config::Config;
+pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
+pub use config::{Access, ClientCertificates, Config, Password, TlsFiles};
 pub use error::{Error, Result};
 pub use limits::Limits;
-pub use listen::{Server, Sockets};
+pub use listen::{Control, Server, Sockets};

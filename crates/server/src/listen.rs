@@ -1,7 +1,10 @@
-//! Sockets and the accept loop.
+//! Sockets, the accept loop, and the stop.
 //!
 //! Ports are taken first and listened on last: a port in use is known before a store is opened or formatted, and no
 //! client waits in a backlog while the store recovers.
+//!
+//! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP.
+//! 3. Connections answer the commands that they read, and end. 4. HTTP ends last, so that it can be asked until then.
 
 use std::future::Future;
 use std::io::Write;
@@ -17,9 +20,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::admit::{Gatekeeper, Ticket, TooMany};
+use crate::auth::Users;
+use crate::resp::Peer;
 use crate::service::{Service, count};
 use crate::shutdown::{Stop, Stopper};
-use crate::{Config, Error, Result, resp};
+use crate::tls::{Application, Tls, certificate_names};
+use crate::{Config, Error, Result, http, resp};
 
 /// Connections that the kernel completes before they are accepted.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -27,31 +34,74 @@ const LISTEN_BACKLOG: u32 = 1024;
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Addresses that are taken but do not accept yet.
+/// How often the files of TLS are looked at.
+const TLS_LOOK: Duration = Duration::from_secs(10);
+
+/// What is spoken at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Door {
+    application: Application,
+    tls: bool,
+}
+
+/// Addresses that are taken but do not accept yet, and the users and certificates that were read.
 #[derive(Debug)]
-pub struct Sockets(Vec<TcpSocket>);
+pub struct Sockets {
+    sockets: Vec<(Door, SocketAddr, TcpSocket)>,
+    users: Users,
+    tls: Option<Tls>,
+}
 
 impl Sockets {
-    /// Takes every address of the configuration.
+    /// Reads users and certificates and takes every address of the configuration, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
-        let bind = |&address: &SocketAddr| {
-            let bound = || {
-                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                socket.set_reuseaddr(true)?;
-                socket.bind(address)?;
-                Ok(socket)
-            };
-            bound().map_err(|source| Error::Bind { address, source })
-        };
-        config.resp.iter().map(bind).collect::<Result<_>>().map(Sockets)
+        config.check()?;
+        let users = Users::open(&config.access)?;
+        let tls = config.tls.as_ref().map(Tls::new).transpose()?;
+        let doors = [
+            (Application::Resp, false, &config.resp),
+            (Application::Resp, true, &config.resp_tls),
+            (Application::Http, false, &config.http),
+            (Application::Http, true, &config.http_tls),
+        ];
+        let mut sockets = Vec::new();
+        for (application, tls, addresses) in doors {
+            for &address in addresses {
+                let bound = || {
+                    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                    socket.set_reuseaddr(true)?;
+                    socket.bind(address)?;
+                    Ok(socket)
+                };
+                let socket = bound().map_err(|source| Error::Bind { address, source })?;
+                sockets.push((Door { application, tls }, address, socket));
+            }
+        }
+        Ok(Sockets { sockets, users, tls })
     }
 }
 
 /// A server that listens and is ready to run.
 pub struct Server {
-    listeners: Vec<TcpListener>,
-    addresses: Vec<SocketAddr>,
+    listeners: Vec<(Door, SocketAddr, TcpListener)>,
+    resp: Vec<SocketAddr>,
     service: Arc<Service>,
+}
+
+/// Reaches a server that runs.
+#[derive(Clone)]
+pub struct Control(Arc<Service>);
+
+impl Control {
+    /// Reads the users and the files of TLS again. What cannot be used is not: the old ones stay.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    pub fn reload(&self) -> Result<()> {
+        let users = self.0.users.reload();
+        let tls = self.0.tls.as_ref().map_or(Ok(()), |tls| tls.reload());
+        users.and(tls)
+    }
 }
 
 impl Server {
@@ -61,83 +111,129 @@ impl Server {
         Server::listen(sockets, config, store)
     }
 
-    /// Listens on addresses taken before.
+    /// Listens on addresses taken before, with the same configuration.
     pub fn listen(sockets: Sockets, config: Config, store: Store) -> Result<Server> {
         let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
-        for (socket, &address) in sockets.0.into_iter().zip(&config.resp) {
+        for (door, address, socket) in sockets.sockets {
             let listen = || {
                 let listener = socket.listen(LISTEN_BACKLOG)?;
                 let bound = listener.local_addr()?;
                 Ok((listener, bound))
             };
             let (listener, bound) = listen().map_err(|source| Error::Bind { address, source })?;
-            listeners.push(listener);
-            addresses.push(bound);
+            listeners.push((door, bound, listener));
         }
-        let port = addresses.first().map_or(0, SocketAddr::port);
-        Ok(Server { listeners, addresses, service: Arc::new(Service::new(store, config, port)) })
+        let of = |door: &Door| door.application == Application::Resp;
+        let resp: Vec<_> =
+            listeners.iter().filter(|(door, ..)| of(door)).map(|&(_, bound, _)| bound).collect();
+        let port = resp.first().map_or(0, SocketAddr::port);
+        let service = Service::new(store, config, sockets.users, sockets.tls, port);
+        Ok(Server { listeners, resp, service: Arc::new(service) })
     }
 
-    /// The addresses listened on, with the ports that the kernel chose for port 0.
+    /// The addresses listened on for RESP, plain ones first, with the ports that the kernel chose for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.resp
+    }
+
+    /// The addresses listened on for HTTP, plain ones first.
+    pub fn http_addresses(&self) -> Vec<SocketAddr> {
+        let http = self.listeners.iter().filter(|(door, ..)| door.application == Application::Http);
+        http.map(|&(_, bound, _)| bound).collect()
+    }
+
+    /// Reaches the server while it runs.
+    pub fn control(&self) -> Control {
+        Control(self.service.clone())
     }
 
     /// Serves until `shutdown` completes; then accepts nothing more, answers the commands that were read, and
     /// returns. The store stays open: closing it is up to who opened it.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let service = &self.service;
+        let limits = &service.config.limits;
         let (stopper, stop) = Stopper::new();
         let (accepted, mut incoming) = mpsc::channel(64);
-        let mut acceptors = JoinSet::new();
-        for listener in self.listeners {
-            acceptors.spawn(accept(listener, accepted.clone()));
+        let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
+        for (door, _, listener) in self.listeners {
+            match door.application {
+                Application::Resp => acceptors.spawn(accept(listener, door, accepted.clone())),
+                Application::Http => watching.spawn(serve_http(listener, door, service.clone())),
+            };
         }
         drop(accepted);
+        if service.tls.is_some() {
+            watching.spawn(watch_tls(service.clone()));
+        }
 
+        let gatekeeper = Gatekeeper::new(
+            service.budget.clone(),
+            limits.connections_max,
+            limits.connections_per_address_max,
+        );
         let mut clients = JoinSet::new();
-        let mut shutdown = pin!(shutdown);
+        let admit =
+            |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper
+                .admit(peer.ip(), door.tls)
+            {
+                Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
+                Err(why) => refuse(service, why, door, stream),
+            };
+        let stopping = async {
+            tokio::select! {
+                () = shutdown => {}
+                // A client asked for it.
+                () = service.stop.notified() => {}
+            }
+            // 1.
+            service.draining.store(true, Ordering::Relaxed);
+            sleep(limits.drain_delay).await;
+        };
+        let mut stopping = pin!(stopping);
         loop {
             tokio::select! {
                 biased;
-                () = &mut shutdown => break,
-                () = self.service.stop.notified() => break,
+                () = &mut stopping => break,
                 // Finished connections are taken off as they end, so that the set holds only open ones.
                 Some(ended) = clients.join_next() => note_panic(ended),
-                Some((stream, peer)) = incoming.recv() => {
-                    admit(&mut clients, &self.service, &stop, stream, peer);
-                }
-                else => break,
+                Some(connection) = incoming.recv() => admit(&mut clients, connection),
             }
         }
 
+        // 2.
         acceptors.shutdown().await;
         drop(incoming);
+        // 3.
         stopper.stop();
-        let wait = self.service.config.limits.closing_wait;
+        let wait = limits.closing_wait;
         let finish = async {
             while let Some(ended) = clients.join_next().await {
                 note_panic(ended);
             }
         };
         if timeout(wait, finish).await.is_err() {
-            tracing::warn!(
-                connections = clients.len(),
-                "connections did not finish in {wait:?}; dropping them"
-            );
+            let connections = clients.len();
+            tracing::warn!(connections, "connections did not finish in {wait:?}; dropping them");
             clients.shutdown().await;
+        }
+        // 4.
+        watching.shutdown().await;
+    }
+}
+
+async fn accept(listener: TcpListener, door: Door, accepted: mpsc::Sender<(Door, TcpStream, SocketAddr)>) {
+    loop {
+        let (stream, peer) = next(&listener).await;
+        if accepted.send((door, stream, peer)).await.is_err() {
+            return;
         }
     }
 }
 
-async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
+async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok(connection) => {
-                if accepted.send(connection).await.is_err() {
-                    return;
-                }
-            }
+            Ok(connection) => return connection,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
@@ -146,36 +242,118 @@ async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, Socket
     }
 }
 
-fn admit(
+fn refuse(service: &Service, why: TooMany, door: Door, stream: TcpStream) {
+    count(&service.counters.connections_refused, 1);
+    tracing::debug!(%why, "connection refused");
+    if !door.tls {
+        // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
+        let text = format!("-ERR {why}\r\n");
+        let _ = stream.into_std().and_then(|mut stream| stream.write(text.as_bytes()));
+    }
+}
+
+fn start(
     clients: &mut JoinSet<()>,
     service: &Arc<Service>,
     stop: &Stop,
+    ticket: Ticket,
+    door: Door,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
     let counters = &service.counters;
-    if clients.len() >= service.config.limits.connections_max {
-        count(&counters.connections_refused, 1);
-        // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
-        let text = b"-ERR max number of clients reached\r\n";
-        let _ = stream.into_std().and_then(|mut stream| stream.write(text));
-        return;
-    }
     count(&counters.connections_accepted, 1);
     let id = counters.connections_accepted.load(Ordering::Relaxed);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, %peer, "cannot set TCP_NODELAY");
     }
     let Ok(local) = stream.local_addr() else { return };
-    let (service, stop) = (service.clone(), stop.clone());
+    let (service, mut stop) = (service.clone(), stop.clone());
     clients.spawn(async move {
+        let Ticket { place, share } = ticket;
         count(&service.counters.connections_open, 1);
-        let ended = resp::serve(stream, id, (peer, local), &service, stop).await;
+        let mut of = Peer { id, address: peer, local, user: service.users.unnamed() };
+        let ended = if door.tls {
+            let shaken = tokio::select! {
+                biased;
+                shaken = shake_hands(stream, door, &service) => shaken,
+                () = stop.announced() => Err(std::io::ErrorKind::ConnectionAborted.into()),
+            };
+            match shaken {
+                Ok(stream) => {
+                    let names = certificate_names(&stream);
+                    of.user = service.users.of_certificate(names.iter().map(String::as_str)).or(of.user);
+                    resp::serve(stream, of, share, &service, stop).await
+                }
+                Err(error) => Err(error),
+            }
+        } else {
+            resp::serve(stream, of, share, &service, stop).await
+        };
+        drop(place);
         service.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Err(error) = ended {
             tracing::debug!(%error, %peer, "connection ended");
         }
     });
+}
+
+async fn shake_hands(
+    stream: TcpStream,
+    door: Door,
+    service: &Service,
+) -> std::io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    let tls = service.tls.as_ref().expect("an address of TLS is refused without its files");
+    let shaken = tls.accept(stream, door.application);
+    let shaken = match service.config.limits.login_wait {
+        Some(wait) => {
+            timeout(wait, shaken).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+        }
+        None => shaken.await,
+    };
+    shaken.inspect_err(|_| count(&service.counters.tls_failures, 1))
+}
+
+async fn serve_http(listener: TcpListener, door: Door, service: Arc<Service>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, peer) = tokio::select! {
+            Some(ended) = connections.join_next() => {
+                note_panic(ended);
+                continue;
+            }
+            connection = next(&listener), if connections.len() < http::CONNECTIONS_MAX => connection,
+        };
+        let service = service.clone();
+        connections.spawn(async move {
+            let user = service.users.unnamed();
+            if !door.tls {
+                return http::serve(stream, peer.ip(), user, &service).await;
+            }
+            match shake_hands(stream, door, &service).await {
+                Ok(stream) => {
+                    let names = certificate_names(&stream);
+                    let user = service.users.of_certificate(names.iter().map(String::as_str)).or(user);
+                    http::serve(stream, peer.ip(), user, &service).await;
+                }
+                Err(error) => tracing::debug!(%error, %peer, "TLS handshake failed"),
+            }
+        });
+    }
+}
+
+async fn watch_tls(service: Arc<Service>) {
+    let tls = service.tls.as_ref().expect("it is watched only where there is one");
+    loop {
+        sleep(TLS_LOOK).await;
+        match tls.reload_if_changed() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("read changed certificates"),
+            Err(error) => {
+                tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
+            }
+        }
+    }
 }
 
 fn note_panic(ended: Result<(), tokio::task::JoinError>) {

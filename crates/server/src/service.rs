@@ -1,6 +1,7 @@
-//! What every connection works on: the store, the settings, the counters.
+//! What every connection works on: the store, the settings, the users, the counters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::Store;
@@ -8,19 +9,27 @@ use tokio::sync::Notify;
 
 use crate::Config;
 use crate::auth::Users;
+use crate::budget::Budget;
+use crate::metrics::Histogram;
 use crate::resp::{Clients, Slowlog, VERBS_COUNT};
+use crate::tls::Tls;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
     pub(crate) users: Users,
+    pub(crate) tls: Option<Tls>,
+    /// Memory that clients hold.
+    pub(crate) budget: Arc<Budget>,
     pub(crate) port: u16,
     pub(crate) counters: Counters,
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
     /// Notified when a client asked the server to stop.
     pub(crate) stop: Notify,
+    /// A stop was asked for.
+    pub(crate) draining: AtomicBool,
     started: Instant,
     /// Forty hex digits that differ from start to start.
     pub(crate) run_id: String,
@@ -31,6 +40,7 @@ pub(crate) struct Counters {
     pub(crate) connections_accepted: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) connections_open: AtomicU64,
+    pub(crate) tls_failures: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
@@ -39,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
     /// Calls of each verb.
     pub(crate) calls: [AtomicU64; VERBS_COUNT],
+    pub(crate) batch_times: Histogram,
+    dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
 impl Default for Counters {
@@ -54,9 +66,43 @@ impl Default for Counters {
             hits: zero(),
             misses: zero(),
             transactions: zero(),
+            tls_failures: zero(),
+            batch_times: Histogram::default(),
+            dropped: std::array::from_fn(|_| zero()),
             calls: std::array::from_fn(|_| zero()),
         }
     }
+}
+
+/// Why the server ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Dropped {
+    #[error("its bytes are not RESP")]
+    Protocol,
+    #[error("a command did not arrive in time (command-timeout)")]
+    SlowCommand,
+    #[error("it does not take its answers (reply-timeout)")]
+    SlowReader,
+    #[error("too many bytes of answers wait for it (reply-queue-limit)")]
+    ReplyQueue,
+    #[error("it did not log in in time (login-timeout)")]
+    Login,
+    #[error("it was silent for too long (idle-timeout)")]
+    Idle,
+    #[error("there is no memory for it (client-memory)")]
+    Memory,
+}
+
+impl Dropped {
+    const ALL: [(Dropped, &str); 7] = [
+        (Dropped::Protocol, "protocol"),
+        (Dropped::SlowCommand, "slow_command"),
+        (Dropped::SlowReader, "slow_reader"),
+        (Dropped::ReplyQueue, "reply_queue"),
+        (Dropped::Login, "login"),
+        (Dropped::Idle, "idle"),
+        (Dropped::Memory, "memory"),
+    ];
 }
 
 impl Counters {
@@ -74,22 +120,35 @@ impl Counters {
             counter.store(0, Ordering::Relaxed);
         }
     }
+
+    pub(crate) fn count_dropped(&self, why: Dropped) {
+        count(&self.dropped[why as usize], 1);
+    }
+
+    /// Connections that the server ended, by reason.
+    pub(crate) fn dropped(&self) -> [(&'static str, u64); Dropped::ALL.len()] {
+        Dropped::ALL.map(|(why, name)| (name, self.dropped[why as usize].load(Ordering::Relaxed)))
+    }
 }
 
 impl Service {
-    pub(crate) fn new(store: Store, config: Config, port: u16) -> Service {
+    pub(crate) fn new(store: Store, config: Config, users: Users, tls: Option<Tls>, port: u16) -> Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let limits = &config.limits;
         Service {
+            users,
+            tls,
+            budget: Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait),
             store,
             config,
-            users: Users::open(),
             port,
             counters: Counters::default(),
             clients: Clients::default(),
             slowlog: Slowlog::default(),
             stop: Notify::new(),
+            draining: AtomicBool::new(false),
             started: Instant::now(),
             run_id,
         }
@@ -97,6 +156,14 @@ impl Service {
 
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Whether writes are taken, or why they are not.
+    pub(crate) fn check_ready(&self) -> Result<(), String> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err("the server is stopping".to_owned());
+        }
+        self.store.check_writable().map_err(|error| error.to_string())
     }
 }
 

@@ -1,92 +1,107 @@
 //! One client: read, run, answer.
 //!
-//! 1. All complete commands in the input become one batch.
+//! 1. All complete commands in the input become one batch, up to the pipeline's limit.
 //! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
 //!    and nothing else happens: no further group starts, and nothing is read.
 //! 3. Answers are written as far as the socket takes them; in the same step more input is read.
 //!
-//! So the memory a client holds is bounded by its largest command, one read, and the backlog of answers with one group
-//! of commands on top. A stop is seen only in step 3: commands that were read are run and answered.
+//! Memory is taken from the session's share before it is allocated: room for input in step 3, what the commands need
+//! in step 2. If there is none, the client waits. A connection that waits for its client keeps no more than a small
+//! buffer. What takes too long is seen by the watch (`watch`). A stop is seen only in step 3: commands that were read
+//! are run and answered.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use bytes::Bytes;
+use futures_util::poll;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::frame::{Commands, Parser};
-use super::reply::Replies;
 use super::run::{self, Batch};
 use super::session::Session;
-use crate::service::{Service, count};
+use super::transport::{Exchange, IDLE_BYTES_MAX, Transport};
+use super::watch::Watch;
+use crate::Limits;
+use crate::auth::User;
+use crate::budget::Share;
+use crate::service::{Dropped, Service, count};
 use crate::shutdown::Stop;
 
-/// Room for one read, at first and after small reads.
-const READ_BYTES_MIN: usize = 4 << 10;
+/// The other end of a connection.
+pub(crate) struct Peer {
+    /// Unique in this run of the server.
+    pub(crate) id: u64,
+    pub(crate) address: SocketAddr,
+    /// This end.
+    pub(crate) local: SocketAddr,
+    /// Who it speaks for before it has said anything.
+    pub(crate) user: Option<Arc<User>>,
+}
 
-/// Room for one read after reads that filled what they were given. It bounds how many commands one batch has.
-const READ_BYTES_MAX: usize = 256 << 10;
+/// Memory that one argument of a command takes while it runs: its place, its copy's handle, its part of sets and lists.
+const ARGUMENT_BYTES: usize = 128;
 
-/// Serves one client until it leaves, breaks the protocol, or the server stops.
+/// Memory that one operation of the store takes while it runs.
+const OPERATION_BYTES: usize = 512;
+
+/// Operations that run at once.
+const OPERATIONS_MAX: usize = 1024;
+
+/// Why a conversation ended early.
+enum Ended {
+    /// The client is gone.
+    Gone(io::Error),
+    /// By CLIENT KILL.
+    Killed,
+    Dropped(Dropped),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Gone(error)
+    }
+}
+
+/// Serves one client until it leaves, breaks the protocol or a limit, or the server stops.
 pub(crate) async fn serve<S>(
     stream: S,
-    id: u64,
-    (peer, local): (SocketAddr, SocketAddr),
+    peer: Peer,
+    share: Share,
     service: &Service,
     mut stop: Stop,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut transport =
-        Transport { stream, input: BytesMut::new(), room: READ_BYTES_MIN, replies: Replies::new() };
-    let user = service.users.unnamed();
-    let present = service.clients.enter(id, peer, local, user.as_ref().map_or("", |user| user.name()));
+    let address = peer.address;
+    let name = peer.user.as_ref().map_or("", |user| user.name());
+    let present = service.clients.enter(peer.id, address, peer.local, name);
     let client = present.client.clone();
-    let mut session = Session::new(peer, user, client.clone());
-    let mut parser = Parser::new(&service.config.limits);
-    let mut commands = Commands::default();
-    let backlog_max = service.config.limits.backlog_bytes_max;
-
-    while !session.leaving && !client.is_killed() {
-        // 1.
-        commands.clear();
-        let (consumed, parsed) = parser.parse(&mut transport.input, &mut commands);
-        count(&service.counters.commands, commands.len() as u64);
-
-        // 2.
-        let mut batch = Batch::new(&commands, transport.take(consumed));
-        while !batch.is_done() && !session.leaving {
-            run::next(&mut batch, &mut session, service, &mut transport.replies).await;
-            while transport.replies.unsent().len() > backlog_max {
-                tokio::select! {
-                    exchanged = transport.exchange(false, service) => exchanged.map(drop)?,
-                    () = client.killed() => return Ok(()),
-                }
-            }
-        }
-        drop(batch);
-
-        if let Err(error) = parsed {
-            transport.replies.error(&error.0);
-            break;
-        }
-
-        // 3. Step 2 left no more than the backlog may hold, so input is welcome.
-        if !session.leaving {
-            tokio::select! {
-                biased;
-                exchanged = transport.exchange(true, service) => if exchanged? == Exchange::End { break },
-                () = stop.announced() => break,
-                () = client.killed() => return Ok(()),
+    let mut session = Session::new(address, peer.user, client.clone());
+    session.share = Some(share);
+    let mut conversation = Conversation::new(stream, session, service);
+    let ended = conversation.talk(&mut stop).await;
+    let Conversation { transport, .. } = &mut conversation;
+    match ended {
+        Ok(()) => {}
+        Err(Ended::Killed) => return Ok(()),
+        Err(Ended::Gone(error)) => return Err(error),
+        Err(Ended::Dropped(why)) => {
+            service.counters.count_dropped(why);
+            tracing::debug!(%why, %address, "connection dropped");
+            match why {
+                // The error itself is among the answers already.
+                Dropped::Protocol => {}
+                Dropped::SlowReader | Dropped::ReplyQueue => return Ok(()),
+                _ => transport.replies.error(&format!("ERR {why}")),
             }
         }
     }
-
     let goodbye = async {
         while !transport.replies.unsent().is_empty() {
             transport.exchange(false, service).await?;
@@ -96,78 +111,198 @@ where
     timeout(service.config.limits.closing_wait, goodbye).await?
 }
 
-/// The socket with its two buffers.
-struct Transport<S> {
-    stream: S,
-    input: BytesMut,
-    /// Room to make for the next read.
-    room: usize,
-    replies: Replies,
+/// A client and what is known of it.
+struct Conversation<'a, S> {
+    service: &'a Service,
+    transport: Transport<S>,
+    session: Session,
+    parser: Parser,
+    commands: Commands,
+    /// What holds before the login.
+    narrow: Limits,
+    /// Whether the parser has the narrow limits.
+    is_narrow: bool,
+    watch: Watch,
 }
 
-#[derive(PartialEq, Eq)]
-enum Exchange {
-    Read,
-    Wrote,
-    /// The client sends nothing more.
-    End,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
-    /// Takes the first bytes of the input, which are all parsed.
-    fn take(&mut self, bytes: usize) -> Bytes {
-        let taken = self.input.split_to(bytes).freeze();
-        if self.input.is_empty() && self.input.capacity() > 4 * READ_BYTES_MAX {
-            self.input = BytesMut::new();
-        }
-        taken
+impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
+    fn new(stream: S, session: Session, service: &'a Service) -> Conversation<'a, S> {
+        let limits = &service.config.limits;
+        let narrow = limits.before_login();
+        let is_narrow = session.user.is_none();
+        let parser = Parser::new(if is_narrow { &narrow } else { limits });
+        let watch = Watch::new(limits, is_narrow);
+        let (transport, commands) = (Transport::new(stream), Commands::default());
+        Conversation { service, transport, session, parser, commands, narrow, is_narrow, watch }
     }
 
-    /// Writes what the socket takes; then, if `reading`, reads what is there. Waits until one of them got anywhere:
-    /// until something was read, or, if not `reading`, until something was written. Dropping the future loses nothing.
-    async fn exchange(&mut self, reading: bool, service: &Service) -> io::Result<Exchange> {
-        poll_fn(|context| {
-            let wrote = self.poll_write(context, service)?;
-            if reading {
-                return self.poll_read(context, service);
+    fn limits(&self) -> &Limits {
+        if self.is_narrow { &self.narrow } else { &self.service.config.limits }
+    }
+
+    async fn talk(&mut self, stop: &mut Stop) -> Result<(), Ended> {
+        while !self.session.leaving && !self.session.client.is_killed() {
+            self.look_at_user()?;
+            // 1.
+            self.commands.clear();
+            let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands);
+            let more = self.commands.len() >= self.limits().pipeline_max;
+            let left = self.transport.input.len() - consumed;
+            let is_partial = left > 0 && !more;
+            self.watch.parsed(consumed, is_partial);
+
+            // 2.
+            if !self.commands.is_empty() {
+                count(&self.service.counters.commands, self.commands.len() as u64);
+                let started = Instant::now();
+                let data = self.transport.take(consumed);
+                self.run(data).await?;
+                self.service.counters.batch_times.observe(started.elapsed());
+            } else {
+                drop(self.transport.take(consumed));
             }
-            if wrote { Poll::Ready(Ok(Exchange::Wrote)) } else { Poll::Pending }
-        })
-        .await
+            if let Err(error) = parsed {
+                self.transport.replies.error(&error.0);
+                return Err(Ended::Dropped(Dropped::Protocol));
+            }
+
+            // A login changes what the client may take and how long.
+            self.look_at_user()?;
+            // 3. Step 2 left no more than the backlog may hold, so input is welcome.
+            if self.session.leaving {
+                break;
+            }
+            if more && left > 0 {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if !self.read(stop).await? {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    /// Whether anything was written. If not everything was, the task is woken when more can be.
-    fn poll_write(&mut self, context: &mut Context<'_>, service: &Service) -> io::Result<bool> {
-        let mut wrote = false;
-        while !self.replies.unsent().is_empty() {
-            let unsent = self.replies.unsent();
-            match Pin::new(&mut self.stream).poll_write(context, unsent) {
-                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(bytes)) => {
-                    wrote = true;
-                    count(&service.counters.output_bytes, bytes as u64);
-                    self.replies.mark_sent(bytes);
+    /// Follows the users if they were read again, and the limits if the client logged in or out.
+    fn look_at_user(&mut self) -> Result<(), Ended> {
+        if self.session.user.as_ref().is_some_and(|user| user.is_outdated()) {
+            let user = self.session.user.take();
+            self.session.user = user.and_then(|user| self.service.users.refresh(&user));
+            if self.session.user.is_none() {
+                return Err(Ended::Dropped(Dropped::Login));
+            }
+        }
+        let is_narrow = self.session.user.is_none();
+        if is_narrow != self.is_narrow {
+            self.is_narrow = is_narrow;
+            self.parser.set_limits(if is_narrow { &self.narrow } else { &self.service.config.limits });
+            self.watch.logged_in(&self.service.config.limits, !is_narrow);
+        }
+        Ok(())
+    }
+
+    /// Memory that is held between steps.
+    fn held(&self) -> usize {
+        self.transport.held_bytes() + self.commands.held_bytes() + self.parser.held_bytes()
+    }
+
+    async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
+        let arguments = self.commands.arguments_len();
+        let work = data.len() + arguments * ARGUMENT_BYTES + arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let held = self.held() + work;
+        self.session.held_bytes = held;
+        self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+
+        let client = self.session.client.clone();
+        let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
+        let mut batch = Batch::new(&self.commands, data);
+        while !batch.is_done() && !self.session.leaving {
+            run::next(&mut batch, &mut self.session, self.service, &mut self.transport.replies).await;
+            let unsent = self.transport.replies.unsent().len();
+            if unsent > limits.backlog_bytes_hard {
+                return Err(Ended::Dropped(Dropped::ReplyQueue));
+            }
+            while self.transport.replies.unsent().len() > limits.backlog_bytes_max {
+                tokio::select! {
+                    biased;
+                    exchanged = self.transport.exchange(false, self.service) => { exchanged?; }
+                    () = client.killed() => return Err(Ended::Killed),
+                    () = self.watch.tick() => {
+                        let budget = &self.service.budget;
+                        self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
+                    }
                 }
-                Poll::Ready(Err(error)) => return Err(error),
-                Poll::Pending => break,
             }
         }
-        Ok(wrote)
+        Ok(())
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>, service: &Service) -> Poll<io::Result<Exchange>> {
-        self.input.reserve(self.room);
-        let offered = self.input.capacity() - self.input.len();
-        let bytes = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(context))?;
-        if bytes == 0 {
-            return Poll::Ready(Ok(Exchange::End));
+    /// Reads more input, and writes answers meanwhile; false if the client or the server ends the conversation.
+    async fn read(&mut self, stop: &mut Stop) -> Result<bool, Ended> {
+        let room_max = if self.is_narrow { IDLE_BYTES_MAX } else { usize::MAX };
+        let room = self.transport.room(self.parser.missing_bytes(self.transport.input.len()), room_max);
+        let (now, peak) = self.transport.held_after(room);
+        let client = self.session.client.clone();
+        let others = self.held() - self.transport.held_bytes();
+        // Nothing is read until there is memory for it; answers go out meanwhile.
+        {
+            let mut hold = std::pin::pin!(self.session.hold(peak + others));
+            loop {
+                tokio::select! {
+                    biased;
+                    held = &mut hold => break held.map_err(|_| Ended::Dropped(Dropped::Memory))?,
+                    exchanged = self.transport.exchange(false, self.service), if !self.transport.replies.unsent().is_empty() => {
+                        exchanged?;
+                    }
+                    () = stop.announced() => return Ok(false),
+                }
+            }
         }
-        count(&service.counters.input_bytes, bytes as u64);
-        if bytes == offered {
-            self.room = (self.room * 2).min(READ_BYTES_MAX);
-        } else if bytes < self.room / 4 {
-            self.room = (self.room / 2).max(READ_BYTES_MIN);
+        self.transport.make_room(room);
+        if peak > now {
+            let held = self.held();
+            let _ = self.session.hold(held).await;
         }
-        Poll::Ready(Ok(Exchange::Read))
+        if self.transport.held_bytes() > IDLE_BYTES_MAX || others > IDLE_BYTES_MAX {
+            // Only if nothing is there yet is it worth giving memory back.
+            let first = {
+                let exchange = std::pin::pin!(self.transport.exchange(true, self.service));
+                poll!(exchange)
+            };
+            match first {
+                Poll::Ready(exchanged) => return Ok(self.note(exchanged?)),
+                Poll::Pending => {
+                    self.transport.trim();
+                    if self.parser.is_between_commands() {
+                        self.commands = Commands::default();
+                        self.parser.trim();
+                    }
+                    let held = self.held();
+                    let _ = self.session.hold(held).await;
+                }
+            }
+        }
+        loop {
+            tokio::select! {
+                biased;
+                exchanged = self.transport.exchange(true, self.service) => return Ok(self.note(exchanged?)),
+                () = client.killed() => return Err(Ended::Killed),
+                () = self.watch.tick() => {
+                    let budget = &self.service.budget;
+                    self.watch.check(&self.transport, false, budget).map_err(Ended::Dropped)?;
+                }
+                () = stop.announced() => return Ok(false),
+            }
+        }
+    }
+
+    /// Whether the client goes on.
+    fn note(&mut self, exchanged: Exchange) -> bool {
+        match exchanged {
+            Exchange::Read(bytes) => self.watch.read(bytes),
+            Exchange::Wrote => {}
+            Exchange::End => return false,
+        }
+        true
     }
 }

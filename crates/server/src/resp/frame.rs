@@ -35,6 +35,20 @@ impl Commands {
         self.ends.len()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Arguments of all commands together.
+    pub(crate) fn arguments_len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// Memory that the positions take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.capacity() * size_of::<Span>() + self.ends.capacity() * size_of::<u32>()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.arguments.clear();
         self.ends.clear();
@@ -156,7 +170,33 @@ impl Parser {
         Parser { limits, position: 0, searched: 0, missing: 0, bulk: None, arguments: Vec::new() }
     }
 
-    /// Appends every complete command at the front of `input` to `commands`, and returns how many bytes they took.
+    /// From the next byte on other limits hold.
+    pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        self.limits = limits.clone();
+    }
+
+    /// Whether all input so far was complete commands.
+    pub(crate) fn is_between_commands(&self) -> bool {
+        self.position == 0 && self.searched == 0
+    }
+
+    /// How many bytes are missing of the argument whose length was declared last, if any are.
+    pub(crate) fn missing_bytes(&self, input_len: usize) -> Option<usize> {
+        let end = self.position + self.bulk? + 2;
+        end.checked_sub(input_len).filter(|&missing| missing > 0)
+    }
+
+    /// Memory that the positions of an incomplete command take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.capacity() * size_of::<Span>()
+    }
+
+    /// Gives memory back that no command needs.
+    pub(crate) fn trim(&mut self) {
+        self.arguments.shrink_to_fit();
+    }
+
+    /// Appends every complete command at the front of `input`, up to the pipeline's limit, to `commands`, and returns how many bytes they took.
     /// The next call must be given the input without those bytes. After an error there is no next call; the commands
     /// before it are good.
     pub(crate) fn parse(
@@ -165,7 +205,7 @@ impl Parser {
         commands: &mut Commands,
     ) -> (usize, Result<(), ProtocolError>) {
         let mut base = 0;
-        while base < input.len() {
+        while base < input.len() && commands.len() < self.limits.pipeline_max {
             match self.advance(&mut input[base..]) {
                 Ok(Progress::Incomplete) => break,
                 Ok(Progress::Command) => commands.push(base, &self.arguments),

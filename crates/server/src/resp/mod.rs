@@ -13,10 +13,12 @@ mod run;
 mod session;
 mod slowlog;
 mod transaction;
+mod transport;
 mod view;
+mod watch;
 
 pub(crate) use clients::Clients;
-pub(crate) use connection::serve;
+pub(crate) use connection::{Peer, serve};
 pub(crate) use slowlog::Slowlog;
 
 /// Entries of the table of verbs.

@@ -55,6 +55,18 @@ impl Replies {
         self.bytes.truncate(mark);
     }
 
+    /// Memory that unsent answers, and room for more, take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Gives memory back that no answer needs.
+    pub(crate) fn trim(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// `+OK` and other short texts without line breaks.
     pub(crate) fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());

@@ -9,6 +9,7 @@ use super::clients::Client;
 use super::reply::{Protocol, Replies};
 use super::transaction::{Transaction, Watched};
 use crate::auth::User;
+use crate::budget::{Refused, Share};
 use crate::service::Service;
 
 /// Whether the client wants to be answered.
@@ -44,6 +45,10 @@ pub(crate) struct Session {
     /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
     /// so that neither many small reads wait for each other nor many large ones are in memory at once.
     pub(crate) read_width: usize,
+    /// Its part of the memory for clients.
+    pub(crate) share: Option<Share>,
+    /// What the current batch holds of it without the values that it reads.
+    pub(crate) held_bytes: usize,
 }
 
 /// Where `read_width` starts.
@@ -63,14 +68,26 @@ impl Session {
             durability: None,
             durability_next: None,
             read_width: READ_WIDTH,
+            share: None,
+            held_bytes: 0,
         }
     }
 
     /// As a new connection would be.
     pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
-        *self = Session::new(self.peer, service.users.unnamed(), self.client.clone());
+        let (share, held_bytes) = (self.share.take(), self.held_bytes);
+        let fresh = Session::new(self.peer, service.users.unnamed(), self.client.clone());
+        *self = Session { share, held_bytes, ..fresh };
         self.client.forget_introduction();
         replies.protocol = Protocol::Resp2;
+    }
+
+    /// Makes the part of the memory for clients so large; waits if too little is left.
+    pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
+        match &mut self.share {
+            Some(share) => share.hold(bytes).await,
+            None => Ok(()),
+        }
     }
 
     /// How the next write is acknowledged.

@@ -12,9 +12,26 @@ pub(super) async fn gets(
     service: &Service,
     replies: &mut Replies,
 ) {
+    let (mut width, mut expected) = (0, 0);
+    for (command, verb) in batch.admitted(session) {
+        if verb.fast != Fast::Get {
+            break;
+        }
+        let hint = service.store.read_bytes_hint(command.argument(1));
+        if width > 0 && expected + hint > READ_BYTES_GOAL {
+            break;
+        }
+        expected += hint;
+        width += 1;
+    }
+    if let Err(refused) = session.hold(session.held_bytes + 2 * expected).await {
+        replies.error(&format!("ERR cannot answer: {refused}"));
+        batch.next += 1;
+        return;
+    }
     let (mut hits, goal) = (0, replies.mark() + READ_BYTES_GOAL);
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
-    let shown = service.store.peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+    let shown = service.store.peek_each(keys.take(width).map(|(command, _)| command.argument(1)), |view| {
         hits += u64::from(view.is_some());
         match view {
             Some(view) => replies.bulk(view.value),
@@ -46,18 +63,33 @@ pub(super) async fn mgets(
 ) {
     let mut keys = Vec::new();
     let mut skip = batch.answered;
-    for (command, verb) in batch.admitted(session) {
-        let room = session.read_width - keys.len();
-        if !matches!(verb.fast, Fast::Get | Fast::Mget) || room == 0 {
+    let mut expected = 0;
+    'group: for (command, verb) in batch.admitted(session) {
+        if !matches!(verb.fast, Fast::Get | Fast::Mget) || keys.len() >= session.read_width {
             break;
         }
-        if skip == 0 {
-            count(&service.counters.calls[verb.index()], 1);
+        for (index, key) in command.arguments(1 + skip).enumerate() {
+            let hint = service.store.read_bytes_hint(key);
+            let fits = keys.len() < session.read_width && expected + hint <= READ_BYTES_GOAL;
+            if !fits && !keys.is_empty() {
+                break 'group;
+            }
+            if skip + index == 0 {
+                count(&service.counters.calls[verb.index()], 1);
+            }
+            expected += hint;
+            keys.push(key);
         }
-        keys.extend(command.arguments(1 + skip).take(room));
         skip = 0;
     }
-    let values = service.store.get_many(&keys).await;
+    // Every value is there twice for a moment: as it was read, and among the answers.
+    let values = match session.hold(session.held_bytes + 2 * expected).await {
+        Ok(()) => service.store.get_many(&keys).await,
+        Err(refused) => {
+            let what = format!("cannot answer: {refused}");
+            keys.iter().map(|_| Err(Error::Invalid { what: what.clone() })).collect()
+        }
+    };
     assert_eq!(values.len(), keys.len(), "the store answers every key once");
 
     let (mut hits, mut bytes) = (0, 0);

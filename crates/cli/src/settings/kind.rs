@@ -1,0 +1,147 @@
+//! What a setting's text may be, and what it becomes.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use esker_engine::Durability;
+
+use crate::{durability, size, time};
+
+/// The form of a setting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Any text that is not empty.
+    Text,
+    /// A path.
+    Path,
+    /// Addresses `HOST:PORT` with commas between them, or `none`.
+    Addresses,
+    /// A number of bytes such as `512m`.
+    Size,
+    /// A whole number in a range.
+    Count(u64, u64),
+    /// A time such as `30s`; `0` for none.
+    Time,
+    /// `true` or `false`.
+    Switch,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// When a write is acknowledged.
+    Durability,
+}
+
+/// A setting's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    Path(PathBuf),
+    Addresses(Vec<SocketAddr>),
+    Size(u64),
+    Count(u64),
+    Time(Duration),
+    Switch(bool),
+    Durability(Durability),
+}
+
+impl Kind {
+    /// The value that a text means, or why it means none.
+    pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
+        if text.is_empty() {
+            return Err(format!("an empty text is not {}", self.form()));
+        }
+        Ok(match self {
+            Kind::Text => Value::Text(text.to_owned()),
+            Kind::Path => Value::Path(text.into()),
+            Kind::Addresses => Value::Addresses(addresses(text)?),
+            Kind::Size => Value::Size(size::parse(text)?),
+            Kind::Count(least, most) => match text.parse() {
+                Ok(count) if (least..=most).contains(&count) => Value::Count(count),
+                _ => return Err(format!("'{text}' is not {}", self.form())),
+            },
+            Kind::Time => Value::Time(time::parse(text)?),
+            Kind::Switch => match text {
+                "true" | "yes" => Value::Switch(true),
+                "false" | "no" => Value::Switch(false),
+                _ => return Err(format!("'{text}' is not {}", self.form())),
+            },
+            Kind::Choice(words) if words.contains(&text) => Value::Text(text.to_owned()),
+            Kind::Choice(_) => return Err(format!("'{text}' is not {}", self.form())),
+            Kind::Durability => Value::Durability(durability::parse(text)?),
+        })
+    }
+
+    /// Whether a flag of it can stand alone.
+    pub(crate) fn is_switch(self) -> bool {
+        matches!(self, Kind::Switch)
+    }
+
+    /// What is expected, for messages.
+    pub(crate) fn form(self) -> String {
+        match self {
+            Kind::Text => "a text".to_owned(),
+            Kind::Path => "a path".to_owned(),
+            Kind::Addresses => "HOST:PORT such as 127.0.0.1:6379, several with commas, or none".to_owned(),
+            Kind::Size => "a size such as 512m".to_owned(),
+            Kind::Count(least, u64::MAX) => format!("a whole number of at least {least}"),
+            Kind::Count(least, most) => format!("a whole number in {least}..={most}"),
+            Kind::Time => "a time such as 500ms, 30s or 5m".to_owned(),
+            Kind::Switch => "true or false".to_owned(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Durability => "sync, process, periodic:MS or none".to_owned(),
+        }
+    }
+
+    /// The placeholder in `--help` and in the example file.
+    pub(crate) fn placeholder(self) -> &'static str {
+        match self {
+            Kind::Text => "TEXT",
+            Kind::Path => "PATH",
+            Kind::Addresses => "HOST:PORT",
+            Kind::Size => "SIZE",
+            Kind::Count(..) => "NUMBER",
+            Kind::Time => "TIME",
+            Kind::Switch => "BOOL",
+            Kind::Choice(_) => "WORD",
+            Kind::Durability => "WHEN",
+        }
+    }
+}
+
+fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let one = |text: &str| {
+        let hint = "give HOST:PORT such as 127.0.0.1:6379";
+        let found = text.to_socket_addrs().map_err(|error| format!("'{text}': {error}; {hint}"))?;
+        found.into_iter().next().ok_or_else(|| format!("'{text}' has no address"))
+    };
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|text| one(text.trim())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_values() {
+        let lists = Kind::Addresses.parse("127.0.0.1:1, [::1]:2").unwrap();
+        let expected = ["127.0.0.1:1", "[::1]:2"].map(|text| text.parse().unwrap());
+        assert_eq!(lists, Value::Addresses(expected.to_vec()));
+        assert_eq!(Kind::Count(1, 9).parse("9"), Ok(Value::Count(9)));
+        assert_eq!(Kind::Switch.parse("yes"), Ok(Value::Switch(true)));
+        assert_eq!(Kind::Choice(&["a", "b"]).parse("b"), Ok(Value::Text("b".to_owned())));
+        for (kind, text, expected) in [
+            (Kind::Path, "", "a path"),
+            (Kind::Addresses, "here", "HOST:PORT"),
+            (Kind::Count(1, 9), "10", "in 1..=9"),
+            (Kind::Count(1, u64::MAX), "0", "at least 1"),
+            (Kind::Switch, "maybe", "true or false"),
+            (Kind::Choice(&["a", "b"]), "c", "a, b"),
+        ] {
+            let error = kind.parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

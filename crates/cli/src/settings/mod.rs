@@ -1,0 +1,27 @@
+//! Settings of `esker serve`: one table, three places to give them, one outcome.
+//!
+//! - `table`: every setting, once.
+//! - `kind`: what a setting's text may be.
+//! - `layers`: flag before environment before file before default.
+//! - `outcome`: options of the store and the server, and the contradictions that are refused.
+//! - `example`: the settings for people.
+
+mod example;
+mod kind;
+mod layers;
+mod outcome;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use example::{example, explain};
+pub(crate) use layers::Settings;
+pub(crate) use outcome::Outcome;
+pub(crate) use table::{Places, SETTINGS};
+
+use std::path::PathBuf;
+
+/// Paths with commas between them.
+pub(crate) fn names(places: &[PathBuf]) -> String {
+    places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,312 @@
+//! What the settings come to: options of the store and of the server. Settings that contradict each other are refused
+//! in one sentence that names both and where they were given.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use esker_device::Backend;
+use esker_engine::{Durability, Options};
+use esker_server::{Access, ClientCertificates, Config, LOGIN_BYTES, Limits, Password, TlsFiles};
+
+use super::kind::Value;
+use super::layers::{Given, Settings};
+
+/// Where a store is made if nothing else is said.
+const DIRECTORY_DEFAULT: &str = "./esker-data";
+
+/// Least memory for clients that is taken from `memory`.
+const CLIENT_BYTES_LEAST: u64 = 8 << 20;
+
+/// What `esker serve` is started with.
+pub(crate) struct Outcome {
+    /// How the store is opened.
+    pub(crate) options: Options,
+    /// How the server is set up.
+    pub(crate) config: Config,
+    /// The directory, or the devices and files, fast first.
+    pub(crate) places: Vec<PathBuf>,
+}
+
+impl Settings {
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(|given| match &given.value {
+            Value::Path(path) => path.clone(),
+            other => unreachable!("{name} is a path in the table, and not {other:?}"),
+        })
+    }
+
+    fn bytes(&self, name: &str) -> Option<u64> {
+        self.get(name).map(|given| match given.value {
+            Value::Size(bytes) => bytes,
+            ref other => unreachable!("{name} is a size in the table, and not {other:?}"),
+        })
+    }
+
+    fn count(&self, name: &str) -> usize {
+        match self.get(name).map(|given| &given.value) {
+            Some(&Value::Count(count)) => count as usize,
+            other => unreachable!("{name} is a number with a default in the table, and not {other:?}"),
+        }
+    }
+
+    fn time(&self, name: &str) -> Option<Duration> {
+        match self.get(name).map(|given| &given.value) {
+            Some(&Value::Time(time)) => Some(time).filter(|time| !time.is_zero()),
+            other => unreachable!("{name} is a time with a default in the table, and not {other:?}"),
+        }
+    }
+
+    fn switch(&self, name: &str) -> bool {
+        matches!(self.get(name).map(|given| &given.value), Some(Value::Switch(true)))
+    }
+
+    fn addresses(&self, name: &str) -> Vec<SocketAddr> {
+        match self.get(name).map(|given| &given.value) {
+            Some(Value::Addresses(addresses)) => addresses.clone(),
+            None => Vec::new(),
+            other => unreachable!("{name} is a list of addresses in the table, and not {other:?}"),
+        }
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        self.get(name).map(|given| given.text.as_str())
+    }
+
+    fn durability(&self) -> Durability {
+        match self.get("durability").map(|given| &given.value) {
+            Some(&Value::Durability(durability)) => durability,
+            other => unreachable!("durability is one in the table, and not {other:?}"),
+        }
+    }
+
+    /// What is logged.
+    pub(crate) fn log(&self) -> &str {
+        self.word("log").expect("log has a default")
+    }
+
+    /// Options of the store and the server, or the first contradiction.
+    pub(crate) fn outcome(&self) -> Result<Outcome, String> {
+        if crate::log_filter(self.log()).is_none() {
+            let given = self.get("log").expect("log has a default");
+            return Err(format!(
+                "{given}: '{}' is no filter such as info or warn,esker_server=debug",
+                given.text
+            ));
+        }
+        self.check_places()?;
+        self.check_tls()?;
+        let limits = self.limits()?;
+        let config = self.config(limits)?;
+        // Passwords of a file are checked one at a time.
+        let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 };
+        let options = self.options(config.limits.client_bytes_max + login_bytes);
+        Ok(Outcome { options, config, places: self.places() })
+    }
+
+    /// Refuses two settings that cannot both hold.
+    fn exclude(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
+        match (self.explicit(one), self.explicit(other)) {
+            (Some(one), Some(other)) => Err(contradict(one, other, why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a setting that means nothing without another.
+    fn require(&self, one: &str, other: &str, why: &str) -> Result<(), String> {
+        match (self.explicit(one), self.explicit(other)) {
+            (Some(one), None) => Err(format!("{one} needs {other}: {why}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_places(&self) -> Result<(), String> {
+        let why = "a store is in a directory, or on one or two devices";
+        self.exclude("dir", "fast", why)?;
+        self.exclude("dir", "capacity", why)?;
+        self.require("fast-limit", "fast", "for a directory or capacity alone use capacity-limit")?;
+        if let (Some(fast), Some(capacity)) = (self.get("fast"), self.get("capacity")) {
+            if fast.text == capacity.text {
+                return Err(contradict(fast, capacity, "they name the same path; give each tier its own"));
+            }
+        } else if self.get("fast").is_some() {
+            self.require("capacity-limit", "capacity", "for fast alone use fast-limit")?;
+            self.require("iu", "capacity", "fast alone has no capacity tier")?;
+        }
+        Ok(())
+    }
+
+    fn check_tls(&self) -> Result<(), String> {
+        self.require("tls-cert", "tls-key", "a certificate is of no use without its key")?;
+        self.require("tls-key", "tls-cert", "a key is of no use without its certificate")?;
+        for name in ["resp-tls", "http-tls"] {
+            if !self.addresses(name).is_empty() {
+                self.require(name, "tls-cert", "TLS needs a certificate")?;
+            }
+        }
+        self.require("tls-client-ca", "tls-cert", "it is about TLS, which needs a certificate")?;
+        self.require(
+            "tls-client-auth",
+            "tls-client-ca",
+            "certificates cannot be checked without their authority",
+        )?;
+        match self.explicit("tls-cert") {
+            Some(given) if self.addresses("resp-tls").is_empty() && self.addresses("http-tls").is_empty() => {
+                Err(format!("{given} needs resp-tls or http-tls: no address speaks TLS"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn limits(&self) -> Result<Limits, String> {
+        let memory = self.bytes("memory").expect("memory has a default");
+        let clients = self.bytes("client-memory").unwrap_or((memory / 8).max(CLIENT_BYTES_LEAST));
+        let each = self.bytes("client-memory-each").unwrap_or(clients / 4 * 3);
+        let argument = self.bytes("argument-limit").expect("argument-limit has a default");
+        let (soft, hard) = (self.bytes("reply-queue"), self.bytes("reply-queue-limit"));
+        let pair = |one: &str, other: &str| (self.get(one), self.get(other));
+        let contradiction = match () {
+            () if clients > memory / 2 => {
+                (pair("client-memory", "memory"), "clients may have half of it at most")
+            }
+            () if each > clients => {
+                (pair("client-memory-each", "client-memory"), "one client cannot have more than all")
+            }
+            () if self.explicit("argument-limit").is_some() && argument > each / 3 => {
+                // Whichever of the three was given bounds what one client may hold.
+                let bound = ["client-memory-each", "client-memory", "memory"];
+                let bound = bound.into_iter().find_map(|name| self.get(name));
+                (
+                    (self.get("argument-limit"), bound),
+                    "one client must be able to hold three such arguments: as input, as read from the store, as an answer",
+                )
+            }
+            () if soft > hard => {
+                (pair("reply-queue", "reply-queue-limit"), "the soft limit is above the hard one")
+            }
+            () => ((None, None), ""),
+        };
+        if let ((Some(one), Some(other)), why) = contradiction {
+            return Err(contradict(one, other, why));
+        }
+        let usize_of = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(Limits {
+            connections_max: self.count("connections"),
+            connections_per_address_max: self.count("connections-per-address"),
+            client_bytes_max: usize_of(clients),
+            connection_bytes_max: usize_of(each),
+            arguments_max: self.count("arguments"),
+            bulk_bytes_max: usize_of(argument.min(each / 3)),
+            inline_bytes_max: usize_of(self.bytes("inline-limit").expect("inline-limit has a default")),
+            pipeline_max: self.count("pipeline"),
+            backlog_bytes_max: usize_of(soft.expect("reply-queue has a default")),
+            backlog_bytes_hard: usize_of(hard.expect("reply-queue-limit has a default")),
+            reply_wait: self.time("reply-timeout"),
+            command_wait: self.time("command-timeout"),
+            login_wait: self.time("login-timeout"),
+            idle_wait: self.time("idle-timeout"),
+            memory_wait: self.time("memory-timeout").unwrap_or(Duration::from_millis(1)),
+            drain_delay: self.time("drain-delay").unwrap_or_default(),
+            closing_wait: self.time("drain-timeout").unwrap_or_default(),
+            ..Limits::default()
+        })
+    }
+
+    fn config(&self, limits: Limits) -> Result<Config, String> {
+        let tls = match (self.path("tls-cert"), self.path("tls-key")) {
+            (Some(certificate), Some(key)) => Some(TlsFiles {
+                certificate,
+                key,
+                clients: self.path("tls-client-ca").map(|authorities| ClientCertificates {
+                    authorities,
+                    required: self.word("tls-client-auth") != Some("optional"),
+                }),
+            }),
+            _ => None,
+        };
+        let config = Config {
+            resp: self.addresses("resp"),
+            resp_tls: self.addresses("resp-tls"),
+            http: self.addresses("http"),
+            http_tls: self.addresses("http-tls"),
+            access: Access {
+                password: self.get("password").map(|given| Password::new(&given.text)),
+                users: self.path("users"),
+                allow_unauthenticated: self.switch("allow-unauthenticated"),
+            },
+            tls,
+            limits,
+            settings: self.shown(),
+        };
+        if config.access.allow_unauthenticated {
+            let why = "nobody is served without a password where there is one";
+            self.exclude("allow-unauthenticated", "password", why)?;
+            self.exclude("allow-unauthenticated", "users", why)?;
+        }
+        if config.resp.is_empty() && config.resp_tls.is_empty() {
+            let given = self.get("resp").expect("resp has a default");
+            return Err(format!("{given} is none, and there is no resp-tls: nobody could reach the store"));
+        }
+        for (name, addresses) in config.addresses() {
+            if let Some(address) = config.exposed(name, &addresses) {
+                let given = self.get(name).expect("its addresses were given");
+                return Err(format!(
+                    "{given} has {address}, which other machines reach, and nobody needs a password: set password or \
+                     users, or allow it with allow-unauthenticated"
+                ));
+            }
+        }
+        Ok(config)
+    }
+
+    /// What `CONFIG GET` tells beside the server's own settings.
+    fn shown(&self) -> Vec<(String, String)> {
+        let bind: Vec<_> = self.addresses("resp").iter().map(|address| address.ip().to_string()).collect();
+        let fsync = if self.durability() == Durability::Sync { "always" } else { "everysec" };
+        vec![
+            ("dir".to_owned(), super::names(&self.places())),
+            ("bind".to_owned(), bind.join(" ")),
+            ("appendfsync".to_owned(), fsync.to_owned()),
+        ]
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        let places: Vec<_> = ["dir", "fast", "capacity"].iter().filter_map(|name| self.path(name)).collect();
+        if places.is_empty() { vec![DIRECTORY_DEFAULT.into()] } else { places }
+    }
+
+    fn options(&self, server_bytes: usize) -> Options {
+        let (fast, capacity) = (self.path("fast"), self.path("capacity"));
+        let mut options = match (self.path("dir"), fast, capacity) {
+            (None, Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
+            (None, Some(fast), None) => Options::fast_only(fast),
+            (None, None, Some(capacity)) => Options::capacity_only(capacity),
+            (dir, ..) => Options::directory(dir.as_deref().unwrap_or(Path::new(DIRECTORY_DEFAULT))),
+        };
+        let memory = self.bytes("memory").expect("memory has a default");
+        options = options
+            .memory_bytes(memory.saturating_sub(server_bytes as u64))
+            .durability(self.durability())
+            .reserve_percent(self.count("reserve") as u8)
+            .force_format(self.switch("force-format"))
+            .backend(match self.word("backend") {
+                Some("uring") => Backend::Uring,
+                Some("threads") => Backend::Threads,
+                _ => Backend::Auto,
+            });
+        if let Some(bytes) = self.bytes("fast-limit") {
+            options = options.fast_limit_bytes(bytes);
+        }
+        if let Some(bytes) = self.bytes("capacity-limit") {
+            options = options.capacity_limit_bytes(bytes);
+        }
+        if let Some(bytes) = self.bytes("iu") {
+            options = options.indirection_unit_bytes(bytes);
+        }
+        options
+    }
+}
+
+fn contradict(one: &Given, other: &Given, why: &str) -> String {
+    format!("{one} and {other} contradict each other: {why}")
+}

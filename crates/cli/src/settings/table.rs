@@ -1,0 +1,162 @@
+//! Every setting, once. The file, the environment, the flags, `--help`, `--check-config` and `docs/esker.toml` are all
+//! made from this table.
+
+use super::kind::Kind;
+
+/// Where a setting may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// In the file, the environment and as a flag.
+    All,
+    /// Not as a flag, which every user of the machine could read; and its value is never shown.
+    Secret,
+    /// Only as a flag: it is meant for one start.
+    FlagOnly,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The key in the file, the flag without its dashes, and in capitals after `ESKER_` the environment's variable.
+    pub(crate) name: &'static str,
+    /// What its text may be.
+    pub(crate) kind: Kind,
+    /// The text that holds if none is given; empty if there is none.
+    pub(crate) default: &'static str,
+    /// What happens if it is not given and has no default.
+    pub(crate) unset: &'static str,
+    /// Heading in the file and in `--help`.
+    pub(crate) group: &'static str,
+    /// Where it may be given.
+    pub(crate) places: Places,
+    /// What it means.
+    pub(crate) meaning: &'static str,
+}
+
+const STORE: &str = "Store";
+const NETWORK: &str = "Network";
+const ACCESS: &str = "Access";
+const TLS: &str = "TLS";
+const LIMITS: &str = "Limits";
+const LOG: &str = "Log";
+
+macro_rules! settings {
+    ($($group:ident $name:literal $kind:expr, $default:literal $(else $unset:literal)? $(in $places:ident)?, $meaning:literal;)*) => {
+        /// Every setting, in the order in which they are shown.
+        pub(crate) static SETTINGS: &[Setting] = &[$(Setting {
+            name: $name,
+            kind: $kind,
+            default: $default,
+            unset: concat!("" $(, $unset)?),
+            group: $group,
+            places: settings!(@places $($places)?),
+            meaning: $meaning,
+        },)*];
+    };
+    (@places) => { Places::All };
+    (@places $places:ident) => { Places::$places };
+}
+
+#[rustfmt::skip]
+settings! {
+    STORE "dir" Kind::Path, "" else "./esker-data if neither fast nor capacity is given",
+        "Directory that holds the store in files; its parent must be there.";
+    STORE "fast" Kind::Path, "" else "no fast tier",
+        "Block device or file of the fast tier; without capacity the only tier.";
+    STORE "capacity" Kind::Path, "" else "no capacity tier beside dir",
+        "Block device or file of the capacity tier; without fast the only tier.";
+    STORE "durability" Kind::Durability, "sync",
+        "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic:MS or none.";
+    STORE "memory" Kind::Size, "512m",
+        "Memory for everything: index, write buffers, cache, and what clients hold (client-memory).";
+    STORE "fast-limit" Kind::Size, "" else "the device, or 1g for a file",
+        "How large the fast tier may grow.";
+    STORE "capacity-limit" Kind::Size, "" else "the device, or 256g for a file",
+        "How large the capacity tier or the directory may grow.";
+    STORE "iu" Kind::Size, "" else "what the device reports",
+        "Indirection unit of the capacity tier, fixed when it is formatted.";
+    STORE "reserve" Kind::Count(5, 50), "20",
+        "Share of the capacity that users cannot fill, in percent.";
+    STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",
+        "How to do input and output: io_uring, threads that block, or whichever works.";
+    STORE "force-format" Kind::Switch, "false" in FlagOnly,
+        "Format the devices even if they hold something else; all of it is lost.";
+    NETWORK "resp" Kind::Addresses, "127.0.0.1:6379",
+        "Addresses that answer RESP, the protocol of Redis, in plain text, or none.";
+    NETWORK "resp-tls" Kind::Addresses, "" else "no TLS port",
+        "Addresses that answer RESP over TLS, beside the plain ones.";
+    NETWORK "http" Kind::Addresses, "" else "no HTTP",
+        "Addresses of /metrics, /healthz and /readyz over plain HTTP.";
+    NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
+        "Addresses of /metrics, /healthz and /readyz over HTTPS.";
+    ACCESS "password" Kind::Text, "" else "no password" in Secret,
+        "Password of the user default, who may do everything. Give it in the file or the environment.";
+    ACCESS "users" Kind::Path, "" else "no users",
+        "File of users with hashed passwords and rights, made by esker user.";
+    ACCESS "allow-unauthenticated" Kind::Switch, "false",
+        "Serve addresses that other machines reach even though nobody needs a password.";
+    TLS "tls-cert" Kind::Path, "" else "no TLS",
+        "Certificate chain of the server, in PEM.";
+    TLS "tls-key" Kind::Path, "" else "no TLS",
+        "Private key of the server's certificate, in PEM.";
+    TLS "tls-client-ca" Kind::Path, "" else "clients need no certificate",
+        "Certificates, in PEM, of the authorities that clients' certificates must come from.";
+    TLS "tls-client-auth" Kind::Choice(&["required", "optional"]), "" else "required if tls-client-ca is given",
+        "Whether a client must show a certificate (required) or may (optional).";
+    LIMITS "connections" Kind::Count(1, 1_000_000), "10000",
+        "Connections at a time.";
+    LIMITS "connections-per-address" Kind::Count(1, 1_000_000), "1000",
+        "Connections at a time from one IPv4 address or one IPv6 /64.";
+    LIMITS "client-memory" Kind::Size, "" else "an eighth of memory",
+        "Part of memory for all clients together: input, commands that run, answers that wait.";
+    LIMITS "client-memory-each" Kind::Size, "" else "three quarters of client-memory",
+        "How much of client-memory one client may take.";
+    LIMITS "argument-limit" Kind::Size, "16m",
+        "Bytes of one argument, so of one value; at most a third of client-memory-each.";
+    LIMITS "arguments" Kind::Count(10, 1 << 24), "1048576",
+        "Arguments of one command.";
+    LIMITS "inline-limit" Kind::Size, "64k",
+        "Bytes of a command that is sent as a line.";
+    LIMITS "pipeline" Kind::Count(1, 1 << 20), "4096",
+        "Commands of one client that are taken up at once; more wait in the input.";
+    LIMITS "reply-queue" Kind::Size, "1m",
+        "Bytes of answers that wait for a client before nothing more is read from it (soft limit).";
+    LIMITS "reply-queue-limit" Kind::Size, "64m",
+        "Bytes of answers that wait for a client before it is disconnected (hard limit).";
+    LIMITS "reply-timeout" Kind::Time, "30s",
+        "How long a client over the soft limit may go without taking 64 KiB of its answers a second; 0 for ever.";
+    LIMITS "command-timeout" Kind::Time, "30s",
+        "How long a command may take to arrive, with a second more for each 64 KiB of it; 0 for ever.";
+    LIMITS "login-timeout" Kind::Time, "10s",
+        "How long a client may take to shake hands and to log in where it must; 0 for ever.";
+    LIMITS "idle-timeout" Kind::Time, "0",
+        "How long a client may be silent between commands; 0 for ever.";
+    LIMITS "memory-timeout" Kind::Time, "10s",
+        "How long a client waits for client-memory before it is disconnected.";
+    LIMITS "drain-delay" Kind::Time, "0",
+        "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
+    LIMITS "drain-timeout" Kind::Time, "10s",
+        "How long commands that were read may take to finish after SIGTERM.";
+    LOG "log" Kind::Text, "info",
+        "What is logged, such as info or warn,esker_server=debug.";
+}
+
+impl Setting {
+    /// The environment's variable.
+    pub(crate) fn variable(&self) -> String {
+        format!("ESKER_{}", self.name.to_ascii_uppercase().replace('-', "_"))
+    }
+
+    /// The setting of a name.
+    pub(crate) fn find(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// The known name that is nearest to a mistyped one, if any is near.
+    pub(crate) fn nearest(name: &str) -> Option<&'static str> {
+        let wanted = name.to_ascii_lowercase().replace('_', "-");
+        let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(&wanted, setting.name), setting.name));
+        let (likeness, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (likeness > 0.8).then_some(name)
+    }
+}

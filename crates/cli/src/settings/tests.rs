@@ -1,0 +1,203 @@
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use super::kind::Kind;
+use super::layers::Origin;
+use super::table::Setting;
+use super::*;
+
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("esker.toml");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+fn from_file(text: &str) -> Result<Settings, String> {
+    let (_directory, path) = file(text);
+    let mut settings = Settings::defaults();
+    settings.read_file(&path).map(|()| settings)
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+#[test]
+fn the_table_is_in_order() {
+    let names: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+    assert_eq!(names.len(), SETTINGS.len(), "a name twice");
+    for setting in SETTINGS {
+        assert!(
+            setting.default.is_empty() != setting.unset.is_empty(),
+            "{}: a default or what is without",
+            setting.name
+        );
+        assert!(setting.meaning.ends_with('.'), "{}", setting.name);
+    }
+}
+
+#[test]
+fn the_example_file_is_the_defaults() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/esker.toml");
+    let found = std::fs::read_to_string(path).unwrap();
+    assert_eq!(found, example(), "run: esker serve --print-config > docs/esker.toml");
+    let defaults = Settings::defaults();
+    let active: String = found
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .filter(|line| {
+            let name = line.split_once(" = ").map(|(name, _)| name);
+            name.and_then(Setting::find).is_some_and(|setting| !setting.default.is_empty())
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let read = from_file(&active).unwrap();
+    for setting in SETTINGS.iter().filter(|setting| setting.places == Places::All) {
+        let value = |settings: &Settings| settings.get(setting.name).map(|given| given.value.clone());
+        assert_eq!(value(&read), value(&defaults), "{}", setting.name);
+        assert_eq!(read.explicit(setting.name).is_some(), !setting.default.is_empty(), "{}", setting.name);
+    }
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
+    let (_directory, path) = file("memory = \"1g\"\niu = 4096\nconnections = 7\n");
+    let mut settings = Settings::defaults();
+    settings.read_file(&path).unwrap();
+    settings
+        .read_environment(variables(&[("ESKER_IU", "8k"), ("ESKER_CONNECTIONS", "8"), ("HOME", "x")]))
+        .unwrap();
+    settings.flag(Setting::find("connections").unwrap(), "9").unwrap();
+    let found = |name: &str| {
+        let given = settings.get(name).unwrap();
+        (given.text.clone(), given.origin.clone())
+    };
+    let shown = path.display().to_string();
+    assert_eq!(found("memory"), ("1g".to_owned(), Origin::File(shown, 1)));
+    assert_eq!(found("iu"), ("8k".to_owned(), Origin::Environment));
+    assert_eq!(found("connections"), ("9".to_owned(), Origin::Flag));
+    assert_eq!(found("reserve"), ("20".to_owned(), Origin::Default));
+    let text = explain(&settings);
+    for line in [
+        "iu = 8k  [ESKER_IU]",
+        "connections = 9  [--connections]",
+        "reserve = 20  [default]",
+        "esker.toml:1]",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn files_that_are_wrong_are_refused_by_line() {
+    for (text, expected) in [
+        ("\nmemry = \"1g\"", "esker.toml:2: there is no setting 'memry'; did you mean 'memory'?"),
+        ("client_memory = 1", "did you mean 'client-memory'?"),
+        ("zzz = 1", "there is no setting 'zzz' (see"),
+        ("memory = 1.5", "memory must be a size"),
+        ("memory = \"12q\"", "'12q'"),
+        ("connections = 0", "in 1..=1000000"),
+        ("reserve = 90", "in 5..=50"),
+        ("resp = [\"127.0.0.1:1\", 3]", "resp must be HOST:PORT"),
+        ("force-format = true", "only be given as --force-format"),
+        ("password = 5\nx", "this is not TOML"),
+        ("[limits]\nconnections = 3", "there is no setting 'limits'"),
+    ] {
+        let error = from_file(text).err().unwrap_or_else(|| panic!("{text} is accepted"));
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let error = from_file("password = \"hunter2\" oops").err().unwrap();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn variables_that_are_not_settings_are_warned_of() {
+    let mut settings = Settings::defaults();
+    let given = variables(&[("ESKER_MEMROY", "1g"), ("ESKER_FORCE_FORMAT", "true"), ("ESKER_HTTP", "")]);
+    let warnings = settings.read_environment(given).unwrap();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("did you mean 'memory'?"), "{warnings:?}");
+    assert!(settings.get("http").is_none());
+    let error = settings.read_environment(variables(&[("ESKER_MEMORY", "12q")])).unwrap_err();
+    assert!(error.starts_with("ESKER_MEMORY: "), "{error}");
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let settings = from_file("password = \"hunter2\"").unwrap();
+    let text = explain(&settings);
+    assert!(text.contains("password = (not shown)") && !text.contains("hunter2"), "{text}");
+    let outcome = settings.outcome().unwrap();
+    assert!(!format!("{:?}", outcome.config).contains("hunter2"));
+}
+
+#[test]
+fn contradictions_name_both() {
+    for (text, expected) in [
+        ("dir = \"a\"\nfast = \"b\"", &["dir (", ":1)", "fast (", ":2)", "contradict"] as &[_]),
+        ("dir = \"a\"\ncapacity = \"b\"", &["dir (", "capacity ("]),
+        ("fast = \"a\"\ncapacity = \"a\"", &["fast (", "capacity (", "same path"]),
+        ("fast = \"a\"\ncapacity-limit = \"1g\"", &["capacity-limit (", "needs capacity"]),
+        ("fast-limit = \"1g\"", &["fast-limit (", "needs fast"]),
+        ("fast = \"a\"\niu = \"64k\"", &["iu (", "needs capacity"]),
+        ("tls-cert = \"a\"", &["tls-cert (", "needs tls-key"]),
+        ("tls-key = \"a\"", &["tls-key (", "needs tls-cert"]),
+        ("tls-cert = \"a\"\ntls-key = \"b\"", &["tls-cert (", "needs resp-tls or http-tls"]),
+        ("resp-tls = \"127.0.0.1:1\"", &["resp-tls (", "needs tls-cert"]),
+        ("tls-client-auth = \"optional\"", &["needs tls-client-ca"]),
+        ("client-memory = \"300m\"", &["client-memory (", "memory (default)"]),
+        (
+            "client-memory-each = \"300m\"\nclient-memory = \"100m\"",
+            &["client-memory-each (", "client-memory ("],
+        ),
+        ("argument-limit = \"30m\"", &["argument-limit (", "memory (default)"]),
+        ("reply-queue = \"100m\"", &["reply-queue (", "reply-queue-limit (default)"]),
+        ("resp = \"none\"", &["resp (", "nobody could reach"]),
+        ("resp = \"0.0.0.0:1\"", &["resp (", "0.0.0.0:1", "password", "allow-unauthenticated"]),
+        ("http = \"[::]:1\"", &["http (", "[::]:1"]),
+        ("allow-unauthenticated = true\npassword = \"x\"", &["allow-unauthenticated (", "password ("]),
+        ("log = \"=:=\"", &["log (", "no filter"]),
+    ] {
+        let error = from_file(text).unwrap().outcome().err().unwrap_or_else(|| panic!("{text} is accepted"));
+        for part in expected {
+            assert!(error.contains(part), "{text}: {part} in {error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_safe_is_accepted() {
+    let tls = "resp-tls = \"0.0.0.0:1\"\ntls-cert = \"a\"\ntls-key = \"b\"\ntls-client-ca = \"c\"\n";
+    for text in [
+        "",
+        "resp = [\"127.0.0.1:1\", \"[::1]:1\"]",
+        "resp = \"0.0.0.0:1\"\npassword = \"x\"",
+        "resp = \"0.0.0.0:1\"\nusers = \"users.toml\"",
+        "resp = \"0.0.0.0:1\"\nallow-unauthenticated = true",
+        tls,
+        "resp = []\nresp-tls = \"127.0.0.1:1\"\ntls-cert = \"a\"\ntls-key = \"b\"",
+    ] {
+        let outcome = from_file(text).unwrap().outcome();
+        assert!(outcome.is_ok(), "{text}: {}", outcome.err().unwrap());
+    }
+    let optional = format!("{tls}tls-client-auth = \"optional\"");
+    assert!(
+        from_file(&optional).unwrap().outcome().is_err(),
+        "certificates that may be left out protect nothing"
+    );
+}
+
+#[test]
+fn clients_have_a_part_of_the_memory() {
+    let limits = |text: &str| from_file(text).unwrap().outcome().unwrap().config.limits;
+    let usual = limits("");
+    assert_eq!(
+        (usual.client_bytes_max, usual.connection_bytes_max, usual.bulk_bytes_max),
+        (64 << 20, 48 << 20, 16 << 20)
+    );
+    assert_eq!(limits("memory = \"40m\"").client_bytes_max, 8 << 20);
+    let given = limits("memory = \"1g\"\nclient-memory = \"100m\"\nclient-memory-each = \"30m\"");
+    assert_eq!((given.client_bytes_max, given.bulk_bytes_max), (100 << 20, 10 << 20));
+    assert!(matches!(Setting::find("memory").unwrap().kind, Kind::Size));
+}

@@ -1,0 +1,169 @@
+//! `esker user`: makes and changes the file of users. Passwords come from the terminal without an echo, or from stdin.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use esker_server::{Right, UserEntry, UserFile};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::Failure;
+
+/// Makes and changes the file of users that `esker serve --users` reads.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Adds a user. The password is asked for, or read from stdin.
+    Add {
+        #[command(flatten)]
+        who: Who,
+        /// What the user may do: some of read, write and admin, with commas.
+        #[arg(long, value_name = "RIGHTS", value_delimiter = ',', value_parser = right, default_value = "read,write")]
+        rights: Vec<Right>,
+        /// Let the user reach only keys that begin so; can be given several times.
+        #[arg(long, value_name = "PREFIX")]
+        prefix: Vec<String>,
+        /// Give no password: only a certificate that names the user logs in.
+        #[arg(long)]
+        certificate_only: bool,
+    },
+    /// Changes a user's password.
+    Passwd {
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Removes a user.
+    Remove {
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Lists the users and their rights.
+    List {
+        #[command(flatten)]
+        file: File,
+    },
+}
+
+#[derive(Args)]
+struct File {
+    /// The file of users.
+    #[arg(long, value_name = "PATH")]
+    users: PathBuf,
+}
+
+#[derive(Args)]
+struct Who {
+    #[command(flatten)]
+    file: File,
+    /// The user's name.
+    name: String,
+}
+
+fn right(text: &str) -> Result<Right, String> {
+    Right::parse(text).ok_or_else(|| "a right is read, write or admin".to_owned())
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.verb {
+        Verb::Add { who, rights, prefix, certificate_only } => {
+            let path = &who.file.users;
+            let mut file = if path.exists() { read(path)? } else { UserFile::default() };
+            if file.users().contains_key(&who.name) {
+                return Err(usage(format!("there is a user {} already", who.name)));
+            }
+            if rights.contains(&Right::Admin) && !prefix.is_empty() {
+                return Err(usage(
+                    "admin and --prefix contradict each other: an admin reaches every key".to_owned(),
+                ));
+            }
+            let mut entry = UserEntry { rights, prefixes: prefix, ..UserEntry::default() };
+            // The name is checked before a password is asked for.
+            file.set(&who.name, entry.clone()).map_err(|what| usage(what.to_owned()))?;
+            if !certificate_only {
+                entry.set_password(&ask_password(&who.name)?);
+                file.set(&who.name, entry).map_err(|what| usage(what.to_owned()))?;
+            }
+            write(&file, path)
+        }
+        Verb::Passwd { who } => {
+            let mut file = read(&who.file.users)?;
+            let found = file.users().get(&who.name).cloned();
+            let mut entry = found.ok_or_else(|| usage(format!("there is no user {}", who.name)))?;
+            entry.set_password(&ask_password(&who.name)?);
+            file.set(&who.name, entry).map_err(|what| usage(what.to_owned()))?;
+            write(&file, &who.file.users)
+        }
+        Verb::Remove { who } => {
+            let mut file = read(&who.file.users)?;
+            if !file.remove(&who.name) {
+                return Err(usage(format!("there is no user {}", who.name)));
+            }
+            write(&file, &who.file.users)
+        }
+        Verb::List { file } => {
+            for (name, entry) in read(&file.users)?.users() {
+                let rights: Vec<_> = entry.rights.iter().map(|right| right.name()).collect();
+                let how = if entry.password_hash.is_some() { "password" } else { "certificate" };
+                let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+                let keys = if keys.is_empty() { "*".to_owned() } else { keys.join(",") };
+                println!("{name} rights={} keys={keys} login={how}", rights.join(","));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn usage(text: String) -> Failure {
+    Failure::Usage(text)
+}
+
+fn read(path: &Path) -> Result<UserFile, Failure> {
+    UserFile::read(path).map_err(|error| usage(error.to_string()))
+}
+
+fn write(file: &UserFile, path: &Path) -> Result<(), Failure> {
+    file.write(path).map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+}
+
+/// A password, twice from a terminal, or one line of stdin.
+fn ask_password(name: &str) -> Result<String, Failure> {
+    let password = if stdin().is_terminal() {
+        let first = ask_hidden(&format!("Password of {name}: "))?;
+        if first != ask_hidden("Again: ")? {
+            return Err(usage("the two passwords differ".to_owned()));
+        }
+        first
+    } else {
+        read_line()?
+    };
+    if password.is_empty() { Err(usage("an empty password is none".to_owned())) } else { Ok(password) }
+}
+
+fn ask_hidden(prompt: &str) -> Result<String, Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot ask for a password: {error}"));
+    eprint!("{prompt}");
+    stderr().flush().map_err(failed)?;
+    let before = tcgetattr(stdin()).map_err(|error| failed(error.into()))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(stdin(), OptionalActions::Flush, &silent).map_err(|error| failed(error.into()))?;
+    let line = read_line();
+    let restored = tcsetattr(stdin(), OptionalActions::Flush, &before);
+    eprintln!();
+    restored.map_err(|error| failed(error.into()))?;
+    line
+}
+
+fn read_line() -> Result<String, Failure> {
+    let mut line = String::new();
+    stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::Failed(format!("cannot read a password: {error}")))?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,149 @@
+//! The file of users: a TOML table for each, with a hash in place of the password.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::password::{self, Secret};
+use super::users_error;
+use crate::Result;
+
+/// What a user may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Read keys.
+    Read,
+    /// Write and delete keys.
+    Write,
+    /// Everything: all keys, those too that a command does not name, and the server itself.
+    Admin,
+}
+
+impl Right {
+    /// The right of a name.
+    pub fn parse(name: &str) -> Option<Right> {
+        match name {
+            "read" => Some(Right::Read),
+            "write" => Some(Right::Write),
+            "admin" => Some(Right::Admin),
+            _ => None,
+        }
+    }
+
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Right::Read => "read",
+            Right::Write => "write",
+            Right::Admin => "admin",
+        }
+    }
+}
+
+/// A user as the file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserEntry {
+    /// Argon2 in PHC form. Without it only a certificate can log the user in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_hash: Option<String>,
+    /// What the user may do.
+    pub rights: Vec<Right>,
+    /// What keys must begin with for the user to reach them; every key if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<String>,
+}
+
+impl UserEntry {
+    /// Sets the password, by its hash. It takes a few hundredths of a second.
+    pub fn set_password(&mut self, password: &str) {
+        self.password_hash = Some(password::hash(password.as_bytes()));
+    }
+}
+
+/// The file of users.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserFile {
+    #[serde(default)]
+    users: BTreeMap<String, UserEntry>,
+}
+
+const HEAD: &str = "# Users of Esker, written by `esker user`. Comments are not kept.\n\n";
+
+impl UserFile {
+    /// Reads and checks it.
+    ///
+    /// # Errors
+    /// `Users`, which names the file and what is wrong with it.
+    pub fn read(path: &Path) -> Result<UserFile> {
+        let wrong = |what: String| users_error(path, what);
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        // The parser's whole message quotes the line, which may hold a hash.
+        let file: UserFile = toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
+        for (name, entry) in &file.users {
+            let wrong = |what: &str| wrong(format!("user {}: {what}", name.escape_debug()));
+            check_name(name).map_err(wrong)?;
+            if entry.rights.is_empty() {
+                return Err(wrong("there are no rights; give some of read, write and admin"));
+            }
+            if entry.rights.contains(&Right::Admin) && !entry.prefixes.is_empty() {
+                return Err(wrong("an admin reaches every key; take away admin or the prefixes"));
+            }
+            if let Some(hash) = &entry.password_hash {
+                Secret::of_hash(hash).map_err(|what| wrong(&what))?;
+            }
+        }
+        Ok(file)
+    }
+
+    /// All users by name.
+    pub fn users(&self) -> &BTreeMap<String, UserEntry> {
+        &self.users
+    }
+
+    /// Adds a user, or puts another in place of it.
+    ///
+    /// # Errors
+    /// Why the name is none.
+    pub fn set(&mut self, name: &str, entry: UserEntry) -> std::result::Result<(), &'static str> {
+        check_name(name)?;
+        self.users.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Removes a user; says whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.users.remove(name).is_some()
+    }
+
+    /// Writes it so that a reader finds the old file or the new one, and only the owner can read it.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        let text = toml::to_string_pretty(self).map_err(std::io::Error::other)?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}", std::process::id()));
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        let written = file
+            .write_all(HEAD.as_bytes())
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&beside, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
+    }
+}
+
+/// A name must fit on a line with other words, as `CLIENT LIST` prints it.
+fn check_name(name: &str) -> std::result::Result<(), &'static str> {
+    let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if good { Ok(()) } else { Err("a name is 1 to 64 ASCII characters without blanks") }
+}

@@ -1,0 +1,182 @@
+//! Passwords: hashed slowly in the file, remembered quickly once they were right.
+//!
+//! A hash is Argon2id over 7 MiB in five passes, one of the settings that OWASP counts as equal to 19 MiB in two; the
+//! small memory is for a server that must keep within a budget. Checking one takes a few hundredths of a second, so it is
+//! done on a thread that may block, one at a time: a flood of guesses takes one core and 7 MiB at most, and waits.
+//!
+//! Pools open hundreds of connections at once with the same password. So a password that was right is remembered, as a
+//! keyed hash under a key that only this process has and that is forgotten when the users are read again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, Version};
+use blake2::{Blake2s256, Digest};
+use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
+
+/// Memory that checking a password takes, beyond the budget of the clients.
+pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
+
+const HASH_KIB: u32 = 7 * 1024;
+const HASH_PASSES: u32 = 5;
+
+/// Longer ones are wrong without a look.
+const PASSWORD_BYTES_MAX: usize = 1024;
+
+type Keyed = [u8; 32];
+
+/// How a user proves who it is.
+#[derive(Clone)]
+pub(super) enum Secret {
+    /// Argon2 in PHC form.
+    Hash(String),
+    /// A password of the settings, under the process's key.
+    Keyed(Keyed),
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        match (self, other) {
+            (Secret::Hash(one), Secret::Hash(other)) => one == other,
+            (Secret::Keyed(one), Secret::Keyed(other)) => one.ct_eq(other).into(),
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(not shown)")
+    }
+}
+
+impl Secret {
+    /// A hash of the file, if it is one that can be checked within the memory there is for it.
+    pub(super) fn of_hash(text: &str) -> Result<Secret, String> {
+        let what = "password_hash is no Argon2 hash in PHC form; make one with esker user passwd";
+        let hash = PasswordHash::new(text).map_err(|_| what.to_owned())?;
+        if !hash.algorithm.as_str().starts_with("argon2") || hash.hash.is_none() {
+            return Err(what.to_owned());
+        }
+        let params = Params::try_from(&hash).map_err(|_| what.to_owned())?;
+        if params.m_cost() > HASH_KIB {
+            let kib = params.m_cost();
+            return Err(format!(
+                "password_hash takes {kib} KiB to check, of at most {HASH_KIB}; make one with esker user passwd"
+            ));
+        }
+        Ok(Secret::Hash(text.to_owned()))
+    }
+}
+
+fn argon2() -> Argon2<'static> {
+    let params = Params::new(HASH_KIB, HASH_PASSES, 1, None).expect("the parameters are in range");
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+}
+
+/// The hash of a password under a new salt.
+pub(super) fn hash(password: &[u8]) -> String {
+    let mut salt = [0; 16];
+    fill(&mut salt);
+    argon2().hash_password_with_salt(password, &salt).expect("the salt is long enough").to_string()
+}
+
+fn fill(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system has random numbers");
+}
+
+/// Checks passwords.
+pub(super) struct Checker {
+    key: Keyed,
+    /// What was right, by the hash it was checked against.
+    known: Mutex<HashMap<String, Keyed>>,
+    /// Compared with where there is no user, so that it takes as long.
+    nobody: String,
+    turn: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Checker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Checker(not shown)")
+    }
+}
+
+impl Checker {
+    pub(super) fn new() -> Checker {
+        let (mut key, mut unguessable) = ([0; 32], [0; 32]);
+        fill(&mut key);
+        fill(&mut unguessable);
+        let nobody = hash(&unguessable);
+        Checker { key, known: Mutex::default(), nobody, turn: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// A password of the settings as a secret.
+    pub(super) fn secret_of(&self, name: &[u8], password: &[u8]) -> Secret {
+        Secret::Keyed(self.keyed(name, password))
+    }
+
+    fn keyed(&self, name: &[u8], password: &[u8]) -> Keyed {
+        let digest = Blake2s256::new().chain_update(self.key);
+        digest
+            .chain_update((name.len() as u64).to_le_bytes())
+            .chain_update(name)
+            .chain_update(password)
+            .finalize()
+            .into()
+    }
+
+    pub(super) fn forget(&self) {
+        self.known.lock().expect("nobody panics with it").clear();
+    }
+
+    fn knows(&self, hash: &str, keyed: &Keyed) -> bool {
+        let known = self.known.lock().expect("nobody panics with it");
+        known.get(hash).is_some_and(|right| right.ct_eq(keyed).into())
+    }
+
+    /// Whether the password is right. `go_on` is asked when its turn has come, after others may have guessed wrong.
+    pub(super) async fn check(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        secret: Option<&Secret>,
+        go_on: impl Fn() -> bool,
+    ) -> bool {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
+        let keyed = self.keyed(name, password);
+        let (hash, is_somebody) = match secret {
+            Some(Secret::Keyed(right)) => return right.ct_eq(&keyed).into(),
+            Some(Secret::Hash(hash)) => (hash, true),
+            None => (&self.nobody, false),
+        };
+        if self.knows(hash, &keyed) {
+            return true;
+        }
+        let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
+        // Somebody with the same password may have been right while this one waited.
+        if self.knows(hash, &keyed) {
+            return true;
+        }
+        if !go_on() {
+            return false;
+        }
+        let (shared, password) = (Arc::<str>::from(hash.as_str()), password.to_vec());
+        // The turn ends with the work, even if nobody waits for it any more.
+        let verify = move || {
+            let right = Argon2::default().verify_password(&password, &*shared).is_ok();
+            (right, turn)
+        };
+        let Ok((right, turn)) = tokio::task::spawn_blocking(verify).await else { return false };
+        let right = right && is_somebody;
+        if right {
+            self.known.lock().expect("nobody panics with it").insert(hash.clone(), keyed);
+        }
+        drop(turn);
+        right
+    }
+}

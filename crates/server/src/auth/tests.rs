@@ -1,0 +1,156 @@
+use super::*;
+use crate::Password;
+
+/// Name, password, rights and prefixes.
+type Row<'a> = (&'a str, Option<&'a str>, &'a [Right], &'a [&'a str]);
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn with_password(text: &str) -> Access {
+    Access { password: Some(Password::new(text)), ..Access::default() }
+}
+
+fn file(users: &[Row<'_>]) -> (tempfile::TempDir, Access) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    write(&path, users);
+    (directory, Access { users: Some(path), ..Access::default() })
+}
+
+fn write(path: &Path, users: &[Row<'_>]) {
+    let mut file = UserFile::default();
+    for (name, password, rights, prefixes) in users {
+        let prefixes = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
+        let mut entry = UserEntry { rights: rights.to_vec(), prefixes, ..UserEntry::default() };
+        if let Some(password) = password {
+            entry.set_password(password);
+        }
+        file.set(name, entry).unwrap();
+    }
+    file.write(path).unwrap();
+}
+
+#[tokio::test]
+async fn without_users_everybody_is_the_default_user_with_any_password() {
+    let users = Users::open(&Access::default()).unwrap();
+    assert_eq!(users.unnamed().unwrap().name(), "default");
+    assert!(users.log_in(b"default", b"whatever", HERE).await.is_some());
+    assert!(users.log_in(b"root", b"whatever", HERE).await.is_none());
+}
+
+#[tokio::test]
+async fn a_password_of_the_settings_is_the_default_users() {
+    let users = Users::open(&with_password("open sesame")).unwrap();
+    assert!(users.unnamed().is_none() && users.default_has_password());
+    let user = users.log_in(b"default", b"open sesame", HERE).await.unwrap();
+    assert!(user.is_admin() && user.may_write(b"any"));
+    for (name, password) in [("default", "open"), ("default", ""), ("root", "open sesame")] {
+        assert!(
+            users.log_in(name.as_bytes(), password.as_bytes(), HERE).await.is_none(),
+            "{name} {password}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn users_of_a_file_have_rights() {
+    let (_directory, access) = file(&[
+        ("ann", Some("a"), &[Right::Read, Right::Write], &["app:", "tmp:"]),
+        ("bob", Some("b"), &[Right::Read], &[]),
+        ("robot", None, &[Right::Admin], &[]),
+    ]);
+    let users = Users::open(&access).unwrap();
+    assert!(users.unnamed().is_none() && !users.default_has_password());
+    let ann = users.log_in(b"ann", b"a", HERE).await.unwrap();
+    assert!(ann.may_read(b"app:1") && ann.may_write(b"tmp:") && !ann.may_read(b"ap") && !ann.is_admin());
+    let bob = users.log_in(b"bob", b"b", HERE).await.unwrap();
+    assert!(bob.may_read(b"x") && !bob.may_write(b"x") && !bob.writes());
+    assert!(users.log_in(b"bob", b"a", HERE).await.is_none());
+    assert!(users.log_in(b"robot", b"", HERE).await.is_none(), "a user without a password");
+    assert!(users.of_certificate(["else", "robot"]).unwrap().is_admin());
+    assert!(users.of_certificate(["else"]).is_none());
+    // From memory now, and only this password.
+    assert!(users.log_in(b"bob", b"b", HERE).await.is_some());
+    assert!(users.log_in(b"bob", b"c", HERE).await.is_none());
+    assert!(users.log_in(b"ann", b"b", HERE).await.is_none());
+}
+
+#[tokio::test]
+async fn guessing_ends_in_a_block_even_with_the_right_password() {
+    let users = Users::open(&with_password("right")).unwrap();
+    for _ in 0..10 {
+        assert!(users.log_in(b"default", b"wrong", HERE).await.is_none());
+    }
+    assert!(users.log_in(b"default", b"right", HERE).await.is_none());
+    assert!(users.log_in(b"default", b"right", IpAddr::from([10, 1, 1, 1])).await.is_some());
+}
+
+#[tokio::test]
+async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
+    let (_directory, access) =
+        file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
+    let path = access.users.clone().unwrap();
+    let users = Users::open(&access).unwrap();
+    let ann = users.log_in(b"ann", b"a", HERE).await.unwrap();
+    let bob = users.log_in(b"bob", b"b", HERE).await.unwrap();
+    let mut changed = UserFile::read(&path).unwrap();
+    let mut entry = changed.users()["ann"].clone();
+    entry.rights = vec![Right::Write];
+    changed.set("ann", entry).unwrap();
+    let mut entry = changed.users()["bob"].clone();
+    entry.set_password("new");
+    changed.set("bob", entry).unwrap();
+    changed.write(&path).unwrap();
+    users.reload().unwrap();
+    assert!(ann.is_outdated() && bob.is_outdated());
+    let ann = users.refresh(&ann).unwrap();
+    assert!(!ann.reads() && ann.writes() && !ann.is_outdated());
+    assert!(users.refresh(&bob).is_none());
+    assert!(users.log_in(b"bob", b"b", HERE).await.is_none());
+    assert!(users.log_in(b"bob", b"new", HERE).await.is_some());
+
+    std::fs::write(&path, "users = 3").unwrap();
+    users.reload().unwrap_err();
+    assert!(!ann.is_outdated(), "a file that cannot be used changes nothing");
+}
+
+#[test]
+fn files_that_are_wrong_are_refused_with_a_reason_and_without_the_hash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let hash =
+        "$argon2id$v=19$m=4194304,t=2,p=1$c29tZXNhbHRzb21l$MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE";
+    for (text, expected) in [
+        ("[users.ann]\nrights = []", "no rights"),
+        ("[users.ann]\nrights = [\"fly\"]", "fly"),
+        ("[users.ann]\nrights = [\"read\"]\npassword = \"secret\"", "password_hash"),
+        ("[users.ann]\nrights = [\"admin\"]\nprefixes = [\"a\"]", "every key"),
+        ("[users.\"a b\"]\nrights = [\"read\"]", "without blanks"),
+        ("[users.ann]\nrights = [\"read\"]\npassword_hash = \"secret\"", "PHC"),
+        (&format!("[users.ann]\nrights = [\"read\"]\npassword_hash = \"{hash}\""), "4194304 KiB"),
+        ("[users.ann]\npassword_hash = 'secret'\nrights = ", "users.toml"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let error = UserFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("users.toml"), "{text}: {error}");
+        assert!(!error.contains("secret") && !error.contains("$argon"), "{error}");
+    }
+}
+
+#[test]
+fn the_file_is_for_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
+    let path = access.users.unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("\"a\""));
+}
+
+#[test]
+fn nothing_that_is_printed_shows_a_secret() {
+    let users = Users::open(&with_password("open sesame")).unwrap();
+    let access = with_password("open sesame");
+    for shown in [format!("{users:?}"), format!("{access:?}")] {
+        assert!(!shown.contains("sesame"), "{shown}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory that clients hold: one budget for all of them, and what each has of it.
+//!
+//! Every connection has a small *floor* from its first to its last byte, which is enough for small commands. Whatever
+//! it holds beyond that it takes from what is left, before it allocates. If nothing is left it waits, in the order of
+//! arrival, and is dropped if it waited too long; connections that stay within their floors never wait. At most three
+//! quarters of the budget go to floors, so that something is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The budget is counted in such units.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// Why memory was not had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    /// One connection would have more than one may.
+    #[error("it takes {wanted} bytes of memory, and one client may have {limit} (client-memory-each)")]
+    TooMuch { wanted: usize, limit: usize },
+    /// All clients together have too much, and none let go in time.
+    #[error("the memory for clients (client-memory) is used up")]
+    UsedUp,
+}
+
+/// What all connections together may hold.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: Semaphore,
+    units: usize,
+    units_of_floors: AtomicUsize,
+    /// What one connection may hold.
+    each_bytes: usize,
+    wait: Duration,
+    pub(crate) waits: AtomicU64,
+    pub(crate) refusals: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit_bytes: usize, each_bytes: usize, wait: Duration) -> Arc<Budget> {
+        let units = (limit_bytes / UNIT_BYTES).clamp(1, u32::MAX as usize);
+        Arc::new(Budget {
+            left: Semaphore::new(units),
+            units,
+            units_of_floors: AtomicUsize::new(0),
+            each_bytes,
+            wait,
+            waits: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.units * UNIT_BYTES
+    }
+
+    pub(crate) fn used_bytes(&self) -> usize {
+        (self.units - self.left.available_permits()) * UNIT_BYTES
+    }
+
+    /// Whether so little is left that clients which do not take their answers should go.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.left.available_permits() < self.units / 4
+    }
+
+    /// A connection's share, if there is room for its floor.
+    pub(crate) fn share(self: &Arc<Budget>, floor_bytes: usize) -> Option<Share> {
+        let floor = floor_bytes.div_ceil(UNIT_BYTES);
+        let reserve = |used: usize| Some(used + floor).filter(|&used| used <= self.units / 4 * 3);
+        let order = Ordering::Relaxed;
+        self.units_of_floors.fetch_update(order, order, reserve).ok()?;
+        match self.left.try_acquire_many(floor as u32) {
+            Ok(permit) => {
+                permit.forget();
+                Some(Share { budget: self.clone(), floor, beyond: 0 })
+            }
+            Err(_) => {
+                self.units_of_floors.fetch_sub(floor, order);
+                None
+            }
+        }
+    }
+}
+
+/// What one connection has of the budget. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    floor: usize,
+    /// Units beyond the floor.
+    beyond: usize,
+}
+
+impl Share {
+    /// Makes the share so large; waits if it grows and too little is left. Dropping the future leaves it as it was.
+    pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
+        let wanted = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.floor);
+        if wanted <= self.beyond {
+            self.shrink(wanted);
+            return Ok(());
+        }
+        if bytes > self.budget.each_bytes {
+            self.budget.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::TooMuch { wanted: bytes, limit: self.budget.each_bytes });
+        }
+        let more = (wanted - self.beyond) as u32;
+        let permit = match self.budget.left.try_acquire_many(more) {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.budget.waits.fetch_add(1, Ordering::Relaxed);
+                match timeout(self.budget.wait, self.budget.left.acquire_many(more)).await {
+                    Ok(permit) => permit.expect("the budget's semaphore is never closed"),
+                    Err(_) => {
+                        self.budget.refusals.fetch_add(1, Ordering::Relaxed);
+                        return Err(Refused::UsedUp);
+                    }
+                }
+            }
+        };
+        permit.forget();
+        self.beyond = wanted;
+        Ok(())
+    }
+
+    fn shrink(&mut self, beyond: usize) {
+        if beyond == self.beyond {
+            return;
+        }
+        self.budget.left.add_permits(self.beyond - beyond);
+        self.beyond = beyond;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(0);
+        self.budget.units_of_floors.fetch_sub(self.floor, Ordering::Relaxed);
+        self.budget.left.add_permits(self.floor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn shares_are_bounded_and_given_back() {
+        let budget = Budget::new(100 << 10, 60 << 10, WAIT);
+        let mut one = budget.share(10 << 10).unwrap();
+        let mut two = budget.share(10 << 10).unwrap();
+        assert_eq!(budget.used_bytes(), 20 << 10);
+        one.hold(5 << 10).await.unwrap();
+        assert_eq!(budget.used_bytes(), 20 << 10, "within the floor nothing is taken");
+        assert_eq!(one.hold(61 << 10).await, Err(Refused::TooMuch { wanted: 61 << 10, limit: 60 << 10 }));
+        one.hold(60 << 10).await.unwrap();
+        assert_eq!(two.hold(50 << 10).await, Err(Refused::UsedUp));
+        two.hold(40 << 10).await.unwrap();
+        assert!(budget.is_tight());
+        assert_eq!(budget.used_bytes(), 100 << 10);
+        let waiting = async {
+            tokio::time::sleep(WAIT / 4).await;
+            drop(one);
+        };
+        let (held, ()) = tokio::join!(two.hold(60 << 10), waiting);
+        held.unwrap();
+        drop(two);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn floors_leave_something() {
+        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
+        let shares: Vec<_> = (0..).map_while(|_| budget.share(10 << 10)).collect();
+        assert_eq!(shares.len(), 7);
+        drop(shares);
+        assert!(budget.share(70 << 10).is_some());
+    }
+}

@@ -1,0 +1,149 @@
+//! TLS: the server's certificate, and who a client's certificate says it is.
+//!
+//! The files are read when the server starts, again when it is told to, and again when they change; if they cannot be
+//! used then, the old ones stay. Connections that are open keep what they were opened with.
+
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::SystemTime;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::config::TlsFiles;
+use crate::{Error, Result};
+
+/// Protocols that a client may choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Application {
+    /// RESP does not negotiate.
+    Resp,
+    /// HTTP/1.1.
+    Http,
+}
+
+/// What a connection of TLS is accepted with.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    files: TlsFiles,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    resp: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    stamps: Vec<Stamp>,
+}
+
+/// What tells that a file was changed or another was put in its place.
+type Stamp = Option<(SystemTime, u64, u64)>;
+
+impl Tls {
+    pub(crate) fn new(files: &TlsFiles) -> Result<Tls> {
+        Ok(Tls { files: files.clone(), current: RwLock::new(Current::read(files)?) })
+    }
+
+    /// Reads the files again.
+    pub(crate) fn reload(&self) -> Result<()> {
+        let fresh = Current::read(&self.files)?;
+        *self.current.write().expect("nobody panics with it") = fresh;
+        Ok(())
+    }
+
+    /// Reads the files again if they changed; says whether they did.
+    pub(crate) fn reload_if_changed(&self) -> Result<bool> {
+        let now = stamps(&self.files);
+        if self.current.read().expect("nobody panics with it").stamps == now {
+            return Ok(false);
+        }
+        let reloaded = self.reload();
+        // A file that cannot be used is told of once, and not until it changes again.
+        self.current.write().expect("nobody panics with it").stamps = now;
+        reloaded.map(|()| true)
+    }
+
+    /// Shakes hands. The caller bounds how long that may take.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+        application: Application,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let config = {
+            let current = self.current.read().expect("nobody panics with it");
+            match application {
+                Application::Resp => current.resp.clone(),
+                Application::Http => current.http.clone(),
+            }
+        };
+        TlsAcceptor::from(config).accept(stream).await
+    }
+}
+
+/// DNS names of a client's certificate, which are names of users here. It was verified in the handshake.
+pub(crate) fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
+    let certificates = stream.get_ref().1.peer_certificates();
+    let Some(certificate) = certificates.and_then(|chain| chain.first()) else { return Vec::new() };
+    match webpki::EndEntityCert::try_from(certificate) {
+        Ok(certificate) => certificate.valid_dns_names().map(str::to_owned).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+impl Current {
+    fn read(files: &TlsFiles) -> Result<Current> {
+        // Must come before the files are read, or else a change in between would go unseen.
+        let stamps = stamps(files);
+        let chain = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong(&files.certificate, error))?;
+        let builder = match &files.clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let path = &clients.authorities;
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| wrong(path, error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = if clients.required { verifier } else { verifier.allow_unauthenticated() };
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| wrong(path, error))?)
+            }
+        };
+        let resp = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, error))?;
+        let mut http = resp.clone();
+        http.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Current { resp: Arc::new(resp), http: Arc::new(http), stamps })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(path).and_then(|found| found.collect::<Result<Vec<_>, _>>());
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong(path, "it holds no certificate in PEM")),
+        found => found.map_err(|error| wrong(path, error)),
+    }
+}
+
+fn wrong(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::Tls { path: path.to_owned(), what: what.to_string() }
+}
+
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    let authorities = files.clients.as_ref().map(|clients| &clients.authorities);
+    let paths = [Some(&files.certificate), Some(&files.key), authorities];
+    let stamp = |path: &std::path::PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    };
+    paths.into_iter().flatten().map(stamp).collect()
+}

@@ -1,0 +1,189 @@
+//! What attackers do. Every attack goes on until its time is over; connections that the server ends are opened anew.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::server::{CONNECTIONS, Hosted};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Lengths and counts that are declared and never sent.
+    DeclaredLengths,
+    /// Values of 8 MiB of which most arrives, and the rest does not.
+    HalfValues,
+    /// Commands of very many very short arguments.
+    LongArrays,
+    /// Arrays in arrays.
+    DeepArrays,
+    /// A command a byte at a time.
+    Trickle,
+    /// Large values asked for and not read.
+    NeverReads,
+    /// More connections than are taken.
+    Connections,
+    /// Handshakes that stop in the middle.
+    HalfTls,
+    /// Bytes that mean nothing, or nearly nothing.
+    Random,
+}
+
+/// Sockets of one attack.
+const SOCKETS: usize = 60;
+
+impl Attack {
+    pub(crate) const ALL: [Attack; 9] = [
+        Attack::DeclaredLengths,
+        Attack::HalfValues,
+        Attack::LongArrays,
+        Attack::DeepArrays,
+        Attack::Trickle,
+        Attack::NeverReads,
+        Attack::Connections,
+        Attack::HalfTls,
+        Attack::Random,
+    ];
+
+    pub(crate) fn run(self, server: &Hosted, until: Instant) {
+        let value = [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8388608\r\n".as_slice(), &[b'x'; 7 << 20]].concat();
+        match self {
+            Attack::DeclaredLengths => {
+                let starts: [&[u8]; 4] = [
+                    b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$16777216\r\n",
+                    b"*1048576\r\n$3\r\nGET\r\n",
+                    b"*1000000000\r\n",
+                    b"*2\r\n$3\r\nGET\r\n$999999999999\r\n",
+                ];
+                keep(server.resp, SOCKETS, until, |socket, n| pour(socket, starts[n % starts.len()]));
+            }
+            Attack::HalfValues => keep(server.resp, SOCKETS, until, |socket, _| pour(socket, &value)),
+            Attack::LongArrays => {
+                let many =
+                    [b"*1048576\r\n$3\r\nDEL\r\n".as_slice(), &b"$1\r\na\r\n".repeat(1_000_000)].concat();
+                let lines = b"a\n".repeat(500_000);
+                keep(server.resp, SOCKETS / 3, until, |socket, n| {
+                    pour(socket, if n % 2 == 0 { &many } else { &lines })
+                });
+            }
+            Attack::DeepArrays => {
+                let deep = b"*1\r\n".repeat(200_000);
+                keep(server.resp, SOCKETS, until, |socket, _| pour(socket, &deep));
+            }
+            Attack::Trickle => {
+                let command = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{}", "x".repeat(1000));
+                keep(server.resp, SOCKETS, until, |socket, _| {
+                    let at = socket.sent % command.len();
+                    pour(socket, &command.as_bytes()[at..=at])
+                });
+            }
+            Attack::NeverReads => {
+                let questions = b"GET large\r\nPING\r\n".repeat(100);
+                keep(server.resp, SOCKETS, until, |socket, _| pour(socket, &questions));
+            }
+            Attack::Connections => keep(server.resp, CONNECTIONS * 2, until, |socket, _| {
+                if socket.sent == 0 { pour(socket, b"PING\r\n") } else { Ok(()) }
+            }),
+            Attack::HalfTls => {
+                // The head of a record of 16 KiB with a ClientHello, and a part of it.
+                let hello = [b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03".as_slice(), &[7; 500]].concat();
+                keep(server.tls, SOCKETS * 2, until, |socket, n| match (n % 3, socket.sent) {
+                    (0, _) | (_, 1..) => Ok(()),
+                    (1, 0) => pour(socket, &hello),
+                    _ => pour(socket, b"PING\r\n"),
+                });
+            }
+            Attack::Random => {
+                let seed = std::env::var("ESKER_SEED").ok().and_then(|text| text.parse().ok());
+                let seed = seed.unwrap_or_else(rand::random::<u64>);
+                println!("replay with ESKER_SEED={seed}");
+                let mut random = SmallRng::seed_from_u64(seed);
+                keep(server.resp, SOCKETS, until, |socket, _| pour(socket, &noise(&mut random)));
+            }
+        }
+    }
+}
+
+/// Bytes at random, or words of the protocol at random.
+fn noise(random: &mut SmallRng) -> Vec<u8> {
+    let words: [&[u8]; 12] = [
+        b"*",
+        b"$",
+        b"\r\n",
+        b"-1",
+        b"0",
+        b"3",
+        b"GET",
+        b"SET",
+        b"99999999999999999999",
+        b"\0",
+        b"\"",
+        b"\xff\xfe",
+    ];
+    (0..random.random_range(1..500))
+        .flat_map(|_| match random.random_bool(0.1) {
+            true => vec![random.random()],
+            false => words[random.random_range(0..words.len())].to_vec(),
+        })
+        .collect()
+}
+
+/// A socket that never blocks.
+struct Socket {
+    stream: TcpStream,
+    /// Bytes that the socket took.
+    sent: usize,
+}
+
+/// Keeps so many connections busy. `act` is called again and again for each; if it fails, another takes its place.
+fn keep(
+    address: SocketAddr,
+    sockets: usize,
+    until: Instant,
+    mut act: impl FnMut(&mut Socket, usize) -> std::io::Result<()>,
+) {
+    let mut open: Vec<Option<Socket>> = (0..sockets).map(|_| None).collect();
+    while Instant::now() < until {
+        for (n, place) in open.iter_mut().enumerate() {
+            if Instant::now() >= until {
+                break;
+            }
+            if place.is_none() {
+                *place = connect(address);
+            }
+            if let Some(socket) = place
+                && (act(socket, n).is_err() || is_ended(socket))
+            {
+                *place = None;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn connect(address: SocketAddr) -> Option<Socket> {
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(Socket { stream, sent: 0 })
+}
+
+/// Whether the server closed. It looks at one byte and takes it, which is not enough to help a server along.
+fn is_ended(socket: &mut Socket) -> bool {
+    match socket.stream.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+/// Sends what the socket takes of `bytes`, from where the last call stopped if they did not fit.
+fn pour(socket: &mut Socket, bytes: &[u8]) -> std::io::Result<()> {
+    let from = if bytes.len() > 1 { socket.sent % bytes.len() } else { 0 };
+    match socket.stream.write(&bytes[from..]) {
+        Ok(sent) => socket.sent += sent,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Clients that mean harm, against a server in a process of its own: its memory stays within the budget, an honest
+//! client is served all the while, nothing panics and nothing hangs.
+//!
+//! `ESKER_HOSTILE_SECONDS` makes every attack last longer; `cargo test -p esker-server --test hostile -- --ignored` runs
+//! all of them at once, for a minute by default.
+#![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
+
+mod attack;
+mod honest;
+mod server;
+
+use std::time::{Duration, Instant};
+
+use attack::Attack;
+use honest::Honest;
+use server::{CLIENT_BYTES, Hosted};
+
+/// What memory may be over the budget: five parts of a hundred, and what the allocator keeps between blocks.
+const SLACK_BYTES: u64 = CLIENT_BYTES / 20 + (8 << 20);
+
+/// An honest client may wait so long for one answer, on a machine that runs everything else as well.
+const LATENCY_MAX: Duration = Duration::from_secs(2);
+
+fn seconds(usual: u64) -> Duration {
+    let given = std::env::var("ESKER_HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(given.unwrap_or(usual))
+}
+
+/// Runs attacks at the same time and checks what must hold during and after them. Returns the metrics at the end.
+fn withstand(attacks: &[Attack], time: Duration) -> server::Metrics {
+    server::raise_file_limit();
+    let server = Hosted::start();
+    let before = server.resident_peak_anew();
+    let honest = Honest::start(server.resp);
+    let until = Instant::now() + time;
+    let most = std::thread::scope(|scope| {
+        for attack in attacks {
+            scope.spawn(|| attack.run(&server, until));
+        }
+        let mut most = 0;
+        while Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            most = most.max(server.metrics().get("esker_client_memory_bytes"));
+        }
+        most
+    });
+    let served = honest.stop();
+    let peak = server.resident_peak();
+    println!(
+        "{attacks:?}: counted {} KiB, resident +{} KiB, honest {} answers, slowest {:?}",
+        most >> 10,
+        peak.saturating_sub(before) >> 10,
+        served.answers,
+        served.slowest
+    );
+    assert!(most <= CLIENT_BYTES, "clients held {most} bytes of {CLIENT_BYTES}");
+    assert!(
+        peak <= before + CLIENT_BYTES + SLACK_BYTES,
+        "resident memory grew from {before} to {peak}, and clients may have {CLIENT_BYTES}"
+    );
+    assert!(served.answers >= 20, "the honest client had {} answers", served.answers);
+    assert!(served.slowest < LATENCY_MAX, "the honest client waited {:?}", served.slowest);
+    let metrics = server.metrics();
+    server.stop();
+    metrics
+}
+
+#[test]
+fn declared_lengths_reserve_nothing() {
+    withstand(&[Attack::DeclaredLengths], seconds(2));
+}
+
+#[test]
+fn large_values_that_stop_halfway() {
+    let metrics = withstand(&[Attack::HalfValues], seconds(4));
+    assert!(metrics.get("esker_client_memory_waits_total") > 0, "nobody had to wait");
+}
+
+#[test]
+fn long_and_deep_arrays() {
+    withstand(&[Attack::LongArrays, Attack::DeepArrays], seconds(3));
+}
+
+#[test]
+fn a_byte_at_a_time() {
+    let metrics = withstand(&[Attack::Trickle], seconds(4));
+    assert!(
+        metrics.get("esker_connections_dropped_total{reason=\"slow_command\"}") > 0,
+        "all were borne with"
+    );
+}
+
+#[test]
+fn readers_that_never_read() {
+    let metrics = withstand(&[Attack::NeverReads], seconds(5));
+    assert!(
+        metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0,
+        "all were borne with"
+    );
+}
+
+#[test]
+fn thousands_of_connections() {
+    let metrics = withstand(&[Attack::Connections], seconds(3));
+    assert!(metrics.get("esker_connections_refused_total") > 0, "all were let in");
+}
+
+#[test]
+fn half_a_handshake() {
+    let metrics = withstand(&[Attack::HalfTls], seconds(4));
+    assert!(metrics.get("esker_tls_failures_total") > 0, "all were borne with");
+}
+
+#[test]
+fn random_bytes() {
+    let metrics = withstand(&[Attack::Random], seconds(3));
+    assert!(metrics.get("esker_connections_dropped_total{reason=\"protocol\"}") > 0, "all were RESP");
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn all_at_once() {
+    withstand(&Attack::ALL, seconds(60));
+}
+
+/// Not a test but the process that the others start.
+#[test]
+fn as_server() {
+    server::serve_if_asked();
+}

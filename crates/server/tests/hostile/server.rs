@@ -1,0 +1,168 @@
+//! The server that is attacked, in a process of its own so that its memory can be told from the attackers'.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use esker_engine::{Durability, Options, Store};
+use esker_server::{Config, Server, TlsFiles};
+
+/// Memory for clients.
+pub(crate) const CLIENT_BYTES: u64 = 32 << 20;
+
+/// Connections that the server takes.
+pub(crate) const CONNECTIONS: usize = 1200;
+
+/// Bytes of the value under the key `large`.
+pub(crate) const LARGE_BYTES: usize = 1 << 20;
+
+const ASKED: &str = "ESKER_HOSTILE_SERVER";
+
+pub(crate) struct Hosted {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    /// Kept open, or else what the child prints at its end would fail.
+    _stdout: Lines<BufReader<ChildStdout>>,
+    pub(crate) resp: SocketAddr,
+    pub(crate) tls: SocketAddr,
+    http: SocketAddr,
+}
+
+/// What `/metrics` said.
+pub(crate) struct Metrics(HashMap<String, f64>);
+
+impl Metrics {
+    pub(crate) fn get(&self, name: &str) -> u64 {
+        *self.0.get(name).unwrap_or_else(|| panic!("no metric {name}")) as u64
+    }
+}
+
+/// In the child: serves until stdin ends.
+pub(crate) fn serve_if_asked() {
+    if std::env::var_os(ASKED).is_none() {
+        return;
+    }
+    raise_file_limit();
+    esker_device::give_back_freed_memory();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(serve());
+}
+
+async fn serve() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let tls = TlsFiles {
+        certificate: directory.path().join("server.pem"),
+        key: directory.path().join("server.key"),
+        clients: None,
+    };
+    std::fs::write(&tls.certificate, key.cert.pem()).unwrap();
+    std::fs::write(&tls.key, key.signing_key.serialize_pem()).unwrap();
+    let options = Options::directory(directory.path().join("store"));
+    let options = options.memory_bytes(128 << 20).durability(Durability::None);
+    let store = Store::open(options).await.unwrap();
+    // Buffers and cache of the store reach their full size before anything is measured.
+    for n in 0..160 {
+        store.put(format!("fill{n}"), vec![b'x'; LARGE_BYTES]).await.unwrap();
+    }
+    for n in 0..160 {
+        store.get(format!("fill{n}")).await.unwrap();
+    }
+    store.put("large", vec![b'x'; LARGE_BYTES]).await.unwrap();
+
+    let here = "127.0.0.1:0".parse().unwrap();
+    let mut config = Config { resp_tls: vec![here], http: vec![here], tls: Some(tls), ..Config::resp(here) };
+    let limits = &mut config.limits;
+    limits.client_bytes_max = CLIENT_BYTES as usize;
+    limits.connection_bytes_max = CLIENT_BYTES as usize / 4 * 3;
+    limits.connections_max = CONNECTIONS;
+    limits.connections_per_address_max = CONNECTIONS;
+    limits.command_wait = Some(Duration::from_secs(1));
+    limits.reply_wait = Some(Duration::from_secs(1));
+    limits.login_wait = Some(Duration::from_secs(1));
+    limits.memory_wait = Duration::from_secs(1);
+    limits.closing_wait = Duration::from_secs(1);
+    let server = Server::bind(config, store.clone()).unwrap();
+    let (resp, http) = (server.addresses().to_vec(), server.http_addresses());
+    println!("\nserving {} {} {}", resp[0], resp[1], http[0]);
+    std::io::stdout().flush().unwrap();
+    server
+        .run(async {
+            let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+            ended.await.unwrap().unwrap();
+        })
+        .await;
+    store.close().await.unwrap();
+}
+
+impl Hosted {
+    pub(crate) fn start() -> Hosted {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["as_server", "--exact", "--nocapture"]).env(ASKED, "1");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = process.stdin.take();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let serving = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.strip_prefix("serving ").map(str::to_owned));
+        let serving = serving.expect("the server starts");
+        let mut addresses = serving.split(' ').map(|address| address.parse().unwrap());
+        let mut next = || addresses.next().unwrap();
+        let (resp, tls, http) = (next(), next(), next());
+        Hosted { process, stdin, _stdout: lines, resp, tls, http }
+    }
+
+    fn status(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// The most memory that was resident since [`resident_peak_anew`](Self::resident_peak_anew).
+    pub(crate) fn resident_peak(&self) -> u64 {
+        self.status("VmHWM")
+    }
+
+    /// Memory that is resident now, from which on the peak is taken.
+    pub(crate) fn resident_peak_anew(&self) -> u64 {
+        std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
+        self.status("VmRSS")
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let samples = text.lines().filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Metrics(samples.collect())
+    }
+
+    /// Stops it; it must end well, which it does not if a task panicked on the way out.
+    pub(crate) fn stop(mut self) {
+        drop(self.stdin.take());
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "the server ended with {status}");
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}

@@ -1,0 +1,154 @@
+//! Passwords, rights, exposure, and what a client may take before it has logged in.
+
+use std::time::{Duration, Instant};
+
+use esker_server::{Access, Config, Error, Limits, Password, Right, Sockets, UserEntry, UserFile};
+
+use crate::running::{Client, Running, here};
+
+const NOAUTH: &str = "-NOAUTH Authentication required.\r\n";
+const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+
+fn with_password() -> Config {
+    let access = Access { password: Some(Password::new("open sesame")), ..Access::default() };
+    Config { access, ..Config::resp(here()) }
+}
+
+#[tokio::test]
+async fn a_password_is_needed_and_enough() {
+    let server = Running::start(with_password()).await;
+    let mut client = server.client().await;
+    client.ask("GET a", NOAUTH).await;
+    client.ask("PING", NOAUTH).await;
+    client.ask("AUTH wrong", WRONG).await;
+    client.ask("AUTH 'open sesame'", "+OK\r\n").await;
+    client.ask("SET a 1", "+OK\r\n").await;
+    // In one piece: what follows the login has the rights and the limits of who logged in.
+    let mut client = server.client().await;
+    let large = "x".repeat(40_000);
+    client.send(format!("AUTH 'open sesame'\r\n*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$40000\r\n{large}\r\n")).await;
+    client.expect("both", "+OK\r\n+OK\r\n").await;
+}
+
+#[tokio::test]
+async fn users_have_rights_that_a_reload_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut file = UserFile::default();
+    let mut entry =
+        UserEntry { rights: vec![Right::Read], prefixes: vec!["app:".into()], ..UserEntry::default() };
+    entry.set_password("a");
+    file.set("ann", entry.clone()).unwrap();
+    file.write(&path).unwrap();
+    let access = Access { users: Some(path.clone()), ..Access::default() };
+    let server = Running::start(Config { access, ..Config::resp(here()) }).await;
+    let mut ann = server.client().await;
+    ann.ask("AUTH ann a", "+OK\r\n").await;
+    ann.ask("GET app:1", "$-1\r\n").await;
+    ann.ask(
+        "GET other",
+        "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n",
+    )
+    .await;
+    ann.ask("SET app:1 x", "-NOPERM this user has no permissions to run the 'set' command\r\n").await;
+    entry.rights.push(Right::Write);
+    file.set("ann", entry.clone()).unwrap();
+    file.write(&path).unwrap();
+    server.control.reload().unwrap();
+    ann.ask("PING", "+PONG\r\n").await;
+    ann.ask("SET app:1 x", "+OK\r\n").await;
+    assert!(file.remove("ann"));
+    file.write(&path).unwrap();
+    server.control.reload().unwrap();
+    ann.send("PING\r\n").await;
+    let rest = ann.rest().await;
+    assert!(!rest.contains("x\r\n"), "{rest}");
+    let mut again = server.client().await;
+    again.ask("AUTH ann a", WRONG).await;
+}
+
+#[tokio::test]
+async fn before_the_login_little_is_taken() {
+    let server = Running::start(with_password()).await;
+    for (bytes, expected) in [
+        ("*11\r\n".to_owned(), "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*2\r\n$3\r\nGET\r\n$16385\r\n".to_owned(), "-ERR Protocol error: invalid bulk length\r\n"),
+        ("x".repeat(5000), "-ERR Protocol error: too big inline request\r\n"),
+    ] {
+        let mut client = server.client().await;
+        client.send(&bytes).await;
+        assert_eq!(client.rest().await, expected);
+    }
+    let mut client = server.client().await;
+    client.ask("AUTH 'open sesame'", "+OK\r\n").await;
+    client.ask(&format!("SET a {}", "x".repeat(5000)), "+OK\r\n").await;
+}
+
+#[tokio::test]
+async fn who_does_not_log_in_must_go() {
+    let mut config = with_password();
+    config.limits = Limits { login_wait: Some(Duration::from_millis(300)), ..Limits::default() };
+    let server = Running::start(config).await;
+    let mut client = server.client().await;
+    let mut known = server.client().await;
+    known.ask("AUTH 'open sesame'", "+OK\r\n").await;
+    let started = Instant::now();
+    client.ask("PING", NOAUTH).await;
+    assert!(client.rest().await.contains("login-timeout"));
+    assert!(started.elapsed() >= Duration::from_millis(250), "{:?}", started.elapsed());
+    known.ask("PING", "+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn guessing_is_stopped() {
+    let server = Running::start(with_password()).await;
+    let mut client = server.client().await;
+    for _ in 0..10 {
+        client.ask("AUTH wrong", WRONG).await;
+    }
+    client.ask("AUTH 'open sesame'", WRONG).await;
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_password() {
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _inside = runtime.enter();
+    let mut config = Config::resp(everywhere);
+    assert!(matches!(Sockets::bind(&config), Err(Error::Exposed { address }) if address == everywhere));
+    config.access.allow_unauthenticated = true;
+    Sockets::bind(&config).unwrap();
+    config.access = Access { password: Some(Password::new("x")), ..Access::default() };
+    Sockets::bind(&config).unwrap();
+    let http = Config { http: vec![everywhere], ..Config::resp(here()) };
+    assert!(matches!(Sockets::bind(&http), Err(Error::Exposed { .. })));
+}
+
+#[tokio::test]
+async fn connections_from_one_address_are_bounded() {
+    let mut config = Config::resp(here());
+    config.limits.connections_per_address_max = 2;
+    let server = Running::start(config).await;
+    let (mut one, mut two) = (server.client().await, server.client().await);
+    one.ask("PING", "+PONG\r\n").await;
+    two.ask("PING", "+PONG\r\n").await;
+    let mut three = server.client().await;
+    assert_eq!(three.rest().await, "-ERR max number of clients from this address reached\r\n");
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = Client(socket.connect(server.resp[0]).await.unwrap());
+    other.ask("PING", "+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn silence_is_bounded_if_asked_for() {
+    let mut config = Config::resp(here());
+    config.limits.idle_wait = Some(Duration::from_millis(200));
+    let server = Running::start(config).await;
+    let mut client = server.client().await;
+    for _ in 0..5 {
+        client.ask("PING", "+PONG\r\n").await;
+        tokio::time::sleep(Duration::from_millis(90)).await;
+    }
+    assert!(client.rest().await.contains("idle-timeout"));
+}
