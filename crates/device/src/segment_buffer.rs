@@ -269,12 +269,18 @@ impl Appender {
 
     /// Starts again from zero with the same memory. Gives `self` back if anyone else still refers to the buffer.
     pub fn recycle(mut self) -> Result<Appender, Appender> {
+        if self.restart() { Ok(self) } else { Err(self) }
+    }
+
+    /// As [`Appender::recycle`], in place; false if anyone else still refers to the buffer.
+    pub fn restart(&mut self) -> bool {
         // `get_mut` sees no other reference, strong or weak, and synchronises with the drop of the last one: every
         // slice that was ever borrowed is gone.
-        let Some(buffer) = Arc::get_mut(&mut self.buffer) else { return Err(self) };
+        let Some(buffer) = Arc::get_mut(&mut self.buffer) else { return false };
         *buffer.published.get_mut() = 0;
         *buffer.hole.get_mut() = NO_HOLE;
-        Ok(Appender { buffer: self.buffer, tail: 0, hole: None, closed: 0 })
+        (self.tail, self.hole, self.closed) = (0, None, 0);
+        true
     }
 
     /// Moves the tail over `bytes` bytes.

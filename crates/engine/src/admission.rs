@@ -1,4 +1,4 @@
-//! Slowing writers down as the lane's tier fills, before it is full.
+//! Slowing writers down as the tier that they write to fills, before it is full.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::engine::Engine;
 
-/// Below this share of free slots writers are paced.
+/// Below this share of free slots of a fast tier in front of another, writers are paced.
 const RELAXED: f64 = 0.25;
 
 /// Admission of writes.
@@ -27,18 +27,20 @@ impl Admission {
     /// Waits until a write of so many bytes may go on.
     pub(crate) async fn wait(&self, engine: &Engine, bytes: u64) {
         let tier = engine.tier(engine.lane.shape.tier);
-        // Only a fast tier in front of another fills up while there is room: a lone tier is bounded by the user limit.
-        if engine.fast.is_none() || engine.capacity.is_none() {
-            return;
-        }
-        let free_share = f64::from(tier.free_slots()) / tier.slots().len() as f64;
-        if free_share >= RELAXED {
+        let free = tier.free_slots();
+        let (free_share, relaxed) = if engine.fast.is_some() && engine.capacity.is_some() {
+            (f64::from(free) / tier.slots().len() as f64, RELAXED)
+        } else {
+            // The slot that a lane's next segment takes is not there for the taking.
+            (f64::from(free.saturating_sub(1)) / f64::from(engine.free_target()), 1.0)
+        };
+        if free_share >= relaxed {
             return;
         }
         let wait = {
             let mut state = self.state.lock();
             let drain = state.drain_bytes_per_s;
-            state.pacer.wait(engine.runtime.now(), bytes, free_share, RELAXED, drain)
+            state.pacer.wait(engine.runtime.now(), bytes, free_share, relaxed, drain)
         };
         if wait > Duration::ZERO {
             engine.counters.count_stall(wait);

@@ -28,6 +28,11 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     let flushed = if engine.closed.load(Ordering::Acquire) { Ok(()) } else { engine.flush().await };
     begin(engine);
     engine.tasks_ended().await;
+    // An expiry that was noticed outlives the process.
+    let flushed = match engine.check_latch() {
+        Ok(()) => flushed.and(engine.write_clock().await),
+        Err(_) => flushed,
+    };
     for tier in engine.tiers() {
         tier.release_device();
     }

@@ -12,10 +12,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_device::{Buffer, Pending, Source, WriteMode};
-use esker_log::OpenSegment;
+use esker_log::{OpenSegment, next_expiry_ms};
 use futures_util::future::{Either, select};
 
 use crate::engine::Engine;
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::ledger::{Content, Origin};
 use crate::memory::Piece;
-use crate::tier::{SlotState, Tier};
+use crate::tier::Tier;
 
 /// Frames in flight that nobody waits for.
 const DEPTH: usize = 4;
@@ -32,7 +33,15 @@ struct InFlight {
     frame: FrameJob,
     began: Duration,
     mode: WriteMode,
-    write: Pending<std::result::Result<(), esker_device::DeviceError>>,
+    /// One for each part.
+    writes: Vec<Pending<std::result::Result<(), esker_device::DeviceError>>>,
+}
+
+/// The segment that a head of the lane fills, as far as it is written.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    segment: u64,
+    end: u32,
 }
 
 struct Committer<'a> {
@@ -44,8 +53,7 @@ struct Committer<'a> {
     dirty: bool,
     /// When what was written has to be durable.
     flush_by: Option<Duration>,
-    segment: u64,
-    end: u32,
+    written: [Written; 2],
 }
 
 /// Runs until the lane stops and everything is written.
@@ -58,8 +66,7 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
         in_flight: VecDeque::new(),
         dirty: false,
         flush_by: None,
-        segment: 0,
-        end: 0,
+        written: [Written::default(); 2],
     };
     let ended = committer.run().await;
     if let Err(error) = &ended {
@@ -108,11 +115,11 @@ impl Committer<'_> {
                 None if !self.in_flight.is_empty() => self.finish_front().await?,
                 None if self.lane.is_stopping() => {
                     self.flush().await?;
-                    // Sealed, so that at the next opening rot in it is told from a torn tail.
-                    return match self.lane.take_open() {
-                        Some((segment, piece)) => self.seal(segment, piece).await,
-                        None => Ok(()),
-                    };
+                    // Sealed, so that at the next opening rot in them is told from a torn tail.
+                    while let Some((segment, piece)) = self.lane.take_open() {
+                        self.seal(segment, piece).await?;
+                    }
+                    return Ok(());
                 }
                 None => self.rest().await,
             }
@@ -136,28 +143,36 @@ impl Committer<'_> {
     }
 
     async fn start(&mut self, frame: FrameJob) -> Result<()> {
-        if frame.segment != self.segment {
-            // 4.
-            self.finish_all(true).await?;
-            (self.segment, self.end) = (frame.segment, 0);
+        for part in &frame.parts {
+            if part.segment != self.written[part.head.index()].segment {
+                // 4.
+                self.finish_all(true).await?;
+                self.written[part.head.index()] = Written { segment: part.segment, end: 0 };
+            }
         }
         let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
         let mode = if frame.sync && all_durable { WriteMode::Durable } else { WriteMode::Plain };
-        let source = Source::Shared { buffer: frame.buffer.clone(), range: frame.closed.memory.clone() };
-        let bytes = source.len() as u64;
         let device = self.tier.device()?;
-        let payload: u64 = u64::from(frame.closed.payload_bytes);
-        self.engine.counters.count_frame(self.lane.stream, payload, bytes - payload);
-        let content = Content::Frame { origin: Origin::User, payload_bytes: frame.closed.payload_bytes };
         let began = self.engine.runtime.now();
-        let write = self.tier.start_write(&device, frame.slot, frame.closed.offset, source, mode, content);
-        self.in_flight.push_back(InFlight { frame, began, mode, write });
+        let mut writes = Vec::with_capacity(frame.parts.len());
+        for part in &frame.parts {
+            let source = Source::Shared { buffer: part.buffer.clone(), range: part.closed.memory.clone() };
+            let payload_bytes = part.closed.payload_bytes;
+            let padding = source.len() as u64 - u64::from(payload_bytes);
+            self.engine.counters.count_frame(false, payload_bytes.into(), padding);
+            let content = Content::Frame { origin: Origin::User, payload_bytes };
+            writes.push(self.tier.start_write(&device, part.slot, part.closed.offset, source, mode, content));
+        }
+        self.in_flight.push_back(InFlight { frame, began, mode, writes });
         Ok(())
     }
 
     async fn finish_front(&mut self) -> Result<()> {
         let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
-        let result = (&mut front.write).await;
+        let mut result = Ok(());
+        for write in &mut front.writes {
+            result = result.and(write.await);
+        }
         self.tier.wrote_since(front.began);
         let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
         let result = match result.map_err(Error::from) {
@@ -181,9 +196,11 @@ impl Committer<'_> {
 
     /// 2. The frame is written; makes it durable if it has to be.
     async fn settle_frame(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
-        self.end = frame.closed.offset + frame.closed.memory.len() as u32;
+        for part in &frame.parts {
+            self.written[part.head.index()].end = part.closed.offset + part.closed.memory.len() as u32;
+        }
         if mode == WriteMode::Durable && !self.dirty {
-            self.lane.set_durable(self.segment, self.end);
+            self.tell_durable();
             return Ok(());
         }
         self.dirty = true;
@@ -200,10 +217,17 @@ impl Committer<'_> {
             self.tier.device()?.flush().await.map_err(Error::from)?;
             self.engine.counters.count_flush();
             self.dirty = false;
-            self.lane.set_durable(self.segment, self.end);
+            self.tell_durable();
         }
         self.flush_by = None;
         Ok(())
+    }
+
+    /// What is written is durable.
+    fn tell_durable(&self) {
+        for Written { segment, end } in self.written {
+            self.lane.set_durable(segment, end);
+        }
     }
 
     async fn finish_all(&mut self, flush: bool) -> Result<()> {
@@ -219,6 +243,7 @@ impl Committer<'_> {
         let name = segment.name();
         let (start, bytes) = segment.summary();
         let used = segment.tail();
+        let expires_ms = next_expiry_ms(segment.entries(), 0);
         let (memory, _) = segment.into_parts();
         self.lane.pool.park(name.segment, Piece { memory, index: piece });
         let (engine, tier_name) = (self.engine.clone(), self.tier.name());
@@ -234,8 +259,8 @@ impl Committer<'_> {
             };
             match written {
                 Ok(()) => {
-                    tier.slot(name.slot).set_used(used);
-                    tier.slot(name.slot).set_state(SlotState::Sealed);
+                    let sealed_at = engine.segments.load(Ordering::Relaxed);
+                    tier.slot(name.slot).seal(name.stream, used, sealed_at, expires_ms);
                     engine.reclaim.notify_one();
                 }
                 Err(error) => engine.latch(&error),

@@ -6,15 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use esker_device::Runtime;
+use esker_gc::Placement;
 use esker_index::{Index, KeyHash, Occupant, Pointer};
 use esker_log::{Kind, Location, Packing, RecordView, Secret, Superblock, Tier as TierName, class_bytes};
 use tokio::sync::Notify;
 
 use crate::admission::Admission;
+use crate::append::{Appended, Group};
 use crate::cache::ReadCache;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::lane::{Appended, Group, Lane};
+use crate::lane::Lane;
 use crate::memory::{Residents, pointer};
 use crate::options::Durability;
 use crate::stats::Counters;
@@ -22,7 +25,10 @@ use crate::tier::{Slot, Tier};
 
 /// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
 /// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
-const SEGMENT_STEP: u64 = 1 << 16;
+pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
+
+/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
+pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 
 /// Everything about an open store.
 pub(crate) struct Engine {
@@ -54,10 +60,16 @@ pub(crate) struct Engine {
     pub(crate) cache: ReadCache,
     pub(crate) counters: Counters,
     pub(crate) admission: Admission,
+    pub(crate) placement: Placement,
+    pub(crate) clock: Clock,
+    /// Limit of what relocation reads and writes; 0: none.
+    pub(crate) background_bytes_per_s: u64,
     pub(crate) epoch: u64,
     pub(crate) superblocks: tokio::sync::Mutex<Vec<Superblock>>,
     pub(crate) sequence: AtomicU64,
     pub(crate) segments: AtomicU64,
+    /// Bytes of records that ceased to be current.
+    pub(crate) dead_bytes: AtomicU64,
     /// Odd while a batch is being published.
     pub(crate) batches: AtomicU64,
     /// Wakes the reclaimer.
@@ -86,6 +98,9 @@ pub(crate) struct Parts {
     pub(crate) user_limit_bytes: u64,
     pub(crate) reserve_share: f64,
     pub(crate) cleared_through: u64,
+    pub(crate) placement: Placement,
+    pub(crate) clock: Clock,
+    pub(crate) background_bytes_per_s: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) cache: ReadCache,
     pub(crate) epoch: u64,
@@ -118,12 +133,16 @@ impl Engine {
             cache: parts.cache,
             counters: Counters::default(),
             admission: Admission::default(),
+            placement: parts.placement,
+            clock: parts.clock,
+            background_bytes_per_s: parts.background_bytes_per_s,
             epoch: parts.epoch,
             superblocks: tokio::sync::Mutex::new(parts.superblocks),
             sequence: AtomicU64::new(parts.sequence),
             segments: AtomicU64::new(
                 parts.segments / SEGMENT_STEP * SEGMENT_STEP + parts.epoch % SEGMENT_STEP,
             ),
+            dead_bytes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             reclaim: Notify::new(),
             slot_freed: parking_lot::Mutex::new(Gate::new()),
@@ -160,6 +179,31 @@ impl Engine {
         self.segments.fetch_add(SEGMENT_STEP, Ordering::Relaxed) + SEGMENT_STEP
     }
 
+    /// How many records were written since the one with this number; `None`: it is of an earlier opening.
+    pub(crate) fn age(&self, sequence: u64) -> Option<u64> {
+        let newest = self.sequence.load(Ordering::Relaxed);
+        let of_this_opening = sequence >> SEQUENCE_EPOCH_SHIFT == newest >> SEQUENCE_EPOCH_SHIFT;
+        of_this_opening.then(|| newest.saturating_sub(sequence))
+    }
+
+    /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is
+    /// asked for only where placement wants to know.
+    pub(crate) fn expects_brief(&self, hash: &KeyHash, sequence: u64) -> bool {
+        let samples = self.placement.samples(sequence);
+        if !samples && !self.placement.parts() {
+            return false;
+        }
+        let lived = self.index.get(hash).and_then(|old| {
+            let slot = self.slot(self.packing.unpack(old.get()));
+            slot.lived(sequence).filter(|_| slot.stream().is_fresh())
+        });
+        let brief = self.placement.is_brief(lived);
+        if samples {
+            self.placement.note_put(brief);
+        }
+        brief
+    }
+
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         let digest = self.secret.digest(key);
         KeyHash { slot: digest.slot, check: digest.check }
@@ -172,7 +216,16 @@ impl Engine {
 
     /// Records at a place became current, or (negative) ceased to be.
     pub(crate) fn add_live(&self, location: Location, bytes: i64) {
-        self.tier(location.tier).add_live(location.slot, bytes);
+        let tier = self.tier(location.tier);
+        tier.add_live(location.slot, bytes);
+        if bytes < 0 {
+            // Now and then there is enough garbage for a look at what could be collected.
+            let before = self.dead_bytes.fetch_add(bytes.unsigned_abs(), Ordering::Relaxed);
+            let segment_bytes = u64::from(tier.shape().segment_bytes);
+            if before / segment_bytes != (before + bytes.unsigned_abs()) / segment_bytes {
+                self.reclaim.notify_one();
+            }
+        }
     }
 
     /// What a writer is told when there is no room.

@@ -141,6 +141,7 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
             used_slots: used_slots_for(0, slots as u32),
             cleared_through: 0,
             created_at_ms: runtime.wall_clock_ms(),
+            clock_ms: 0,
         });
     }
     // What the fast tier does not need of the location space is the capacity tier's, so that it can be given more later.

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Damage, Kind, Location, RecordView, class_bytes};
 
+use crate::append::Replaced;
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::lane::Replaced;
 
 /// The current record of a key, and what led to it.
 pub(crate) struct Found {
@@ -23,11 +23,6 @@ impl Found {
     /// What a write of the key, which is reserved, replaces.
     pub(crate) fn replaced(&self) -> Replaced {
         Replaced { pointer: self.pointer, padded_bytes: self.record.padded_bytes }
-    }
-
-    /// Whether it has not expired.
-    pub(crate) fn is_alive(&self, now_ms: u64) -> bool {
-        self.record.expires_at_ms.is_none_or(|at| now_ms < at)
     }
 }
 

@@ -9,77 +9,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_device::SegmentBuffer;
-use esker_index::{KeyHash, Pointer};
-use esker_log::{ClosedFrame, Kind, Location, OpenSegment, Record, SegmentShape, Stream, class_of};
+use esker_log::{Kind, Location, OpenSegment, SegmentShape, Stream, class_of};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::append::{Appended, Group, Prepared};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::heads::{FramePart, Head, Heads};
 use crate::memory::{MemoryPool, pointer};
 use crate::options::Durability;
 use crate::reserve::{Reservation, Reservations};
-
-/// A record ready to be appended.
-pub(crate) struct Prepared {
-    pub(crate) kind: Kind,
-    pub(crate) key: Bytes,
-    pub(crate) value: Bytes,
-    pub(crate) hash: KeyHash,
-    pub(crate) value_check: u64,
-    pub(crate) expires_at_ms: Option<u64>,
-    /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
-    pub(crate) sequence: Option<u64>,
-    /// For a tombstone: what it removes. For a conditional put: what it was compared with.
-    pub(crate) replaces: Option<Replaced>,
-}
-
-/// The record that a write was found to replace.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Replaced {
-    pub(crate) pointer: Pointer,
-    /// Length of the record, padding included.
-    pub(crate) padded_bytes: u32,
-}
-
-impl Prepared {
-    pub(crate) fn record(&self, sequence: u64, batch_goes_on: bool) -> Record<'_> {
-        Record {
-            kind: self.kind,
-            key: &self.key,
-            value: &self.value,
-            value_check: self.value_check,
-            sequence,
-            expires_at_ms: self.expires_at_ms,
-            batch_goes_on,
-        }
-    }
-
-    pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        let expires = self.expires_at_ms.is_some();
-        shape.padded(esker_log::record_bytes(self.key.len(), self.value.len(), expires))
-    }
-}
-
-/// A record that was appended and is to be published.
-pub(crate) struct Appended {
-    pub(crate) kind: Kind,
-    pub(crate) key: Bytes,
-    pub(crate) hash: KeyHash,
-    pub(crate) location: Location,
-    pub(crate) pointer: Pointer,
-    pub(crate) padded_bytes: u32,
-    pub(crate) replaces: Option<Replaced>,
-}
-
-/// Records that become visible at one instant.
-pub(crate) struct Group {
-    pub(crate) records: Vec<Appended>,
-    /// Ends when the group is published.
-    pub(crate) reservation: Option<Reservation>,
-}
 
 /// What the committer is to do next.
 pub(crate) enum Job {
@@ -90,12 +31,9 @@ pub(crate) enum Job {
     Flush(Arc<Gate>),
 }
 
-/// A closed frame on its way to the device.
+/// Closed frames, of one head or of both, on their way to the device.
 pub(crate) struct FrameJob {
-    pub(crate) slot: u32,
-    pub(crate) segment: u64,
-    pub(crate) buffer: Arc<SegmentBuffer>,
-    pub(crate) closed: ClosedFrame,
+    pub(crate) parts: Vec<FramePart>,
     pub(crate) sync: bool,
     pub(crate) groups: Vec<Group>,
     pub(crate) gate: Arc<Gate>,
@@ -123,7 +61,7 @@ impl Filling {
 
 /// What the lane's lock protects.
 pub(crate) struct LaneState {
-    open: Option<(OpenSegment, usize)>,
+    heads: Heads,
     spare: Option<(OpenSegment, usize)>,
     /// Opened when there is a spare segment again.
     room: Arc<Gate>,
@@ -133,14 +71,18 @@ pub(crate) struct LaneState {
     unpublished: usize,
     /// Gate of the newest frame that has any.
     newest_unpublished: Option<Arc<Gate>>,
-    /// Offset in the open segment below which everything is durable.
-    durable_through: (u64, u32),
     /// First sequence number of each frame that has any.
     unpublished_from: VecDeque<u64>,
     reservations: Reservations,
     stopping: bool,
     /// How the committer ended, if it has.
     ended: Option<Result<()>>,
+}
+
+/// Where records are appended, and what is expected of them.
+struct Destination {
+    head: Head,
+    brief: bool,
 }
 
 /// How an append went.
@@ -156,6 +98,7 @@ pub(crate) enum Append {
 /// A lane.
 pub(crate) struct Lane {
     pub(crate) stream: Stream,
+    may_part: bool,
     pub(crate) shape: SegmentShape,
     pub(crate) pool: MemoryPool,
     state: Mutex<LaneState>,
@@ -168,20 +111,21 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(stream: Stream, shape: SegmentShape, pool: MemoryPool) -> Lane {
+    /// `may_part`: whether it may have a second open segment, for records that are expected to last.
+    pub(crate) fn new(stream: Stream, shape: SegmentShape, pool: MemoryPool, may_part: bool) -> Lane {
         Lane {
             stream,
+            may_part,
             shape,
             pool,
             state: Mutex::new(LaneState {
-                open: None,
+                heads: Heads::default(),
                 spare: None,
                 room: Gate::new(),
                 filling: Filling::new(),
                 jobs: VecDeque::new(),
                 unpublished: 0,
                 newest_unpublished: None,
-                durable_through: (0, 0),
                 unpublished_from: VecDeque::new(),
                 reservations: Reservations::default(),
                 stopping: false,
@@ -247,40 +191,73 @@ impl Lane {
             }
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
-        let target = u64::from(self.frame_target_bytes);
-        let runs_over = |(open, _): &(OpenSegment, usize)| {
-            open.open_records() > 0 && open.open_frame_bytes() + padded > target
+        // A batch goes to one segment: by its first record.
+        let brief = engine.expects_brief(&records[0].hash, engine.sequence.load(Ordering::Relaxed) + 1);
+        let wanted = if brief || !self.parts(engine, state) { Head::MAIN } else { Head::LASTING };
+        let Some(head) = self.make_room(engine, state, wanted, records.len(), padded) else {
+            return Ok(Append::Blocked(state.room.clone()));
         };
-        if state.open.as_ref().is_some_and(runs_over) {
+        Ok(self.append_to_open(engine, state, Destination { head, brief }, records, durability, reserved))
+    }
+
+    /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
+    /// two segments would be mostly padding.
+    fn parts(&self, engine: &Engine, state: &LaneState) -> bool {
+        self.may_part && engine.placement.parts() && state.heads.frames_may_part(self.shape)
+    }
+
+    /// Sees to it that a head has room for records, and says which: the one wanted, if there is a segment for it.
+    fn make_room(
+        &self,
+        engine: &Engine,
+        state: &mut LaneState,
+        wanted: Head,
+        records: usize,
+        padded: u64,
+    ) -> Option<Head> {
+        if state.heads.runs_over(wanted, padded, self.frame_target_bytes) {
             // Before it would run over into another write unit, which would be mostly padding.
-            self.close_frame(state);
-            self.work.notify_one();
+            self.close_head(state, wanted);
         }
-        let fits = |open: &(OpenSegment, usize)| open.0.has_room(records.len(), padded);
-        if !state.open.as_ref().is_some_and(fits) {
-            self.close_frame(state);
-            if let Some((segment, piece)) = state.open.take() {
-                state.jobs.push_back(Job::Seal(segment, piece));
-                self.work.notify_one();
-            }
-            state.open = state.spare.take();
-            self.spare_taken.notify_one();
-            if state.open.is_none() {
-                return Ok(Append::Blocked(state.room.clone()));
-            }
+        if state.heads.has_room(wanted, records, padded) {
+            return Some(wanted);
         }
-        Ok(self.append_to_open(engine, state, records, durability, reserved))
+        self.seal_head(state, wanted);
+        let other = wanted.other();
+        let other_has_room = state.heads.has_room(other, records, padded);
+        // Where nothing is parted, what is left of the other segment is filled first.
+        if other_has_room && !self.parts(engine, state) {
+            return Some(other);
+        }
+        self.spare_taken.notify_one();
+        let Some((mut segment, piece)) = state.spare.take() else {
+            if other_has_room {
+                return Some(other);
+            }
+            // So that it shows that there is no room.
+            self.seal_head(state, other);
+            return None;
+        };
+        segment.set_stream(if wanted == Head::LASTING { Stream::LASTING } else { self.stream });
+        let name = segment.name();
+        engine
+            .tier(self.shape.tier)
+            .slot(name.slot)
+            .begin(name.stream, engine.sequence.load(Ordering::Relaxed));
+        state.heads.put(wanted, segment, piece);
+        Some(wanted)
     }
 
     fn append_to_open(
         &self,
         engine: &Engine,
         state: &mut LaneState,
+        Destination { head, brief }: Destination,
         records: &[Prepared],
         durability: Durability,
         reserved: &mut Option<Reservation>,
     ) -> Append {
-        let (open, _) = state.open.as_mut().expect("the caller saw to it");
+        let open = state.heads.open(head).expect("the caller saw to it");
         let name = open.name();
         let before = open.tail();
         let (mut first_sequence, mut last_sequence) = (0, 0);
@@ -290,7 +267,7 @@ impl Lane {
                 first_sequence = sequence;
             }
             last_sequence = sequence;
-            let record = prepared.record(sequence, i + 1 < records.len());
+            let record = prepared.record(sequence, i + 1 < records.len(), brief);
             let digest = esker_log::KeyDigest { slot: prepared.hash.slot, check: prepared.hash.check };
             let offset = open.append(&record, digest);
             let class = class_of(record.bytes() as u64);
@@ -350,34 +327,54 @@ impl Lane {
             engine.publish(Group { records, reservation: reserved.take() });
             Append::Done(last_sequence)
         };
+        let open = state.heads.open(head).expect("it was appended to");
         if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
             self.spare_taken.notify_one();
         }
         if open.open_frame_bytes() >= u64::from(self.frame_target_bytes) {
-            self.close_frame(state);
-            self.work.notify_one();
+            self.close_head(state, head);
         }
         answer
     }
 
-    /// Closes the frame that is being filled and queues it.
+    /// Closes the frames that are being filled and queues them.
     fn close_frame(&self, state: &mut LaneState) {
-        let Some((open, _)) = &mut state.open else { return };
-        let name = open.name();
-        let durable_through =
-            if state.durable_through.0 == name.segment { state.durable_through.1 } else { 0 };
-        let Some(closed) = open.close_frame(durable_through) else { return };
+        let parts = state.heads.close_all();
+        if parts.is_empty() {
+            return;
+        }
         let filling = std::mem::replace(&mut state.filling, Filling::new());
         state.jobs.push_back(Job::Frame(FrameJob {
-            slot: name.slot,
-            segment: name.segment,
-            buffer: open.memory().buffer(),
-            closed,
+            parts,
             sync: filling.sync,
             groups: filling.groups,
             gate: filling.gate,
             deadline: filling.deadline,
         }));
+        self.work.notify_one();
+    }
+
+    /// Closes the frame of one head and queues it; and the other's, if somebody waits: what they wait for is published in
+    /// one order.
+    fn close_head(&self, state: &mut LaneState, head: Head) {
+        if !state.filling.groups.is_empty() || !state.heads.has_records(head.other()) {
+            return self.close_frame(state);
+        }
+        let Some(part) = state.heads.close(head) else { return };
+        let deadline = state.filling.deadline;
+        let job =
+            FrameJob { parts: vec![part], sync: false, groups: Vec::new(), gate: Gate::new(), deadline };
+        state.jobs.push_back(Job::Frame(job));
+        self.work.notify_one();
+    }
+
+    /// Queues the sealing of a head's segment.
+    fn seal_head(&self, state: &mut LaneState, head: Head) {
+        self.close_head(state, head);
+        if let Some((segment, piece)) = state.heads.take(head) {
+            state.jobs.push_back(Job::Seal(segment, piece));
+            self.work.notify_one();
+        }
     }
 
     /// The committer's next job. `may_close`: the open frame may be closed if someone waits for it, or it is due.
@@ -418,7 +415,7 @@ impl Lane {
 
     /// A segment is durable below an offset.
     pub(crate) fn set_durable(&self, segment: u64, through: u32) {
-        self.state.lock().durable_through = (segment, through);
+        self.state.lock().heads.set_durable(segment, through);
     }
 
     /// Reserves keys. When it returns, everything that was appended before is published, and no one else can write the
@@ -478,8 +475,11 @@ impl Lane {
     /// Whether a spare segment is missing.
     pub(crate) fn wants_spare(&self) -> bool {
         let state = self.state.lock();
-        let nearly_full = |open: &(OpenSegment, usize)| open.0.tail() >= self.spare_from_bytes();
-        state.spare.is_none() && !state.stopping && state.open.as_ref().is_none_or(nearly_full)
+        let wanted = match self.may_part {
+            true => state.heads.any_fuller_than(self.spare_from_bytes()),
+            false => state.heads.fuller_than(Head::MAIN, self.spare_from_bytes()),
+        };
+        state.spare.is_none() && !state.stopping && wanted
     }
 
     /// Provides the next segment.
@@ -501,7 +501,7 @@ impl Lane {
     /// Whether writers wait for room, or soon will.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
-        state.open.is_none() && state.spare.is_none()
+        state.heads.is_empty() && state.spare.is_none()
     }
 
     /// No more appends. What was appended is still written.
@@ -514,9 +514,11 @@ impl Lane {
         self.spare_taken.notify_one();
     }
 
-    /// The open segment of a lane that has stopped, if there is anything in it.
+    /// An open segment of a lane that has stopped, if there is anything in it.
     pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
-        self.state.lock().open.take().filter(|(segment, _)| !segment.entries().is_empty())
+        let mut state = self.state.lock();
+        let mut open = [Head::MAIN, Head::LASTING].into_iter().filter_map(|head| state.heads.take(head));
+        open.find(|(segment, _)| !segment.entries().is_empty())
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

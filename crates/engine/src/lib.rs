@@ -7,9 +7,11 @@
 
 mod admission;
 mod allocation;
+mod append;
 mod batch;
 mod blocking;
 mod cache;
+mod clock;
 mod close;
 mod commit;
 mod devices;
@@ -18,6 +20,7 @@ mod error;
 mod format;
 mod gate;
 mod get;
+mod heads;
 mod lane;
 mod latency;
 mod ledger;
@@ -30,6 +33,7 @@ mod put_each;
 mod range;
 mod reclaim;
 mod recover;
+mod relocate;
 mod reserve;
 mod scan;
 mod settle;

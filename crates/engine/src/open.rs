@@ -12,17 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
+use esker_gc::Placement;
 use esker_index::{Index, IndexOptions, KeyHash};
 use esker_log::{
     ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
-    Tier as TierName, class_of,
+    Tier as TierName, class_of, next_expiry_ms,
 };
 
 use crate::cache::ReadCache;
+use crate::clock::Clock;
 use crate::devices::{
     EMPTY_INDEX_BYTES, FIXED_MEMORY_BYTES, LEAST_LANE_PIECES, RELOCATION_PIECES, check_memory, open_devices,
 };
-use crate::engine::{Engine, Parts};
+use crate::engine::{Engine, Parts, SEQUENCE_EPOCH_SHIFT};
 use crate::error::{Error, Result};
 use crate::format::{TierPlan, load_or_format, shape_of, write_superblock};
 use crate::lane::Lane;
@@ -33,11 +35,11 @@ use crate::options::{Layout, Options, Place};
 use crate::recover::{Recovered, Scene, Unsealed};
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
-use crate::tier::{Accounts, SlotState, Tier};
+use crate::tier::{Accounts, Tier};
 use crate::{commit, provision, reclaim, trim};
 
-/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
-const SEQUENCE_EPOCH_SHIFT: u32 = 40;
+/// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
+const PARTED_PIECES: usize = 4;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
@@ -96,9 +98,14 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let outlives_process = staging.is_some();
     let backing = staging.as_ref().map_or(Backing::Anonymous, |file| Backing::Staging(file.clone()));
     let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_pieces);
-    let lane = Arc::new(Lane::new(Stream::LANE, lane_shape, pool(backing)));
-    let large =
-        two_tiers.then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous))));
+    let lane = Arc::new(Lane::new(
+        Stream::LANE,
+        lane_shape,
+        pool(backing),
+        !two_tiers && memory.lane_pieces >= PARTED_PIECES,
+    ));
+    let large = two_tiers
+        .then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous), false)));
     let bulk = tiers.last().expect("a store has a tier");
     let usable = bulk.slots().len() as u64 * bulk.shape().max_record_bytes();
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
@@ -117,6 +124,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         outlives_process,
         user_limit_bytes: (usable as f64 * (1.0 - reserve_share)) as u64,
         reserve_share,
+        placement: Placement::new(spare_outputs(bulk, reserve_share)),
+        clock: Clock::new(superblocks.iter().map(|s| s.clock_ms).max().unwrap_or(0)),
+        background_bytes_per_s: options.background_bytes_per_s.unwrap_or(0),
         cleared_through: superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0),
         memory_bytes: memory.cache_bytes,
         cache: ReadCache::new(memory.cache_bytes),
@@ -159,6 +169,12 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         duration: engine.runtime.now().saturating_sub(began),
     };
     Ok((engine, recovery))
+}
+
+/// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
+/// so together they take no more than about a thirtieth of it.
+fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
+    (reserve_share * tier.slots().len() as f64 / 16.0) as usize
 }
 
 /// What was asked for has to agree with what the store was formatted with.
@@ -303,7 +319,7 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
             finish(engine, output.take().expect("it is open")).await?;
         }
         if output.is_none() {
-            let opened = engine.open_segment(tier.name(), Stream::RELOCATED, &pool, 0, opened_at).await?;
+            let opened = engine.open_segment(tier.name(), Stream::RELOCATED[0], &pool, 0, opened_at).await?;
             let (open, _) = opened.ok_or_else(|| engine.full_error())?;
             output = Some(open);
         }
@@ -374,7 +390,6 @@ async fn seal(engine: &Arc<Engine>, unsealed: Unsealed) -> Result<()> {
     let source = Source::Owned(Buffer::copy_from(&bytes));
     tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable, Content::Summary).await?;
     let slot = tier.slot(unsealed.slot);
-    slot.set_used(head.tail);
-    slot.set_state(SlotState::Sealed);
+    slot.seal(unsealed.stream, head.tail, unsealed.segment, next_expiry_ms(&unsealed.entries, 0));
     Ok(())
 }

@@ -57,6 +57,7 @@ pub struct Options {
     pub(crate) accept_loss: bool,
     pub(crate) staging: Option<PathBuf>,
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) index_hash_bits: Option<u32>,
 }
 
@@ -81,6 +82,7 @@ impl Options {
             accept_loss: false,
             staging: None,
             runtime: None,
+            background_bytes_per_s: None,
             index_hash_bits: None,
         }
     }
@@ -226,6 +228,13 @@ impl Options {
     /// The runtime that background work runs on. Default: a few threads of the store's own.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Options {
         self.runtime = Some(runtime);
+        self
+    }
+
+    /// How many bytes a second destaging and collecting may read and write together. If that is not enough to make room
+    /// for what is put, puts are slowed down to it. Default: no limit; they take what the state of the tiers asks for.
+    pub fn background_bytes_per_s(mut self, bytes: u64) -> Options {
+        self.background_bytes_per_s = Some(bytes);
         self
     }
 

@@ -164,7 +164,7 @@ impl Engine {
         if !self.index.is_current(&row.hash, pointer) {
             return Peek::Unknown;
         }
-        let expired = |at: Option<u64>| at.is_some_and(|at| self.runtime.wall_clock_ms() >= at);
+        let expired = |at: Option<u64>| self.has_expired(at);
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
             let record = RecordView::parse(resident.record(location.offset), &identity).ok();

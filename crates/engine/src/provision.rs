@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_device::Appender;
 use esker_log::{OpenSegment, SegmentName, Stream, Tier as TierName};
 
 use crate::allocation::Was;
@@ -12,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::lane::Lane;
 use crate::memory::{MemoryPool, Piece, Resident};
 use crate::staging;
-use crate::tier::SlotState;
+use crate::tier::{SlotState, Tier};
 
 /// Free slots that lanes leave to relocation.
-const KEEP_FOR_RELOCATION: u32 = 2;
+pub(crate) const KEEP_FOR_RELOCATION: u32 = 2;
 
 /// Provides a lane with segments, until it stops.
 pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
@@ -61,17 +62,8 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
 }
 
 impl Engine {
-    /// Opens a new segment if more than `keep` slots are free. No delete that was published up to `opened_at` concerns
-    /// what will be in it.
-    pub(crate) async fn open_segment(
-        &self,
-        tier: TierName,
-        stream: Stream,
-        pool: &MemoryPool,
-        keep: u32,
-        opened_at: u64,
-    ) -> Result<Option<(OpenSegment, usize)>> {
-        let tier = self.tier(tier);
+    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
         let Some(taken) = tier.take_slot(keep) else { return Ok(None) };
         let slot = taken.slot;
         let prepared = async {
@@ -84,6 +76,36 @@ impl Engine {
             tier.give_back_slot(slot);
             return Err(error);
         }
+        Ok(Some(slot))
+    }
+
+    /// Begins a segment in a slot that was taken. No delete that was published up to `opened_at` concerns what will be in
+    /// it.
+    pub(crate) fn begin_segment(
+        &self,
+        tier: &Tier,
+        slot: u32,
+        stream: Stream,
+        memory: Appender,
+        opened_at: u64,
+    ) -> OpenSegment {
+        let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
+        tier.occupy(slot, name.segment, SlotState::Open, opened_at);
+        tier.slot(slot).begin(stream, self.sequence.load(Ordering::Relaxed));
+        OpenSegment::new(tier.shape(), name, self.secret, memory)
+    }
+
+    /// Opens a segment in memory of a pool, if more than `keep` slots are free; the second part says which piece it got.
+    pub(crate) async fn open_segment(
+        &self,
+        tier: TierName,
+        stream: Stream,
+        pool: &MemoryPool,
+        keep: u32,
+        opened_at: u64,
+    ) -> Result<Option<(OpenSegment, usize)>> {
+        let tier = self.tier(tier);
+        let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
         let Piece { memory, index } = loop {
             match pool.take(&self.residents)? {
                 Some(piece) => break piece,
@@ -95,12 +117,11 @@ impl Engine {
                 return Err(error);
             }
         };
-        let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
-        tier.occupy(slot, name.segment, SlotState::Open, name.opened_at);
+        let open = self.begin_segment(tier, slot, stream, memory, opened_at);
         if let Some(file) = pool.staging() {
-            staging::write_header(file, index, &self.secret, tier.shape(), name)?;
+            staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
         }
-        Ok(Some((OpenSegment::new(tier.shape(), name, self.secret, memory), index)))
+        Ok(Some((open, index)))
     }
 
     /// Sees to it that the superblock covers a slot before it is used for the first time.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use esker_log::Kind;
 
+use crate::append::Prepared;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::lane::{Append, Prepared};
+use crate::lane::Append;
 use crate::latency::Timed;
 use crate::options::Durability;
 use crate::store::{Store, WriteOptions};

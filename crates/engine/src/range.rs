@@ -154,7 +154,7 @@ impl Engine {
         if hasher.finish() != check {
             return Ok(None);
         }
-        let is_alive = expires_at_ms.is_none_or(|at| self.runtime.wall_clock_ms() < at);
+        let is_alive = !self.has_expired(expires_at_ms);
         Ok(Some(is_alive.then(|| part.into())))
     }
 }

@@ -1,53 +1,88 @@
-//! Making room: destaging the fast tier and collecting the tier where records stay, one victim at a time.
+//! Making room: which segment to relocate next, when, and how hard to work at it.
 //!
-//! The order within a relocation is that of `esker_gc`'s `relocate` module. While a victim is being emptied, puts may displace its records and
-//! leave claims against it; it is freed only when none of its records is current and no claim against it is left.
+//! Destaging empties the fast tier in the order of age. Collecting keeps the tier where records stay between two bounds:
+//! garbage takes no more than the reserve allows beside what is live, and a few slots are always free. The nearer the
+//! second bound, the less the reclaimer rests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use esker_device::{Buffer, Source, WriteMode};
-use esker_gc::{Candidate, Host, Victim, copied_bytes, copy_needed, cost_benefit, oldest};
-use esker_index::KeyHash;
-use esker_log::{
-    ClosedFrame, Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Stream, Tier as TierName, class_of,
-};
+use esker_gc::{Candidate, cost_benefit, oldest};
+use esker_log::Tier as TierName;
+use futures_util::future::{Either, select};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, SEGMENT_STEP};
 use crate::error::{Error, Result};
-use crate::ledger::{Content, Origin};
-use crate::memory::{Backing, MemoryPool, Piece};
+use crate::relocate::{LEAST_YIELD, Outcome, Relocator};
 use crate::tier::{SlotState, Tier};
 
-/// A segment that would give back less than this share is left alone.
-const LEAST_YIELD: f64 = 0.05;
 /// Destaging begins when less than this share of the fast tier is free.
 const DESTAGE_BELOW: f64 = 0.5;
-/// Segments that may hold garbage beyond the reserve before collecting begins.
-const SLACK_SEGMENTS: u64 = 4;
+/// Few sealed segments are let be while less than half of one is garbage.
+const FEW_SEGMENTS: u64 = 4;
+/// Of a segment that yields so much, the copies take less room however badly they fit.
+const SURE_YIELD: f64 = 0.5;
+/// How urgent it is to collect what is beyond the bound while there is room.
+const CALM: f64 = 0.25;
+/// After so many failed reads a segment is left alone until the store is opened again.
+const READ_ATTEMPTS: u32 = 3;
 
 /// Destages and collects until the store closes.
 pub(crate) async fn run(engine: Arc<Engine>) {
-    let tier = engine.output_tier();
-    let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, 2);
-    let mut reclaimer =
-        Reclaimer { engine: &engine, pool, output: None, durable: (0, 0), failures: BTreeMap::new() };
+    let mut reclaimer = Reclaimer {
+        engine: &engine,
+        relocator: Relocator::new(&engine),
+        progress: Progress::default(),
+        failures: BTreeMap::new(),
+    };
     loop {
         let woken = engine.reclaim.notified();
         if engine.check_writable().is_err() {
-            if let Err(error) = reclaimer.finish().await {
+            if engine.check_latch().is_ok()
+                && let Err(error) = reclaimer.relocator.finish().await
+            {
                 engine.latch(&error);
             }
             return;
         }
         match reclaimer.step().await {
             Ok(true) => {}
-            Ok(false) => woken.await,
+            Ok(false) => reclaimer.rest(woken).await,
             Err(Error::Closed { .. }) => return,
             Err(error) => return engine.latch(&error),
         }
     }
+}
+
+/// What to relocate, and how urgent it is.
+struct Choice {
+    tier: TierName,
+    slot: u32,
+    urgency: f64,
+    /// What it seems to be worth.
+    yield_bytes: u64,
+}
+
+/// Whether collecting gives slots back. Where records fill their write units and segments badly, copies can take as much
+/// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
+#[derive(Default)]
+struct Progress {
+    /// Bytes that the victims since the last gain seemed to be worth.
+    expected_bytes: u64,
+    /// Victims freed less outputs opened, when there last was a gain.
+    gained: i64,
+    /// Bytes that had died when it was given up.
+    given_up_at: Option<u64>,
+}
+
+struct Reclaimer<'a> {
+    engine: &'a Arc<Engine>,
+    relocator: Relocator<'a>,
+    progress: Progress,
+    /// How often reading a segment failed.
+    failures: BTreeMap<u64, u32>,
 }
 
 impl Engine {
@@ -56,52 +91,58 @@ impl Engine {
         self.capacity.as_ref().or(self.fast.as_ref()).expect("a store has a tier")
     }
 
-    /// The summary's entries of a sealed segment.
-    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
-        let segment_bytes = tier.shape().segment_bytes;
-        let at = segment_bytes - FOOTER_BYTES as u32;
-        let (buffer, from) = tier.read(slot, at, FOOTER_BYTES as u64).await?;
-        let segment = tier.slot(slot).segment();
-        let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
-        let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
-        let (buffer, from) = tier.read(slot, footer.start, u64::from(footer.entry_bytes)).await?;
-        Ok(footer.entries(&buffer[from..], &self.secret))
+    /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
+    pub(crate) fn free_target(&self) -> u32 {
+        let reserve = self.reserve_share * self.output_tier().slots().len() as f64;
+        ((reserve / 32.0) as u32).clamp(3, 8)
+    }
+
+    /// How near that tier is to having no free slot: 0 at the target, 1 where nobody but relocation gets one.
+    fn urgency(&self) -> f64 {
+        let (free, target) = (self.output_tier().free_slots(), self.free_target());
+        if free > target {
+            return 0.0;
+        }
+        let least = crate::provision::KEEP_FOR_RELOCATION;
+        f64::from(target + 1 - free) / f64::from(target + 1 - least)
     }
 }
 
-/// After so many failed reads a segment is left alone until the store is opened again.
-const READ_ATTEMPTS: u32 = 3;
-
-struct Reclaimer<'a> {
-    engine: &'a Arc<Engine>,
-    pool: MemoryPool,
-    output: Option<(OpenSegment, usize)>,
-    /// The output's number, and the offset below which it is durable.
-    durable: (u64, u32),
-    /// How often reading a segment failed.
-    failures: BTreeMap<u64, u32>,
-}
-
 impl Reclaimer<'_> {
-    /// The store closes: seals the output, so that rot in it is told from a torn tail.
-    async fn finish(&mut self) -> Result<()> {
-        match self.output.take() {
-            Some((open, piece)) if self.engine.check_latch().is_ok() && !open.entries().is_empty() => {
-                self.outlet(false, piece).seal_output(open).await
-            }
-            _ => Ok(()),
+    /// Waits for something to do.
+    async fn rest(&self, woken: impl Future<Output = ()>) {
+        let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(self.engine.now_ms()).max(1));
+        // A clock that is set forward is noticed within the minute.
+        let expiry = self.next_expiry_ms().map(|at_ms| until(at_ms).min(Duration::from_secs(60)));
+        let Some(left) = expiry.into_iter().chain(self.engine.clock_due()).min() else { return woken.await };
+        let woken = std::pin::pin!(woken);
+        match select(woken, self.engine.runtime.sleep(left)).await {
+            Either::Left(_) | Either::Right(_) => {}
         }
     }
 
     /// Does one thing that needs to be done; false if there is nothing.
     async fn step(&mut self) -> Result<bool> {
-        if let Some((tier, slot)) = self.choose() {
-            return match self.relocate(tier, slot).await {
+        self.engine.save_clock().await?;
+        if let Some((tier, slot)) = self.expired() {
+            self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        if let Some(Choice { tier, slot, urgency, yield_bytes }) = self.choose() {
+            return match self.relocator.relocate(tier, slot, urgency).await {
+                Ok(Outcome::Done) => {
+                    self.note_progress(tier, yield_bytes);
+                    Ok(true)
+                }
+                Ok(Outcome::OutOfRoom) => {
+                    self.declare_full();
+                    Ok(false)
+                }
                 Err(error) if error.is_of_reading() => {
                     self.put_aside(tier, slot, &error);
                     Ok(true)
                 }
-                relocated => relocated,
+                Err(error) => Err(error),
             };
         }
         if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
@@ -117,7 +158,8 @@ impl Reclaimer<'_> {
     fn declare_full(&self) {
         let engine = self.engine;
         let waiting = engine.lanes().filter(|lane| lane.is_out_of_room());
-        let tier_is_full = |name: TierName| engine.tier(name).free_slots() <= 2;
+        let tier_is_full =
+            |name: TierName| engine.tier(name).free_slots() <= crate::provision::KEEP_FOR_RELOCATION;
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
             let was_full = engine.full.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(engine.full_error());
@@ -133,6 +175,7 @@ impl Reclaimer<'_> {
             Candidate {
                 slot: at as u32,
                 segment: s.segment(),
+                sealed_at: s.sealed_at() / SEGMENT_STEP,
                 // What the copies take, in whole write units.
                 live_bytes: (s.live_bytes().max(0) as u64)
                     .next_multiple_of(u64::from(tier.shape().unit_bytes)),
@@ -141,44 +184,101 @@ impl Reclaimer<'_> {
         })
     }
 
-    fn choose(&self) -> Option<(TierName, u32)> {
+    fn choose(&self) -> Option<Choice> {
         let engine = self.engine;
         if let (Some(fast), Some(capacity)) = (&engine.fast, &engine.capacity) {
             let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
             if free < DESTAGE_BELOW
-                && capacity.free_slots() > 0
+                && (capacity.free_slots() > 0 || self.relocator.open_outputs() > 0)
                 && let Some(victim) = oldest(self.candidates(fast))
             {
-                return Some((TierName::Fast, victim.slot));
+                let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
+                let yield_bytes = victim.used_bytes.saturating_sub(victim.live_bytes);
+                return Some(Choice { tier: TierName::Fast, slot: victim.slot, urgency, yield_bytes });
             }
         }
         let tier = engine.output_tier();
-        let segment_bytes = u64::from(tier.shape().segment_bytes);
-        let occupied = u64::from(tier.slots().len() as u32 - tier.free_slots()) * segment_bytes;
-        let reserve = engine.reserve_share;
-        let allowed = (tier.live_bytes() as f64 / (1.0 - reserve)) as u64 + SLACK_SEGMENTS * segment_bytes;
-        if occupied <= allowed && tier.free_slots() > 3 {
-            return None;
+        let urgency = engine.urgency();
+        let mut least_yield = if urgency > 0.0 { LEAST_YIELD } else { self.calm_yield(tier)? };
+        if self.is_given_up(tier) {
+            least_yield = least_yield.max(SURE_YIELD);
         }
-        let newest = engine.segments.load(Ordering::Relaxed);
-        // Without a slot for another output, only what fits in this one can be moved.
-        let room = if tier.free_slots() > 0 { u64::MAX } else { self.output_room() };
+        let newest = engine.segments.load(Ordering::Relaxed) / SEGMENT_STEP;
+        // Without a slot for another output, only what fits in these can be moved.
+        let room = if tier.free_slots() > 0 { u64::MAX } else { self.relocator.room_bytes() };
         let left_alone = |c: &Candidate| {
             let noticeable = c.used_bytes as f64 * LEAST_YIELD;
             tier.slot(c.slot).is_left_alone(noticeable as i64)
         };
         let fitting = self.candidates(tier).filter(|c| c.live_bytes <= room && !left_alone(c));
-        let victim = cost_benefit(fitting, newest, LEAST_YIELD)?;
-        Some((tier.name(), victim.slot))
+        let victim = cost_benefit(fitting, newest, least_yield)?;
+        let yield_bytes = victim.used_bytes.saturating_sub(victim.live_bytes);
+        Some(Choice { tier: tier.name(), slot: victim.slot, urgency: urgency.max(CALM), yield_bytes })
     }
 
-    /// Bytes that still fit in the output.
-    fn output_room(&self) -> u64 {
-        let Some((open, _)) = &self.output else { return 0 };
-        let shape = open.shape();
-        let summary =
-            esker_log::summary_space_bytes(open.entries().len() * 2, shape.unit_bytes as usize) as u64;
-        u64::from(shape.segment_bytes - open.tail()).saturating_sub(summary + u64::from(shape.unit_bytes))
+    /// Whether collecting gave nothing back and too little died since for another try.
+    fn is_given_up(&self, tier: &Tier) -> bool {
+        let died = self.engine.dead_bytes.load(Ordering::Relaxed);
+        let noticeable = (f64::from(tier.shape().segment_bytes) * LEAST_YIELD) as u64;
+        self.progress.given_up_at.is_some_and(|at| died < at + noticeable)
+    }
+
+    /// A segment was relocated that seemed to be worth so many bytes.
+    fn note_progress(&mut self, tier: TierName, yield_bytes: u64) {
+        let output = self.engine.output_tier();
+        if tier != output.name() {
+            return;
+        }
+        let gained = self.relocator.gained_slots();
+        let progress = &mut self.progress;
+        progress.given_up_at = None;
+        if gained > progress.gained {
+            (progress.gained, progress.expected_bytes) = (gained, 0);
+            return;
+        }
+        progress.expected_bytes += yield_bytes;
+        if progress.expected_bytes > 2 * u64::from(output.shape().segment_bytes) {
+            (progress.gained, progress.expected_bytes) = (gained, 0);
+            progress.given_up_at = Some(self.engine.dead_bytes.load(Ordering::Relaxed));
+        }
+    }
+
+    /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.
+    fn calm_yield(&self, tier: &Tier) -> Option<f64> {
+        let segment_bytes = u64::from(tier.shape().segment_bytes);
+        let sealed = self.candidates(tier).count() as u64;
+        let allowed = tier.live_bytes() as f64 / (1.0 - self.engine.reserve_share);
+        if sealed * segment_bytes <= allowed as u64 {
+            return None;
+        }
+        Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
+    }
+
+    /// A sealed segment of which much has expired.
+    fn expired(&self) -> Option<(TierName, u32)> {
+        let now = self.engine.now_ms();
+        let due = |&(_, at): &((TierName, u32), u64)| at <= now;
+        self.expiring().filter(due).min_by_key(|&(_, at)| at).map(|(place, _)| place)
+    }
+
+    fn next_expiry_ms(&self) -> Option<u64> {
+        self.expiring().map(|(_, at)| at).min()
+    }
+
+    fn expiring(&self) -> impl Iterator<Item = ((TierName, u32), u64)> {
+        self.engine.tiers().flat_map(|tier| {
+            let sealed = tier.slots().iter().enumerate().filter(|(_, s)| s.state() == SlotState::Sealed);
+            sealed.filter_map(|(at, s)| Some(((tier.name(), at as u32), s.expires_ms()?)))
+        })
+    }
+
+    async fn expire(&mut self, tier: TierName, slot: u32) -> Result<()> {
+        let engine = self.engine;
+        let entries = engine.read_entries(engine.tier(tier), slot).await;
+        self.with_entries(tier, slot, entries, async |entries| {
+            engine.expire_segment(tier, slot, entries).await
+        })
+        .await
     }
 
     /// Verifies the claims against the segment that has most of them.
@@ -194,19 +294,37 @@ impl Reclaimer<'_> {
             |&(tier, slot): &(TierName, u32)| engine.tier(tier).slot(slot).state() == SlotState::Sealed;
         let most = counts.into_iter().filter(|(place, _)| sealed(place)).max_by_key(|(_, count)| *count);
         let Some(((tier, slot), _)) = most else { return Ok(false) };
-        let settled = match engine.read_entries(engine.tier(tier), slot).await {
-            Ok(Some(entries)) => engine.settle_segment(tier, slot, &entries).await,
+        let entries = engine.read_entries(engine.tier(tier), slot).await;
+        self.with_entries(tier, slot, entries, async |entries| {
+            engine.settle_segment(tier, slot, entries).await
+        })
+        .await?;
+        Ok(true)
+    }
+
+    /// Does something with the entries of a segment's summary, if it could be read.
+    async fn with_entries(
+        &mut self,
+        tier: TierName,
+        slot: u32,
+        entries: Result<Option<Vec<esker_log::Entry>>>,
+        work: impl AsyncFnOnce(&[esker_log::Entry]) -> Result<()>,
+    ) -> Result<()> {
+        let done = match entries {
+            Ok(Some(entries)) => work(&entries).await,
             Ok(None) => {
-                engine.tier(tier).slot(slot).set_state(SlotState::Damaged);
+                self.engine.tier(tier).slot(slot).set_state(SlotState::Damaged);
                 Ok(())
             }
             Err(error) => Err(error),
         };
-        match settled {
-            Err(error) if error.is_of_reading() => self.put_aside(tier, slot, &error),
-            settled => settled?,
+        match done {
+            Err(error) if error.is_of_reading() => {
+                self.put_aside(tier, slot, &error);
+                Ok(())
+            }
+            done => done,
         }
-        Ok(true)
     }
 
     /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
@@ -220,252 +338,5 @@ impl Reclaimer<'_> {
             tracing::error!(segment = slot.segment(), %error, "a segment cannot be read; it is kept as it is");
         }
         slot.set_state(if give_up { SlotState::Damaged } else { SlotState::Sealed });
-    }
-
-    async fn relocate(&mut self, tier_name: TierName, slot: u32) -> Result<bool> {
-        let engine = self.engine;
-        let began = engine.runtime.now();
-        let tier = engine.tier(tier_name);
-        let state = tier.slot(slot);
-        if !state.advance(SlotState::Sealed, SlotState::Victim) {
-            return Ok(false);
-        }
-        let Some(entries) = engine.read_entries(tier, slot).await? else {
-            tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
-            state.set_state(SlotState::Damaged);
-            return Ok(true);
-        };
-        let victim = Victim { segment: state.segment(), slot, shape: tier.shape() };
-        if tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
-            // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
-            // alone until more of it is dead.
-            state.leave_alone();
-            state.set_state(SlotState::Sealed);
-            return Ok(true);
-        }
-        let mut moved = 0;
-        let mut first = true;
-        loop {
-            engine.settle_segment(tier_name, slot, &entries).await?;
-            let (relocated, copied) = self.copy(&victim, &entries, first).await;
-            // After any other failure nobody knows which copies were written, and the victim still has the records.
-            let is_written = matches!(copied, Ok(()) | Err(Error::Full { .. }));
-            if is_written && !relocated.moves.is_empty() {
-                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
-                self.durable =
-                    self.output.as_ref().map_or((0, 0), |(open, _)| (open.name().segment, open.tail()));
-                self.swing(tier_name, &victim, &relocated.moves, copied.is_ok());
-                moved += relocated.moves.len() as u64;
-            }
-            match copied {
-                Ok(()) => {}
-                Err(Error::Full { .. }) => {
-                    // No room for more copies: the victim stays, with what is left in it.
-                    state.set_state(SlotState::Sealed);
-                    self.declare_full();
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            }
-            if let Some((entry, damage)) = relocated.damaged.first() {
-                tracing::error!(segment = victim.segment, offset = entry.offset, %damage, "a record cannot be relocated; its segment is kept");
-                state.set_state(SlotState::Damaged);
-                return Ok(true);
-            }
-            first = false;
-            let here = |pointer: esker_index::Pointer| {
-                let location = engine.packing.unpack(pointer.get());
-                location.tier == tier_name && location.slot == slot
-            };
-            if engine.index.claims_where(here).is_empty()
-                && !entries.iter().any(|e| is_current(engine, &victim, e))
-            {
-                break;
-            }
-        }
-        // What superseded the victim's records must be durable before they are gone, or else a power cut could take both.
-        engine.flush().await?;
-        tier.free_slot(slot, &engine.secret, engine.runtime.now()).await?;
-        engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
-        engine.admission.drained(u64::from(tier.shape().segment_bytes), engine.runtime.now() - began);
-        engine.full.store(false, Ordering::Release);
-        engine.announce_free_slot();
-        Ok(true)
-    }
-
-    /// Whether the copies would take noticeably less room than the victim.
-    fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
-        let outlet = self.outlet(true, 0);
-        let needed = entries.iter().filter(|e| outlet.is_needed(victim, e));
-        let bytes = copied_bytes(needed, self.engine.output_tier().shape(), self.frame_bytes());
-        let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
-        bytes + (used as f64 * LEAST_YIELD) as u64 <= used
-    }
-
-    fn frame_bytes(&self) -> u32 {
-        let shape = self.engine.output_tier().shape();
-        (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20)
-    }
-
-    async fn copy(
-        &mut self,
-        victim: &Victim,
-        entries: &[Entry],
-        first: bool,
-    ) -> (esker_gc::Relocated, Result<()>) {
-        let engine = self.engine;
-        let frame_bytes = self.frame_bytes();
-        let (mut output, index) = match self.output.take() {
-            Some((open, index)) => (Some(open), index),
-            None => (None, 0),
-        };
-        let mut outlet = self.outlet(first, index);
-        if victim.shape.tier != engine.output_tier().name() {
-            outlet.origin = Origin::Destaged;
-        }
-        let copied = copy_needed(&outlet, &engine.secret, victim, entries, &mut output, frame_bytes).await;
-        let index = outlet.piece.load(Ordering::Relaxed);
-        self.output = output.map(|open| (open, index));
-        copied
-    }
-
-    fn outlet(&self, first: bool, piece: usize) -> Outlet<'_> {
-        Outlet {
-            engine: self.engine,
-            pool: &self.pool,
-            first,
-            opened_at: self.engine.lane.published_through(self.engine),
-            durable: self.durable,
-            piece: std::sync::atomic::AtomicUsize::new(piece),
-            origin: Origin::Collected,
-        }
-    }
-
-    /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
-    /// first. Tombstones count where they were only if not `all` were copied: then they will be copied again.
-    fn swing(&self, tier: TierName, victim: &Victim, moves: &[esker_gc::Move], all: bool) {
-        let engine = self.engine;
-        let output = engine.output_tier();
-        for m in moves {
-            let bytes = victim.shape.padded(m.entry.bytes as usize) as i64;
-            let hash = hash_of(&m.entry);
-            let class = class_of(u64::from(m.entry.bytes));
-            let old = Location { tier, slot: victim.slot, offset: m.entry.offset, class };
-            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
-            output.add_live(m.slot, bytes);
-            match m.entry.kind {
-                Kind::Put if engine.index.replace(&hash, engine.pointer(old), engine.pointer(new)) => {
-                    engine.tier(tier).add_live(victim.slot, -bytes);
-                }
-                Kind::Put => output.add_live(m.slot, -bytes),
-                Kind::Tombstone if all => engine.tier(tier).add_live(victim.slot, -bytes),
-                Kind::Tombstone => output.add_live(m.slot, -bytes),
-            }
-        }
-    }
-}
-
-fn hash_of(entry: &Entry) -> KeyHash {
-    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
-}
-
-fn is_current(engine: &Engine, victim: &Victim, entry: &Entry) -> bool {
-    let class = class_of(u64::from(entry.bytes));
-    let location = Location { tier: victim.shape.tier, slot: victim.slot, offset: entry.offset, class };
-    entry.kind == Kind::Put && engine.index.is_current(&hash_of(entry), engine.pointer(location))
-}
-
-/// The store as relocation sees it.
-struct Outlet<'a> {
-    engine: &'a Arc<Engine>,
-    pool: &'a MemoryPool,
-    /// Tombstones are copied in the first round only.
-    first: bool,
-    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
-    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
-    opened_at: u64,
-    durable: (u64, u32),
-    piece: std::sync::atomic::AtomicUsize,
-    /// Of the records that are copied.
-    origin: Origin,
-}
-
-impl Outlet<'_> {
-    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
-    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
-    fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
-        let older = |tier: &Tier| {
-            tier.slots().iter().any(|slot| {
-                let segment = slot.segment();
-                segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
-            })
-        };
-        entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
-    }
-}
-
-impl Host for Outlet<'_> {
-    type Error = Error;
-
-    fn is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
-        match entry.kind {
-            Kind::Put => is_current(self.engine, victim, entry),
-            Kind::Tombstone => self.first && self.tombstone_is_needed(victim, entry),
-        }
-    }
-
-    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
-        let (tier, at) = (victim.shape.tier, offset as usize);
-        if let Some(resident) = self.engine.residents.find(tier, victim.slot, victim.segment) {
-            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
-        }
-        self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await
-    }
-
-    fn durable_through(&self, output: &OpenSegment) -> u32 {
-        if self.durable.0 == output.name().segment { self.durable.1 } else { 0 }
-    }
-
-    async fn open_output(&self) -> Result<OpenSegment> {
-        let tier = self.engine.output_tier().name();
-        match self.engine.open_segment(tier, Stream::RELOCATED, self.pool, 0, self.opened_at).await {
-            Ok(Some((open, index))) => {
-                self.piece.store(index, Ordering::Relaxed);
-                Ok(open)
-            }
-            // No slot, or a file system without room for one: nothing was harmed.
-            Ok(None) | Err(Error::Io(esker_device::DeviceError::Full { .. })) => {
-                Err(self.engine.full_error())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn write_frame(&self, output: &OpenSegment, frame: ClosedFrame) -> Result<()> {
-        let tier = self.engine.output_tier();
-        let name = output.name();
-        let bytes = frame.memory.len() as u64;
-        let payload = u64::from(frame.payload_bytes);
-        self.engine.counters.count_frame(name.stream, payload, bytes - payload);
-        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
-        let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
-        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await
-    }
-
-    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
-        let tier = self.engine.output_tier();
-        let name = output.name();
-        let (start, bytes) = output.summary();
-        let used = output.tail();
-        self.engine.counters.count_summary(bytes.len() as u64);
-        let source = Source::Owned(Buffer::copy_from(&bytes));
-        // Must come before the summary, or else it could name copies that a power cut took.
-        tier.device()?.flush().await.map_err(Error::from)?;
-        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
-        tier.slot(name.slot).set_used(used);
-        tier.slot(name.slot).set_state(SlotState::Sealed);
-        let (memory, _) = output.into_parts();
-        self.pool.park(name.segment, Piece { memory, index: self.piece.load(Ordering::Relaxed) });
-        Ok(())
     }
 }

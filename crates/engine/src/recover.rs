@@ -26,6 +26,7 @@ use esker_device::Runtime;
 use esker_index::Index;
 use esker_log::{
     Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
+    next_expiry_ms,
 };
 
 use self::claimant::Live;
@@ -106,6 +107,8 @@ struct Found {
     footer: Option<Footer>,
     /// Frames up to this segment number are leftovers of what was freed.
     after: u64,
+    /// Its start and its end are of different segments: one of them was written to the wrong place.
+    contradicted: bool,
 }
 
 impl Scene<'_> {
@@ -254,12 +257,15 @@ impl Scene<'_> {
 
     fn occupy_slots(&self, segments: &[Segment]) {
         for s in segments {
-            let used = match &s.content {
-                Content::Sealed(footer) => footer.tail,
-                Content::Scanned(scan, _) => scan.tail,
+            let (stream, used, expires_ms) = match &s.content {
+                Content::Sealed(footer) => {
+                    let expires_s = Some(footer.expires_s).filter(|&at| at > 0);
+                    (footer.stream, footer.tail, expires_s.map(|at| u64::from(at) * 1000))
+                }
+                Content::Scanned(scan, stream) => (*stream, scan.tail, next_expiry_ms(&scan.entries, 0)),
             };
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
-            self.tier(s.tier).slot(s.slot).set_used(used);
+            self.tier(s.tier).slot(s.slot).seal(stream, used, s.segment, expires_ms);
         }
     }
 }

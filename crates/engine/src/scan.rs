@@ -58,7 +58,6 @@ impl Engine {
             let read = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
             let mut entries = Vec::with_capacity(read.len());
             let mut failed = Vec::new();
-            let now = self.runtime.wall_clock_ms();
             for (pointer, segment, record) in read {
                 let record = match record? {
                     Ok(record) => record,
@@ -78,7 +77,7 @@ impl Engine {
                 } else {
                     self.look_up(&record.key, &hash).await?.map(|found| found.record)
                 };
-                entries.extend(record.filter(|r| r.expires_at_ms.is_none_or(|at| now < at)).map(|r| Entry {
+                entries.extend(record.filter(|r| !self.has_expired(r.expires_at_ms)).map(|r| Entry {
                     key: r.key,
                     value: r.value,
                     version: r.sequence,

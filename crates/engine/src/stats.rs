@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_log::Stream;
-
 use crate::ledger::Written;
 
 macro_rules! counters {
@@ -46,6 +44,7 @@ counters! {
     summary_bytes: "Bytes of summaries.",
     frames: "Frames written.",
     flushes: "Flushes of a lane's device.",
+    records_expired: "Records that expired and were taken out of the index.",
     segments_freed: "Segments freed by relocation.",
     records_moved: "Records that relocation kept.",
     records_dropped: "Records that relocation found dead.",
@@ -81,8 +80,7 @@ impl Counters {
         Counters::add(&self.device_reads, 1);
     }
 
-    pub(crate) fn count_frame(&self, stream: Stream, payload_bytes: u64, padding_bytes: u64) {
-        let relocated = stream >= Stream::RELOCATED;
+    pub(crate) fn count_frame(&self, relocated: bool, payload_bytes: u64, padding_bytes: u64) {
         Counters::add(if relocated { &self.relocated_bytes } else { &self.lane_bytes }, payload_bytes);
         Counters::add(&self.padding_bytes, padding_bytes);
         Counters::add(&self.frames, 1);
@@ -90,6 +88,10 @@ impl Counters {
 
     pub(crate) fn count_summary(&self, bytes: u64) {
         Counters::add(&self.summary_bytes, bytes);
+    }
+
+    pub(crate) fn count_expired(&self) {
+        Counters::add(&self.records_expired, 1);
     }
 
     pub(crate) fn count_flush(&self) {

@@ -124,9 +124,8 @@ impl Store {
         let hash = self.engine.hash(key);
         let found = self.engine.look_up(key, &hash).await?;
         self.engine.took(Timed::Get, began);
-        Ok(found
-            .filter(|f| f.record.expires_at_ms.is_none() || f.is_alive(self.engine.runtime.wall_clock_ms()))
-            .map(|found| Entry::from(found.record)))
+        let alive = found.filter(|f| !self.engine.has_expired(f.record.expires_at_ms));
+        Ok(alive.map(|found| Entry::from(found.record)))
     }
 
     /// The values of several keys, in their order; device reads are made together.

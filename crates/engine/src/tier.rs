@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
-use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
+use esker_log::{FOOTER_BYTES, SegmentShape, Stream, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
 use crate::allocation::{Allocation, Taken, Was};
@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::latency::{Recorder, Timed};
 use crate::ledger::{Content, Ledger};
 use crate::trim::Discards;
+
+/// Nothing in a segment expires.
+const NEVER_MS: u64 = u64::MAX;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,14 @@ pub(crate) struct Slot {
     /// Bytes of records in it, padding included.
     used_bytes: AtomicU32,
     opened_at: AtomicU64,
+    /// Which flow of records it belongs to.
+    stream: AtomicU32,
+    /// Sequence number that was the highest when its first record came; 0 if it is of an earlier opening.
+    began_at: AtomicU64,
+    /// Number that the next segment had when it was sealed.
+    sealed_at: AtomicU64,
+    /// When noticeably many of its bytes will have expired, in milliseconds since the Unix epoch.
+    expires_ms: AtomicU64,
     /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
     left_alone_at: AtomicI64,
 }
@@ -83,6 +94,10 @@ impl Slot {
     }
 
     fn occupy(&self, segment: u64, state: SlotState, opened_at: u64) {
+        self.stream.store(Stream::LANE.0, Ordering::Relaxed);
+        self.began_at.store(0, Ordering::Relaxed);
+        self.sealed_at.store(segment, Ordering::Relaxed);
+        self.expires_ms.store(NEVER_MS, Ordering::Relaxed);
         self.left_alone_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.opened_at.store(opened_at, Ordering::Relaxed);
@@ -94,8 +109,43 @@ impl Slot {
         self.live_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_used(&self, bytes: u32) {
-        self.used_bytes.store(bytes, Ordering::Relaxed);
+    /// Its first record is coming; `sequence` is the highest number given out before.
+    pub(crate) fn begin(&self, stream: Stream, sequence: u64) {
+        self.stream.store(stream.0, Ordering::Relaxed);
+        self.began_at.store(sequence, Ordering::Relaxed);
+    }
+
+    /// It was sealed when `sealed_at` was the highest segment number, with so many bytes of frames. It may be relocated from
+    /// now on.
+    pub(crate) fn seal(&self, stream: Stream, used_bytes: u32, sealed_at: u64, expires_ms: Option<u64>) {
+        self.stream.store(stream.0, Ordering::Relaxed);
+        self.used_bytes.store(used_bytes, Ordering::Relaxed);
+        self.sealed_at.store(sealed_at, Ordering::Relaxed);
+        self.set_expires(expires_ms);
+        self.set_state(SlotState::Sealed);
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        Stream(self.stream.load(Ordering::Relaxed))
+    }
+
+    /// How many records were written since its first one, up to number `sequence`; `None` if nobody knows.
+    pub(crate) fn lived(&self, sequence: u64) -> Option<u64> {
+        let began = self.began_at.load(Ordering::Relaxed);
+        (began > 0).then(|| sequence.saturating_sub(began))
+    }
+
+    pub(crate) fn sealed_at(&self) -> u64 {
+        self.sealed_at.load(Ordering::Relaxed)
+    }
+
+    /// When noticeably many of its bytes will have expired.
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        Some(self.expires_ms.load(Ordering::Relaxed)).filter(|&at| at != NEVER_MS)
+    }
+
+    pub(crate) fn set_expires(&self, at_ms: Option<u64>) {
+        self.expires_ms.store(at_ms.unwrap_or(NEVER_MS), Ordering::Relaxed);
     }
 
     pub(crate) fn used_bytes(&self) -> u32 {

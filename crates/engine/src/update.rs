@@ -11,11 +11,11 @@ use esker_index::KeyHash;
 use esker_log::Kind;
 use futures_util::future::try_join_all;
 
+use crate::append::Prepared;
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::get::Found;
-use crate::lane::Prepared;
 use crate::store::{Condition, Entry, Store, WriteOptions};
 
 impl Store {
@@ -59,9 +59,11 @@ impl Engine {
             ([key], [hash]) => vec![self.look_up(key, hash).await?],
             _ => try_join_all(keys.iter().zip(&hashes).map(|(key, hash)| self.look_up(key, hash))).await?,
         };
-        let now = self.runtime.wall_clock_ms();
         let alive = |found: &Option<Found>| {
-            found.as_ref().filter(|f| f.is_alive(now)).map(|f| Entry::from(f.record.clone()))
+            found
+                .as_ref()
+                .filter(|f| !self.has_expired(f.record.expires_at_ms))
+                .map(|f| Entry::from(f.record.clone()))
         };
         let entries: Vec<Option<Entry>> = found.iter().map(alive).collect();
         let (batch, outcome) = change(&entries);

@@ -11,10 +11,11 @@ use esker_index::KeyHash;
 use esker_log::{Kind, MAX_KEY_BYTES};
 use hashbrown::HashMap;
 
+use crate::append::{Prepared, Replaced};
 use crate::batch::{Batch, Operation};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::lane::{Append, Lane, Prepared, Replaced};
+use crate::lane::{Append, Lane};
 use crate::options::Durability;
 use crate::reserve::Reservation;
 use crate::store::{Condition, WriteOptions};
@@ -94,8 +95,8 @@ impl Engine {
     /// Whether the condition holds; what the put then replaces.
     async fn check_condition(&self, put: &Prepared, condition: Condition) -> Result<Option<Replaced>> {
         let found = self.look_up(&put.key, &put.hash).await?;
-        let now = self.runtime.wall_clock_ms();
-        let current = found.as_ref().filter(|f| f.is_alive(now)).map(|f| f.record.sequence);
+        let alive = found.as_ref().filter(|f| !self.has_expired(f.record.expires_at_ms));
+        let current = alive.map(|f| f.record.sequence);
         let (holds, wanted) = match condition {
             Condition::Always => (true, String::new()),
             Condition::IfAbsent => (current.is_none(), "the key to be absent".to_string()),
@@ -131,10 +132,7 @@ impl Engine {
         // A slot is given up only when no other key can be hidden behind it.
         self.settle(hash).await?;
         match self.look_up(key, hash).await {
-            Ok(found) => {
-                let now = self.runtime.wall_clock_ms();
-                Ok(found.map(|f| (f.replaced(), f.is_alive(now))))
-            }
+            Ok(found) => Ok(found.map(|f| (f.replaced(), !self.has_expired(f.record.expires_at_ms)))),
             Err(error) => Err(error),
         }
     }

@@ -2,14 +2,16 @@
 //!
 //! Destaging and collecting are the same act: read a victim segment, keep the records that are still needed, append them
 //! elsewhere, make that durable, swing the index, free the victim. They differ in how the victim is chosen
-//! (`score`) and where the copies go (the [`Host`] decides).
+//! (`score`) and where the copies go (`place`).
 
 mod pace;
+mod place;
 mod plan;
 mod relocate;
 mod score;
 
-pub use pace::Pacer;
+pub use pace::{Pacer, Throttle};
+pub use place::Placement;
 pub use plan::{Span, copied_bytes, plan_reads};
-pub use relocate::{Host, Move, Relocated, Victim, copy_needed};
+pub use relocate::{Host, Move, Need, Outputs, Relocated, Victim, copy_needed};
 pub use score::{Candidate, cost_benefit, oldest};

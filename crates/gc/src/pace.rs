@@ -1,4 +1,8 @@
-//! Slowing writers down before there is no room left, smoothly and all of them together.
+//! Pace: how fast writers are let in as room gets short, and how much of the device background work takes.
+//!
+//! Both follow the debt, which is how far the free room is from where it should be, and both do so smoothly: between them
+//! the room settles at a level where as much is freed as is written, whatever the load, and nobody waits for a whole
+//! segment to be cleaned.
 
 use std::time::Duration;
 
@@ -34,6 +38,55 @@ impl Pacer {
     }
 }
 
+/// Least share of the time that background work uses the device while there is any.
+const LEAST_DUTY: f64 = 0.2;
+/// Pauses shorter than this are put off and added up.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// No pause is longer, so that a change of the debt is noticed soon.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Spreads background work over time: after each piece of it, a pause that grows as the debt shrinks.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    limit_bytes_per_s: u64,
+    owed: Duration,
+    /// Pauses made in all.
+    paused: Duration,
+}
+
+impl Throttle {
+    /// One that lets at most so many bytes a second be read and written; 0: no limit.
+    pub fn new(limit_bytes_per_s: u64) -> Throttle {
+        Throttle { limit_bytes_per_s, ..Throttle::default() }
+    }
+
+    /// How long to pause after a piece of work of so many bytes that `took` so long. `urgency` is 0 where nothing presses
+    /// and 1 where writers are about to be stopped: then the only pauses are those that the limit asks for.
+    ///
+    /// A slow device makes the pieces take longer, and the pauses with them: look-ups get their share of it.
+    pub fn pause(&mut self, bytes: u64, took: Duration, urgency: f64) -> Option<Duration> {
+        let duty = LEAST_DUTY + (1.0 - LEAST_DUTY) * urgency.clamp(0.0, 1.0);
+        self.owed += took.mul_f64(1.0 / duty - 1.0);
+        if self.limit_bytes_per_s > 0 {
+            let least = Duration::from_secs_f64(bytes as f64 / self.limit_bytes_per_s as f64);
+            self.owed += least.saturating_sub(took);
+        }
+        if self.owed < LEAST_PAUSE {
+            return None;
+        }
+        let pause = self.owed.min(LONGEST_PAUSE);
+        // What the limit asks for is owed in full; beyond it, an old debt is no reason to be slow now.
+        self.owed = if self.limit_bytes_per_s > 0 { self.owed - pause } else { Duration::ZERO };
+        self.paused += pause;
+        Some(pause)
+    }
+
+    /// How long was paused in all.
+    pub fn paused(&self) -> Duration {
+        self.paused
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +100,28 @@ mod tests {
         assert_eq!(pacer.wait(now, 100_000, 0.0, 0.3, 1e6), Duration::ZERO);
         assert_eq!(pacer.wait(now, 100_000, 0.0, 0.3, 1e6), Duration::from_millis(200));
         assert_eq!(pacer.wait(now, 1, 0.0, 0.3, 1e6), Duration::from_millis(400));
+    }
+
+    /// Share of the time that work takes.
+    fn duty(throttle: &mut Throttle, bytes: u64, took: Duration, urgency: f64) -> f64 {
+        let paused: Duration = (0..1000).filter_map(|_| throttle.pause(bytes, took, urgency)).sum();
+        let worked = took * 1000;
+        worked.as_secs_f64() / (worked + paused).as_secs_f64()
+    }
+
+    #[test]
+    fn pauses_shrink_as_the_debt_grows() {
+        let took = Duration::from_micros(200);
+        let shares = [0.0, 0.5, 1.0].map(|urgency| duty(&mut Throttle::default(), 1 << 18, took, urgency));
+        assert!((shares[0] - 0.2).abs() < 0.01 && (shares[1] - 0.6).abs() < 0.02, "{shares:?}");
+        assert_eq!(shares[2], 1.0);
+    }
+
+    #[test]
+    fn the_limit_holds_however_urgent_it_is() {
+        let mut throttle = Throttle::new(10_000_000);
+        // 100 kB in 1 ms is ten times the limit.
+        let share = duty(&mut throttle, 100_000, Duration::from_millis(1), 1.0);
+        assert!((share - 0.1).abs() < 0.01, "{share}");
     }
 }

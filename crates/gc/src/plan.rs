@@ -4,8 +4,8 @@ use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape};
 
 /// Gaps up to so long are read through rather than around.
 const MAX_GAP_BYTES: u32 = 32 << 10;
-/// A read is at most so long, unless one record is longer.
-const MAX_SPAN_BYTES: u32 = 1 << 20;
+/// A read is at most so long, unless one record is longer: a look-up may have to wait for it.
+const MAX_SPAN_BYTES: u32 = 256 << 10;
 
 /// One read, and the records in it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,13 @@
 //!
 //! [`copy_needed`] does 1; the caller does the rest.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
-use esker_device::Buffer;
-use esker_log::{ClosedFrame, Damage, Entry, OpenSegment, RecordView, Secret, SegmentShape};
+use esker_device::{Appender, Buffer};
+use esker_log::{
+    ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentShape, Stream,
+};
 
 use crate::plan::plan_reads;
 
@@ -26,6 +29,19 @@ pub struct Victim {
     pub slot: u32,
     /// Its tier's shape.
     pub shape: SegmentShape,
+    /// The flow of records that it belongs to.
+    pub stream: Stream,
+}
+
+/// What is still needed of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nothing,
+    /// All of it.
+    Record,
+    /// That the key is gone: of an expired record, while an older version may be somewhere.
+    Tombstone,
 }
 
 /// A record and the place that it was copied to.
@@ -33,10 +49,16 @@ pub struct Victim {
 pub struct Move {
     /// The record in the victim.
     pub entry: Entry,
+    /// The flow that it was added to.
+    pub stream: Stream,
+    /// What the copy says.
+    pub kind: Kind,
     /// Slot of the copy.
     pub slot: u32,
     /// Offset of the copy.
     pub offset: u32,
+    /// Length of the copy.
+    pub bytes: u32,
 }
 
 /// What was copied.
@@ -46,15 +68,26 @@ pub struct Relocated {
     pub moves: Vec<Move>,
     /// Records that are needed but damaged: the victim must stay, so that reading them is an error.
     pub damaged: Vec<(Entry, Damage)>,
+    /// There was no room for more copies: some of what is needed is in the victim only.
+    pub out_of_room: bool,
 }
+
+/// The open segments that copies go to, by flow.
+pub type Outputs = BTreeMap<Stream, OpenSegment>;
 
 /// What relocation asks of the store.
 pub trait Host: Sync {
     /// Why the host could not do something.
     type Error: Send;
 
-    /// Whether the record is current, or a tombstone that is still needed.
-    fn is_needed(&self, victim: &Victim, entry: &Entry) -> bool;
+    /// The shape of the segments that copies go to.
+    fn shape(&self) -> SegmentShape;
+
+    /// What is still needed of a record.
+    fn need(&self, victim: &Victim, entry: &Entry) -> Need;
+
+    /// To which flow a record goes.
+    fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream;
 
     /// Bytes of the victim, from memory where they still are there; the second part says where in the buffer `offset` is.
     fn read(
@@ -64,13 +97,20 @@ pub trait Host: Sync {
         bytes: u32,
     ) -> impl Future<Output = Result<(Buffer, usize), Self::Error>> + Send;
 
-    /// Offset below which the output is durable.
+    /// Offset below which an output is durable.
     fn durable_through(&self, output: &OpenSegment) -> u32;
 
-    /// An empty segment for the copies.
-    fn open_output(&self) -> impl Future<Output = Result<OpenSegment, Self::Error>> + Send;
+    /// An empty segment for copies, with memory for at least `bytes`; `None` if there is no room for one.
+    fn open_output(
+        &self,
+        stream: Stream,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Option<OpenSegment>, Self::Error>> + Send;
 
-    /// Writes a closed frame of the output.
+    /// Memory of at least so many bytes for frames of an output.
+    fn memory(&self, bytes: usize) -> Result<Appender, Self::Error>;
+
+    /// Writes a closed frame of an output.
     fn write_frame(
         &self,
         output: &OpenSegment,
@@ -81,75 +121,121 @@ pub trait Host: Sync {
     fn seal_output(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// Copies the needed records of a victim to the output, which is opened and sealed as need be. Everything that is told to
-/// have been copied is written when this returns, also if `open_output` failed; after another failure the moves must not
-/// be used. Nothing is flushed.
+/// Copies the needed records of a victim to the outputs, which are opened and sealed as need be. Everything that is told
+/// to have been copied is written when this returns `Ok`; after a failure the moves must not be used. Nothing is flushed.
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
     victim: &Victim,
     entries: &[Entry],
-    output: &mut Option<OpenSegment>,
+    outputs: &mut Outputs,
     frame_bytes: u32,
-) -> (Relocated, Result<(), H::Error>) {
-    let mut relocated = Relocated::default();
-    let mut ended = copy(host, secret, victim, entries, output, frame_bytes, &mut relocated).await;
-    if let Some(open) = output
-        && let Err(error) = close(host, open).await
-    {
-        relocated.moves.clear();
-        ended = ended.and(Err(error));
-    }
-    (relocated, ended)
-}
-
-async fn copy<H: Host>(
-    host: &H,
-    secret: &Secret,
-    victim: &Victim,
-    entries: &[Entry],
-    output: &mut Option<OpenSegment>,
-    frame_bytes: u32,
-    relocated: &mut Relocated,
-) -> Result<(), H::Error> {
-    let needed = entries.iter().filter(|e| host.is_needed(victim, e)).copied();
-    for span in plan_reads(needed) {
+) -> Result<Relocated, H::Error> {
+    let mut copier = Copier { host, outputs, frame_bytes, relocated: Relocated::default() };
+    let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing).copied();
+    'all: for span in plan_reads(needed) {
         let (buffer, at) = host.read(victim, span.offset, span.bytes).await?;
         for entry in span.entries {
             let identity = secret.identity(victim.segment, entry.offset);
             let from = at + (entry.offset - span.offset) as usize;
             let parsed = RecordView::parse(&buffer[from..from + entry.bytes as usize], &identity)
                 .and_then(|record| record.verify_value(secret).map(|()| record));
-            let record = match parsed {
-                Ok(record) => record.to_record(),
-                Err(damage) => {
-                    relocated.damaged.push((entry, damage));
-                    continue;
+            match parsed {
+                Ok(view) => {
+                    // Asked again: it may have been written over, or have expired, since the read was planned.
+                    let record = match host.need(victim, &entry) {
+                        Need::Nothing => continue,
+                        Need::Record => view.to_record(),
+                        Need::Tombstone => Record::tombstone(view.key, view.sequence, secret),
+                    };
+                    if !copier.copy(entry, &record, host.place(victim, &view)).await? {
+                        copier.relocated.out_of_room = true;
+                        break 'all;
+                    }
                 }
-            };
-            let padded = victim.shape.padded(record.bytes());
-            // Closed before it would run over into another write unit, which would be mostly padding.
-            if let Some(open) = output
-                && open.open_frame_bytes() + padded > u64::from(frame_bytes)
-            {
-                close(host, open).await?;
+                Err(damage) => copier.relocated.damaged.push((entry, damage)),
             }
-            if let Some(open) = output
-                && !open.has_room(1, padded)
-            {
-                close(host, open).await?;
-                let full = output.take().expect("it is open");
-                host.seal_output(full).await?;
-            }
-            if output.is_none() {
-                *output = Some(host.open_output().await?);
-            }
-            let open = output.as_mut().expect("it was opened above");
-            let offset = open.append(&record, entry.digest);
-            relocated.moves.push(Move { entry, slot: open.name().slot, offset });
         }
     }
-    Ok(())
+    for output in copier.outputs.values_mut() {
+        close(host, output).await?;
+    }
+    Ok(copier.relocated)
+}
+
+struct Copier<'a, H> {
+    host: &'a H,
+    outputs: &'a mut Outputs,
+    frame_bytes: u32,
+    relocated: Relocated,
+}
+
+impl<H: Host> Copier<'_, H> {
+    /// Copies one record; false if there is no room for it anywhere.
+    async fn copy(&mut self, entry: Entry, record: &Record<'_>, wanted: Stream) -> Result<bool, H::Error> {
+        let Some(stream) = self.make_room(record, wanted).await? else { return Ok(false) };
+        let output = self.outputs.get_mut(&stream).expect("there is room in it");
+        let offset = output.append(record, entry.digest);
+        self.relocated.moves.push(Move {
+            entry,
+            stream,
+            kind: record.kind,
+            slot: output.name().slot,
+            offset,
+            bytes: record.bytes() as u32,
+        });
+        Ok(true)
+    }
+
+    /// Sees to it that an output has room for a record: that of the flow wanted, or, if no segment can be opened, any.
+    async fn make_room(&mut self, record: &Record<'_>, wanted: Stream) -> Result<Option<Stream>, H::Error> {
+        let padded = self.host.shape().padded(record.bytes());
+        if self.outputs.contains_key(&wanted) && !self.fits(wanted, padded).await? {
+            let full = self.outputs.remove(&wanted).expect("it is open");
+            self.host.seal_output(full).await?;
+        }
+        if !self.outputs.contains_key(&wanted)
+            && let Some(output) = self.host.open_output(wanted, self.memory_bytes(padded)).await?
+        {
+            self.outputs.insert(wanted, output);
+        }
+        let others: Vec<Stream> = self.outputs.keys().copied().filter(|&stream| stream != wanted).collect();
+        for stream in std::iter::once(wanted).chain(others) {
+            if self.outputs.contains_key(&stream) && self.fits(stream, padded).await? {
+                return Ok(Some(stream));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a record fits in an output, after its frame was closed and its memory renewed where need be.
+    async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, H::Error> {
+        let bytes = self.memory_bytes(padded);
+        let output = self.outputs.get_mut(&stream).expect("it is open");
+        // Closed before it would run over into another write unit, which would be mostly padding.
+        if output.open_frame_bytes() + padded > u64::from(self.frame_bytes) || !output.memory_has_room(padded)
+        {
+            close(self.host, output).await?;
+        }
+        if !output.has_room(1, padded) {
+            close(self.host, output).await?;
+            return Ok(false);
+        }
+        if !output.memory_has_room(padded) {
+            // Memory that was made for one large record is not kept.
+            let suits = (bytes..=2 * bytes).contains(&output.memory().capacity());
+            if !suits || !output.reuse_memory() {
+                output.replace_memory(self.host.memory(bytes)?);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Memory that a frame takes which has a record of this length in it.
+    fn memory_bytes(&self, padded: u64) -> usize {
+        let unit = u64::from(self.host.shape().unit_bytes);
+        (u64::from(self.frame_bytes).max(padded) + unit).next_multiple_of(unit) as usize
+    }
 }
 
 async fn close<H: Host>(host: &H, open: &mut OpenSegment) -> Result<(), H::Error> {

@@ -7,6 +7,8 @@ pub struct Candidate {
     pub slot: u32,
     /// Number of the segment: lower is older.
     pub segment: u64,
+    /// Number that the newest segment had when it was sealed.
+    pub sealed_at: u64,
     /// Bytes of records that are current.
     pub live_bytes: u64,
     /// Bytes that freeing it gives back.
@@ -19,7 +21,7 @@ pub fn oldest(candidates: impl IntoIterator<Item = Candidate>) -> Option<Candida
 }
 
 /// The segment with the most to gain for what it costs: `(1 − u) · age / u`, where `u` is the live share and age counts
-/// segments opened since (`newest` is the highest number given out). Segments of which less than `least_yield` would be
+/// segments opened since it was sealed (`newest` is the highest number given out). Segments of which less than `least_yield` would be
 /// gained are left alone: relocating what is all live only wears the medium.
 ///
 /// The rule is Rosenblum and Ousterhout's cost-benefit (LFS, 1992) with `u` in place of `1 + u`: the copy is paid for in
@@ -31,8 +33,8 @@ pub fn cost_benefit(
 ) -> Option<Candidate> {
     let score = |c: &Candidate| {
         let live = (c.live_bytes as f64 / c.used_bytes.max(1) as f64).clamp(0.0, 1.0);
-        let age = newest.saturating_sub(c.segment) as f64 + 1.0;
-        (1.0 - live >= least_yield).then(|| (1.0 - live) * age / live.max(1e-6))
+        let age = newest.saturating_sub(c.sealed_at) as f64 + 1.0;
+        (1.0 - live >= least_yield).then(|| (1.0 - live) * age / live.max(1e-9))
     };
     candidates
         .into_iter()
@@ -46,12 +48,12 @@ mod tests {
     use super::*;
 
     fn candidate(segment: u64, live_bytes: u64) -> Candidate {
-        Candidate { slot: segment as u32, segment, live_bytes, used_bytes: 1000 }
+        Candidate { slot: segment as u32, segment, sealed_at: segment, live_bytes, used_bytes: 1000 }
     }
 
     #[test]
     fn emptier_wins_among_the_same_age_and_older_among_the_same_fill() {
-        let emptier = [candidate(5, 900), Candidate { segment: 5, ..candidate(6, 100) }];
+        let emptier = [candidate(5, 900), Candidate { sealed_at: 5, ..candidate(6, 100) }];
         assert_eq!(cost_benefit(emptier, 10, 0.05).unwrap().live_bytes, 100);
         let older = [candidate(9, 500), candidate(2, 500)];
         assert_eq!(cost_benefit(older, 10, 0.05).unwrap().segment, 2);

@@ -26,7 +26,12 @@ const BYTES: Field = Field::new("bytes", 32, 4, "length with header, without pad
 const PADDED_BYTES: Field =
     Field::new("padded_bytes", 36, 4, "length with padding: the next frame begins there");
 const RECORDS: Field = Field::new("records", 40, 4, "number of records");
-const STREAM: Field = Field::new("stream", 44, 4, "0 lane, 1 large values, 2 and up relocated records");
+const STREAM: Field = Field::new(
+    "stream",
+    44,
+    4,
+    "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones",
+);
 const DURABLE_THROUGH: Field =
     Field::new("durable_through", 48, 4, "bytes of this segment below this offset were durable");
 const RESERVED: Field = Field::new("reserved", 52, 4, "zero");
@@ -55,12 +60,26 @@ const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 pub struct Stream(pub u32);
 
 impl Stream {
-    /// Puts as they come.
+    /// Puts as they come; where they are told apart, those that are expected to live briefly.
     pub const LANE: Stream = Stream(0);
     /// Large values on their way straight to the capacity tier.
     pub const LARGE: Stream = Stream(1);
-    /// Records moved by destaging and collecting.
-    pub const RELOCATED: Stream = Stream(2);
+    /// Puts that are expected to last, from a lane or by destaging.
+    pub const LASTING: Stream = Stream(2);
+    /// Destaged records that are expected to live briefly.
+    pub const DESTAGED: Stream = Stream(3);
+    /// Collected records: what was brief before, and then three ages.
+    pub const RELOCATED: [Stream; 4] = [Stream(4), Stream(5), Stream(6), Stream(7)];
+
+    /// Whether its records came from users, at first hand or by destaging, and were never collected.
+    pub fn is_fresh(self) -> bool {
+        self < Stream::RELOCATED[0]
+    }
+
+    /// Whether its records are fresh and expected to live briefly, or nothing is known of them.
+    pub fn is_brief(self) -> bool {
+        self == Stream::LANE || self == Stream::DESTAGED
+    }
 }
 
 /// A frame's header.

@@ -34,6 +34,7 @@ pub use record::{
 pub use scan::{SegmentScan, scan_segment};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use summary::{
-    Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, space_bytes as summary_space_bytes,
+    Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, next_expiry_ms,
+    space_bytes as summary_space_bytes,
 };
 pub use superblock::{COPIES as SUPERBLOCK_COPIES, FORMAT_VERSION, Superblock, SuperblockError};

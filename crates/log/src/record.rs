@@ -22,7 +22,7 @@ const FLAGS: Field = Field::new(
     "flags",
     1,
     1,
-    "bit 0: an expiry follows the header; bit 1: the batch goes on in the next record; others zero",
+    "bit 0: an expiry follows; bit 1: the batch goes on in the next record; bit 2: its predecessor lived briefly; others zero",
 );
 const KEY_BYTES: Field = Field::new("key_bytes", 2, 2, "length of the key less one");
 const VALUE_BYTES: Field = Field::new("value_bytes", 4, 4, "length of the value as stored");
@@ -37,6 +37,7 @@ const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 
 const FLAG_EXPIRY: u64 = 1;
 const FLAG_BATCH_GOES_ON: u64 = 2;
+const FLAG_BRIEF: u64 = 4;
 
 /// What a record says of its key. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,9 @@ pub struct Record<'a> {
     /// Whether the next record belongs to the same batch. A frame is whole or void, so this matters only where a frame
     /// was not closed: in memory that outlived its process.
     pub batch_goes_on: bool,
+    /// Whether the version that it displaced had lived briefly, so that it is expected to do so too. A hint: it says to
+    /// which segment destaging takes it.
+    pub brief: bool,
 }
 
 /// Length on the medium, without the padding to the granule.
@@ -83,7 +87,21 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usiz
     HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 } + key_bytes + value_bytes
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// A tombstone.
+    pub fn tombstone(key: &'a [u8], sequence: u64, secret: &Secret) -> Record<'a> {
+        Record {
+            kind: Kind::Tombstone,
+            key,
+            value: &[],
+            value_check: secret.value_check(&[]),
+            sequence,
+            expires_at_ms: None,
+            batch_goes_on: false,
+            brief: false,
+        }
+    }
+
     /// Length on the medium, without the padding to the granule.
     pub fn bytes(&self) -> usize {
         record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
@@ -96,7 +114,8 @@ impl Record<'_> {
         KIND.put(&mut bytes, self.kind as u64);
         let expires = if self.expires_at_ms.is_some() { FLAG_EXPIRY } else { 0 };
         let goes_on = if self.batch_goes_on { FLAG_BATCH_GOES_ON } else { 0 };
-        FLAGS.put(&mut bytes, expires | goes_on);
+        let brief = if self.brief { FLAG_BRIEF } else { 0 };
+        FLAGS.put(&mut bytes, expires | goes_on | brief);
         KEY_BYTES.put(&mut bytes, self.key.len() as u64 - 1);
         VALUE_BYTES.put(&mut bytes, self.value.len() as u64);
         SEQUENCE.put(&mut bytes, self.sequence);
@@ -170,6 +189,8 @@ pub struct RecordView<'a> {
     pub expires_at_ms: Option<u64>,
     /// Whether the next record belongs to the same batch.
     pub batch_goes_on: bool,
+    /// Whether it is expected to live briefly.
+    pub brief: bool,
 }
 
 /// What is known of a record before its value is read; verified.
@@ -191,6 +212,8 @@ pub struct RecordHead<'a> {
     pub expires_at_ms: Option<u64>,
     /// Whether the next record belongs to the same batch.
     pub batch_goes_on: bool,
+    /// Whether it is expected to live briefly.
+    pub brief: bool,
 }
 
 impl<'a> RecordHead<'a> {
@@ -200,7 +223,7 @@ impl<'a> RecordHead<'a> {
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
         // A compressed value would need a reader that knows how it was compressed.
-        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON) != 0 || RAW_BYTES.get(header) != 0 {
+        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_BRIEF) != 0 || RAW_BYTES.get(header) != 0 {
             return Err(Damage::Header);
         }
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
@@ -219,6 +242,7 @@ impl<'a> RecordHead<'a> {
             sequence: SEQUENCE.get(header),
             expires_at_ms: expiry.try_into().ok().map(u64::from_le_bytes),
             batch_goes_on: flags & FLAG_BATCH_GOES_ON != 0,
+            brief: flags & FLAG_BRIEF != 0,
         })
     }
 }
@@ -228,8 +252,8 @@ impl<'a> RecordView<'a> {
     pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
         let head = RecordHead::parse(bytes, identity)?;
         let value = bytes[head.value_offset..].get(..head.value_bytes).ok_or(Damage::Length)?;
-        let RecordHead { kind, key, value_check, sequence, expires_at_ms, batch_goes_on, .. } = head;
-        Ok(RecordView { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on })
+        let RecordHead { kind, key, value_check, sequence, expires_at_ms, batch_goes_on, brief, .. } = head;
+        Ok(RecordView { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on, brief })
     }
 
     /// Length on the medium, without the padding to the granule.
@@ -244,7 +268,7 @@ impl<'a> RecordView<'a> {
 
     /// The same record, to be written elsewhere, by itself.
     pub fn to_record(&self) -> Record<'a> {
-        let RecordView { kind, key, value, value_check, sequence, expires_at_ms, .. } = *self;
-        Record { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on: false }
+        let RecordView { kind, key, value, value_check, sequence, expires_at_ms, brief, .. } = *self;
+        Record { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on: false, brief }
     }
 }

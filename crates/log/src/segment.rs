@@ -105,6 +105,15 @@ impl OpenSegment {
         OpenSegment { shape, name, secret, memory, base: 0, frame: None, frames: 0, entries: Vec::new() }
     }
 
+    /// The flow of records that it turns out to be for, before there are any.
+    ///
+    /// # Panics
+    /// If there are.
+    pub fn set_stream(&mut self, stream: Stream) {
+        assert!(self.entries.is_empty(), "its frames name the flow");
+        self.name.stream = stream;
+    }
+
     /// Who it is.
     pub fn name(&self) -> SegmentName {
         self.name
@@ -246,6 +255,20 @@ impl OpenSegment {
         assert!(self.frame.is_none(), "a frame lies in one piece of memory");
         self.base = self.tail();
         std::mem::replace(&mut self.memory, memory)
+    }
+
+    /// Goes on at the start of the same memory; false if somebody still reads from it.
+    ///
+    /// # Panics
+    /// If a frame is open.
+    pub fn reuse_memory(&mut self) -> bool {
+        assert!(self.frame.is_none(), "a frame lies in one piece of memory");
+        let tail = self.tail();
+        let reused = self.memory.restart();
+        if reused {
+            self.base = tail;
+        }
+        reused
     }
 
     /// The summary to write, and where in the segment: it ends at the segment's end.

@@ -32,10 +32,15 @@ const STREAM: Field = Field::new("stream", 36, 4, "which flow of records");
 const CHECK: Field = Field::new("check", 40, 8, "XXH3-64 of the entries, bound to the segment");
 const MAX_SEQUENCE: Field = Field::new("max_sequence", 48, 8, "highest sequence number in it");
 const TAIL: Field = Field::new("tail", 56, 4, "where the last frame ends");
-const RESERVED: Field = Field::new("reserved", 60, 4, "zero");
+const EXPIRES_S: Field = Field::new(
+    "expires_s",
+    60,
+    4,
+    "when much of it will have expired, seconds since the Unix epoch; 0 never",
+);
 /// The footer's layout.
 pub(crate) const FIELDS: &[Field] =
-    &[MAGIC, CRC, SEGMENT, EPOCH, START, ENTRY_BYTES, ENTRIES, STREAM, CHECK, MAX_SEQUENCE, TAIL, RESERVED];
+    &[MAGIC, CRC, SEGMENT, EPOCH, START, ENTRY_BYTES, ENTRIES, STREAM, CHECK, MAX_SEQUENCE, TAIL, EXPIRES_S];
 const _: () = assert!(is_dense(FIELDS, FOOTER_BYTES));
 
 /// What a summary says of one record.
@@ -76,6 +81,30 @@ pub struct Footer {
     pub max_sequence: u64,
     /// Where the last frame ends.
     pub tail: u32,
+    /// When a noticeable part of it will have expired, in seconds since the Unix epoch; 0: never.
+    pub expires_s: u32,
+}
+
+/// A part of a segment that is worth looking for when it has expired: one in so many bytes.
+const NOTICEABLE: u64 = 20;
+
+/// When a noticeable part of the records will have expired that expire after `after_ms`, or all of these records.
+pub fn next_expiry_ms<'a>(entries: impl IntoIterator<Item = &'a Entry>, after_ms: u64) -> Option<u64> {
+    let mut total = 0;
+    let mut expiring: Vec<(u64, u64)> = Vec::new();
+    for entry in entries {
+        total += u64::from(entry.bytes);
+        let later = entry.expires_at_ms.filter(|&at| entry.kind == Kind::Put && at > after_ms);
+        expiring.extend(later.map(|at| (at, u64::from(entry.bytes))));
+    }
+    expiring.sort_unstable();
+    let last = expiring.last()?.0;
+    let mut expired = 0;
+    let enough = |&(_, bytes): &(u64, u64)| {
+        expired += bytes;
+        expired * NOTICEABLE >= total
+    };
+    Some(expiring.iter().copied().find(enough).map_or(last, |(at, _)| at))
 }
 
 /// Upper bound of the space that a summary of so many entries takes, with its footer, in whole write units.
@@ -188,6 +217,8 @@ pub(crate) fn encode(
         check,
         max_sequence: entries.iter().map(|e| e.sequence).max().unwrap_or(0),
         tail: head.tail,
+        expires_s: next_expiry_ms(entries, 0)
+            .map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX)),
     };
     body[total - FOOTER_BYTES..].copy_from_slice(&footer.encode(secret, segment_bytes));
     body
@@ -219,6 +250,7 @@ impl Footer {
         CHECK.put(&mut to, self.check);
         MAX_SEQUENCE.put(&mut to, self.max_sequence);
         TAIL.put(&mut to, u64::from(self.tail));
+        EXPIRES_S.put(&mut to, u64::from(self.expires_s));
         let identity = secret.identity(self.segment, segment_bytes - FOOTER_BYTES as u32);
         let crc = identity.crc(&[&to[SEGMENT.offset..]]);
         CRC.put(&mut to, u64::from(crc));
@@ -242,6 +274,7 @@ impl Footer {
             check: CHECK.get(from),
             max_sequence: MAX_SEQUENCE.get(from),
             tail: TAIL.get(from) as u32,
+            expires_s: EXPIRES_S.get(from) as u32,
         };
         let end = u64::from(footer.start) + u64::from(footer.entry_bytes) + FOOTER_BYTES as u64;
         let sane = end <= u64::from(segment_bytes)

@@ -60,6 +60,9 @@ pub struct Superblock {
     pub cleared_through: u64,
     /// When the store was made, in milliseconds since the Unix epoch.
     pub created_at_ms: u64,
+    /// The latest expiry that was noticed, in milliseconds since the Unix epoch: what expires by then has expired, whatever
+    /// the clock says.
+    pub clock_ms: u64,
 }
 
 /// Why a device has no superblock that can be used.

@@ -56,16 +56,26 @@ impl Scene<'_> {
                     free.insert(slot);
                 }
                 (SlotStart::Frame(first), footer) => {
-                    let footer = footer.filter(|f| f.segment == first.segment);
-                    found.push(Found { tier, slot, first: Some(first), footer, after: 0 });
+                    // No slot is used again before the end of the segment that was there is gone.
+                    let contradicted = footer.is_some_and(|f| f.segment != first.segment);
+                    let footer = footer.filter(|_| !contradicted);
+                    found.push(Found { tier, slot, first: Some(first), footer, after: 0, contradicted });
                 }
-                // A start that was lost: the end tells of a segment that came after the one that was freed.
-                (SlotStart::Free(freed), Some(footer)) if freed.is_none_or(|f| footer.segment > f) => {
-                    found.push(Found { tier, slot, first: None, footer: Some(footer), after: 0 });
+                // A start that was lost: the end of a segment that is freed is gone before its start.
+                (SlotStart::Free(_), Some(footer)) => {
+                    found.push(Found {
+                        tier,
+                        slot,
+                        first: None,
+                        footer: Some(footer),
+                        after: 0,
+                        contradicted: false,
+                    });
                 }
                 (SlotStart::Free(_), _) => drop(free.insert(slot)),
                 (SlotStart::Unknown, footer) => {
-                    found.push(Found { tier, slot, first: None, footer, after: freed_at_end.unwrap_or(0) });
+                    let after = freed_at_end.unwrap_or(0);
+                    found.push(Found { tier, slot, first: None, footer, after, contradicted: false });
                 }
             }
         }

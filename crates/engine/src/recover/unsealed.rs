@@ -54,8 +54,9 @@ impl Scene<'_> {
             let later = |&(s, epoch, number): &(Stream, u64, u64)| {
                 s == stream && f.first.is_some_and(|first| first.epoch == epoch) && number > segment
             };
-            let superseded = (stream == Stream::LANE || stream == Stream::LARGE) && all.iter().any(later);
-            let durable = f.first.is_none() || superseded;
+            let lane = [Stream::LANE, Stream::LARGE, Stream::LASTING].contains(&stream);
+            let superseded = lane && all.iter().any(later);
+            let durable = f.first.is_none() || superseded || f.contradicted;
             let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
             let content = Content::Scanned(scan, stream);
             segments.push(Segment { tier: f.tier, slot: f.slot, segment, opened_at, content });

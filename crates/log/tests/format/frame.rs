@@ -12,7 +12,7 @@ fn header() -> FrameHeader {
         bytes: 5000,
         padded_bytes: 8192,
         records: 3,
-        stream: Stream::RELOCATED,
+        stream: Stream::RELOCATED[0],
         durable_through: 4096,
         opened_at: u64::MAX,
     }

@@ -27,7 +27,8 @@ fn comes_back(record: &Record<'_>) {
             read.value_check,
             read.sequence,
             read.expires_at_ms,
-            read.batch_goes_on
+            read.batch_goes_on,
+            read.brief
         ),
         (
             record.kind,
@@ -36,7 +37,8 @@ fn comes_back(record: &Record<'_>) {
             record.value_check,
             record.sequence,
             record.expires_at_ms,
-            record.batch_goes_on
+            record.batch_goes_on,
+            record.brief
         )
     );
     let moved = read.to_record();
@@ -62,12 +64,13 @@ fn records_come_back_at_every_boundary_of_their_lengths() {
     for kind in [Kind::Put, Kind::Tombstone] {
         for sequence in [0, 1, u64::from(u32::MAX), u64::MAX] {
             for expires_at_ms in [None, Some(0), Some(1), Some(u64::MAX)] {
-                for batch_goes_on in [false, true] {
+                for (batch_goes_on, brief) in [(false, false), (true, false), (false, true), (true, true)] {
                     let value: &[u8] = if kind == Kind::Put { b"value" } else { b"" };
                     comes_back(&Record {
                         kind,
                         expires_at_ms,
                         batch_goes_on,
+                        brief,
                         ..put(b"key", value, sequence)
                     });
                 }
@@ -79,19 +82,27 @@ fn records_come_back_at_every_boundary_of_their_lengths() {
 #[test]
 fn any_record_comes_back() {
     let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
-    let strategy =
-        (bytes(300), bytes(3000), any::<u64>(), any::<Option<u64>>(), any::<bool>(), any::<bool>());
+    let strategy = (
+        bytes(300),
+        bytes(3000),
+        any::<u64>(),
+        any::<Option<u64>>(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    );
     random(
         "any_record_comes_back",
         256,
         strategy,
-        |(mut key, value, sequence, expires_at_ms, goes_on, tombstone)| {
+        |(mut key, value, sequence, expires_at_ms, goes_on, brief, tombstone)| {
             key.push(7);
             let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
             comes_back(&Record {
                 kind,
                 expires_at_ms,
                 batch_goes_on: goes_on,
+                brief,
                 ..put(&key, &value, sequence)
             });
         },
@@ -162,7 +173,7 @@ fn a_value_of_another_store_does_not_verify() {
 
 #[test]
 fn what_version_1_does_not_know_is_refused() {
-    for (at, value) in [(0, 0), (0, 3), (1, 4), (1, 0x80), (24, 1), (27, 1)] {
+    for (at, value) in [(0, 0), (0, 3), (1, 8), (1, 0x80), (24, 1), (27, 1)] {
         let mut bytes = bytes_of(&put(b"key", b"value", 5), 9, 64);
         bytes[at] = value;
         // With a checksum that agrees: written so, not rotten.

@@ -52,6 +52,7 @@ pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'
         sequence,
         expires_at_ms: None,
         batch_goes_on: false,
+        brief: false,
     }
 }
 
@@ -144,6 +145,7 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         used_slots: 64,
         cleared_through: 12,
         created_at_ms: 1_700_000_000_000,
+        clock_ms: 1_750_000_000_000,
     }
 }
 

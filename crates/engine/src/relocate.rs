@@ -1,0 +1,427 @@
+//! Relocating one segment: the order of `esker_gc`'s `relocate` module, on this store's tiers.
+//!
+//! While a victim is being emptied, puts may displace its records and leave claims against it; it is freed only when none
+//! of its records is current and no claim against it is left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
+use esker_gc::{Host, Move, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
+use esker_index::KeyHash;
+use esker_log::{
+    ClosedFrame, Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, RecordView, SegmentShape, Stream,
+    Tier as TierName, class_of, next_expiry_ms,
+};
+use parking_lot::Mutex;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::ledger::{Content, Origin};
+use crate::tier::{SlotState, Tier};
+
+/// A segment that would give back less than this share is left alone.
+pub(crate) const LEAST_YIELD: f64 = 0.05;
+
+/// How relocating a segment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is free, left alone, or kept because it is damaged.
+    Done,
+    /// There is no room for what is needed of it.
+    OutOfRoom,
+}
+
+/// Moves records from segment to segment.
+pub(crate) struct Relocator<'a> {
+    engine: &'a Arc<Engine>,
+    outputs: Outputs,
+    /// Offset below which an output is durable, by its number.
+    durable: BTreeMap<u64, u32>,
+    throttle: Mutex<Throttle>,
+    /// Slots of the output tier that it freed, less those that it took for what was in them.
+    gained_slots: AtomicI64,
+}
+
+impl Engine {
+    /// The summary's entries of a sealed segment.
+    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
+        let segment_bytes = tier.shape().segment_bytes;
+        let at = segment_bytes - FOOTER_BYTES as u32;
+        let (buffer, from) = tier.read(slot, at, FOOTER_BYTES as u64).await?;
+        let segment = tier.slot(slot).segment();
+        let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
+        let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
+        let (buffer, from) = tier.read(slot, footer.start, u64::from(footer.entry_bytes)).await?;
+        Ok(footer.entries(&buffer[from..], &self.secret))
+    }
+
+    fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
+        Location { tier, slot, offset: entry.offset, class: class_of(u64::from(entry.bytes)) }
+    }
+
+    /// Whether a record of a sealed segment is what the index leads to.
+    pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
+        let location = self.location(tier, slot, entry);
+        entry.kind == Kind::Put && self.index.is_current(&hash_of(entry), self.pointer(location))
+    }
+
+    /// Takes expired records of a sealed segment out of the index, without reading them. On the medium each goes on to hide
+    /// the older versions of its key, until it is relocated.
+    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
+        let now = self.now_ms();
+        let expired = |entry: &&Entry| entry.expires_at_ms.is_some_and(|at| at <= now);
+        for entry in entries.iter().filter(expired) {
+            if !self.is_current(tier, slot, entry) {
+                continue;
+            }
+            let hash = hash_of(entry);
+            // Must come first, or else another key that the slot hides would go with it.
+            self.settle(&hash).await?;
+            let location = self.location(tier, slot, entry);
+            if self.index.remove(&hash, self.pointer(location)) {
+                self.note_expired(entry.expires_at_ms.unwrap_or(0));
+                self.counters.count_expired();
+                self.add_live(location, -(self.tier(tier).shape().padded(entry.bytes as usize) as i64));
+            }
+        }
+        self.tier(tier).slot(slot).set_expires(next_expiry_ms(entries, now));
+        Ok(())
+    }
+}
+
+impl<'a> Relocator<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>) -> Relocator<'a> {
+        let throttle = Throttle::new(engine.background_bytes_per_s);
+        Relocator {
+            engine,
+            outputs: Outputs::new(),
+            durable: BTreeMap::new(),
+            throttle: Mutex::new(throttle),
+            gained_slots: AtomicI64::new(0),
+        }
+    }
+
+    /// Seals all outputs, so that rot in them is told from a torn tail.
+    pub(crate) async fn finish(&mut self) -> Result<()> {
+        for (_, output) in std::mem::take(&mut self.outputs) {
+            self.outlet(false, 0.0).seal_output(output).await?;
+        }
+        Ok(())
+    }
+
+    /// Slots of the tier where records stay that collecting freed, less those that it took.
+    pub(crate) fn gained_slots(&self) -> i64 {
+        self.gained_slots.load(Ordering::Relaxed)
+    }
+
+    /// Open outputs.
+    pub(crate) fn open_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Bytes that still fit in the outputs.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let room = |open: &OpenSegment| {
+            let shape = open.shape();
+            let summary =
+                esker_log::summary_space_bytes(open.entries().len() * 2, shape.unit_bytes as usize) as u64;
+            u64::from(shape.segment_bytes - open.tail()).saturating_sub(summary + u64::from(shape.unit_bytes))
+        };
+        self.outputs.values().map(room).max().unwrap_or(0)
+    }
+
+    /// Empties a segment and frees it. `urgency`: how much of the device it may use, 0 to 1.
+    pub(crate) async fn relocate(&mut self, tier_name: TierName, slot: u32, urgency: f64) -> Result<Outcome> {
+        let engine = self.engine;
+        let (began, paused) = (engine.runtime.now(), self.throttle.lock().paused());
+        let tier = engine.tier(tier_name);
+        let state = tier.slot(slot);
+        if !state.advance(SlotState::Sealed, SlotState::Victim) {
+            return Ok(Outcome::Done);
+        }
+        let Some(entries) = engine.read_entries(tier, slot).await? else {
+            tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
+            state.set_state(SlotState::Damaged);
+            return Ok(Outcome::Done);
+        };
+        engine.expire_segment(tier_name, slot, &entries).await?;
+        let victim = Victim { segment: state.segment(), slot, shape: tier.shape(), stream: state.stream() };
+        if tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
+            // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
+            // alone until more of it is dead.
+            state.leave_alone();
+            state.set_state(SlotState::Sealed);
+            return Ok(Outcome::Done);
+        }
+        let mut moved = 0;
+        let mut first = true;
+        loop {
+            engine.settle_segment(tier_name, slot, &entries).await?;
+            let relocated = self.copy(&victim, &entries, first, urgency).await?;
+            if !relocated.moves.is_empty() {
+                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
+                self.durable = self.outputs.values().map(|o| (o.name().segment, o.tail())).collect();
+                self.swing(tier_name, &victim, &relocated);
+                moved += relocated.moves.len() as u64;
+            }
+            if relocated.out_of_room {
+                // The victim stays, with what is left in it.
+                state.set_state(SlotState::Sealed);
+                return Ok(Outcome::OutOfRoom);
+            }
+            if let Some((entry, damage)) = relocated.damaged.first() {
+                tracing::error!(segment = victim.segment, offset = entry.offset, %damage, "a record cannot be relocated; its segment is kept");
+                state.set_state(SlotState::Damaged);
+                return Ok(Outcome::Done);
+            }
+            first = false;
+            let here = |pointer: esker_index::Pointer| {
+                let location = engine.packing.unpack(pointer.get());
+                location.tier == tier_name && location.slot == slot
+            };
+            if engine.index.claims_where(here).is_empty()
+                && !entries.iter().any(|e| engine.is_current(tier_name, slot, e))
+            {
+                break;
+            }
+        }
+        self.note_life(&victim, state.lived(engine.sequence.load(Ordering::Relaxed)));
+        // What superseded the victim's records must be durable before they are gone, or else a power cut could take both.
+        engine.flush().await?;
+        tier.free_slot(slot, &engine.secret, engine.runtime.now()).await?;
+        if tier_name == engine.output_tier().name() {
+            self.gained_slots.fetch_add(1, Ordering::Relaxed);
+        }
+        engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
+        let worked = (engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
+        engine.admission.drained(u64::from(tier.shape().segment_bytes), worked);
+        engine.full.store(false, Ordering::Release);
+        engine.announce_free_slot();
+        Ok(Outcome::Done)
+    }
+
+    /// Placement learns from how long segments of brief records last.
+    fn note_life(&self, victim: &Victim, lived: Option<u64>) {
+        let collected = victim.shape.tier == self.engine.output_tier().name();
+        if let Some(lived) = lived
+            && collected
+            && victim.stream.is_brief()
+        {
+            self.engine.placement.note_collected(lived, self.engine.index.len());
+        }
+    }
+
+    /// Whether the copies would take noticeably less room than the victim.
+    fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
+        let outlet = self.outlet(true, 1.0);
+        let needed = entries.iter().filter(|e| outlet.need(victim, e) != Need::Nothing);
+        let bytes = copied_bytes(needed, self.engine.output_tier().shape(), self.frame_bytes());
+        let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
+        bytes + (used as f64 * LEAST_YIELD) as u64 <= used
+    }
+
+    fn frame_bytes(&self) -> u32 {
+        let shape = self.engine.output_tier().shape();
+        (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20)
+    }
+
+    async fn copy(
+        &mut self,
+        victim: &Victim,
+        entries: &[Entry],
+        first: bool,
+        urgency: f64,
+    ) -> Result<Relocated> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut outlet = self.outlet(first, urgency);
+        if victim.shape.tier != self.engine.output_tier().name() {
+            outlet.origin = Origin::Destaged;
+        }
+        let frame_bytes = self.frame_bytes();
+        let copied =
+            copy_needed(&outlet, &self.engine.secret, victim, entries, &mut outputs, frame_bytes).await;
+        self.outputs = outputs;
+        copied
+    }
+
+    fn outlet(&self, first: bool, urgency: f64) -> Outlet<'_> {
+        Outlet {
+            engine: self.engine,
+            first,
+            opened_at: self.engine.lane.published_through(self.engine),
+            now_ms: self.engine.now_ms(),
+            durable: &self.durable,
+            throttle: &self.throttle,
+            gained_slots: &self.gained_slots,
+            urgency,
+            origin: Origin::Collected,
+        }
+    }
+
+    /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
+    /// first. Tombstones count where they were if not everything was copied: then they will be copied again.
+    fn swing(&self, tier: TierName, victim: &Victim, relocated: &Relocated) {
+        let engine = self.engine;
+        let output = engine.output_tier();
+        for m in &relocated.moves {
+            let Move { entry, .. } = m;
+            let class = class_of(u64::from(m.bytes));
+            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
+            let old = engine.location(tier, victim.slot, entry);
+            let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
+            let is_live = match (entry.kind, m.kind) {
+                (Kind::Put, Kind::Put) => {
+                    engine.index.replace(&hash_of(entry), engine.pointer(old), engine.pointer(new))
+                }
+                _ => !relocated.out_of_room,
+            };
+            if is_live {
+                output.add_live(m.slot, output.shape().padded(m.bytes as usize) as i64);
+            }
+            // An expired record ceased to count when it was taken out of the index.
+            if is_live && entry.kind == m.kind {
+                engine.tier(tier).add_live(victim.slot, -old_bytes);
+            }
+        }
+    }
+}
+
+fn hash_of(entry: &Entry) -> KeyHash {
+    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
+}
+
+/// The store as relocation sees it.
+struct Outlet<'a> {
+    engine: &'a Arc<Engine>,
+    /// Tombstones are copied in the first round only.
+    first: bool,
+    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
+    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
+    opened_at: u64,
+    now_ms: u64,
+    durable: &'a BTreeMap<u64, u32>,
+    throttle: &'a Mutex<Throttle>,
+    gained_slots: &'a AtomicI64,
+    urgency: f64,
+    /// Of the records that are copied.
+    origin: Origin,
+}
+
+impl Outlet<'_> {
+    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
+    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
+    fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
+        let older = |tier: &Tier| {
+            tier.slots().iter().any(|slot| {
+                let segment = slot.segment();
+                segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
+            })
+        };
+        entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
+    }
+
+    /// Gives the device back to others for a while, after a piece of work.
+    async fn yield_device(&self, bytes: u64, began: Duration) {
+        let took = self.engine.runtime.now() - began;
+        let pause = self.throttle.lock().pause(bytes, took, self.urgency);
+        if let Some(pause) = pause {
+            self.engine.runtime.sleep(pause).await;
+        }
+    }
+}
+
+impl Host for Outlet<'_> {
+    type Error = Error;
+
+    fn shape(&self) -> SegmentShape {
+        self.engine.output_tier().shape()
+    }
+
+    fn need(&self, victim: &Victim, entry: &Entry) -> Need {
+        let hides = || self.first && self.tombstone_is_needed(victim, entry);
+        match entry.kind {
+            Kind::Put if self.engine.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
+            Kind::Put if entry.expires_at_ms.is_some_and(|at| at <= self.now_ms) && hides() => {
+                Need::Tombstone
+            }
+            Kind::Tombstone if hides() => Need::Record,
+            _ => Need::Nothing,
+        }
+    }
+
+    fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
+        let placement = &self.engine.placement;
+        if victim.shape.tier != self.engine.output_tier().name() {
+            return placement.destaged(record.brief);
+        }
+        placement.collected(victim.stream, self.engine.age(record.sequence))
+    }
+
+    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
+        let (tier, at) = (victim.shape.tier, offset as usize);
+        if let Some(resident) = self.engine.residents.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
+        }
+        let began = self.engine.runtime.now();
+        let read = self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await;
+        self.yield_device(bytes.into(), began).await;
+        read
+    }
+
+    fn durable_through(&self, output: &OpenSegment) -> u32 {
+        self.durable.get(&output.name().segment).copied().unwrap_or(0)
+    }
+
+    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
+        let tier = self.engine.output_tier();
+        let slot = match self.engine.take_slot(tier, 0).await {
+            Ok(Some(slot)) => slot,
+            // No slot, or a file system without room for one: nothing was harmed.
+            Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if self.origin == Origin::Collected {
+            self.gained_slots.fetch_sub(1, Ordering::Relaxed);
+        }
+        let memory = self.memory(bytes)?;
+        Ok(Some(self.engine.begin_segment(tier, slot, stream, memory, self.opened_at)))
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Appender> {
+        let bytes = bytes.next_multiple_of(esker_device::BUFFER_ALIGNMENT);
+        SegmentBuffer::anonymous(bytes)
+            .map_err(|e| Error::invalid(format!("no memory for frames of {bytes} bytes: {e}")))
+    }
+
+    async fn write_frame(&self, output: &OpenSegment, frame: ClosedFrame) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let bytes = frame.memory.len() as u64;
+        let payload = u64::from(frame.payload_bytes);
+        self.engine.counters.count_frame(true, payload, bytes - payload);
+        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
+        let began = self.engine.runtime.now();
+        let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
+        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await?;
+        self.yield_device(bytes, began).await;
+        Ok(())
+    }
+
+    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let (start, bytes) = output.summary();
+        self.engine.counters.count_summary(bytes.len() as u64);
+        let source = Source::Owned(Buffer::copy_from(&bytes));
+        // Must come before the summary, or else it could name copies that a power cut took.
+        tier.device()?.flush().await.map_err(Error::from)?;
+        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
+        let sealed_at = self.engine.segments.load(Ordering::Relaxed);
+        let expires_ms = next_expiry_ms(output.entries(), 0);
+        tier.slot(name.slot).seal(name.stream, output.tail(), sealed_at, expires_ms);
+        Ok(())
+    }
+}
