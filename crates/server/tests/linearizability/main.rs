@@ -1,0 +1,133 @@
+//! Clients that work on few keys at the same time, and a server that is killed while they do: what they were told must
+//! be what one client after the other would have been told, before and after the kills.
+//!
+//! `ESKER_KILLS` sets the number of kills, `ESKER_SEED` what the clients do; when what happens is up to the machine, so
+//! the same seed does not lead to the same history.
+#![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
+
+mod checker;
+mod client;
+mod history;
+mod server;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use client::{Client, KEYS, Numbers, draw};
+use history::{Action, Operation, Step};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use server::Hosted;
+
+const CLIENTS: usize = 6;
+const KILLS: u64 = 6;
+
+/// Given, or random; and printed.
+fn seed() -> u64 {
+    let seed = environment("ESKER_SEED").unwrap_or_else(rand::random);
+    println!("ESKER_SEED={seed}");
+    seed
+}
+
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Not a test of its own: what the child runs.
+#[test]
+fn as_server() {
+    server::serve_if_asked();
+}
+
+/// Clients work until the server is gone; what they did.
+fn work_until_killed(
+    server: &mut Hosted,
+    clock: &Numbers,
+    values: &Numbers,
+    random: &mut SmallRng,
+) -> Vec<Operation> {
+    let mut history = Vec::new();
+    // What was recovered is looked at before it changes.
+    let mut first = Client::connect(CLIENTS, server.address).expect("the server was started");
+    for key in 0..KEYS {
+        let looked = first.run(vec![Step { key, action: Action::Get }], clock, &mut history);
+        looked.expect("the server runs");
+    }
+    let address = server.address;
+    let pause = Duration::from_millis(random.random_range(20..500));
+    let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.random()).collect();
+    let (dead, histories) = std::thread::scope(|scope| {
+        let clients: Vec<_> = seeds
+            .iter()
+            .enumerate()
+            .map(|(number, seed)| {
+                scope.spawn(move || {
+                    let mut history = Vec::new();
+                    let gone = work(number, *seed, address, clock, values, &mut history);
+                    (gone.expect_err("it works until the server is gone"), history)
+                })
+            })
+            .collect();
+        std::thread::sleep(pause);
+        server.kill();
+        let dead = clock.next();
+        let histories: Vec<_> = clients.into_iter().map(|client| client.join().unwrap().1).collect();
+        (dead, histories)
+    });
+    for mut operation in histories.into_iter().flatten() {
+        if operation.replies.is_none() {
+            // What was sent to a dead server did not happen.
+            if operation.invoked > dead {
+                continue;
+            }
+            operation.returned = dead;
+        }
+        history.push(operation);
+    }
+    history
+}
+
+fn work(
+    number: usize,
+    seed: u64,
+    address: SocketAddr,
+    clock: &Numbers,
+    values: &Numbers,
+    history: &mut Vec<Operation>,
+) -> io::Result<()> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut client = Client::connect(number, address)?;
+    loop {
+        client.run(draw(&mut random, values), clock, history)?;
+    }
+}
+
+fn kill_and_check(durability: &str) {
+    let seed = seed();
+    let kills = environment("ESKER_KILLS").unwrap_or(KILLS);
+    let mut random = SmallRng::seed_from_u64(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let (clock, values) = (Numbers::default(), Numbers::default());
+    let mut history = Vec::new();
+    for _ in 0..kills {
+        let mut server = Hosted::start(directory.path(), durability);
+        history.extend(work_until_killed(&mut server, &clock, &values, &mut random));
+    }
+    let interrupted = history.iter().filter(|operation| operation.replies.is_none()).count();
+    println!("{durability}: {} operations, {interrupted} interrupted by {kills} kills", history.len());
+    assert!(history.len() > 100, "the clients hardly did anything");
+    if let Err(why) = checker::check(&history, KEYS) {
+        panic!("not linearizable: {why}");
+    }
+}
+
+#[test]
+fn what_is_durable_is_linearizable_across_kills() {
+    kill_and_check("sync");
+}
+
+#[test]
+fn what_outlives_the_process_is_linearizable_across_kills() {
+    kill_and_check("process");
+}

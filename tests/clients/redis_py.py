@@ -1,0 +1,151 @@
+"""redis-py against the server that HOST, PORT, PROTOCOL, LOGIN, PASSWORD and CA tell of. See run.py."""
+
+import os
+import sys
+import threading
+import time
+
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+login = os.environ.get("LOGIN") or None
+tls = {"ssl": True, "ssl_ca_certs": os.environ["CA"]} if os.environ.get("CA") else {}
+client = redis.Redis(
+    host=os.environ["HOST"],
+    port=int(os.environ["PORT"]),
+    protocol=int(os.environ["PROTOCOL"]),
+    username=login,
+    password=os.environ.get("PASSWORD") or None,
+    retry=Retry(ConstantBackoff(0.1), 50),
+    **tls,
+)
+
+
+def same(found, expected):
+    if found != expected:
+        raise AssertionError(f"expected {str(expected)[:200]}, found {str(found)[:200]}")
+
+
+def refused(start, *command):
+    try:
+        found = client.execute_command(*command)
+    except redis.ResponseError as error:
+        # redis-py takes the code of errors that it has a class for off their text.
+        return same(start in f"{error}" or start in type(error).__name__, True)
+    raise AssertionError(f"{command} is answered {found}")
+
+
+def in_threads(count, work):
+    wrong = []
+
+    def run(number):
+        try:
+            work(number)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    same(wrong, [])
+
+
+def handshake():
+    same(client.ping(), True)
+    same(client.client_id() > 0, True)
+    same(client.acl_whoami() in (login or "default", (login or "default").encode()), True)
+    same(any(each["lib-name"].startswith("redis-py") for each in client.client_list()), True) if not login else None
+    same(client.config_get("maxmemory-policy") != {}, True) if not login else None
+    same("redis_version" in client.info(), True)
+
+
+def binary():
+    value = bytes(range(256)) + b"\r\n$-1\r\n"
+    client.set(b"app:\x00\r\n\xff", value)
+    same(client.get(b"app:\x00\r\n\xff"), value)
+    client.set("app:empty", b"")
+    same(client.get("app:empty"), b"")
+    same(client.get("app:absent"), None)
+
+
+def pipeline():
+    pipe = client.pipeline(transaction=False)
+    for n in range(1000):
+        pipe.set(f"app:pipe:{n}", n)
+        pipe.get(f"app:pipe:{n}")
+    same(pipe.execute(), [reply for n in range(1000) for reply in (True, b"%d" % n)])
+
+
+def transaction():
+    pipe = client.pipeline(transaction=True)
+    pipe.set("app:a", 1).incr("app:a").get("app:a")
+    same(pipe.execute(), [True, 2, b"2"])
+
+    def add_one(pipe):
+        value = int(pipe.get("app:watched") or 0)
+        pipe.multi()
+        pipe.set("app:watched", value + 1)
+
+    in_threads(4, lambda _: [client.transaction(add_one, "app:watched") for _ in range(25)])
+    same(client.get("app:watched"), b"100")
+
+
+def expiry():
+    client.set("app:short", 1, px=60)
+    client.set("app:long", 1, ex=100)
+    same(0 < client.ttl("app:long") <= 100, True)
+    same((client.persist("app:long"), client.ttl("app:long"), client.ttl("app:absent")), (True, -1, -2))
+    time.sleep(0.1)
+    same(client.get("app:short"), None)
+
+
+def scan():
+    client.mset({f"app:scan:{n}": n for n in range(500)})
+    same(set(client.scan_iter("app:scan:*", count=50)), {b"app:scan:%d" % n for n in range(500)})
+
+
+def numbers():
+    same((client.incr("app:n"), client.incrby("app:n", 41), client.decr("app:n")), (1, 42, 41))
+    same(client.incrbyfloat("app:f", 1.5), 1.5)
+    client.mset({"app:m1": 1, "app:m2": 2})
+    same(client.mget("app:m1", "app:absent", "app:m2"), [b"1", None, b"2"])
+    same((client.exists("app:m1", "app:m2"), client.delete("app:m1", "app:m2")), (2, 2))
+
+
+def errors():
+    client.set("app:text", "x")
+    refused("value is not an integer or out of range", "INCR", "app:text")
+    refused("unknown command 'LPUSH'", "LPUSH", "app:list", "x")
+    refused("wrong number of arguments for 'get' command", "GET")
+    if login:
+        refused("NoPermission", "GET", "other")
+        refused("NoPermission", "FLUSHALL")
+
+
+def large():
+    value = os.urandom(8 << 20)
+    client.set("app:large", value)
+    same(client.get("app:large") == value, True)
+
+
+def pool():
+    def work(number):
+        for n in range(50):
+            client.set(f"app:pool:{number}", n)
+            same(client.get(f"app:pool:{number}"), b"%d" % n)
+
+    in_threads(8, work)
+
+
+def restart():
+    client.mset({f"app:kept:{n}": n for n in range(100)})
+    print("kill the server", flush=True)
+    sys.stdin.readline()
+    same(client.mget([f"app:kept:{n}" for n in range(100)]), [b"%d" % n for n in range(100)])
+    same(client.incr("app:n"), 42)
+
+
+for check in (handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, large, pool, restart):
+    check()
+    print("ok", check.__name__, flush=True)

@@ -1,0 +1,90 @@
+"""The server that clients are tried against: `esker serve` on a directory and a port of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+
+ACCESS = ("plain", "password", "user", "tls")
+USER, PASSWORD = "ann", "correct horse"
+PREFIXES = ("app:", "key:", "counter:")  # the last two are those of redis-benchmark
+START_SECONDS_MAX = 60
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def make_certificate(folder):
+    """A certificate of 127.0.0.1 and localhost that signs itself; (certificate, key)."""
+    cert, key = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", names, "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert]
+    try:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise RuntimeError(f"no certificate can be made with openssl: {error}") from error
+    return cert, key
+
+
+class Server:
+    """It is started on the same port again after it was killed, so that clients find it."""
+
+    def __init__(self, binary, folder, access):
+        self.access, self.folder, self.port = access, folder, free_port()
+        self.process, self.certificate = None, None
+        self.variables = {**os.environ}
+        at = f"127.0.0.1:{self.port}"
+        flags = ["--dir", os.path.join(folder, "store")]
+        if access == "password":
+            self.variables["ESKER_PASSWORD"] = PASSWORD
+        if access in ("user", "tls"):
+            users = os.path.join(folder, "users.toml")
+            command = [binary, "user", "add", USER, "--users", users, "--rights", "read,write"]
+            for prefix in PREFIXES:
+                command += ["--prefix", prefix]
+            added = subprocess.run(command, input=PASSWORD + "\n", text=True, capture_output=True)
+            if added.returncode != 0:
+                raise RuntimeError(f"esker user add: {added.stderr}")
+            flags += ["--users", users]
+        if access == "tls":
+            self.certificate, key = make_certificate(folder)
+            flags += ["--resp", "none", "--resp-tls", at, "--tls-cert", self.certificate, "--tls-key", key]
+        else:
+            flags += ["--resp", at]
+        self.command = [binary, "serve", *flags]
+        self.start()
+
+    def environment(self, protocol):
+        """What client programs read."""
+        return {
+            "HOST": "127.0.0.1",
+            "PORT": str(self.port),
+            "PROTOCOL": str(protocol),
+            "LOGIN": USER if self.access in ("user", "tls") else "",
+            "PASSWORD": "" if self.access == "plain" else PASSWORD,
+            "CA": self.certificate or "",
+        }
+
+    def start(self):
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(self.command, env=self.variables, stdout=subprocess.PIPE, stderr=log)
+        alarm = threading.Timer(START_SECONDS_MAX, self.process.kill)
+        alarm.start()
+        ready = self.process.stdout.readline()
+        alarm.cancel()
+        if not ready.startswith(b"ready"):
+            code = self.process.wait()
+            raise RuntimeError(f"the server did not become ready (exit code {code}): {' '.join(self.command)}")
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
