@@ -74,11 +74,11 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
     // give out if it counted on from the segment that is left.
     let mut medium = Medium::of(&world);
     let secret = medium.secret;
-    let SlotStart::Frame(first) = slot_start(medium.slot(0), &secret) else {
+    let SlotStart::Frame(first) = slot_start(medium.slot(0), &secret, 0) else {
         panic!("there is a segment in the first slot")
     };
     for slot in 1..8 {
-        let marker = free_marker(&secret, first.segment + ((slot as u64) << 16) + 1);
+        let marker = free_marker(&secret, first.segment + ((slot as u64) << 16) + 1, slot as u32);
         let slot = medium.slot(slot);
         let end = slot.len() - FOOTER_BYTES;
         slot[..marker.len()].copy_from_slice(&marker);

@@ -109,6 +109,8 @@ struct Found {
     after: u64,
     /// Its start and its end are of different segments: one of them was written to the wrong place.
     contradicted: bool,
+    /// What it began with may be lost: the write went to another slot, or another slot's went here.
+    beheaded: bool,
 }
 
 impl Scene<'_> {
@@ -129,7 +131,7 @@ impl Scene<'_> {
             found.extend(in_slots);
             max_segment = max_segment.max(highest);
         }
-        let mut segments = self.scan_unsealed(found).await?;
+        let mut segments = self.scan_unsealed(found, max_segment).await?;
         segments.sort_by_key(|s| s.segment);
         let (segments, staged, max_sequence) = self.load(segments, began).await?;
         let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));

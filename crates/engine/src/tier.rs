@@ -338,7 +338,7 @@ impl Tier {
         let device = self.device()?;
         let segment = self.slot(slot).segment();
         let unit_bytes = self.shape.unit_bytes;
-        let marker = free_marker(secret, segment);
+        let marker = free_marker(secret, segment, slot);
         let unit_with_marker_at = |at: usize| {
             let mut unit = device.buffer(unit_bytes as usize);
             unit.fill(0);

@@ -34,7 +34,7 @@ const STREAM: Field = Field::new(
 );
 const DURABLE_THROUGH: Field =
     Field::new("durable_through", 48, 4, "bytes of this segment below this offset were durable");
-const RESERVED: Field = Field::new("reserved", 52, 4, "zero");
+const SLOT: Field = Field::new("slot", 52, 4, "slot of the tier for which it was written");
 const OPENED_AT: Field =
     Field::new("opened_at", 56, 8, "highest sequence number that was given out when the segment was opened");
 /// The frame header's layout.
@@ -50,7 +50,7 @@ pub(crate) const FIELDS: &[Field] = &[
     RECORDS,
     STREAM,
     DURABLE_THROUGH,
-    RESERVED,
+    SLOT,
     OPENED_AT,
 ];
 const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
@@ -103,6 +103,8 @@ pub struct FrameHeader {
     pub stream: Stream,
     /// Bytes of this segment below this offset were durable when this was written.
     pub durable_through: u32,
+    /// Slot of the tier for which it was written. If it lies in another one, it was misdirected.
+    pub slot: u32,
     /// Highest sequence number that was given out when the segment was opened: versions that were superseded by a later
     /// one cannot be in it.
     pub opened_at: u64,
@@ -122,13 +124,14 @@ impl FrameHeader {
         RECORDS.put(&mut to, u64::from(self.records));
         STREAM.put(&mut to, u64::from(self.stream.0));
         DURABLE_THROUGH.put(&mut to, u64::from(self.durable_through));
+        SLOT.put(&mut to, u64::from(self.slot));
         OPENED_AT.put(&mut to, self.opened_at);
         let crc = secret.identity(self.segment, self.offset).crc(&[&to[SEGMENT.offset..]]);
         CRC.put(&mut to, u64::from(crc));
         to
     }
 
-    /// Reads the header that lies at `offset` of a segment, whichever segment that is. `None`: there is no valid one.
+    /// Reads the header that lies at `offset` of a segment, whichever segment and slot that is. `None`: there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, offset: u32) -> Option<FrameHeader> {
         let from = bytes.get(..HEADER_BYTES)?;
         if MAGIC.get(from) != MAGIC_VALUE {
@@ -146,6 +149,7 @@ impl FrameHeader {
             records: RECORDS.get(from) as u32,
             stream: Stream(STREAM.get(from) as u32),
             durable_through: DURABLE_THROUGH.get(from) as u32,
+            slot: SLOT.get(from) as u32,
             opened_at: OPENED_AT.get(from),
         };
         let sane = header.offset == offset
@@ -158,10 +162,11 @@ impl FrameHeader {
 }
 
 /// What is written over the start of a slot to free it: the segment that was there is gone for good.
-pub fn free_marker(secret: &Secret, segment: u64) -> [u8; HEADER_BYTES] {
+pub fn free_marker(secret: &Secret, segment: u64, slot: u32) -> [u8; HEADER_BYTES] {
     let mut to = [0u8; HEADER_BYTES];
     MAGIC.put(&mut to, FREE_MAGIC_VALUE);
     SEGMENT.put(&mut to, segment);
+    SLOT.put(&mut to, u64::from(slot));
     let crc = secret.identity(segment, 0).crc(&[&to[SEGMENT.offset..]]);
     CRC.put(&mut to, u64::from(crc));
     to
@@ -174,19 +179,31 @@ pub enum SlotStart {
     Free(Option<u64>),
     /// A segment begins here.
     Frame(FrameHeader),
+    /// What was written for this segment in another slot: the write went astray, and what was here is lost.
+    Stray {
+        /// Number of the segment.
+        segment: u64,
+        /// The slot for which it was written.
+        slot: u32,
+    },
     /// Neither: foreign bytes, or rot.
     Unknown,
 }
 
-/// Reads the start of a slot.
-pub fn slot_start(bytes: &[u8], secret: &Secret) -> SlotStart {
+/// Reads the start of a slot, or the marker at its end.
+pub fn slot_start(bytes: &[u8], secret: &Secret, slot: u32) -> SlotStart {
     if let Some(header) = FrameHeader::parse(bytes, secret, 0) {
-        return SlotStart::Frame(header);
+        let (segment, of) = (header.segment, header.slot);
+        return if of == slot { SlotStart::Frame(header) } else { SlotStart::Stray { segment, slot: of } };
     }
     let Some(from) = bytes.get(..HEADER_BYTES) else { return SlotStart::Unknown };
     if from.iter().all(|&b| b == 0) {
         return SlotStart::Free(None);
     }
-    let segment = SEGMENT.get(from);
-    if from == free_marker(secret, segment) { SlotStart::Free(Some(segment)) } else { SlotStart::Unknown }
+    let (segment, of) = (SEGMENT.get(from), SLOT.get(from) as u32);
+    match from == free_marker(secret, segment, of) {
+        true if of == slot => SlotStart::Free(Some(segment)),
+        true => SlotStart::Stray { segment, slot: of },
+        false => SlotStart::Unknown,
+    }
 }

@@ -237,6 +237,7 @@ impl OpenSegment {
             records: frame.records,
             stream: self.name.stream,
             durable_through,
+            slot: self.name.slot,
             opened_at: self.name.opened_at,
         };
         let mut head = vec![0u8; self.shape.first_record() as usize];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use esker_log::{FOOTER_BYTES, Footer, SlotStart, Superblock, slot_start};
+use esker_log::{FOOTER_BYTES, Footer, FrameHeader, SlotStart, Superblock, slot_start};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::{Found, Scene};
@@ -30,56 +30,125 @@ impl Scene<'_> {
             let (bytes, at) = tier.read_border(slot, used).await?;
             let end = &bytes[at - FOOTER_BYTES..at];
             let footer = Footer::parse(end, &self.secret, segment_bytes);
-            let freed = match slot_start(end, &self.secret) {
-                SlotStart::Free(freed) => freed,
-                _ => None,
-            };
-            Ok::<_, Error>((slot_start(&bytes[at..], &self.secret), footer, freed))
+            let marker = slot_start(end, &self.secret, slot.wrapping_sub(1));
+            Ok::<_, Error>((slot_start(&bytes[at..], &self.secret, slot), footer, marker))
         };
         let borders: Vec<_> = stream::iter(0..=used).map(look).buffered(DEPTH).try_collect().await?;
+        let slots: Vec<Ends> = borders
+            .windows(2)
+            .map(|border| {
+                let ((start, ..), (_, footer, marker)) = (border[0], border[1]);
+                Ends { start, footer, marker }
+            })
+            .collect();
+        let highest = slots.iter().map(Ends::highest).max().unwrap_or(0);
+        let beheaded = beheaded(tier, &slots);
+        let known: BTreeSet<u64> = slots.iter().filter_map(Ends::segment_at_start).collect();
         let mut free = BTreeSet::new();
         let mut found = Vec::new();
-        let mut highest = 0;
-        for (slot, border) in (0..used).zip(borders.windows(2)) {
-            let ((start, ..), (_, footer, freed_at_end)) = (border[0], border[1]);
-            let tier = tier.name();
-            let at_start = match start {
-                SlotStart::Frame(first) => Some(first.segment),
-                SlotStart::Free(freed) => freed,
-                SlotStart::Unknown => None,
-            };
-            let at_end = freed_at_end.max(footer.map(|f| f.segment));
-            highest = highest.max(at_start.max(at_end).unwrap_or(0));
-            match (start, footer) {
-                (SlotStart::Frame(first), _) if freed_at_end == Some(first.segment) => {
-                    // It was being freed; everything in it that counts was durable elsewhere.
-                    free.insert(slot);
-                }
-                (SlotStart::Frame(first), footer) => {
-                    // No slot is used again before the end of the segment that was there is gone.
-                    let contradicted = footer.is_some_and(|f| f.segment != first.segment);
-                    let footer = footer.filter(|_| !contradicted);
-                    found.push(Found { tier, slot, first: Some(first), footer, after: 0, contradicted });
-                }
-                // A start that was lost: the end of a segment that is freed is gone before its start.
-                (SlotStart::Free(_), Some(footer)) => {
-                    found.push(Found {
-                        tier,
-                        slot,
-                        first: None,
-                        footer: Some(footer),
-                        after: 0,
-                        contradicted: false,
-                    });
-                }
-                (SlotStart::Free(_), _) => drop(free.insert(slot)),
-                (SlotStart::Unknown, footer) => {
-                    let after = freed_at_end.unwrap_or(0);
-                    found.push(Found { tier, slot, first: None, footer, after, contradicted: false });
-                }
+        for (slot, ends) in (0..used).zip(slots) {
+            let beheaded = beheaded.contains(&slot);
+            match ends.holds(&known, beheaded) {
+                Some((first, footer)) => found.push(Found {
+                    tier: tier.name(),
+                    slot,
+                    first,
+                    footer,
+                    after: ends.freed_at_end().or(ends.freed_at_start()).unwrap_or(0),
+                    contradicted: first.is_some() && ends.is_end_of_another(),
+                    beheaded,
+                }),
+                None => drop(free.insert(slot)),
             }
         }
         tier.restore_allocation(used, free);
         Ok((found, highest))
     }
+}
+
+/// What the start and the end of a slot say.
+#[derive(Clone, Copy)]
+struct Ends {
+    start: SlotStart,
+    footer: Option<Footer>,
+    /// What lies where a freed slot has its second marker.
+    marker: SlotStart,
+}
+
+impl Ends {
+    /// The segment that the start tells of, be it that it was freed.
+    fn segment_at_start(&self) -> Option<u64> {
+        match self.start {
+            SlotStart::Frame(first) => Some(first.segment),
+            SlotStart::Free(freed) => freed,
+            SlotStart::Stray { .. } | SlotStart::Unknown => None,
+        }
+    }
+
+    fn freed_at_start(&self) -> Option<u64> {
+        if let SlotStart::Free(freed) = self.start { freed } else { None }
+    }
+
+    fn freed_at_end(&self) -> Option<u64> {
+        if let SlotStart::Free(freed) = self.marker { freed } else { None }
+    }
+
+    /// The highest number of a segment that was here.
+    fn here(&self) -> u64 {
+        let at_end = self.freed_at_end().max(self.footer.map(|f| f.segment));
+        self.segment_at_start().max(at_end).unwrap_or(0)
+    }
+
+    /// The highest number that anything here tells of.
+    fn highest(&self) -> u64 {
+        let stray = |start| if let SlotStart::Stray { segment, .. } = start { segment } else { 0 };
+        self.here().max(stray(self.start)).max(stray(self.marker))
+    }
+
+    /// No slot is used again before the end of the segment that was there is gone.
+    fn is_end_of_another(&self) -> bool {
+        let other = self.footer.is_some_and(|f| Some(f.segment) != self.segment_at_start());
+        other || matches!(self.marker, SlotStart::Stray { .. })
+    }
+
+    /// The first frame and the footer of the segment that is here, if one is; `known` are those that the starts of slots
+    /// tell of.
+    fn holds(&self, known: &BTreeSet<u64>, beheaded: bool) -> Option<(Option<FrameHeader>, Option<Footer>)> {
+        match self.start {
+            // It was being freed; everything in it that counts was durable elsewhere.
+            SlotStart::Frame(first) if self.freed_at_end() == Some(first.segment) => None,
+            SlotStart::Frame(first) => {
+                Some((Some(first), self.footer.filter(|f| f.segment == first.segment)))
+            }
+            // The footer of a segment that is, or was, elsewhere went astray.
+            SlotStart::Free(_) | SlotStart::Stray { .. } | SlotStart::Unknown => {
+                let footer = self.footer.filter(|f| !known.contains(&f.segment));
+                let SlotStart::Free(freed) = self.start else { return Some((None, footer)) };
+                // A start that was lost: the end tells of a segment that came after the one that was freed.
+                let footer = footer.filter(|f| freed.is_none_or(|freed| f.segment > freed));
+                (footer.is_some() || beheaded).then_some((None, footer))
+            }
+        }
+    }
+}
+
+/// The slots of which the start may be lost, because of writes for the starts of slots that went to others': where such a write
+/// lies, and where it should, unless something newer is known of that slot.
+fn beheaded(tier: &Tier, slots: &[Ends]) -> BTreeSet<u32> {
+    let mut beheaded = BTreeSet::new();
+    for (at, ends) in (0..).zip(slots) {
+        let SlotStart::Stray { segment, slot } = ends.start else { continue };
+        tracing::error!(
+            tier = tier.name().name(),
+            slot = at,
+            segment,
+            meant_for = slot,
+            "a write went astray"
+        );
+        beheaded.insert(at);
+        if slots.get(slot as usize).is_some_and(|meant| meant.here() < segment) {
+            beheaded.insert(slot);
+        }
+    }
+    beheaded
 }

@@ -1,6 +1,6 @@
 //! Segments without a summary that can be used: they are read whole and scanned frame by frame.
 
-use esker_log::{FrameHeader, Stream, scan_segment};
+use esker_log::{FrameHeader, SegmentScan, Stream, scan_segment};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::{Content, Found, Scene, Segment};
@@ -13,7 +13,8 @@ const DEPTH: usize = 8;
 
 impl Scene<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are dealt.
-    pub(super) async fn scan_unsealed(&self, found: Vec<Found>) -> Result<Vec<Segment>> {
+    /// `highest`: no slot tells of a segment number above it.
+    pub(super) async fn scan_unsealed(&self, found: Vec<Found>, highest: u64) -> Result<Vec<Segment>> {
         // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
         let of = |f: &Found| match (f.first, f.footer) {
             (Some(first), _) => Some((first.stream, first.epoch, first.segment)),
@@ -22,6 +23,7 @@ impl Scene<'_> {
         };
         let all: Vec<_> = found.iter().filter_map(of).collect();
         let mut segments = Vec::new();
+        let mut nameless = Vec::new();
         for f in found {
             let tier = self.tier(f.tier);
             let opened_at = f.first.map_or(0, |first| first.opened_at);
@@ -44,11 +46,15 @@ impl Scene<'_> {
             let any = || {
                 let headers = (0..bytes.len()).step_by(unit);
                 let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
-                headers.filter_map(parse).find(|h| h.segment > f.after)
+                headers.filter_map(parse).find(|h| h.segment > f.after && h.slot == f.slot)
             };
             let Some((segment, stream)) = named.or_else(|| any().map(|h| (h.segment, h.stream))) else {
-                // Never ours: foreign bytes that were there before.
-                tier.give_back_slot(f.slot);
+                if f.beheaded {
+                    nameless.push((f.tier, f.slot, shape.segment_bytes));
+                } else {
+                    // Never ours: foreign bytes that were there before.
+                    tier.give_back_slot(f.slot);
+                }
                 continue;
             };
             let later = |&(s, epoch, number): &(Stream, u64, u64)| {
@@ -60,6 +66,15 @@ impl Scene<'_> {
             let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
             let content = Content::Scanned(scan, stream);
             segments.push(Segment { tier: f.tier, slot: f.slot, segment, opened_at, content });
+        }
+        // Whatever it was, all of it lay in the one frame that is lost. It gets a number that nobody has, to be sealed with.
+        let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
+        let unused = known.fold(highest, u64::max) + 1;
+        for (segment, (tier, slot, segment_bytes)) in (unused..).zip(nameless) {
+            let mut scan = SegmentScan::default();
+            scan.lost.push(0..segment_bytes);
+            let content = Content::Scanned(scan, Stream::LANE);
+            segments.push(Segment { tier, slot, segment, opened_at: 0, content });
         }
         segments.retain(|s| self.holds_anything(s));
         Ok(segments)

@@ -3,6 +3,8 @@ use proptest::prelude::*;
 
 use crate::world::{SECRET, random};
 
+const SLOT: u32 = 0x0102_0304;
+
 fn header() -> FrameHeader {
     FrameHeader {
         segment: 0x0102_0304_0506_0708,
@@ -14,6 +16,7 @@ fn header() -> FrameHeader {
         records: 3,
         stream: Stream::RELOCATED[0],
         durable_through: 4096,
+        slot: SLOT,
         opened_at: u64::MAX,
     }
 }
@@ -21,7 +24,7 @@ fn header() -> FrameHeader {
 #[test]
 fn any_frame_header_comes_back() {
     let strategy =
-        (any::<[u64; 3]>(), any::<[u32; 3]>(), 0..1u32 << 30, 64..1u32 << 30, 0..1u32 << 30, any::<u32>());
+        (any::<[u64; 3]>(), any::<[u32; 4]>(), 0..1u32 << 30, 64..1u32 << 30, 0..1u32 << 30, any::<u32>());
     random(
         "any_frame_header_comes_back",
         256,
@@ -37,6 +40,7 @@ fn any_frame_header_comes_back() {
                 records: narrow[1],
                 stream: Stream(narrow[2]),
                 durable_through: durable % (offset + 1),
+                slot: narrow[3],
                 opened_at: wide[2],
             };
             let bytes = header.encode(&SECRET);
@@ -79,27 +83,32 @@ fn headers_that_contradict_themselves_are_refused() {
 #[test]
 fn the_start_of_a_slot_is_free_taken_or_unknown() {
     let first = FrameHeader { offset: 0, durable_through: 0, ..header() };
-    assert_eq!(slot_start(&first.encode(&SECRET), &SECRET), SlotStart::Frame(first));
-    assert_eq!(slot_start(&[0; FRAME_HEADER_BYTES], &SECRET), SlotStart::Free(None));
-    assert_eq!(slot_start(&free_marker(&SECRET, 77), &SECRET), SlotStart::Free(Some(77)));
-    assert_eq!(slot_start(&[7; FRAME_HEADER_BYTES], &SECRET), SlotStart::Unknown);
+    assert_eq!(slot_start(&first.encode(&SECRET), &SECRET, SLOT), SlotStart::Frame(first));
+    assert_eq!(slot_start(&[0; FRAME_HEADER_BYTES], &SECRET, SLOT), SlotStart::Free(None));
+    assert_eq!(slot_start(&free_marker(&SECRET, 77, SLOT), &SECRET, SLOT), SlotStart::Free(Some(77)));
+    assert_eq!(slot_start(&[7; FRAME_HEADER_BYTES], &SECRET, SLOT), SlotStart::Unknown);
     for bytes in 0..FRAME_HEADER_BYTES {
-        assert_eq!(slot_start(&free_marker(&SECRET, 77)[..bytes], &SECRET), SlotStart::Unknown);
+        assert_eq!(slot_start(&free_marker(&SECRET, 77, SLOT)[..bytes], &SECRET, SLOT), SlotStart::Unknown);
     }
     let other = esker_log::Secret { salt: SECRET.salt ^ 1, ..SECRET };
-    assert_eq!(slot_start(&free_marker(&other, 77), &SECRET), SlotStart::Unknown);
+    assert_eq!(slot_start(&free_marker(&other, 77, SLOT), &SECRET, SLOT), SlotStart::Unknown);
+    // What was written for another slot.
+    let stray = SlotStart::Stray { segment: 77, slot: SLOT };
+    assert_eq!(slot_start(&free_marker(&SECRET, 77, SLOT), &SECRET, SLOT ^ 1), stray);
+    let stray = SlotStart::Stray { segment: first.segment, slot: SLOT };
+    assert_eq!(slot_start(&first.encode(&SECRET), &SECRET, SLOT ^ 1), stray);
     // A frame of another place.
-    assert_eq!(slot_start(&header().encode(&SECRET), &SECRET), SlotStart::Unknown);
+    assert_eq!(slot_start(&header().encode(&SECRET), &SECRET, SLOT), SlotStart::Unknown);
 }
 
 #[test]
 fn no_flipped_bit_frees_a_segment_or_brings_one_back() {
     let first = FrameHeader { offset: 0, durable_through: 0, ..header() }.encode(&SECRET);
-    for whole in [first, free_marker(&SECRET, 77), free_marker(&SECRET, 0)] {
+    for whole in [first, free_marker(&SECRET, 77, SLOT), free_marker(&SECRET, 0, SLOT)] {
         for bit in 0..FRAME_HEADER_BYTES * 8 {
             let mut bytes = whole;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(slot_start(&bytes, &SECRET), SlotStart::Unknown, "bit {bit}");
+            assert_eq!(slot_start(&bytes, &SECRET, SLOT), SlotStart::Unknown, "bit {bit}");
         }
     }
 }

@@ -13,6 +13,7 @@ use esker_log::{
 use crate::world::{SECRET, open, put, shape, superblock};
 
 const SEGMENT: u64 = 42;
+const SLOT: u32 = 3;
 const SEGMENT_BYTES: u32 = 16_384;
 
 fn path(name: &str) -> PathBuf {
@@ -30,7 +31,7 @@ fn records() -> [Record<'static>; 4] {
 }
 
 fn write_segment() -> Vec<u8> {
-    let name = SegmentName { segment: SEGMENT, slot: 3, epoch: 7, stream: Stream::LANE, opened_at: 100 };
+    let name = SegmentName { segment: SEGMENT, slot: SLOT, epoch: 7, stream: Stream::LANE, opened_at: 100 };
     let mut open = open(shape(SEGMENT_BYTES, 4096, 16), name);
     let records = records();
     for (i, record) in records.iter().enumerate() {
@@ -93,7 +94,7 @@ pub(crate) fn worked_example() -> String {
         dump("Second frame, at the next write unit:", &segment, 4096..4096 + 112),
         dump("Summary: digests and numbers of the four entries:", &segment, start..start + 112),
         dump("Footer, the last 64 bytes of the segment:", &segment, end..segment.len()),
-        dump("Free marker, after the segment was freed:", &free_marker(&SECRET, SEGMENT), 0..64),
+        dump("Free marker, after the segment was freed:", &free_marker(&SECRET, SEGMENT, SLOT), 0..64),
         "\n".into(),
     ]
     .concat()
@@ -114,7 +115,7 @@ fn the_golden_superblock_opens() {
 #[test]
 fn the_golden_segment_opens() {
     let bytes = golden_segment();
-    let SlotStart::Frame(first) = slot_start(&bytes, &SECRET) else { panic!("a segment begins here") };
+    let SlotStart::Frame(first) = slot_start(&bytes, &SECRET, SLOT) else { panic!("a segment begins here") };
     assert_eq!((first.segment, first.epoch, first.stream, first.opened_at), (SEGMENT, 7, Stream::LANE, 100));
     let footer =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");

@@ -12,7 +12,7 @@ use crate::world::{SECRET, Written, name, random, shape, superblock, write};
 fn parse_all(bytes: &[u8], offset: u32) {
     let segment_bytes = bytes.len() as u32;
     let _ = FrameHeader::parse(bytes, &SECRET, offset);
-    let _ = slot_start(bytes, &SECRET);
+    let _ = slot_start(bytes, &SECRET, 3);
     let _ = claimed_bytes(bytes);
     if let Ok(record) = RecordView::parse(bytes, &SECRET.identity(8, offset)) {
         let _ = record.verify_value(&SECRET);
