@@ -86,6 +86,11 @@ impl User {
         self.has(Right::Admin)
     }
 
+    /// What keys must begin with for the user to reach them; every key if there are none.
+    pub(crate) fn prefixes(&self) -> &[Vec<u8>] {
+        &self.prefixes
+    }
+
     /// Whether the users were read again since this was handed out, so that [`Users::refresh`] should be asked.
     pub(crate) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Acquire)
@@ -153,6 +158,12 @@ impl Users {
     /// Who a connection speaks for before it has said anything; `None` if it must log in first.
     pub(crate) fn unnamed(&self) -> Option<Arc<User>> {
         self.roster().everyone.clone()
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<User>> {
+        let roster = self.roster();
+        roster.named.values().chain(&roster.everyone).cloned().collect()
     }
 
     /// Whether the user named `default` has a password, which is what a lone password is checked against.

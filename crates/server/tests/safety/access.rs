@@ -31,6 +31,41 @@ async fn a_password_is_needed_and_enough() {
 }
 
 #[tokio::test]
+async fn admins_see_who_there_is_without_hashes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut file = UserFile::default();
+    let mut ann = UserEntry {
+        rights: vec![Right::Read, Right::Write],
+        prefixes: vec!["app:".into(), "a*?[\\]".into()],
+        ..UserEntry::default()
+    };
+    ann.set_password("a");
+    file.set("ann", ann).unwrap();
+    file.set("bob", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
+    let mut root = UserEntry { rights: vec![Right::Admin], ..UserEntry::default() };
+    root.set_password("r");
+    file.set("root", root).unwrap();
+    file.write(&path).unwrap();
+    let access = Access { users: Some(path), ..Access::default() };
+    let server = Running::start(Config { access, ..Config::resp(here()) }).await;
+    let mut client = server.client().await;
+    client.ask("ACL LIST", NOAUTH).await;
+    client.ask("AUTH ann a", "+OK\r\n").await;
+    client.ask("ACL LIST", "-NOPERM this user has no permissions to run the 'acl|list' command\r\n").await;
+    client.ask("ACL USERS", "-NOPERM this user has no permissions to run the 'acl|users' command\r\n").await;
+    client.ask("AUTH root r", "+OK\r\n").await;
+    client.ask("ACL USERS", "*3\r\n$3\r\nann\r\n$3\r\nbob\r\n$4\r\nroot\r\n").await;
+    let rules = [
+        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels -@all +@connection +@transaction +@read +@write",
+        "user bob on ~* resetchannels -@all +@connection +@transaction +@read",
+        "user root on ~* &* +@all",
+    ];
+    let expected: String = rules.iter().map(|rule| format!("${}\r\n{rule}\r\n", rule.len())).collect();
+    client.ask("ACL LIST", &format!("*3\r\n{expected}")).await;
+}
+
+#[tokio::test]
 async fn users_have_rights_that_a_reload_changes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");

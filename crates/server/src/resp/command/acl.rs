@@ -1,6 +1,7 @@
 //! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
 
 use super::words::{self, is};
+use crate::auth::User;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -20,11 +21,16 @@ const CATEGORIES: [&str; 10] = [
     "transaction",
 ];
 
-pub(super) fn acl(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let word = command.argument(1);
     let name = session.user.as_ref().map_or("", |user| user.name());
     let exact = |count, name| {
         if command.len() == count { Ok(()) } else { Err(words::wrong_arguments(&format!("acl|{name}"))) }
+    };
+    let for_admins = |name| {
+        exact(2, name)?;
+        let admin = session.user.as_ref().is_some_and(|user| user.is_admin());
+        if admin { Ok(()) } else { Err(words::no_right_to_run(&format!("acl|{name}"))) }
     };
     let answered = match word {
         _ if is(word, "whoami") => exact(2, "whoami").map(|()| replies.bulk(name.as_bytes())),
@@ -32,9 +38,53 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, _: &Service, repl
             replies.array(CATEGORIES.len());
             CATEGORIES.iter().for_each(|category| replies.bulk(category.as_bytes()));
         }),
+        _ if is(word, "list") => for_admins("list").map(|()| {
+            let users = service.users.all();
+            let nobody_needs_password = service.users.unnamed().is_some();
+            replies.array(users.len());
+            users.iter().for_each(|user| replies.bulk(&rule(user, nobody_needs_password)));
+        }),
+        _ if is(word, "users") => for_admins("users").map(|()| {
+            let users = service.users.all();
+            replies.array(users.len());
+            users.iter().for_each(|user| replies.bulk(user.name().as_bytes()));
+        }),
         _ => Err(words::unknown_subcommand("ACL", command)),
     };
     if let Err(error) = answered {
         replies.error(&error);
     }
+}
+
+/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
+fn rule(user: &User, no_password: bool) -> Vec<u8> {
+    let mut rule = format!("user {} on", user.name()).into_bytes();
+    if no_password {
+        rule.extend_from_slice(b" nopass");
+    }
+    if user.is_admin() {
+        rule.extend_from_slice(b" ~* &* +@all");
+        return rule;
+    }
+    if user.prefixes().is_empty() {
+        rule.extend_from_slice(b" ~*");
+    }
+    for prefix in user.prefixes() {
+        rule.extend_from_slice(b" ~");
+        for &byte in prefix {
+            if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+                rule.push(b'\\');
+            }
+            rule.push(byte);
+        }
+        rule.push(b'*');
+    }
+    rule.extend_from_slice(b" resetchannels -@all +@connection +@transaction");
+    if user.reads() {
+        rule.extend_from_slice(b" +@read");
+    }
+    if user.writes() {
+        rule.extend_from_slice(b" +@write");
+    }
+    rule
 }
