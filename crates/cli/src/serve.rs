@@ -245,12 +245,14 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
     let shown =
         |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
     let recovery = store.recovery();
-    let http = server.http_addresses();
+    let (http, grpc) = (server.http_addresses(), server.grpc_addresses());
     let line = format!(
-        "ready resp={}{}{} store={} keys={} recovery_ms={:.1}\n",
+        "ready resp={}{}{}{}{} store={} keys={} recovery_ms={:.1}\n",
         shown(server.addresses()),
         if http.is_empty() { "" } else { " http=" },
         shown(&http),
+        if grpc.is_empty() { "" } else { " grpc=" },
+        shown(&grpc),
         names(places),
         recovery.keys,
         recovery.duration.as_secs_f64() * 1e3

@@ -11,7 +11,7 @@ use crate::budget::{Budget, Share};
 const FLOOR_BYTES: usize = 16 << 10;
 
 /// What TLS takes on top: the state of the session, and records of 16 KiB that are put together in both directions.
-const TLS_BYTES: usize = 48 << 10;
+pub(crate) const TLS_BYTES: usize = 48 << 10;
 
 /// Counts connections.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl Gatekeeper {
         Arc::new(Gatekeeper { budget, connections_max, per_address_max, open: Mutex::default() })
     }
 
-    /// Lets a connection in, or says why not.
-    pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, tls: bool) -> Result<Ticket, TooMany> {
+    /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
+    pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, beyond: usize) -> Result<Ticket, TooMany> {
         let origin = Origin::of(address);
         let mut open = self.open.lock().expect("nobody panics with it");
         if open.connections >= self.connections_max {
@@ -74,7 +74,7 @@ impl Gatekeeper {
         if open.by_origin.get(&origin).is_some_and(|&count| count >= self.per_address_max) {
             return Err(TooMany::FromAddress);
         }
-        let floor = FLOOR_BYTES + if tls { TLS_BYTES } else { 0 };
+        let floor = FLOOR_BYTES + beyond;
         let share = self.budget.share(floor).ok_or(TooMany::Memory)?;
         open.connections += 1;
         *open.by_origin.entry(origin).or_default() += 1;
@@ -103,7 +103,7 @@ mod tests {
     fn places_are_bounded_and_free_again() {
         let budget = Budget::new(400 << 10, 100 << 10, std::time::Duration::ZERO);
         let gatekeeper = Gatekeeper::new(budget.clone(), 3, 2);
-        let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), false);
+        let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), 0);
         let (one, two) = (admit(1).unwrap(), admit(1).unwrap());
         assert_eq!(admit(1).unwrap_err(), TooMany::FromAddress);
         let three = admit(2).unwrap();
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(budget.used_bytes(), 0);
         assert!(gatekeeper.open.lock().unwrap().by_origin.is_empty());
         let tight = Gatekeeper::new(Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO), 3, 3);
-        assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), false).unwrap_err(), TooMany::Memory);
+        assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), 0).unwrap_err(), TooMany::Memory);
     }
 }

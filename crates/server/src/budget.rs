@@ -66,6 +66,25 @@ impl Budget {
         self.left.available_permits() < self.units / 4
     }
 
+    /// Takes so many units, waiting for them if it must.
+    async fn acquire(&self, units: usize) -> Result<(), Refused> {
+        let permit = match self.left.try_acquire_many(units as u32) {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.waits.fetch_add(1, Ordering::Relaxed);
+                match timeout(self.wait, self.left.acquire_many(units as u32)).await {
+                    Ok(permit) => permit.expect("the budget's semaphore is never closed"),
+                    Err(_) => {
+                        self.refusals.fetch_add(1, Ordering::Relaxed);
+                        return Err(Refused::UsedUp);
+                    }
+                }
+            }
+        };
+        permit.forget();
+        Ok(())
+    }
+
     /// A connection's share, if there is room for its floor.
     pub(crate) fn share(self: &Arc<Budget>, floor_bytes: usize) -> Option<Share> {
         let floor = floor_bytes.div_ceil(UNIT_BYTES);
@@ -106,21 +125,7 @@ impl Share {
             self.budget.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::TooMuch { wanted: bytes, limit: self.budget.each_bytes });
         }
-        let more = (wanted - self.beyond) as u32;
-        let permit = match self.budget.left.try_acquire_many(more) {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.budget.waits.fetch_add(1, Ordering::Relaxed);
-                match timeout(self.budget.wait, self.budget.left.acquire_many(more)).await {
-                    Ok(permit) => permit.expect("the budget's semaphore is never closed"),
-                    Err(_) => {
-                        self.budget.refusals.fetch_add(1, Ordering::Relaxed);
-                        return Err(Refused::UsedUp);
-                    }
-                }
-            }
-        };
-        permit.forget();
+        self.budget.acquire(wanted - self.beyond).await?;
         self.beyond = wanted;
         Ok(())
     }
@@ -139,6 +144,51 @@ impl Drop for Share {
         self.shrink(0);
         self.budget.units_of_floors.fetch_sub(self.floor, Ordering::Relaxed);
         self.budget.left.add_permits(self.floor);
+    }
+}
+
+/// What the requests of one connection have together beyond its floor, where it runs several at a time.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    budget: Arc<Budget>,
+    units: AtomicUsize,
+}
+
+impl Pieces {
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Pieces> {
+        Arc::new(Pieces { budget, units: AtomicUsize::new(0) })
+    }
+
+    /// Takes so many bytes more; waits if too little is left. Dropping the future takes nothing.
+    pub(crate) async fn take(self: &Arc<Pieces>, bytes: usize) -> Result<Piece, Refused> {
+        let units = bytes.div_ceil(UNIT_BYTES);
+        // First, so that several that wait cannot get more together than one client may have.
+        let held = self.units.fetch_add(units, Ordering::Relaxed) + units;
+        let mut piece = Piece { of: self.clone(), units, acquired: false };
+        if held * UNIT_BYTES > self.budget.each_bytes {
+            self.budget.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::TooMuch { wanted: held * UNIT_BYTES, limit: self.budget.each_bytes });
+        }
+        self.budget.acquire(units).await?;
+        piece.acquired = true;
+        Ok(piece)
+    }
+}
+
+/// What one request has. Given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    of: Arc<Pieces>,
+    units: usize,
+    acquired: bool,
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.of.units.fetch_sub(self.units, Ordering::Relaxed);
+        if self.acquired {
+            self.of.budget.left.add_permits(self.units);
+        }
     }
 }
 
@@ -170,6 +220,23 @@ mod tests {
         held.unwrap();
         drop(two);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn pieces_are_bounded_together_and_given_back() {
+        let budget = Budget::new(100 << 10, 60 << 10, WAIT);
+        let (one, other) = (Pieces::new(budget.clone()), Pieces::new(budget.clone()));
+        let first = one.take(40 << 10).await.unwrap();
+        let refused = one.take(30 << 10).await.unwrap_err();
+        assert_eq!(refused, Refused::TooMuch { wanted: 70 << 10, limit: 60 << 10 });
+        let second = one.take(20 << 10).await.unwrap();
+        assert_eq!(other.take(50 << 10).await.unwrap_err(), Refused::UsedUp);
+        drop(first);
+        let third = other.take(50 << 10).await.unwrap();
+        assert_eq!(budget.used_bytes(), 70 << 10);
+        drop((second, third));
+        assert_eq!(budget.used_bytes(), 0);
+        one.take(60 << 10).await.unwrap();
     }
 
     #[test]

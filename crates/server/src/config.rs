@@ -17,6 +17,10 @@ pub struct Config {
     pub http: Vec<SocketAddr>,
     /// The same over HTTPS.
     pub http_tls: Vec<SocketAddr>,
+    /// Addresses that answer gRPC over plain HTTP/2.
+    pub grpc: Vec<SocketAddr>,
+    /// Addresses that answer gRPC over TLS.
+    pub grpc_tls: Vec<SocketAddr>,
     /// Who may do what.
     pub access: Access,
     /// Certificate and key; needed for the addresses that speak TLS.
@@ -87,6 +91,8 @@ impl Config {
             resp_tls: Vec::new(),
             http: Vec::new(),
             http_tls: Vec::new(),
+            grpc: Vec::new(),
+            grpc_tls: Vec::new(),
             access: Access::default(),
             tls: None,
             limits: Limits::default(),
@@ -95,12 +101,14 @@ impl Config {
     }
 
     /// All addresses, with the name of their setting.
-    pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 4] {
+    pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 6] {
         [
             ("resp", self.resp.clone()),
             ("resp-tls", self.resp_tls.clone()),
             ("http", self.http.clone()),
             ("http-tls", self.http_tls.clone()),
+            ("grpc", self.grpc.clone()),
+            ("grpc-tls", self.grpc_tls.clone()),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! Esker's network front ends. Today that is RESP, the protocol of Redis; see [`Server`].
+//! Esker's network front ends. RESP, which is the protocol of Redis, gRPC, and HTTP for those who watch; see [`Server`].
 //!
 //! # Layout
 //!
@@ -13,6 +13,7 @@
 //! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
 //! - `resp/command`: what every verb means, one file per group.
+//! - `grpc/connection`: one client of gRPC. `grpc/service`: what its calls mean.
 //!
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
@@ -23,6 +24,7 @@ mod auth;
 mod budget;
 mod config;
 mod error;
+mod grpc;
 mod http;
 mod limits;
 mod listen;

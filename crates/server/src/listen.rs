@@ -3,7 +3,8 @@
 //! Ports are taken first and listened on last: a port in use is known before a store is opened or formatted, and no
 //! client waits in a backlog while the store recovers.
 //!
-//! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP.
+//! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
+//! gRPC.
 //! 3. Connections answer the commands that they read, and end. 4. HTTP ends last, so that it can be asked until then.
 
 use std::future::Future;
@@ -15,18 +16,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_engine::Store;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admit::{Gatekeeper, Ticket, TooMany};
+use crate::admit::{Gatekeeper, TLS_BYTES, Ticket, TooMany};
 use crate::auth::Users;
+use crate::budget::Share;
 use crate::resp::Peer;
 use crate::service::{Service, count};
 use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls, certificate_names};
-use crate::{Config, Error, Result, http, resp};
+use crate::{Config, Error, Result, grpc, http, resp};
 
 /// Connections that the kernel completes before they are accepted.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -42,6 +45,14 @@ const TLS_LOOK: Duration = Duration::from_secs(10);
 struct Door {
     application: Application,
     tls: bool,
+}
+
+impl Door {
+    /// What a connection holds on top of what every one does.
+    fn floor_bytes(self) -> usize {
+        let tls = if self.tls { TLS_BYTES } else { 0 };
+        tls + if self.application == Application::Grpc { grpc::FLOOR_BYTES } else { 0 }
+    }
 }
 
 /// Addresses that are taken but do not accept yet, and the users and certificates that were read.
@@ -63,6 +74,8 @@ impl Sockets {
             (Application::Resp, true, &config.resp_tls),
             (Application::Http, false, &config.http),
             (Application::Http, true, &config.http_tls),
+            (Application::Grpc, false, &config.grpc),
+            (Application::Grpc, true, &config.grpc_tls),
         ];
         let mut sockets = Vec::new();
         for (application, tls, addresses) in doors {
@@ -138,8 +151,17 @@ impl Server {
 
     /// The addresses listened on for HTTP, plain ones first.
     pub fn http_addresses(&self) -> Vec<SocketAddr> {
-        let http = self.listeners.iter().filter(|(door, ..)| door.application == Application::Http);
-        http.map(|&(_, bound, _)| bound).collect()
+        self.addresses_of(Application::Http)
+    }
+
+    /// The addresses listened on for gRPC, plain ones first.
+    pub fn grpc_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Application::Grpc)
+    }
+
+    fn addresses_of(&self, application: Application) -> Vec<SocketAddr> {
+        let these = self.listeners.iter().filter(|(door, ..)| door.application == application);
+        these.map(|&(_, bound, _)| bound).collect()
     }
 
     /// Reaches the server while it runs.
@@ -157,7 +179,9 @@ impl Server {
         let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
         for (door, _, listener) in self.listeners {
             match door.application {
-                Application::Resp => acceptors.spawn(accept(listener, door, accepted.clone())),
+                Application::Resp | Application::Grpc => {
+                    acceptors.spawn(accept(listener, door, accepted.clone()))
+                }
                 Application::Http => watching.spawn(serve_http(listener, door, service.clone())),
             };
         }
@@ -174,7 +198,7 @@ impl Server {
         let mut clients = JoinSet::new();
         let admit =
             |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper
-                .admit(peer.ip(), door.tls)
+                .admit(peer.ip(), door.floor_bytes())
             {
                 Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
                 Err(why) => refuse(service, why, door, stream),
@@ -245,7 +269,7 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 fn refuse(service: &Service, why: TooMany, door: Door, stream: TcpStream) {
     count(&service.counters.connections_refused, 1);
     tracing::debug!(%why, "connection refused");
-    if !door.tls {
+    if !door.tls && door.application == Application::Resp {
         // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
         let text = format!("-ERR {why}\r\n");
         let _ = stream.into_std().and_then(|mut stream| stream.write(text.as_bytes()));
@@ -283,12 +307,12 @@ fn start(
                 Ok(stream) => {
                     let names = certificate_names(&stream);
                     of.user = service.users.of_certificate(names.iter().map(String::as_str)).or(of.user);
-                    resp::serve(stream, of, share, &service, stop).await
+                    converse(door, stream, of, share, service.clone(), stop).await
                 }
                 Err(error) => Err(error),
             }
         } else {
-            resp::serve(stream, of, share, &service, stop).await
+            converse(door, stream, of, share, service.clone(), stop).await
         };
         drop(place);
         service.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
@@ -296,6 +320,26 @@ fn start(
             tracing::debug!(%error, %peer, "connection ended");
         }
     });
+}
+
+async fn converse<S>(
+    door: Door,
+    stream: S,
+    of: Peer,
+    share: Share,
+    service: Arc<Service>,
+    stop: Stop,
+) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match door.application {
+        Application::Grpc => {
+            grpc::serve(stream, of.address, of.user, share, service, stop).await;
+            Ok(())
+        }
+        _ => resp::serve(stream, of, share, &service, stop).await,
+    }
 }
 
 async fn shake_hands(

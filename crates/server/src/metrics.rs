@@ -86,11 +86,15 @@ pub(crate) fn text(service: &Service) -> String {
 fn server(text: &mut Text, service: &Service) {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (counters, budget, users) = (&service.counters, &service.budget, &service.users);
-    text.gauge("connections", "Connections of RESP that are open.", load(&counters.connections_open));
+    text.gauge(
+        "connections",
+        "Connections of RESP and gRPC that are open.",
+        load(&counters.connections_open),
+    );
     for (name, help, counter) in [
         (
             "connections_accepted_total",
-            "Connections of RESP that were accepted.",
+            "Connections of RESP and gRPC that were accepted.",
             &counters.connections_accepted,
         ),
         (
@@ -99,7 +103,7 @@ fn server(text: &mut Text, service: &Service) {
             &counters.connections_refused,
         ),
         ("tls_failures_total", "TLS handshakes that failed or took too long.", &counters.tls_failures),
-        ("commands_total", "Commands that were read.", &counters.commands),
+        ("commands_total", "Commands of RESP that were read.", &counters.commands),
         ("input_bytes_total", "Bytes that clients sent.", &counters.input_bytes),
         ("output_bytes_total", "Bytes that were sent to clients.", &counters.output_bytes),
         ("key_hits_total", "Keys that were asked for and were there.", &counters.hits),
@@ -121,6 +125,10 @@ fn server(text: &mut Text, service: &Service) {
         "Connections that the server ended, by reason.",
         &counters.dropped().map(|(reason, dropped)| ("reason", reason, dropped)),
     );
+    let calls: Vec<_> = counters.grpc.calls().collect();
+    text.labelled("grpc_calls_total", "counter", "Calls of gRPC that were begun, by method.", &calls);
+    let failures: Vec<_> = counters.grpc.failures().collect();
+    text.labelled("grpc_failures_total", "counter", "Calls of gRPC that failed, by code.", &failures);
     text.gauge("client_memory_bytes", "Memory that clients hold.", budget.used_bytes());
     text.gauge("client_memory_limit_bytes", "Memory that clients may hold.", budget.limit_bytes());
     let help = "Time from reading a client's commands to having all their answers.";

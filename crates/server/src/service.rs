@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::Config;
 use crate::auth::Users;
 use crate::budget::Budget;
+use crate::grpc;
 use crate::metrics::Histogram;
 use crate::resp::{Clients, Slowlog, VERBS_COUNT};
 use crate::tls::Tls;
@@ -50,6 +51,7 @@ pub(crate) struct Counters {
     /// Calls of each verb.
     pub(crate) calls: [AtomicU64; VERBS_COUNT],
     pub(crate) batch_times: Histogram,
+    pub(crate) grpc: grpc::Counters,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
@@ -68,6 +70,7 @@ impl Default for Counters {
             transactions: zero(),
             tls_failures: zero(),
             batch_times: Histogram::default(),
+            grpc: grpc::Counters::default(),
             dropped: std::array::from_fn(|_| zero()),
             calls: std::array::from_fn(|_| zero()),
         }

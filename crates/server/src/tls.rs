@@ -25,6 +25,8 @@ pub(crate) enum Application {
     Resp,
     /// HTTP/1.1.
     Http,
+    /// HTTP/2.
+    Grpc,
 }
 
 /// What a connection of TLS is accepted with.
@@ -38,6 +40,7 @@ pub(crate) struct Tls {
 struct Current {
     resp: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+    grpc: Arc<ServerConfig>,
     stamps: Vec<Stamp>,
 }
 
@@ -79,6 +82,7 @@ impl Tls {
             match application {
                 Application::Resp => current.resp.clone(),
                 Application::Http => current.http.clone(),
+                Application::Grpc => current.grpc.clone(),
             }
         };
         TlsAcceptor::from(config).accept(stream).await
@@ -121,7 +125,9 @@ impl Current {
         let resp = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, error))?;
         let mut http = resp.clone();
         http.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Current { resp: Arc::new(resp), http: Arc::new(http), stamps })
+        let mut grpc = resp.clone();
+        grpc.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Current { resp: Arc::new(resp), http: Arc::new(http), grpc: Arc::new(grpc), stamps })
     }
 }
 

@@ -18,6 +18,9 @@ const DIRECTORY_DEFAULT: &str = "./esker-data";
 /// Least memory for clients that is taken from `memory`.
 const CLIENT_BYTES_LEAST: u64 = 8 << 20;
 
+/// Settings whose addresses speak TLS.
+const TLS_DOORS: [&str; 3] = ["resp-tls", "grpc-tls", "http-tls"];
+
 /// What `esker serve` is started with.
 pub(crate) struct Outcome {
     /// How the store is opened.
@@ -139,7 +142,7 @@ impl Settings {
     fn check_tls(&self) -> Result<(), String> {
         self.require("tls-cert", "tls-key", "a certificate is of no use without its key")?;
         self.require("tls-key", "tls-cert", "a key is of no use without its certificate")?;
-        for name in ["resp-tls", "http-tls"] {
+        for name in TLS_DOORS {
             if !self.addresses(name).is_empty() {
                 self.require(name, "tls-cert", "TLS needs a certificate")?;
             }
@@ -151,8 +154,8 @@ impl Settings {
             "certificates cannot be checked without their authority",
         )?;
         match self.explicit("tls-cert") {
-            Some(given) if self.addresses("resp-tls").is_empty() && self.addresses("http-tls").is_empty() => {
-                Err(format!("{given} needs resp-tls or http-tls: no address speaks TLS"))
+            Some(given) if TLS_DOORS.iter().all(|name| self.addresses(name).is_empty()) => {
+                Err(format!("{given} needs resp-tls, grpc-tls or http-tls: no address speaks TLS"))
             }
             _ => Ok(()),
         }
@@ -229,6 +232,8 @@ impl Settings {
             resp_tls: self.addresses("resp-tls"),
             http: self.addresses("http"),
             http_tls: self.addresses("http-tls"),
+            grpc: self.addresses("grpc"),
+            grpc_tls: self.addresses("grpc-tls"),
             access: Access {
                 password: self.get("password").map(|given| Password::new(&given.text)),
                 users: self.path("users"),

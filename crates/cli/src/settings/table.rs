@@ -89,6 +89,10 @@ settings! {
         "Addresses of /metrics, /healthz and /readyz over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
         "Addresses of /metrics, /healthz and /readyz over HTTPS.";
+    NETWORK "grpc" Kind::Addresses, "" else "no gRPC",
+        "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
+    NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
+        "Addresses that answer gRPC over TLS.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
         "Password of the user default, who may do everything. Give it in the file or the environment.";
     ACCESS "users" Kind::Path, "" else "no users",

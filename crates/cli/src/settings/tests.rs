@@ -143,7 +143,7 @@ fn contradictions_name_both() {
         ("fast = \"a\"\niu = \"64k\"", &["iu (", "needs capacity"]),
         ("tls-cert = \"a\"", &["tls-cert (", "needs tls-key"]),
         ("tls-key = \"a\"", &["tls-key (", "needs tls-cert"]),
-        ("tls-cert = \"a\"\ntls-key = \"b\"", &["tls-cert (", "needs resp-tls or http-tls"]),
+        ("tls-cert = \"a\"\ntls-key = \"b\"", &["tls-cert (", "needs resp-tls, grpc-tls or http-tls"]),
         ("resp-tls = \"127.0.0.1:1\"", &["resp-tls (", "needs tls-cert"]),
         ("tls-client-auth = \"optional\"", &["needs tls-client-ca"]),
         ("client-memory = \"300m\"", &["client-memory (", "memory (default)"]),

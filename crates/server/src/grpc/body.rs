@@ -1,0 +1,213 @@
+//! What arrives and what leaves.
+//!
+//! A request's bytes are counted against the memory for clients as they arrive, and a message is handed on when all of it
+//! is there: what decodes it makes room for the length that its head declares, so that must not happen before.
+//! Twice the bytes are taken, for the message and for what is made of it, until the answer is out.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use tokio::time::{Sleep, sleep_until};
+use tonic::Status;
+
+use super::client::{Answering, Client};
+use super::error;
+use crate::budget::Piece;
+use crate::pace::Pace;
+use crate::service::{Service, count};
+
+/// Compressed or not, and the length.
+const HEAD_BYTES: usize = 5;
+
+/// Memory of a call.
+pub(super) type Held = Arc<Mutex<Vec<Piece>>>;
+
+type Taking = Pin<Box<dyn Future<Output = Result<Piece, Status>> + Send>>;
+
+/// A request as it arrives.
+pub(super) struct Arriving {
+    incoming: Incoming,
+    client: Arc<Client>,
+    service: Arc<Service>,
+    held: Held,
+    message_bytes_max: usize,
+    /// Bytes whose memory is being taken, with what takes it.
+    taking: Option<(Bytes, Taking)>,
+    /// What arrived of a message that is not complete, and what is complete and not handed on.
+    waiting: VecDeque<Bytes>,
+    complete: VecDeque<Bytes>,
+    head: Vec<u8>,
+    /// Bytes that the message still lacks, once its head is there.
+    lacks: usize,
+    pace: Pace,
+    late: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl Arriving {
+    pub(super) fn new(
+        incoming: Incoming,
+        client: Arc<Client>,
+        service: Arc<Service>,
+        held: Held,
+        message_bytes_max: usize,
+    ) -> Arriving {
+        let pace = Pace::start();
+        let wait = service.config.limits.command_wait;
+        Arriving {
+            incoming,
+            client,
+            service,
+            held,
+            message_bytes_max,
+            taking: None,
+            waiting: VecDeque::new(),
+            complete: VecDeque::new(),
+            head: Vec::with_capacity(HEAD_BYTES),
+            lacks: 0,
+            pace,
+            late: wait.map(|wait| (wait, Box::pin(sleep_until(pace.deadline(wait))))),
+        }
+    }
+
+    /// Sorts bytes into messages that are complete and one that is not.
+    fn sort(&mut self, mut bytes: Bytes) -> Result<(), Status> {
+        while !bytes.is_empty() {
+            if self.head.len() < HEAD_BYTES {
+                let part = bytes.split_to(bytes.len().min(HEAD_BYTES - self.head.len()));
+                self.head.extend_from_slice(&part);
+                self.waiting.push_back(part);
+                let &[_, a, b, c, d] = &self.head[..] else { continue };
+                self.lacks = u32::from_be_bytes([a, b, c, d]) as usize;
+                if self.lacks > self.message_bytes_max {
+                    return Err(error::too_large(format!(
+                        "the message has {} bytes; a message has up to {} (argument-limit and 128 KiB), and longer \
+                         values go by Upload",
+                        self.lacks, self.message_bytes_max
+                    )));
+                }
+            } else {
+                let part = bytes.split_to(bytes.len().min(self.lacks));
+                self.lacks -= part.len();
+                self.waiting.push_back(part);
+            }
+            if self.head.len() == HEAD_BYTES && self.lacks == 0 {
+                self.head.clear();
+                self.complete.append(&mut self.waiting);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(bytes) = this.complete.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            if let Some((_, taking)) = &mut this.taking {
+                let piece = ready!(taking.as_mut().poll(context));
+                let (bytes, _) = this.taking.take().expect("it was there");
+                match piece {
+                    Ok(piece) => this.held.lock().expect("nobody panics with it").push(piece),
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                }
+                if let Err(status) = this.sort(bytes) {
+                    return Poll::Ready(Some(Err(status)));
+                }
+                continue;
+            }
+            let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error::cut(&error)))),
+                Poll::Ready(None) if this.waiting.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) => {
+                    this.waiting.clear();
+                    return Poll::Ready(Some(Err(error::invalid("the stream ended inside a message"))));
+                }
+                Poll::Pending => {
+                    if let Some((wait, late)) = &mut this.late {
+                        let deadline = this.pace.deadline(*wait);
+                        if late.deadline() != deadline {
+                            late.as_mut().reset(deadline);
+                        }
+                        ready!(late.as_mut().poll(context));
+                        return Poll::Ready(Some(Err(error::too_slow())));
+                    }
+                    return Poll::Pending;
+                }
+            };
+            match frame.into_data() {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => {
+                    count(&this.service.counters.input_bytes, bytes.len() as u64);
+                    this.pace.progress(bytes.len());
+                    let (pieces, wanted) = (this.client.pieces.clone(), 2 * bytes.len());
+                    let taking = async move { pieces.take(wanted).await.map_err(error::of_memory) };
+                    this.taking = Some((bytes, Box::pin(taking)));
+                }
+                Err(frame) => return Poll::Ready(Some(Ok(frame))),
+            }
+        }
+    }
+}
+
+/// An answer as it leaves; with it goes the memory of the call.
+pub(super) struct Leaving {
+    body: tonic::body::Body,
+    answering: Answering,
+    service: Arc<Service>,
+    _held: Held,
+}
+
+impl Leaving {
+    pub(super) fn new(
+        body: tonic::body::Body,
+        answering: Answering,
+        service: Arc<Service>,
+        held: Held,
+    ) -> Leaving {
+        Leaving { body, answering, service, _held: held }
+    }
+}
+
+impl Body for Leaving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        this.answering.goes_on();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            if let Some(bytes) = frame.data_ref() {
+                count(&this.service.counters.output_bytes, bytes.len() as u64);
+                this.answering.waits(bytes.len());
+            }
+            if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
+                this.service.counters.grpc.ended(status.code());
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}

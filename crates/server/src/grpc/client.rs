@@ -1,0 +1,146 @@
+//! Who calls, and the memory of its calls.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use hyper::header::HeaderValue;
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::error;
+use crate::auth::User;
+use crate::budget::{Piece, Pieces};
+use crate::pace::Pace;
+use crate::service::Service;
+
+/// What one connection's calls share.
+pub(super) struct Client {
+    pub(super) address: IpAddr,
+    /// Who it is without a word: by its certificate, or because nobody needs a password.
+    unnamed: Option<Arc<User>>,
+    /// The last `authorization` that was right, and whose it is: checking a password is slow.
+    known: Mutex<Option<(HeaderValue, Arc<User>)>>,
+    pub(super) pieces: Arc<Pieces>,
+    /// Answers that wait for the client to take them, and until when they do.
+    stalled: Mutex<HashMap<u64, Instant>>,
+    answers: AtomicU64,
+    pub(super) running: AtomicUsize,
+    /// A call was let in.
+    pub(super) welcome: AtomicBool,
+}
+
+impl Client {
+    pub(super) fn new(address: IpAddr, unnamed: Option<Arc<User>>, service: &Service) -> Arc<Client> {
+        Arc::new(Client {
+            address,
+            unnamed,
+            known: Mutex::default(),
+            pieces: Pieces::new(service.budget.clone()),
+            stalled: Mutex::default(),
+            answers: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            welcome: AtomicBool::new(false),
+        })
+    }
+
+    /// Who a call is from. `Basic` has name and password, `Bearer` the password of the user `default`.
+    pub(super) async fn user(
+        &self,
+        authorization: Option<&HeaderValue>,
+        service: &Service,
+    ) -> Result<Arc<User>, Status> {
+        let Some(given) = authorization else {
+            let user = self.unnamed.clone();
+            let user = user
+                .and_then(|user| if user.is_outdated() { service.users.refresh(&user) } else { Some(user) });
+            return user.ok_or_else(|| {
+                error::not_logged_in("a user and a password are needed (metadata authorization)")
+            });
+        };
+        let known = self.known.lock().expect("nobody panics with it").clone();
+        if let Some((header, user)) = known
+            && bool::from(header.as_bytes().ct_eq(given.as_bytes()))
+            && !user.is_outdated()
+        {
+            return Ok(user);
+        }
+        let wrong =
+            || error::not_logged_in("wrong user or password, or too many wrong ones from this address");
+        let (name, password) = credentials(given).ok_or_else(|| {
+            error::not_logged_in(
+                "authorization is Basic with user and password in base64, or Bearer with a password",
+            )
+        })?;
+        let user = service.users.log_in(&name, &password, self.address).await.ok_or_else(wrong)?;
+        *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
+        Ok(user)
+    }
+
+    /// Takes memory for a call.
+    pub(super) async fn take(&self, bytes: usize) -> Result<Piece, Status> {
+        self.pieces.take(bytes).await.map_err(error::of_memory)
+    }
+
+    /// An answer of this connection.
+    pub(super) fn answer(self: &Arc<Client>, wait: Option<Duration>) -> Answering {
+        let id = self.answers.fetch_add(1, Ordering::Relaxed);
+        Answering { client: self.clone(), id, wait, waits: false }
+    }
+
+    /// Whether an answer waited too long for the client.
+    pub(super) fn is_stalled(&self) -> bool {
+        let now = Instant::now();
+        self.stalled.lock().expect("nobody panics with it").values().any(|&until| until < now)
+    }
+}
+
+fn credentials(given: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (scheme, rest) = given.to_str().ok()?.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some((b"default".to_vec(), rest.trim().as_bytes().to_vec()));
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = Base64::decode_vec(rest.trim()).ok()?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
+}
+
+/// Notes when an answer waits for its client.
+pub(super) struct Answering {
+    client: Arc<Client>,
+    id: u64,
+    wait: Option<Duration>,
+    waits: bool,
+}
+
+impl Answering {
+    /// So many bytes were handed on, and nothing more will be before the client takes them.
+    pub(super) fn waits(&mut self, bytes: usize) {
+        let Some(wait) = self.wait else { return };
+        let mut pace = Pace::start();
+        pace.progress(bytes);
+        self.waits = true;
+        self.client.stalled.lock().expect("nobody panics with it").insert(self.id, pace.deadline(wait));
+    }
+
+    /// The client took what was handed on.
+    pub(super) fn goes_on(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.client.stalled.lock().expect("nobody panics with it").remove(&self.id);
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.goes_on();
+        self.client.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

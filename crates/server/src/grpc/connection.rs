@@ -1,0 +1,220 @@
+//! One client of gRPC: HTTP/2 below, the services above.
+//!
+//! Who calls is known before a call's body is read. Memory: a connection has a floor, which covers what HTTP/2 holds
+//! before anybody asks for it (its windows and its queues); every call takes what it holds beyond that.
+//!
+//! A watch ends connections whose clients do not take their answers, do not call, or are not let in. A stop tells the client that
+//! no further call is taken, and lets those that run finish.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, interval};
+use tonic::Status;
+use tower_service::Service as _;
+
+use super::body::{Arriving, Held, Leaving};
+use super::client::Client;
+use super::convert::BESIDE_VALUE_BYTES;
+use super::health::Health;
+use super::service::{Call, Esker};
+use super::{DESCRIPTORS, pb};
+use crate::auth::User;
+use crate::budget::Share;
+use crate::service::{Dropped, Service};
+use crate::shutdown::Stop;
+
+/// What a client may send before any of it is asked for: on one stream, and on all.
+const STREAM_WINDOW_BYTES: u32 = 128 << 10;
+const WINDOW_BYTES: u32 = 256 << 10;
+
+/// What waits to be sent on one stream.
+const SEND_BYTES: usize = 16 << 10;
+
+/// Calls at a time.
+const CALLS_MAX: u32 = 64;
+
+/// Metadata of one call, and memory that each takes.
+const METADATA_BYTES_MAX: u32 = 8 << 10;
+const CALL_BYTES: usize = 16 << 10;
+
+/// How often a silent client is asked whether it is there, and how long it has to say so.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// How often the watch looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What a connection holds beside its calls.
+pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10);
+
+/// Serves one connection.
+pub(crate) async fn serve<S>(
+    stream: S,
+    peer: SocketAddr,
+    user: Option<Arc<User>>,
+    share: Share,
+    service: Arc<Service>,
+    mut stop: Stop,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let client = Client::new(peer.ip(), user, &service);
+    let calls = {
+        let (client, service, stop) = (client.clone(), service.clone(), stop.clone());
+        service_fn(move |request| {
+            client.running.fetch_add(1, Ordering::Relaxed);
+            call(request, client.clone(), service.clone(), stop.clone())
+        })
+    };
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(CALLS_MAX)
+        .max_header_list_size(METADATA_BYTES_MAX)
+        .max_send_buf_size(SEND_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .serve_connection(TokioIo::new(stream), calls);
+    let mut connection = pin!(connection);
+    let mut look = interval(LOOK_EVERY);
+    let limits = &service.config.limits;
+    let (began, mut busy, mut ending) = (Instant::now(), Instant::now(), false);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, %peer, "gRPC connection ended");
+                }
+                break;
+            }
+            () = stop.announced(), if !ending => {
+                ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = look.tick() => {
+                if client.running.load(Ordering::Relaxed) > 0 {
+                    busy = Instant::now();
+                }
+                let passed = |since: Instant, wait: Option<Duration>| wait.is_some_and(|wait| since.elapsed() > wait);
+                let why = match () {
+                    () if client.is_stalled() => Dropped::SlowReader,
+                    () if !client.welcome.load(Ordering::Relaxed) && passed(began, limits.login_wait) => Dropped::Login,
+                    () if !ending && passed(busy, limits.idle_wait) => Dropped::Idle,
+                    () => continue,
+                };
+                service.counters.count_dropped(why);
+                tracing::debug!(%peer, %why, "gRPC connection dropped");
+                if why != Dropped::Idle {
+                    break;
+                }
+                ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+    drop(share);
+}
+
+/// One call, from its metadata to the beginning of its answer.
+async fn call(
+    request: Request<Incoming>,
+    client: Arc<Client>,
+    service: Arc<Service>,
+    stop: Stop,
+) -> Result<Response<Leaving>, Infallible> {
+    let held = Held::default();
+    let answering = client.answer(service.config.limits.reply_wait);
+    let answer = match let_in(&request, &client, &service, &held).await {
+        Ok(user) => {
+            client.welcome.store(true, Ordering::Relaxed);
+            dispatch(request, user, &client, &service, stop, &held).await
+        }
+        Err(status) => status.into_http(),
+    };
+    // A call that fails before it answers says so in the head.
+    if let Some(status) = Status::from_header_map(answer.headers()) {
+        service.counters.grpc.ended(status.code());
+    }
+    Ok(answer.map(|body| Leaving::new(body, answering, service, held)))
+}
+
+const HEALTH: &str = "/grpc.health.v1.Health/";
+const REFLECTION: [&str; 2] =
+    ["/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/"];
+
+/// Who the call is from; nobody has to say who asks for the health. Then memory for the call.
+async fn let_in(
+    request: &Request<Incoming>,
+    client: &Client,
+    service: &Service,
+    held: &Held,
+) -> Result<Option<Arc<User>>, Status> {
+    let metadata: &HeaderMap = request.headers();
+    let user = match request.uri().path().starts_with(HEALTH) {
+        true => None,
+        false => Some(client.user(metadata.get(AUTHORIZATION), service).await?),
+    };
+    let piece = client.take(CALL_BYTES).await?;
+    held.lock().expect("nobody panics with it").push(piece);
+    Ok(user)
+}
+
+async fn dispatch(
+    request: Request<Incoming>,
+    user: Option<Arc<User>>,
+    client: &Arc<Client>,
+    service: &Arc<Service>,
+    stop: Stop,
+    held: &Held,
+) -> Response<tonic::body::Body> {
+    let path = request.uri().path().to_owned();
+    let (known, method) = path.rsplit_once('/').unwrap_or_default();
+    let message_bytes_max = service.config.limits.bulk_bytes_max.saturating_add(BESIDE_VALUE_BYTES);
+    let mut request = request
+        .map(|body| Arriving::new(body, client.clone(), service.clone(), held.clone(), message_bytes_max));
+    let counters = &service.counters.grpc;
+    let answer = match (known, user) {
+        ("/esker.v1.Esker", Some(user)) => {
+            counters.called(method);
+            request.extensions_mut().insert(Call { user, client: client.clone(), held: held.clone() });
+            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone()))
+                .max_decoding_message_size(message_bytes_max)
+                .max_encoding_message_size(usize::MAX);
+            server.call(request).await
+        }
+        ("/grpc.health.v1.Health", _) => {
+            counters.called("health");
+            let health = Health::new(service.clone(), stop);
+            tonic_health::pb::health_server::HealthServer::new(health).call(request).await
+        }
+        _ if REFLECTION.iter().any(|prefix| path.starts_with(prefix)) => {
+            counters.called("reflection");
+            reflect(request, path == REFLECTION[0].to_owned() + method).await
+        }
+        _ => Ok(Status::unimplemented(format!("there is no {path}")).into_http()),
+    };
+    answer.unwrap_or_else(|never| match never {})
+}
+
+async fn reflect(request: Request<Arriving>, is_v1: bool) -> Result<Response<tonic::body::Body>, Infallible> {
+    let builder = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    const GOOD: &str = "the descriptors are ours";
+    if is_v1 {
+        builder.build_v1().expect(GOOD).call(request).await
+    } else {
+        builder.build_v1alpha().expect(GOOD).call(request).await
+    }
+}

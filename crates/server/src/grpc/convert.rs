@@ -1,0 +1,89 @@
+//! Messages to what the engine takes, and back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker_engine::{Condition, Durability, Entry, WriteOptions};
+use tonic::Status;
+
+use super::error::invalid;
+use super::pb;
+use crate::service::wall_clock_ms;
+
+/// What a key and the rest of a message may take beside a value.
+pub(super) const BESIDE_VALUE_BYTES: usize = 128 << 10;
+
+const KEY_BYTES_MAX: usize = 65_536;
+
+pub(super) fn check_key(key: &Bytes) -> Result<(), Status> {
+    match key.len() {
+        0 => Err(invalid("the key is empty; it has 1 to 65536 bytes")),
+        1..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(invalid(format!("the key has {bytes} bytes; it has 1 to {KEY_BYTES_MAX}"))),
+    }
+}
+
+fn durability(options: Option<pb::WriteOptions>) -> Result<Option<Durability>, Status> {
+    let Some(options) = options else { return Ok(None) };
+    let level = pb::Durability::try_from(options.durability)
+        .map_err(|_| invalid(format!("{} is no durability", options.durability)))?;
+    if options.period_ms > 0 && level != pb::Durability::Periodic {
+        return Err(invalid("period_ms is of no use without DURABILITY_PERIODIC"));
+    }
+    Ok(match level {
+        pb::Durability::Unspecified => None,
+        pb::Durability::Sync => Some(Durability::Sync),
+        pb::Durability::Process => Some(Durability::Process),
+        pb::Durability::None => Some(Durability::None),
+        pb::Durability::Periodic => match options.period_ms {
+            0 => Some(Durability::Periodic(Duration::from_secs(1))),
+            ms @ 1..=60_000 => Some(Durability::Periodic(Duration::from_millis(ms.into()))),
+            ms => return Err(invalid(format!("period_ms is {ms}; it is 1 to 60000"))),
+        },
+    })
+}
+
+fn condition(condition: Option<pb::Condition>) -> Result<Condition, Status> {
+    let Some(condition) = condition else { return Ok(Condition::Always) };
+    match condition.is {
+        Some(pb::condition::Is::Absent(true)) => Ok(Condition::IfAbsent),
+        Some(pb::condition::Is::Present(true)) => Ok(Condition::IfPresent),
+        Some(pb::condition::Is::Version(version)) => Ok(Condition::IfVersion(version)),
+        _ => Err(invalid("the condition says nothing; it is absent: true, present: true or a version")),
+    }
+}
+
+pub(super) fn expires_at_ms(expiry: Option<pb::Expiry>) -> Result<Option<u64>, Status> {
+    let Some(expiry) = expiry else { return Ok(None) };
+    match expiry.at {
+        Some(pb::expiry::At::TtlMs(ttl @ 1..)) => wall_clock_ms()
+            .checked_add(ttl)
+            .map(Some)
+            .ok_or_else(|| invalid(format!("ttl_ms is {ttl}, which is beyond the end of time"))),
+        Some(pb::expiry::At::AtMs(at @ 1..)) => Ok(Some(at)),
+        _ => Err(invalid("the expiry says nothing; it is ttl_ms or at_ms, of at least 1")),
+    }
+}
+
+pub(super) fn write_options(
+    expiry: Option<pb::Expiry>,
+    wanted: Option<pb::Condition>,
+    options: Option<pb::WriteOptions>,
+) -> Result<WriteOptions, Status> {
+    Ok(WriteOptions {
+        durability: durability(options)?,
+        expires_at_ms: expires_at_ms(expiry)?,
+        condition: condition(wanted)?,
+    })
+}
+
+/// An entry with its value, if it is asked for.
+pub(super) fn entry(entry: Entry, with_value: bool) -> pb::Entry {
+    pb::Entry {
+        value_bytes: entry.value.len() as u64,
+        value: if with_value { entry.value } else { Bytes::new() },
+        key: entry.key,
+        version: entry.version,
+        expires_at_ms: entry.expires_at_ms,
+    }
+}

@@ -1,0 +1,91 @@
+//! Errors as gRPC tells them: a code to branch on, and a `google.rpc.ErrorInfo` with the reason and what it is about.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use esker_engine::{Error, ErrorKind};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::budget::Refused;
+
+/// Whose reasons they are.
+const DOMAIN: &str = "esker";
+
+/// When to try again what may succeed then.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+fn status(code: Code, reason: &str, text: String, about: HashMap<String, String>) -> Status {
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, about);
+    if code == Code::Unavailable && reason != "CLOSED" {
+        details.set_retry_info(Some(TRY_AGAIN));
+    }
+    Status::with_error_details(code, text, details)
+}
+
+pub(super) fn of_store(error: &Error) -> Status {
+    let (code, reason) = match error.kind() {
+        ErrorKind::Invalid => (Code::InvalidArgument, "INVALID"),
+        ErrorKind::Conflict => (Code::FailedPrecondition, "CONFLICT"),
+        ErrorKind::Full => (Code::ResourceExhausted, "FULL"),
+        ErrorKind::Busy => (Code::Unavailable, "BUSY"),
+        ErrorKind::Corrupt => (Code::DataLoss, "CORRUPT"),
+        ErrorKind::Locked => (Code::Unavailable, "LOCKED"),
+        ErrorKind::Closed => (Code::Unavailable, "CLOSED"),
+        ErrorKind::Io => (Code::Internal, "IO"),
+        _ => (Code::Unknown, "UNKNOWN"),
+    };
+    let mut about = HashMap::new();
+    let mut add = |name: &str, value: u64| about.insert(name.to_owned(), value.to_string());
+    match error {
+        Error::Conflict { current: Some(version), .. } => {
+            add("current_version", *version);
+        }
+        Error::Full { live_bytes, limit_bytes } => {
+            add("live_bytes", *live_bytes);
+            add("limit_bytes", *limit_bytes);
+        }
+        _ => {}
+    }
+    status(code, reason, error.to_string(), about)
+}
+
+pub(super) fn of_memory(refused: Refused) -> Status {
+    match refused {
+        Refused::TooMuch { .. } => {
+            status(Code::ResourceExhausted, "CLIENT_MEMORY", refused.to_string(), HashMap::new())
+        }
+        Refused::UsedUp => status(Code::Unavailable, "CLIENT_MEMORY", refused.to_string(), HashMap::new()),
+    }
+}
+
+pub(super) fn invalid(text: impl Into<String>) -> Status {
+    status(Code::InvalidArgument, "INVALID", text.into(), HashMap::new())
+}
+
+pub(super) fn conflict(text: String, current: u64) -> Status {
+    let about = HashMap::from([("current_version".to_owned(), current.to_string())]);
+    status(Code::FailedPrecondition, "CONFLICT", text, about)
+}
+
+pub(super) fn too_large(text: String) -> Status {
+    status(Code::ResourceExhausted, "TOO_LARGE", text, HashMap::new())
+}
+
+pub(super) fn not_logged_in(text: &str) -> Status {
+    status(Code::Unauthenticated, "LOGIN", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn no_right(text: &str) -> Status {
+    status(Code::PermissionDenied, "NO_RIGHT", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn too_slow() -> Status {
+    let text = "the request did not arrive in time (command-timeout)".to_owned();
+    status(Code::DeadlineExceeded, "SLOW", text, HashMap::new())
+}
+
+/// Never `Cancelled`, which would be taken for the end of the client's stream.
+pub(super) fn cut(error: &hyper::Error) -> Status {
+    status(Code::Aborted, "CUT", format!("the request was cut: {error}"), HashMap::new())
+}

@@ -1,0 +1,80 @@
+//! `grpc.health.v1`: the same as `/readyz`, for the server as a whole and for `esker.v1.Esker`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tokio::time::sleep;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::service::Service;
+use crate::shutdown::Stop;
+
+/// How often those who watch are told of changes.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Clone)]
+pub(super) struct Health {
+    service: Arc<Service>,
+    stop: Stop,
+}
+
+impl Health {
+    pub(super) fn new(service: Arc<Service>, stop: Stop) -> Health {
+        Health { service, stop }
+    }
+
+    fn status(&self, of: &str) -> ServingStatus {
+        match of {
+            "" | "esker.v1.Esker" if self.service.check_ready().is_ok() => ServingStatus::Serving,
+            "" | "esker.v1.Esker" => ServingStatus::NotServing,
+            _ => ServingStatus::ServiceUnknown,
+        }
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl tonic_health::pb::health_server::Health for Health {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        match self.status(&request.get_ref().service) {
+            ServingStatus::ServiceUnknown => Err(Status::not_found("there is no such service")),
+            status => Ok(Response::new(answer(status))),
+        }
+    }
+
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let of = request.into_inner().service;
+        let changes = stream::unfold((self.clone(), None), move |(health, told)| {
+            let of = of.clone();
+            async move {
+                loop {
+                    let now = health.status(&of);
+                    if told != Some(now) {
+                        return Some((Ok(answer(now)), (health, Some(now))));
+                    }
+                    sleep(LOOK_EVERY).await;
+                }
+            }
+        });
+        let mut stop = self.stop.clone();
+        // The last word before the server goes is that it does not serve.
+        let stopped = async move { stop.announced().await };
+        let last = stream::once(async { Ok(answer(ServingStatus::NotServing)) });
+        Ok(Response::new(changes.take_until(stopped).chain(last).boxed()))
+    }
+}

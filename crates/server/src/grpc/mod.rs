@@ -1,0 +1,42 @@
+//! gRPC: `esker.v1` as `proto/esker/v1/esker.proto` describes it, with the standard services for health and reflection.
+//!
+//! - `connection`: one client, with HTTP/2 below and the services above; what a connection may take, and how it ends.
+//! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
+//! - `client`: who calls, and the memory of its calls.
+//! - `service`: what the calls mean. `write`, `stream`: those that write, and those that stream.
+//! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
+//! - `health`: the standard service. `counters`: calls and failures.
+//!
+//! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
+
+mod body;
+mod client;
+mod connection;
+mod convert;
+mod counters;
+mod error;
+mod health;
+mod service;
+mod stream;
+mod write;
+
+/// Made from the `.proto`; the test `generated` says whether it is current, and makes it.
+#[allow(
+    missing_docs,
+    dead_code,
+    unreachable_pub,
+    clippy::all,
+    clippy::disallowed_methods,
+    rustdoc::all,
+    reason = "generated"
+)]
+#[rustfmt::skip]
+mod pb {
+    include!("generated/esker.v1.rs");
+}
+
+/// The `.proto` as reflection tells it.
+const DESCRIPTORS: &[u8] = include_bytes!("generated/esker.v1.bin");
+
+pub(crate) use connection::{FLOOR_BYTES, serve};
+pub(crate) use counters::Counters;

@@ -1,0 +1,236 @@
+//! What the calls mean: those that read, and what all of them need.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use esker_engine::Entry;
+use futures_util::future::join_all;
+use futures_util::stream::BoxStream;
+use tonic::{Extensions, Request, Response, Status, Streaming};
+
+use super::body::Held;
+use super::client::Client;
+use super::convert::{self, BESIDE_VALUE_BYTES, check_key};
+use super::error::{invalid, no_right, of_store, too_large};
+use super::{pb, stream, write};
+use crate::auth::User;
+use crate::service::{Service, count};
+
+const KEYS_MAX: usize = 1000;
+
+/// The service, for one call.
+pub(super) struct Esker {
+    pub(super) service: Arc<Service>,
+}
+
+/// Who calls, and what memory the call has.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) user: Arc<User>,
+    pub(super) client: Arc<Client>,
+    pub(super) held: Held,
+}
+
+impl Call {
+    fn of(extensions: &Extensions) -> Result<Call, Status> {
+        extensions.get::<Call>().cloned().ok_or_else(|| Status::internal("the call has no caller"))
+    }
+
+    /// Takes memory that the call keeps until its answer is out.
+    pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
+        let piece = self.client.take(bytes).await?;
+        self.held.lock().expect("nobody panics with it").push(piece);
+        Ok(())
+    }
+
+    pub(super) fn may_read(&self, key: &[u8]) -> bool {
+        self.user.is_admin() || self.user.may_read(key)
+    }
+
+    pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
+        check_key(key)?;
+        if self.may_read(key) { Ok(()) } else { Err(no_right("no right to read this key")) }
+    }
+
+    pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
+        check_key(key)?;
+        let may = self.user.is_admin() || self.user.may_write(key);
+        if may { Ok(()) } else { Err(no_right("no right to write this key")) }
+    }
+}
+
+impl Esker {
+    pub(super) fn new(service: Arc<Service>) -> Esker {
+        Esker { service }
+    }
+
+    /// Longest value that fits in one message.
+    pub(super) fn value_bytes_max(&self) -> usize {
+        self.service.config.limits.bulk_bytes_max
+    }
+
+    /// Memory for values that are about to be read and answered; too many bytes are refused.
+    async fn room_for(&self, call: &Call, keys: &[Bytes]) -> Result<(), Status> {
+        let bytes: usize = keys.iter().map(|key| self.service.store.read_bytes_hint(key)).sum();
+        call.take(2 * bytes + keys.len() * 128).await
+    }
+
+    fn check_answer(&self, bytes: usize) -> Result<(), Status> {
+        let limit = self.value_bytes_max() + BESIDE_VALUE_BYTES;
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(too_large(format!(
+            "the answer would have {bytes} bytes, and a message has up to {limit} (argument-limit and 128 KiB); use Download, \
+             or ask for less"
+        )))
+    }
+
+    fn found(&self, entry: Option<Entry>) -> pb::GetResponse {
+        let counters = &self.service.counters;
+        count(if entry.is_some() { &counters.hits } else { &counters.misses }, 1);
+        pb::GetResponse { entry: entry.map(|entry| convert::entry(entry, true)) }
+    }
+
+    async fn get_part(&self, call: &Call, key: Bytes, range: pb::Range) -> Result<pb::GetResponse, Status> {
+        let bytes = self.service.store.read_bytes_hint(&key) as u64;
+        let length = if range.length == 0 { u64::MAX } else { range.length };
+        let part = bytes.saturating_sub(range.offset).min(length) as usize;
+        // The part twice, and the pieces that it is read in.
+        call.take(2 * part + (1 << 20).min(bytes as usize)).await?;
+        let end = range.offset.saturating_add(length);
+        let part = self.service.store.get_range(&key, range.offset..end).await;
+        let part = part.map_err(|error| of_store(&error))?;
+        let counters = &self.service.counters;
+        count(if part.is_some() { &counters.hits } else { &counters.misses }, 1);
+        self.check_answer(part.as_ref().map_or(0, Bytes::len))?;
+        let entry = part.map(|value| pb::Entry { key, value, ..pb::Entry::default() });
+        Ok(pb::GetResponse { entry })
+    }
+
+    fn stats(&self) -> pb::StatsResponse {
+        let (service, stats) = (&self.service, self.service.store.stats());
+        let ready = service.check_ready();
+        pb::StatsResponse {
+            server_version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: service.uptime().as_millis() as u64,
+            ready: ready.is_ok(),
+            not_ready: ready.err().unwrap_or_default(),
+            keys: stats.keys,
+            live_bytes: stats.live_bytes,
+            user_limit_bytes: stats.user_limit_bytes,
+            index_bytes: stats.index_bytes,
+            cache_bytes: stats.cache_bytes,
+            client_memory_bytes: service.budget.used_bytes() as u64,
+            client_memory_limit_bytes: service.budget.limit_bytes() as u64,
+            activity: stats.activity.counters().map(|(name, _, value)| (name.to_owned(), value)).collect(),
+            tiers: stats
+                .tiers
+                .iter()
+                .map(|tier| pb::stats_response::Tier {
+                    name: tier.name.to_owned(),
+                    unit_bytes: tier.unit_bytes,
+                    segment_bytes: tier.segment_bytes,
+                    segments_total: tier.segments_total,
+                    segments_free: tier.segments_free,
+                    live_bytes: tier.live_bytes,
+                    written_bytes: tier.written.total(),
+                })
+                .collect(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl pb::esker_server::Esker for Esker {
+    async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::GetResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        let pb::GetRequest { key, range } = request.into_inner();
+        call.check_read(&key)?;
+        if let Some(range) = range {
+            return self.get_part(&call, key, range).await.map(Response::new);
+        }
+        self.room_for(&call, std::slice::from_ref(&key)).await?;
+        let entry = self.service.store.get_entry(&key).await.map_err(|error| of_store(&error))?;
+        self.check_answer(entry.as_ref().map_or(0, |entry| entry.value.len()))?;
+        Ok(Response::new(self.found(entry)))
+    }
+
+    async fn multi_get(
+        &self,
+        request: Request<pb::MultiGetRequest>,
+    ) -> Result<Response<pb::MultiGetResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        let keys = request.into_inner().keys;
+        if keys.len() > KEYS_MAX {
+            return Err(invalid(format!("{} keys are asked for; one call has up to {KEYS_MAX}", keys.len())));
+        }
+        keys.iter().try_for_each(|key| call.check_read(key))?;
+        self.room_for(&call, &keys).await?;
+        let entries = join_all(keys.iter().map(|key| self.service.store.get_entry(key))).await;
+        let entries: Result<Vec<_>, _> = entries.into_iter().collect();
+        let entries = entries.map_err(|error| of_store(&error))?;
+        let bytes = |entry: &Entry| entry.key.len() + entry.value.len() + 64;
+        self.check_answer(entries.iter().flatten().map(bytes).sum())?;
+        let results = entries.into_iter().map(|entry| self.found(entry)).collect();
+        Ok(Response::new(pb::MultiGetResponse { results }))
+    }
+
+    async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        write::put(&self.service, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn delete(
+        &self,
+        request: Request<pb::DeleteRequest>,
+    ) -> Result<Response<pb::DeleteResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        write::delete(&self.service, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn compare_and_swap(
+        &self,
+        request: Request<pb::CompareAndSwapRequest>,
+    ) -> Result<Response<pb::CompareAndSwapResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        write::compare_and_swap(self, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn batch(&self, request: Request<pb::BatchRequest>) -> Result<Response<pb::BatchResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        write::batch(&self.service, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    type ScanStream = BoxStream<'static, Result<pb::ScanResponse, Status>>;
+
+    async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
+        let call = Call::of(request.extensions())?;
+        if !call.user.is_admin() && !call.user.reads() {
+            return Err(no_right("no right to read"));
+        }
+        Ok(Response::new(stream::scan(self.service.clone(), call, request.into_inner())))
+    }
+
+    async fn upload(
+        &self,
+        request: Request<Streaming<pb::UploadRequest>>,
+    ) -> Result<Response<pb::PutResponse>, Status> {
+        let call = Call::of(request.extensions())?;
+        stream::upload(&self.service, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    type DownloadStream = BoxStream<'static, Result<pb::DownloadResponse, Status>>;
+
+    async fn download(
+        &self,
+        request: Request<pb::DownloadRequest>,
+    ) -> Result<Response<Self::DownloadStream>, Status> {
+        let call = Call::of(request.extensions())?;
+        stream::download(&self.service, &call, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn stats(&self, _: Request<pb::StatsRequest>) -> Result<Response<pb::StatsResponse>, Status> {
+        Ok(Response::new(self.stats()))
+    }
+}

@@ -1,0 +1,181 @@
+//! Calls that stream: scans, uploads, downloads.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use esker_engine::Cursor;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tonic::{Status, Streaming};
+
+use super::convert::{self, check_key, write_options};
+use super::error::{conflict, invalid, of_store, too_large};
+use super::pb;
+use super::service::Call;
+use crate::service::{Service, count};
+
+/// Entries that one step of a scan looks at, and bytes that it should not have more than.
+const STEP_ENTRIES_MAX: u64 = 500;
+const STEP_BYTES: u64 = 256 << 10;
+
+const CHUNK_BYTES: usize = 256 << 10;
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// How a scan goes on.
+struct Scan {
+    service: Arc<Service>,
+    call: Call,
+    request: pb::ScanRequest,
+    cursor: Option<Cursor>,
+    /// Entries still to be looked at.
+    left: u64,
+    /// Bytes of an entry, as far as is known.
+    entry_bytes: u64,
+}
+
+pub(super) fn scan(
+    service: Arc<Service>,
+    call: Call,
+    request: pb::ScanRequest,
+) -> BoxStream<'static, Result<pb::ScanResponse, Status>> {
+    let stats = service.store.stats();
+    let scan = Scan {
+        cursor: Some(Cursor::from_u64(request.cursor)),
+        left: if request.limit == 0 { u64::MAX } else { request.limit },
+        entry_bytes: stats.live_bytes / stats.keys.max(1),
+        service,
+        call,
+        request,
+    };
+    let pages = stream::unfold(scan, |mut scan| async move {
+        let answers = scan.step().await?;
+        Some((stream::iter(answers), scan))
+    });
+    pages.flatten().boxed()
+}
+
+impl Scan {
+    /// The messages of one step; `None` when there is none.
+    async fn step(&mut self) -> Option<Vec<Result<pb::ScanResponse, Status>>> {
+        let cursor = self.cursor.take().filter(|_| self.left > 0)?;
+        let entries = (STEP_BYTES / self.entry_bytes.max(1)).clamp(1, STEP_ENTRIES_MAX).min(self.left);
+        // What was taken for the step before is given back: its messages are out.
+        let before = std::mem::take(&mut *self.call.held.lock().expect("nobody panics with it"));
+        drop(before);
+        match self.page(cursor, entries).await {
+            Ok(answers) => Some(answers.into_iter().map(Ok).collect()),
+            Err(status) => Some(vec![Err(status)]),
+        }
+    }
+
+    async fn page(&mut self, cursor: Cursor, entries: u64) -> Result<Vec<pb::ScanResponse>, Status> {
+        self.call.take((2 * entries * self.entry_bytes.max(64)) as usize).await?;
+        let page = self.service.store.scan(cursor, entries as usize).await;
+        let page = page.map_err(|error| of_store(&error))?;
+        self.left = self.left.saturating_sub(entries);
+        self.cursor = page.next;
+        if let Some(largest) = page.entries.iter().map(|entry| entry.value.len() + entry.key.len()).max() {
+            self.entry_bytes = self.entry_bytes.midpoint(largest as u64).max(64);
+        }
+        let value_bytes_max = self.service.config.limits.bulk_bytes_max;
+        let next = page.next.map_or(0, Cursor::to_u64);
+        // What comes before the end of the step is answered again by whoever goes on from there.
+        let begin = || pb::ScanResponse { next_cursor: cursor.to_u64(), ..pb::ScanResponse::default() };
+        let (mut answers, mut answer, mut bytes) = (Vec::new(), begin(), 0);
+        for entry in page.entries {
+            if !entry.key.starts_with(&self.request.prefix) || !self.call.may_read(&entry.key) {
+                continue;
+            }
+            let with_value = !self.request.keys_only && entry.value.len() <= value_bytes_max;
+            let entry = convert::entry(entry, with_value);
+            let more = (entry.key.len() + entry.value.len() + 64) as u64;
+            if bytes > 0 && bytes + more > 2 * STEP_BYTES {
+                answers.push(std::mem::replace(&mut answer, begin()));
+                bytes = 0;
+            }
+            bytes += more;
+            answer.entries.push(entry);
+        }
+        answer.next_cursor = next;
+        answer.done = page.next.is_none();
+        answers.push(answer);
+        Ok(answers)
+    }
+}
+
+pub(super) async fn upload(
+    service: &Service,
+    call: &Call,
+    mut parts: Streaming<pb::UploadRequest>,
+) -> Result<pb::PutResponse, Status> {
+    let first = parts.message().await?.and_then(|first| first.part);
+    let Some(pb::upload_request::Part::Head(head)) = first else {
+        return Err(invalid("the first message of an upload is its head"));
+    };
+    call.check_write(&head.key)?;
+    let options = write_options(head.expiry, head.condition, head.options)?;
+    let limit = service.store.max_value_bytes(head.key.len());
+    let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
+    if let Some(bytes) = head.value_bytes.filter(|&bytes| bytes > limit) {
+        return Err(too_long(bytes));
+    }
+    let (mut chunks, mut bytes) = (Vec::<Bytes>::new(), 0);
+    while let Some(message) = parts.message().await? {
+        let Some(pb::upload_request::Part::Chunk(chunk)) = message.part else {
+            return Err(invalid("after its head an upload has chunks and nothing else"));
+        };
+        bytes += chunk.len() as u64;
+        if bytes > limit {
+            return Err(too_long(bytes));
+        }
+        chunks.push(chunk);
+    }
+    if let Some(said) = head.value_bytes.filter(|&said| said != bytes) {
+        return Err(invalid(format!("the value was to have {said} bytes, and {bytes} came")));
+    }
+    let value = match <[Bytes; 1]>::try_from(chunks) {
+        Ok([chunk]) => chunk,
+        Err(chunks) => {
+            let mut value = BytesMut::with_capacity(bytes as usize);
+            chunks.iter().for_each(|chunk| value.extend_from_slice(chunk));
+            value.freeze()
+        }
+    };
+    let version = service.store.put_with(head.key, value, options).await;
+    version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
+}
+
+pub(super) async fn download(
+    service: &Service,
+    call: &Call,
+    request: pb::DownloadRequest,
+) -> Result<BoxStream<'static, Result<pb::DownloadResponse, Status>>, Status> {
+    check_key(&request.key)?;
+    call.check_read(&request.key)?;
+    let chunk_bytes = match request.chunk_bytes as usize {
+        0 => CHUNK_BYTES,
+        bytes @ 1..=CHUNK_BYTES_MAX => bytes,
+        bytes => return Err(invalid(format!("chunk_bytes is {bytes}; it is up to {CHUNK_BYTES_MAX}"))),
+    };
+    call.take(service.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
+    let entry = service.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
+    let counters = &service.counters;
+    count(if entry.is_some() { &counters.hits } else { &counters.misses }, 1);
+    let Some(entry) = entry else { return Ok(stream::empty().boxed()) };
+    if request.version != 0 && request.version != entry.version {
+        let text = format!("the key has version {} instead of {}", entry.version, request.version);
+        return Err(conflict(text, entry.version));
+    }
+    let bytes = entry.value.len();
+    let Some(start) = usize::try_from(request.offset).ok().filter(|&start| start <= bytes) else {
+        return Err(invalid(format!("the offset is {}; the value has {bytes} bytes", request.offset)));
+    };
+    let value = entry.value.slice(start..);
+    let part = |part| Ok(pb::DownloadResponse { part: Some(part) });
+    let head = part(pb::download_response::Part::Head(convert::entry(entry, false)));
+    let chunks = stream::iter((0..value.len()).step_by(chunk_bytes)).map(move |at| {
+        let chunk = value.slice(at..value.len().min(at + chunk_bytes));
+        part(pb::download_response::Part::Chunk(chunk))
+    });
+    Ok(stream::iter([head]).chain(chunks).boxed())
+}

@@ -1,0 +1,106 @@
+//! Who may call what.
+
+use esker_server::{Access, ClientCertificates, Config, Right, TlsFiles, UserEntry, UserFile};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tonic::Code;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::running::{
+    Client, Running, from, get, here, key, locked, pb, plain, put, refused, with_authorization,
+};
+
+#[tokio::test]
+async fn a_password_is_asked_for() {
+    let running = Running::start(locked("secret")).await;
+    let mut client = running.client().await;
+    refused(client.get(get("a")).await, Code::Unauthenticated, "LOGIN");
+    refused(client.put(from(put("a", "x"), "default", "wrong")).await, Code::Unauthenticated, "LOGIN");
+    refused(client.get(with_authorization(get("a"), "Digest x")).await, Code::Unauthenticated, "LOGIN");
+    assert!(running.store.is_empty());
+    client.put(from(put("a", "x"), "default", "secret")).await.unwrap();
+    client.get(with_authorization(get("a"), "Bearer secret")).await.unwrap();
+    // What was right before does not make anything else right.
+    refused(client.get(with_authorization(get("a"), "Bearer secreT")).await, Code::Unauthenticated, "LOGIN");
+    refused(client.get(get("a")).await, Code::Unauthenticated, "LOGIN");
+}
+
+#[tokio::test]
+async fn users_have_rights_and_prefixes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut users = UserFile::default();
+    for (name, rights) in [("reader", vec![Right::Read]), ("writer", vec![Right::Read, Right::Write])] {
+        let mut entry = UserEntry { rights, prefixes: vec!["mine:".to_owned()], ..UserEntry::default() };
+        entry.set_password("pass");
+        users.set(name, entry).unwrap();
+    }
+    users.write(&path).unwrap();
+    let access = Access { users: Some(path), ..Access::default() };
+    let running = Running::start(Config { access, ..plain() }).await;
+    let mut client = running.client().await;
+    running.store.put("other", "x").await.unwrap();
+    client.put(from(put("mine:a", "1"), "writer", "pass")).await.unwrap();
+    refused(client.put(from(put("other", "1"), "writer", "pass")).await, Code::PermissionDenied, "NO_RIGHT");
+    refused(client.put(from(put("mine:a", "2"), "reader", "pass")).await, Code::PermissionDenied, "NO_RIGHT");
+    refused(client.get(from(get("other"), "reader", "pass")).await, Code::PermissionDenied, "NO_RIGHT");
+    let keys = vec![key("mine:a"), key("other")];
+    let several = from(pb::MultiGetRequest { keys }, "reader", "pass");
+    refused(client.multi_get(several).await, Code::PermissionDenied, "NO_RIGHT");
+    let delete = pb::Operation { write: Some(pb::operation::Write::Delete(key("other"))) };
+    let batch = pb::BatchRequest { operations: vec![delete], options: None };
+    refused(client.batch(from(batch, "writer", "pass")).await, Code::PermissionDenied, "NO_RIGHT");
+    let scan = from(pb::ScanRequest::default(), "reader", "pass");
+    let page = client.scan(scan).await.unwrap().into_inner().message().await.unwrap().unwrap();
+    let keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
+    assert_eq!(keys, [key("mine:a")]);
+}
+
+#[test]
+fn addresses_of_grpc_are_checked_like_all() {
+    let open = Config { grpc: vec!["0.0.0.0:0".parse().unwrap()], ..Config::resp(here()) };
+    let error = esker_server::Sockets::bind(&open).unwrap_err().to_string();
+    assert!(error.contains("nobody needs a password"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let authority_key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::new(parameters, authority_key);
+    let sign = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (certificate, server_key) = sign("localhost");
+    std::fs::write(path("server.pem"), certificate).unwrap();
+    std::fs::write(path("server.key"), server_key).unwrap();
+    std::fs::write(path("ca.pem"), &authority).unwrap();
+    let mut users = UserFile::default();
+    users.set("reader", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
+    users.write(&path("users.toml")).unwrap();
+    let tls = TlsFiles {
+        certificate: path("server.pem"),
+        key: path("server.key"),
+        clients: Some(ClientCertificates { authorities: path("ca.pem"), required: false }),
+    };
+    let access = Access { users: Some(path("users.toml")), ..Access::default() };
+    let config = Config { grpc: Vec::new(), grpc_tls: vec![here()], tls: Some(tls), access, ..plain() };
+    let running = Running::start(config).await;
+    let connect = async |tls: ClientTlsConfig| {
+        let tls = tls.ca_certificate(Certificate::from_pem(&authority)).domain_name("localhost");
+        let endpoint = Endpoint::from_shared(format!("https://{}", running.grpc[0])).unwrap();
+        Client::new(endpoint.tls_config(tls).unwrap().connect().await.unwrap())
+    };
+    let mut nobody = connect(ClientTlsConfig::new()).await;
+    refused(nobody.get(get("a")).await, Code::Unauthenticated, "LOGIN");
+    let (certificate, key) = sign("reader");
+    let mut reader = connect(ClientTlsConfig::new().identity(Identity::from_pem(certificate, key))).await;
+    assert_eq!(reader.get(get("a")).await.unwrap().into_inner().entry, None);
+    refused(reader.put(put("a", "x")).await, Code::PermissionDenied, "NO_RIGHT");
+}

@@ -1,0 +1,10 @@
+//! gRPC as its clients see it.
+#![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
+
+mod access;
+mod calls;
+mod generated;
+mod limits;
+mod running;
+mod services;
+mod streams;

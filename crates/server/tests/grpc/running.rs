@@ -1,0 +1,122 @@
+//! A server with a store of its own, and clients of it.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use esker_engine::{Options, Store};
+use esker_server::{Access, Config, Password, Server};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
+
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+#[rustfmt::skip]
+pub(crate) mod pb {
+    include!("../../src/grpc/generated/esker.v1.rs");
+}
+
+pub(crate) type Client = pb::esker_client::EskerClient<Channel>;
+
+/// Nothing here takes longer unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Running {
+    pub(crate) grpc: Vec<SocketAddr>,
+    pub(crate) http: Vec<SocketAddr>,
+    pub(crate) store: Store,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+pub(crate) fn here() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// gRPC for everybody on this machine.
+pub(crate) fn plain() -> Config {
+    Config { grpc: vec![here()], ..Config::resp(here()) }
+}
+
+/// gRPC for those who know the password.
+pub(crate) fn locked(password: &str) -> Config {
+    Config { access: Access { password: Some(Password::new(password)), ..Access::default() }, ..plain() }
+}
+
+impl Running {
+    pub(crate) async fn start(config: Config) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
+        let store = Store::open(options).await.unwrap();
+        let server = Server::bind(config, store.clone()).unwrap();
+        let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(server.run(async {
+            if stopped.await.is_err() {
+                pending::<()>().await;
+            }
+        }));
+        Running { grpc, http, store, stop: Some(stop), server, _directory: directory }
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.grpc[0])).unwrap().connect().await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::new(self.channel().await).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    pub(crate) async fn stopped(self) {
+        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
+    }
+}
+
+/// A request with name and password.
+pub(crate) fn from<T>(message: T, name: &str, password: &str) -> Request<T> {
+    let coded = Base64::encode_string(format!("{name}:{password}").as_bytes());
+    with_authorization(message, &format!("Basic {coded}"))
+}
+
+pub(crate) fn with_authorization<T>(message: T, text: &str) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", MetadataValue::try_from(text).unwrap());
+    request
+}
+
+/// Checks code and reason; returns the metadata of the reason.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(
+    answer: Result<T, Status>,
+    code: Code,
+    reason: &str,
+) -> std::collections::HashMap<String, String> {
+    let status = answer.expect_err("it is refused");
+    assert_eq!(status.code(), code, "{status:?}");
+    let info = status.get_details_error_info().expect("there are details");
+    assert_eq!((info.reason.as_str(), info.domain.as_str()), (reason, "esker"), "{status:?}");
+    info.metadata
+}
+
+pub(crate) fn key(text: &str) -> bytes::Bytes {
+    bytes::Bytes::copy_from_slice(text.as_bytes())
+}
+
+pub(crate) fn get(text: &str) -> pb::GetRequest {
+    pb::GetRequest { key: key(text), range: None }
+}
+
+pub(crate) fn put(at: &str, value: impl Into<bytes::Bytes>) -> pb::PutRequest {
+    pb::PutRequest { key: key(at), value: value.into(), ..Default::default() }
+}
