@@ -244,6 +244,9 @@ impl Committer<'_> {
         let (start, bytes) = segment.summary();
         let used = segment.tail();
         let expires_ms = next_expiry_ms(segment.entries(), 0);
+        let records = segment.entries().len().max(1) as u32;
+        // Before its memory can go: as long as that is there, what displaces its records sees them.
+        self.tier.slot(name.slot).expect_records_of(used / records);
         let (memory, _) = segment.into_parts();
         self.lane.pool.park(name.segment, Piece { memory, index: piece });
         let (engine, tier_name) = (self.engine.clone(), self.tier.name());

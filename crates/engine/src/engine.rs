@@ -376,10 +376,17 @@ impl Engine {
         (Occupant::Unknown, None)
     }
 
-    /// What a record is taken to be long until its claim is verified: the length that its class allows.
+    /// What a record is taken to be long until its claim is verified: as long as those of its segment are in the mean, within
+    /// what its class allows.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
-        class_bytes(location.class).min(u64::from(self.tier(location.tier).shape().segment_bytes)) as i64
+        let most = class_bytes(location.class);
+        let least = location.class.checked_sub(1).map_or(0, class_bytes);
+        let bytes = match self.slot(location).record_bytes() {
+            0 => most,
+            mean => u64::from(mean).clamp(least, most),
+        };
+        bytes.min(u64::from(self.tier(location.tier).shape().segment_bytes)) as i64
     }
 
     /// The index pointer of a location.

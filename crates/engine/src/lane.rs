@@ -133,7 +133,7 @@ impl Lane {
             }),
             work: Notify::new(),
             spare_taken: Notify::new(),
-            frame_target_bytes: (shape.segment_bytes / 16).clamp(shape.unit_bytes, 1 << 20),
+            frame_target_bytes: (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20),
         }
     }
 

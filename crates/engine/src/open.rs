@@ -40,6 +40,8 @@ use crate::{commit, provision, reclaim, trim};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
 const PARTED_PIECES: usize = 4;
+/// Slots of a tier that are open, spare, or kept free while it is written to, about; of a small one a sixteenth.
+const WORKING_SLOTS: u64 = 14;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
@@ -107,7 +109,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let large = two_tiers
         .then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous), false)));
     let bulk = tiers.last().expect("a store has a tier");
-    let usable = bulk.slots().len() as u64 * bulk.shape().max_record_bytes();
+    let slots = bulk.slots().len() as u64;
+    // The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it.
+    let usable = (slots - (slots / 16).min(WORKING_SLOTS)) * bulk.shape().max_record_bytes();
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
     let engine = Engine::new(Parts {
         secret,

@@ -26,6 +26,8 @@ const FEW_SEGMENTS: u64 = 4;
 const SURE_YIELD: f64 = 0.5;
 /// How urgent it is to collect what is beyond the bound while there is room.
 const CALM: f64 = 0.25;
+/// Segments are relocated together up to so many bytes.
+const BATCH_BYTES: u32 = 4 << 20;
 /// After so many failed reads a segment is left alone until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
 
@@ -59,9 +61,9 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 /// What to relocate, and how urgent it is.
 struct Choice {
     tier: TierName,
-    slot: u32,
+    slots: Vec<u32>,
     urgency: f64,
-    /// What it seems to be worth.
+    /// What they seem to be worth.
     yield_bytes: u64,
 }
 
@@ -108,6 +110,14 @@ impl Engine {
     }
 }
 
+impl Choice {
+    fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {
+        let slots = victims.iter().map(|c| c.slot).collect();
+        let yield_bytes = victims.iter().map(|c| c.used_bytes.saturating_sub(c.live_bytes)).sum();
+        Choice { tier, slots, urgency, yield_bytes }
+    }
+}
+
 impl Reclaimer<'_> {
     /// Waits for something to do.
     async fn rest(&self, woken: impl Future<Output = ()>) {
@@ -128,21 +138,23 @@ impl Reclaimer<'_> {
             self.expire(tier, slot).await?;
             return Ok(true);
         }
-        if let Some(Choice { tier, slot, urgency, yield_bytes }) = self.choose() {
-            return match self.relocator.relocate(tier, slot, urgency).await {
-                Ok(Outcome::Done) => {
-                    self.note_progress(tier, yield_bytes);
+        if let Some(Choice { tier, slots, urgency, yield_bytes }) = self.choose() {
+            return match self.relocator.relocate(tier, &slots, urgency).await {
+                Ok(Outcome::Freed(segments)) => {
+                    if segments > 0 {
+                        self.note_progress(tier, yield_bytes);
+                    }
                     Ok(true)
                 }
                 Ok(Outcome::OutOfRoom) => {
                     self.declare_full();
                     Ok(false)
                 }
-                Err(error) if error.is_of_reading() => {
+                Err((slot, error)) if error.is_of_reading() => {
                     self.put_aside(tier, slot, &error);
                     Ok(true)
                 }
-                Err(error) => Err(error),
+                Err((_, error)) => Err(error),
             };
         }
         if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
@@ -188,13 +200,13 @@ impl Reclaimer<'_> {
         let engine = self.engine;
         if let (Some(fast), Some(capacity)) = (&engine.fast, &engine.capacity) {
             let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
-            if free < DESTAGE_BELOW
-                && (capacity.free_slots() > 0 || self.relocator.open_outputs() > 0)
-                && let Some(victim) = oldest(self.candidates(fast))
-            {
+            if free < DESTAGE_BELOW && (capacity.free_slots() > 0 || self.relocator.open_outputs() > 0) {
                 let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
-                let yield_bytes = victim.used_bytes.saturating_sub(victim.live_bytes);
-                return Some(Choice { tier: TierName::Fast, slot: victim.slot, urgency, yield_bytes });
+                let count = self.batch(fast, capacity.free_slots());
+                let victims = oldest(self.candidates(fast), count);
+                if !victims.is_empty() {
+                    return Some(Choice::of(TierName::Fast, &victims, urgency));
+                }
             }
         }
         let tier = engine.output_tier();
@@ -211,9 +223,9 @@ impl Reclaimer<'_> {
             tier.slot(c.slot).is_left_alone(noticeable as i64)
         };
         let fitting = self.candidates(tier).filter(|c| c.live_bytes <= room && !left_alone(c));
-        let victim = cost_benefit(fitting, newest, least_yield)?;
-        let yield_bytes = victim.used_bytes.saturating_sub(victim.live_bytes);
-        Some(Choice { tier: tier.name(), slot: victim.slot, urgency: urgency.max(CALM), yield_bytes })
+        let count = self.batch(tier, tier.free_slots());
+        let victims = cost_benefit(fitting, newest, least_yield, count);
+        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, urgency.max(CALM)))
     }
 
     /// Whether collecting gave nothing back and too little died since for another try.
@@ -241,6 +253,13 @@ impl Reclaimer<'_> {
             (progress.gained, progress.expected_bytes) = (gained, 0);
             progress.given_up_at = Some(self.engine.dead_bytes.load(Ordering::Relaxed));
         }
+    }
+
+    /// How many segments to relocate together: enough that frames which are closed at the end before they are full do not
+    /// matter, and no more than there is room for copies of, since none is free before all are empty.
+    fn batch(&self, tier: &Tier, free_slots: u32) -> usize {
+        let by_length = BATCH_BYTES / tier.shape().segment_bytes;
+        by_length.clamp(1, free_slots.saturating_sub(1).max(1)) as usize
     }
 
     /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.

@@ -267,7 +267,9 @@ impl Scene<'_> {
                 Content::Scanned(scan, stream) => (*stream, scan.tail, next_expiry_ms(&scan.entries, 0)),
             };
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
-            self.tier(s.tier).slot(s.slot).seal(stream, used, s.segment, expires_ms);
+            let slot = self.tier(s.tier).slot(s.slot);
+            slot.expect_records_of(used / (s.entries().max(1) as u32));
+            slot.seal(stream, used, s.segment, expires_ms);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
-use esker_gc::{Host, Move, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
+use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
 use esker_index::KeyHash;
 use esker_log::{
     ClosedFrame, Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, RecordView, SegmentShape, Stream,
@@ -28,11 +28,14 @@ pub(crate) const LEAST_YIELD: f64 = 0.05;
 /// How relocating a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is free, left alone, or kept because it is damaged.
-    Done,
+    /// So many are free; the others are left alone, or kept because they are damaged.
+    Freed(usize),
     /// There is no room for what is needed of it.
     OutOfRoom,
 }
+
+/// Segments that are being emptied, with what their summaries say.
+type Victims = Vec<(Victim, Vec<Entry>)>;
 
 /// Moves records from segment to segment.
 pub(crate) struct Relocator<'a> {
@@ -133,19 +136,57 @@ impl<'a> Relocator<'a> {
         self.outputs.values().map(room).max().unwrap_or(0)
     }
 
-    /// Empties a segment and frees it. `urgency`: how much of the device it may use, 0 to 1.
-    pub(crate) async fn relocate(&mut self, tier_name: TierName, slot: u32, urgency: f64) -> Result<Outcome> {
+    /// Empties segments of a tier and frees them. `urgency`: how much of the device it may use, 0 to 1.
+    ///
+    /// # Errors
+    /// With the slot at which it happened.
+    pub(crate) async fn relocate(
+        &mut self,
+        tier_name: TierName,
+        slots: &[u32],
+        urgency: f64,
+    ) -> std::result::Result<Outcome, (u32, Error)> {
+        let (began, paused) = (self.engine.runtime.now(), self.throttle.lock().paused());
+        let mut victims: Victims = Vec::with_capacity(slots.len());
+        for &slot in slots {
+            match self.make_victim(tier_name, slot).await {
+                Ok(victim) => victims.extend(victim),
+                Err(error) => {
+                    self.give_up(tier_name, &victims);
+                    return Err((slot, error));
+                }
+            }
+        }
+        match self.empty(tier_name, &mut victims, urgency).await {
+            Ok(Outcome::Freed(_)) => {}
+            Ok(Outcome::OutOfRoom) => {
+                self.give_up(tier_name, &victims);
+                return Ok(Outcome::OutOfRoom);
+            }
+            Err(failed) => {
+                let slot = victims[failed.victim].0.slot;
+                self.give_up(tier_name, &victims);
+                return Err((slot, failed.error));
+            }
+        }
+        let worked =
+            (self.engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
+        self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
+        Ok(Outcome::Freed(victims.len()))
+    }
+
+    /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
+    async fn make_victim(&self, tier_name: TierName, slot: u32) -> Result<Option<(Victim, Vec<Entry>)>> {
         let engine = self.engine;
-        let (began, paused) = (engine.runtime.now(), self.throttle.lock().paused());
         let tier = engine.tier(tier_name);
         let state = tier.slot(slot);
         if !state.advance(SlotState::Sealed, SlotState::Victim) {
-            return Ok(Outcome::Done);
+            return Ok(None);
         }
         let Some(entries) = engine.read_entries(tier, slot).await? else {
             tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
             state.set_state(SlotState::Damaged);
-            return Ok(Outcome::Done);
+            return Ok(None);
         };
         engine.expire_segment(tier_name, slot, &entries).await?;
         let victim = Victim { segment: state.segment(), slot, shape: tier.shape(), stream: state.stream() };
@@ -154,53 +195,98 @@ impl<'a> Relocator<'a> {
             // alone until more of it is dead.
             state.leave_alone();
             state.set_state(SlotState::Sealed);
-            return Ok(Outcome::Done);
+            return Ok(None);
         }
-        let mut moved = 0;
+        Ok(Some((victim, entries)))
+    }
+
+    /// Copies until nothing of the victims is needed. Those in which something is damaged are taken off the list.
+    async fn empty(
+        &mut self,
+        tier_name: TierName,
+        victims: &mut Victims,
+        urgency: f64,
+    ) -> std::result::Result<Outcome, Failed<Error>> {
+        let engine = self.engine;
         let mut first = true;
-        loop {
-            engine.settle_segment(tier_name, slot, &entries).await?;
-            let relocated = self.copy(&victim, &entries, first, urgency).await?;
+        while !victims.is_empty() {
+            for (number, (victim, entries)) in victims.iter().enumerate() {
+                let settled = engine.settle_segment(tier_name, victim.slot, entries).await;
+                settled.map_err(|error| Failed { victim: number, error })?;
+            }
+            let relocated = self.copy(tier_name, victims, first, urgency).await?;
             if !relocated.moves.is_empty() {
-                engine.output_tier().device()?.flush().await.map_err(Error::from)?;
-                self.durable = self.outputs.values().map(|o| (o.name().segment, o.tail())).collect();
-                self.swing(tier_name, &victim, &relocated);
-                moved += relocated.moves.len() as u64;
+                self.flush_outputs().await.map_err(|error| Failed { victim: 0, error })?;
+                self.swing(tier_name, victims, &relocated);
+                engine.counters.count_moved(relocated.moves.len() as u64);
             }
             if relocated.out_of_room {
-                // The victim stays, with what is left in it.
-                state.set_state(SlotState::Sealed);
                 return Ok(Outcome::OutOfRoom);
             }
-            if let Some((entry, damage)) = relocated.damaged.first() {
-                tracing::error!(segment = victim.segment, offset = entry.offset, %damage, "a record cannot be relocated; its segment is kept");
-                state.set_state(SlotState::Damaged);
-                return Ok(Outcome::Done);
+            for (number, entry, damage) in &relocated.damaged {
+                let victim = &victims[*number].0;
+                let (segment, offset) = (victim.segment, entry.offset);
+                tracing::error!(segment, offset, %damage, "a record cannot be relocated; its segment is kept");
+                engine.tier(tier_name).slot(victim.slot).set_state(SlotState::Damaged);
             }
+            victims
+                .retain(|(victim, _)| engine.tier(tier_name).slot(victim.slot).state() == SlotState::Victim);
             first = false;
-            let here = |pointer: esker_index::Pointer| {
-                let location = engine.packing.unpack(pointer.get());
-                location.tier == tier_name && location.slot == slot
-            };
-            if engine.index.claims_where(here).is_empty()
-                && !entries.iter().any(|e| engine.is_current(tier_name, slot, e))
-            {
+            if victims.iter().all(|(victim, entries)| self.is_empty(victim, entries)) {
                 break;
             }
         }
-        self.note_life(&victim, state.lived(engine.sequence.load(Ordering::Relaxed)));
-        // What superseded the victim's records must be durable before they are gone, or else a power cut could take both.
-        engine.flush().await?;
-        tier.free_slot(slot, &engine.secret, engine.runtime.now()).await?;
-        if tier_name == engine.output_tier().name() {
-            self.gained_slots.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome::Freed(victims.len()))
+    }
+
+    /// Whether nothing leads to a victim any more.
+    fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
+        let engine = self.engine;
+        let tier = victim.shape.tier;
+        let here = |pointer: esker_index::Pointer| {
+            let location = engine.packing.unpack(pointer.get());
+            location.tier == tier && location.slot == victim.slot
+        };
+        engine.index.claims_where(here).is_empty()
+            && !entries.iter().any(|e| engine.is_current(tier, victim.slot, e))
+    }
+
+    async fn flush_outputs(&mut self) -> Result<()> {
+        self.engine.output_tier().device()?.flush().await.map_err(Error::from)?;
+        self.durable = self.outputs.values().map(|o| (o.name().segment, o.tail())).collect();
+        Ok(())
+    }
+
+    /// The victims stay, with what is left in them.
+    fn give_up(&self, tier: TierName, victims: &Victims) {
+        for (victim, _) in victims {
+            self.engine.tier(tier).slot(victim.slot).advance(SlotState::Victim, SlotState::Sealed);
         }
-        engine.counters.count_freed(moved, entries.len() as u64 - moved.min(entries.len() as u64));
-        let worked = (engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
-        engine.admission.drained(u64::from(tier.shape().segment_bytes), worked);
-        engine.full.store(false, Ordering::Release);
-        engine.announce_free_slot();
-        Ok(Outcome::Done)
+    }
+
+    /// Frees emptied victims.
+    async fn free(&self, tier_name: TierName, victims: &Victims, worked: Duration) -> Result<()> {
+        let engine = self.engine;
+        if victims.is_empty() {
+            return Ok(());
+        }
+        let tier = engine.tier(tier_name);
+        // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
+        engine.flush().await?;
+        for (victim, entries) in victims {
+            let state = tier.slot(victim.slot);
+            self.note_life(victim, state.lived(engine.sequence.load(Ordering::Relaxed)));
+            tier.free_slot(victim.slot, &engine.secret, engine.runtime.now()).await?;
+            if tier_name == engine.output_tier().name() {
+                self.gained_slots.fetch_add(1, Ordering::Relaxed);
+            }
+            engine.counters.count_freed(entries.len() as u64);
+            engine.full.store(false, Ordering::Release);
+            engine.announce_free_slot();
+        }
+        let freed = victims.len() as u64 * u64::from(tier.shape().segment_bytes);
+        engine.admission.drained(freed, worked);
+        Ok(())
     }
 
     /// Placement learns from how long segments of brief records last.
@@ -225,24 +311,27 @@ impl<'a> Relocator<'a> {
 
     fn frame_bytes(&self) -> u32 {
         let shape = self.engine.output_tier().shape();
-        (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20)
+        (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
     }
 
     async fn copy(
         &mut self,
-        victim: &Victim,
-        entries: &[Entry],
+        tier_name: TierName,
+        victims: &Victims,
         first: bool,
         urgency: f64,
-    ) -> Result<Relocated> {
+    ) -> std::result::Result<Relocated, Failed<Error>> {
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut outlet = self.outlet(first, urgency);
-        if victim.shape.tier != self.engine.output_tier().name() {
+        let output_shape = self.engine.output_tier().shape();
+        let entries = || victims.iter().flat_map(|(_, entries)| entries);
+        let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
+        outlet.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
+        if tier_name != output_shape.tier {
             outlet.origin = Origin::Destaged;
         }
-        let frame_bytes = self.frame_bytes();
         let copied =
-            copy_needed(&outlet, &self.engine.secret, victim, entries, &mut outputs, frame_bytes).await;
+            copy_needed(&outlet, &self.engine.secret, victims, &mut outputs, self.frame_bytes()).await;
         self.outputs = outputs;
         copied
     }
@@ -257,17 +346,18 @@ impl<'a> Relocator<'a> {
             throttle: &self.throttle,
             gained_slots: &self.gained_slots,
             urgency,
+            record_bytes: 0,
             origin: Origin::Collected,
         }
     }
 
     /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
     /// first. Tombstones count where they were if not everything was copied: then they will be copied again.
-    fn swing(&self, tier: TierName, victim: &Victim, relocated: &Relocated) {
+    fn swing(&self, tier: TierName, victims: &Victims, relocated: &Relocated) {
         let engine = self.engine;
         let output = engine.output_tier();
         for m in &relocated.moves {
-            let Move { entry, .. } = m;
+            let (victim, entry) = (&victims[m.victim].0, &m.entry);
             let class = class_of(u64::from(m.bytes));
             let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
             let old = engine.location(tier, victim.slot, entry);
@@ -306,6 +396,8 @@ struct Outlet<'a> {
     throttle: &'a Mutex<Throttle>,
     gained_slots: &'a AtomicI64,
     urgency: f64,
+    /// Mean length of the victim's records.
+    record_bytes: u32,
     /// Of the records that are copied.
     origin: Origin,
 }
@@ -387,7 +479,9 @@ impl Host for Outlet<'_> {
             self.gained_slots.fetch_sub(1, Ordering::Relaxed);
         }
         let memory = self.memory(bytes)?;
-        Ok(Some(self.engine.begin_segment(tier, slot, stream, memory, self.opened_at)))
+        let output = self.engine.begin_segment(tier, slot, stream, memory, self.opened_at);
+        tier.slot(slot).expect_records_of(self.record_bytes);
+        Ok(Some(output))
     }
 
     fn memory(&self, bytes: usize) -> Result<Appender> {

@@ -47,7 +47,7 @@ counters! {
     records_expired: "Records that expired and were taken out of the index.",
     segments_freed: "Segments freed by relocation.",
     records_moved: "Records that relocation kept.",
-    records_dropped: "Records that relocation found dead.",
+    records_freed: "Records that had been written to the segments that were freed, moved or dead.",
     claims_settled: "Claims verified.",
     hidden_found: "Keys that had been displaced by another key and were found again.",
     stalls: "Writes that had to wait for room.",
@@ -98,10 +98,14 @@ impl Counters {
         Counters::add(&self.flushes, 1);
     }
 
-    pub(crate) fn count_freed(&self, moved: u64, dropped: u64) {
+    pub(crate) fn count_moved(&self, records: u64) {
+        Counters::add(&self.records_moved, records);
+    }
+
+    /// A segment was freed that so many records had been written to.
+    pub(crate) fn count_freed(&self, records: u64) {
         Counters::add(&self.segments_freed, 1);
-        Counters::add(&self.records_moved, moved);
-        Counters::add(&self.records_dropped, dropped);
+        Counters::add(&self.records_freed, records);
     }
 
     pub(crate) fn count_settled(&self, claims: u64, hidden: u64) {

@@ -52,6 +52,9 @@ pub(crate) struct Slot {
     began_at: AtomicU64,
     /// Number that the next segment had when it was sealed.
     sealed_at: AtomicU64,
+    /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
+    /// not change once it is used, or else what a claim subtracted could not be put right.
+    record_bytes: AtomicU32,
     /// When noticeably many of its bytes will have expired, in milliseconds since the Unix epoch.
     expires_ms: AtomicU64,
     /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
@@ -98,6 +101,7 @@ impl Slot {
         self.began_at.store(0, Ordering::Relaxed);
         self.sealed_at.store(segment, Ordering::Relaxed);
         self.expires_ms.store(NEVER_MS, Ordering::Relaxed);
+        self.record_bytes.store(0, Ordering::Relaxed);
         self.left_alone_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.opened_at.store(opened_at, Ordering::Relaxed);
@@ -123,6 +127,16 @@ impl Slot {
         self.sealed_at.store(sealed_at, Ordering::Relaxed);
         self.set_expires(expires_ms);
         self.set_state(SlotState::Sealed);
+    }
+
+    /// Says how long its records are, about, if nobody has.
+    pub(crate) fn expect_records_of(&self, bytes: u32) {
+        let _ = self.record_bytes.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How long its records are, about; 0 if nobody knows.
+    pub(crate) fn record_bytes(&self) -> u32 {
+        self.record_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stream(&self) -> Stream {

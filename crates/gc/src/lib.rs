@@ -13,5 +13,5 @@ mod score;
 pub use pace::{Pacer, Throttle};
 pub use place::Placement;
 pub use plan::{Span, copied_bytes, plan_reads};
-pub use relocate::{Host, Move, Need, Outputs, Relocated, Victim, copy_needed};
+pub use relocate::{Failed, Host, Move, Need, Outputs, Relocated, Victim, copy_needed};
 pub use score::{Candidate, cost_benefit, oldest};

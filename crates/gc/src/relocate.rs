@@ -47,6 +47,8 @@ pub enum Need {
 /// A record and the place that it was copied to.
 #[derive(Clone, Copy, Debug)]
 pub struct Move {
+    /// Which of the victims it was in.
+    pub victim: usize,
     /// The record in the victim.
     pub entry: Entry,
     /// The flow that it was added to.
@@ -66,9 +68,10 @@ pub struct Move {
 pub struct Relocated {
     /// Records and their new places.
     pub moves: Vec<Move>,
-    /// Records that are needed but damaged: the victim must stay, so that reading them is an error.
-    pub damaged: Vec<(Entry, Damage)>,
-    /// There was no room for more copies: some of what is needed is in the victim only.
+    /// Records that are needed but damaged, and which of the victims they are in: it must stay, so that reading them is an
+    /// error.
+    pub damaged: Vec<(usize, Entry, Damage)>,
+    /// There was no room for more copies: some of what is needed is in the victims only.
     pub out_of_room: bool,
 }
 
@@ -121,44 +124,36 @@ pub trait Host: Sync {
     fn seal_output(&self, output: OpenSegment) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// Copies the needed records of a victim to the outputs, which are opened and sealed as need be. Everything that is told
-/// to have been copied is written when this returns `Ok`; after a failure the moves must not be used. Nothing is flushed.
+/// Why copying failed.
+#[derive(Debug)]
+pub struct Failed<E> {
+    /// Which of the victims it was at.
+    pub victim: usize,
+    /// What went wrong.
+    pub error: E,
+}
+
+/// Copies the needed records of victims to the outputs, which are opened and sealed as need be. Everything that is told to
+/// have been copied is written when this returns `Ok`; after a failure the moves must not be used. Nothing is flushed.
+///
+/// Several victims at a time, because each time some frames are closed that are not full.
 pub async fn copy_needed<H: Host>(
     host: &H,
     secret: &Secret,
-    victim: &Victim,
-    entries: &[Entry],
+    victims: &[(Victim, Vec<Entry>)],
     outputs: &mut Outputs,
     frame_bytes: u32,
-) -> Result<Relocated, H::Error> {
+) -> Result<Relocated, Failed<H::Error>> {
     let mut copier = Copier { host, outputs, frame_bytes, relocated: Relocated::default() };
-    let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing).copied();
-    'all: for span in plan_reads(needed) {
-        let (buffer, at) = host.read(victim, span.offset, span.bytes).await?;
-        for entry in span.entries {
-            let identity = secret.identity(victim.segment, entry.offset);
-            let from = at + (entry.offset - span.offset) as usize;
-            let parsed = RecordView::parse(&buffer[from..from + entry.bytes as usize], &identity)
-                .and_then(|record| record.verify_value(secret).map(|()| record));
-            match parsed {
-                Ok(view) => {
-                    // Asked again: it may have been written over, or have expired, since the read was planned.
-                    let record = match host.need(victim, &entry) {
-                        Need::Nothing => continue,
-                        Need::Record => view.to_record(),
-                        Need::Tombstone => Record::tombstone(view.key, view.sequence, secret),
-                    };
-                    if !copier.copy(entry, &record, host.place(victim, &view)).await? {
-                        copier.relocated.out_of_room = true;
-                        break 'all;
-                    }
-                }
-                Err(damage) => copier.relocated.damaged.push((entry, damage)),
-            }
+    for (number, (victim, entries)) in victims.iter().enumerate() {
+        let all = copier.copy_victim(secret, number, victim, entries).await;
+        if !all.map_err(|error| Failed { victim: number, error })? {
+            copier.relocated.out_of_room = true;
+            break;
         }
     }
     for output in copier.outputs.values_mut() {
-        close(host, output).await?;
+        close(host, output).await.map_err(|error| Failed { victim: 0, error })?;
     }
     Ok(copier.relocated)
 }
@@ -171,12 +166,57 @@ struct Copier<'a, H> {
 }
 
 impl<H: Host> Copier<'_, H> {
+    /// Copies what is needed of one victim; false if there is no room for all of it.
+    async fn copy_victim(
+        &mut self,
+        secret: &Secret,
+        number: usize,
+        victim: &Victim,
+        entries: &[Entry],
+    ) -> Result<bool, H::Error> {
+        let host = self.host;
+        let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing).copied();
+        for span in plan_reads(needed) {
+            let (buffer, at) = host.read(victim, span.offset, span.bytes).await?;
+            for entry in span.entries {
+                let identity = secret.identity(victim.segment, entry.offset);
+                let from = at + (entry.offset - span.offset) as usize;
+                let parsed = RecordView::parse(&buffer[from..from + entry.bytes as usize], &identity)
+                    .and_then(|record| record.verify_value(secret).map(|()| record));
+                let view = match parsed {
+                    Ok(view) => view,
+                    Err(damage) => {
+                        self.relocated.damaged.push((number, entry, damage));
+                        continue;
+                    }
+                };
+                // Asked again: it may have been written over, or have expired, since the read was planned.
+                let record = match host.need(victim, &entry) {
+                    Need::Nothing => continue,
+                    Need::Record => view.to_record(),
+                    Need::Tombstone => Record::tombstone(view.key, view.sequence, secret),
+                };
+                if !self.copy(number, entry, &record, host.place(victim, &view)).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Copies one record; false if there is no room for it anywhere.
-    async fn copy(&mut self, entry: Entry, record: &Record<'_>, wanted: Stream) -> Result<bool, H::Error> {
+    async fn copy(
+        &mut self,
+        victim: usize,
+        entry: Entry,
+        record: &Record<'_>,
+        wanted: Stream,
+    ) -> Result<bool, H::Error> {
         let Some(stream) = self.make_room(record, wanted).await? else { return Ok(false) };
         let output = self.outputs.get_mut(&stream).expect("there is room in it");
         let offset = output.append(record, entry.digest);
         self.relocated.moves.push(Move {
+            victim,
             entry,
             stream,
             kind: record.kind,

@@ -15,12 +15,15 @@ pub struct Candidate {
     pub used_bytes: u64,
 }
 
-/// The oldest segment: the victim of destaging, which has to take them all in turn.
-pub fn oldest(candidates: impl IntoIterator<Item = Candidate>) -> Option<Candidate> {
-    candidates.into_iter().min_by_key(|c| c.segment)
+/// The oldest segments, at most so many: the victims of destaging, which has to take them all in turn.
+pub fn oldest(candidates: impl IntoIterator<Item = Candidate>, count: usize) -> Vec<Candidate> {
+    let mut all: Vec<Candidate> = candidates.into_iter().collect();
+    all.sort_unstable_by_key(|c| c.segment);
+    all.truncate(count);
+    all
 }
 
-/// The segment with the most to gain for what it costs: `(1 − u) · age / u`, where `u` is the live share and age counts
+/// The segments with the most to gain for what they cost, at most so many, best first: `(1 − u) · age / u`, where `u` is the live share and age counts
 /// segments opened since it was sealed (`newest` is the highest number given out). Segments of which less than `least_yield` would be
 /// gained are left alone: relocating what is all live only wears the medium.
 ///
@@ -30,17 +33,23 @@ pub fn cost_benefit(
     candidates: impl IntoIterator<Item = Candidate>,
     newest: u64,
     least_yield: f64,
-) -> Option<Candidate> {
+    count: usize,
+) -> Vec<Candidate> {
     let score = |c: &Candidate| {
         let live = (c.live_bytes as f64 / c.used_bytes.max(1) as f64).clamp(0.0, 1.0);
         let age = newest.saturating_sub(c.sealed_at) as f64 + 1.0;
         (1.0 - live >= least_yield).then(|| (1.0 - live) * age / live.max(1e-9))
     };
-    candidates
-        .into_iter()
-        .filter_map(|c| score(&c).map(|s| (s, c)))
-        .max_by(|(a, x), (b, y)| a.total_cmp(b).then(y.segment.cmp(&x.segment)))
-        .map(|(_, c)| c)
+    let mut scored: Vec<(f64, Candidate)> =
+        candidates.into_iter().filter_map(|c| score(&c).map(|s| (s, c))).collect();
+    let better =
+        |(a, x): &(f64, Candidate), (b, y): &(f64, Candidate)| b.total_cmp(a).then(x.segment.cmp(&y.segment));
+    if count < scored.len() {
+        scored.select_nth_unstable_by(count, better);
+        scored.truncate(count);
+    }
+    scored.sort_unstable_by(better);
+    scored.into_iter().map(|(_, c)| c).collect()
 }
 
 #[cfg(test)]
@@ -54,15 +63,24 @@ mod tests {
     #[test]
     fn emptier_wins_among_the_same_age_and_older_among_the_same_fill() {
         let emptier = [candidate(5, 900), Candidate { sealed_at: 5, ..candidate(6, 100) }];
-        assert_eq!(cost_benefit(emptier, 10, 0.05).unwrap().live_bytes, 100);
+        assert_eq!(cost_benefit(emptier, 10, 0.05, 1)[0].live_bytes, 100);
         let older = [candidate(9, 500), candidate(2, 500)];
-        assert_eq!(cost_benefit(older, 10, 0.05).unwrap().segment, 2);
-        assert_eq!(oldest([candidate(9, 0), candidate(2, 1000)]).unwrap().segment, 2);
+        assert_eq!(cost_benefit(older, 10, 0.05, 1)[0].segment, 2);
+        assert_eq!(oldest([candidate(9, 0), candidate(2, 1000)], 1)[0].segment, 2);
     }
 
     #[test]
     fn a_segment_that_yields_too_little_is_left_alone() {
-        assert_eq!(cost_benefit([candidate(1, 960)], 1_000_000, 0.05), None);
-        assert!(cost_benefit([candidate(1, 940)], 1, 0.05).is_some());
+        assert_eq!(cost_benefit([candidate(1, 960)], 1_000_000, 0.05, 1), []);
+        assert_eq!(cost_benefit([candidate(1, 940)], 1, 0.05, 1).len(), 1);
+    }
+
+    #[test]
+    fn several_come_best_first() {
+        let all = [candidate(5, 900), candidate(5, 100), candidate(5, 500), candidate(5, 300)];
+        let live: Vec<u64> = cost_benefit(all, 10, 0.05, 3).iter().map(|c| c.live_bytes).collect();
+        assert_eq!(live, [100, 300, 500]);
+        let old: Vec<u64> = oldest([9, 2, 5].map(|n| candidate(n, 0)), 2).iter().map(|c| c.segment).collect();
+        assert_eq!(old, [2, 5]);
     }
 }

@@ -34,16 +34,17 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Records that the capacity holds.
-    #[arg(long, value_name = "N", default_value_t = 262_144)]
+    #[arg(long, value_name = "N", default_value_t = 524_288)]
     records: u64,
     /// How often the whole capacity is overwritten.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(2..))]
     turns: u64,
-    /// Length of a value. The default makes records of 4,096 bytes: header 32, key 16.
-    #[arg(long, value_name = "BYTES", default_value_t = 4048, value_parser = clap::value_parser!(u64).range(16..))]
+    /// Length of a value. The default makes records of 4,032 bytes (header 32, key 16), of which 65 and the header of a
+    /// frame are 64 write units of 4 KiB.
+    #[arg(long, value_name = "BYTES", default_value_t = 3984, value_parser = clap::value_parser!(u64).range(16..))]
     value_bytes: u64,
     /// Length of a segment.
-    #[arg(long, value_name = "SIZE", default_value = "512k", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = size::parse)]
     segment: u64,
     /// Indirection unit of the capacity tier.
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size::parse)]

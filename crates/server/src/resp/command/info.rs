@@ -254,7 +254,7 @@ fn esker(service: &Service, text: &mut String) {
         ("flushes", done.flushes),
         ("segments_freed", done.segments_freed),
         ("records_moved", done.records_moved),
-        ("records_dropped", done.records_dropped),
+        ("records_freed", done.records_freed),
         ("claims_settled", done.claims_settled),
         ("hidden_found", done.hidden_found),
         ("stalls", done.stalls),
