@@ -54,6 +54,8 @@ fn full(seed: u64) {
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
     config.hash_bits = None;
     config.more_memory_bytes = 32 << 20;
+    // Segments of a few write units hold less than the user limit counts on, if records are tiny and each is synced.
+    config.unit_bytes = config.unit_bytes.min(config.segment_bytes / 16);
     let mut world = World::new(seed, config);
     let mut store = world.open();
     let value_bytes = [100, 1000, 8000][random.below(3) as usize];
@@ -105,8 +107,7 @@ fn full(seed: u64) {
 
 #[test]
 fn a_full_store_reads_and_deletes_and_takes_puts_again() {
-    // Seed 7 is known to fail: two tiers, both to the brim, and tombstones that take a unit of 16 KiB each.
-    cases("full", "a_full_store_reads_and_deletes_and_takes_puts_again", 7, full);
+    cases("full", "a_full_store_reads_and_deletes_and_takes_puts_again", 12, full);
 }
 
 /// The same few keys put and deleted for ever: tombstones must not pile up.

@@ -40,8 +40,9 @@ use crate::{commit, provision, reclaim, trim};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
 const PARTED_PIECES: usize = 4;
-/// Slots of a tier that are open, spare, or kept free while it is written to, about; of a small one a sixteenth.
-const WORKING_SLOTS: u64 = 14;
+/// Slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8) while it is written to,
+/// about; of a small one a sixteenth.
+const WORKING_SLOTS: u64 = 20;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 

@@ -150,6 +150,9 @@ impl Options {
     }
 
     /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. Default 16 MiB.
+    ///
+    /// It should be sixteen write units or more: segments of a few units fill badly, and a store of tiny records is then full
+    /// before its user limit.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self

@@ -15,8 +15,9 @@ use crate::memory::{MemoryPool, Piece, Resident};
 use crate::staging;
 use crate::tier::{SlotState, Tier};
 
-/// Free slots that lanes leave to relocation.
-pub(crate) const KEEP_FOR_RELOCATION: u32 = 2;
+/// Free slots that lanes leave to relocation: one that may be lent to deletes, one for its output, and a last one. The last
+/// is taken only by a relocation that finds no other: after a crash, which ended the output that the one before was for.
+pub(crate) const KEEP_FOR_RELOCATION: u32 = 3;
 
 /// Provides a lane with segments, until it stops.
 pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {

@@ -15,7 +15,7 @@ use futures_util::future::{Either, select};
 
 use crate::engine::{Engine, SEGMENT_STEP};
 use crate::error::{Error, Result};
-use crate::relocate::{LEAST_YIELD, Outcome, Relocator};
+use crate::relocate::{KEEP_FOR_COLLECTING, LEAST_YIELD, Outcome, Relocator};
 use crate::tier::{SlotState, Tier};
 
 /// Destaging begins when less than this share of the fast tier is free.
@@ -24,6 +24,8 @@ const DESTAGE_BELOW: f64 = 0.5;
 const FEW_SEGMENTS: u64 = 4;
 /// Of a segment that yields so much, the copies take less room however badly they fit.
 const SURE_YIELD: f64 = 0.5;
+/// It is given up if less than one in so many of the bytes that seemed to be gained were.
+const LEAST_GAIN: u64 = 8;
 /// How urgent it is to collect what is beyond the bound while there is room.
 const CALM: f64 = 0.25;
 /// Segments are relocated together up to so many bytes.
@@ -71,10 +73,10 @@ struct Choice {
 /// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
 #[derive(Default)]
 struct Progress {
-    /// Bytes that the victims since the last gain seemed to be worth.
+    /// Bytes that the victims seemed to be worth since it was last looked at.
     expected_bytes: u64,
-    /// Victims freed less outputs opened, when there last was a gain.
-    gained: i64,
+    /// What had been gained then.
+    gained_bytes: i64,
     /// Bytes that had died when it was given up.
     given_up_at: Option<u64>,
 }
@@ -96,7 +98,7 @@ impl Engine {
     /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
         let reserve = self.reserve_share * self.output_tier().slots().len() as f64;
-        ((reserve / 32.0) as u32).clamp(3, 8)
+        ((reserve / 32.0) as u32).clamp(crate::provision::KEEP_FOR_RELOCATION + 1, 8)
     }
 
     /// How near that tier is to having no free slot: 0 at the target, 1 where nobody but relocation gets one.
@@ -196,19 +198,29 @@ impl Reclaimer<'_> {
         })
     }
 
+    /// What to do: whichever is more urgent, and otherwise the other.
     fn choose(&self) -> Option<Choice> {
-        let engine = self.engine;
-        if let (Some(fast), Some(capacity)) = (&engine.fast, &engine.capacity) {
-            let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
-            if free < DESTAGE_BELOW && (capacity.free_slots() > 0 || self.relocator.open_outputs() > 0) {
-                let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
-                let count = self.batch(fast, capacity.free_slots());
-                let victims = oldest(self.candidates(fast), count);
-                if !victims.is_empty() {
-                    return Some(Choice::of(TierName::Fast, &victims, urgency));
-                }
-            }
+        let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
+        match (destage, collect) {
+            (Some(destage), Some(collect)) if destage.urgency < collect.urgency => Some(collect),
+            (destage, collect) => destage.or(collect),
         }
+    }
+
+    fn choose_to_destage(&self) -> Option<Choice> {
+        let (Some(fast), Some(capacity)) = (&self.engine.fast, &self.engine.capacity) else { return None };
+        let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
+        let has_room = capacity.free_slots() > KEEP_FOR_COLLECTING || self.relocator.room_bytes() > 0;
+        if free >= DESTAGE_BELOW || !has_room {
+            return None;
+        }
+        let victims = oldest(self.candidates(fast), self.batch(fast, capacity.free_slots()));
+        let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
+        (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
+    }
+
+    fn choose_to_collect(&self) -> Option<Choice> {
+        let engine = self.engine;
         let tier = engine.output_tier();
         let urgency = engine.urgency();
         let mut least_yield = if urgency > 0.0 { LEAST_YIELD } else { self.calm_yield(tier)? };
@@ -217,7 +229,7 @@ impl Reclaimer<'_> {
         }
         let newest = engine.segments.load(Ordering::Relaxed) / SEGMENT_STEP;
         // Without a slot for another output, only what fits in these can be moved.
-        let room = if tier.free_slots() > 0 { u64::MAX } else { self.relocator.room_bytes() };
+        let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
         let left_alone = |c: &Candidate| {
             let noticeable = c.used_bytes as f64 * LEAST_YIELD;
             tier.slot(c.slot).is_left_alone(noticeable as i64)
@@ -241,25 +253,24 @@ impl Reclaimer<'_> {
         if tier != output.name() {
             return;
         }
-        let gained = self.relocator.gained_slots();
         let progress = &mut self.progress;
         progress.given_up_at = None;
-        if gained > progress.gained {
-            (progress.gained, progress.expected_bytes) = (gained, 0);
+        progress.expected_bytes += yield_bytes;
+        if progress.expected_bytes < 2 * u64::from(output.shape().segment_bytes) {
             return;
         }
-        progress.expected_bytes += yield_bytes;
-        if progress.expected_bytes > 2 * u64::from(output.shape().segment_bytes) {
-            (progress.gained, progress.expected_bytes) = (gained, 0);
+        let gained_bytes = self.relocator.gained_bytes();
+        if gained_bytes - progress.gained_bytes < (progress.expected_bytes / LEAST_GAIN) as i64 {
             progress.given_up_at = Some(self.engine.dead_bytes.load(Ordering::Relaxed));
         }
+        (progress.expected_bytes, progress.gained_bytes) = (0, gained_bytes);
     }
 
     /// How many segments to relocate together: enough that frames which are closed at the end before they are full do not
     /// matter, and no more than there is room for copies of, since none is free before all are empty.
     fn batch(&self, tier: &Tier, free_slots: u32) -> usize {
         let by_length = BATCH_BYTES / tier.shape().segment_bytes;
-        by_length.clamp(1, free_slots.saturating_sub(1).max(1)) as usize
+        by_length.clamp(1, free_slots.saturating_sub(2).max(1)) as usize
     }
 
     /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.

@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 use crate::ledger::{Content, Origin};
 use crate::tier::{SlotState, Tier};
 
+/// Slots of the capacity tier that destaging leaves to collecting, which it needs to have any.
+pub(crate) const KEEP_FOR_COLLECTING: u32 = 2;
 /// A segment that would give back less than this share is left alone.
 pub(crate) const LEAST_YIELD: f64 = 0.05;
 
@@ -44,8 +46,8 @@ pub(crate) struct Relocator<'a> {
     /// Offset below which an output is durable, by its number.
     durable: BTreeMap<u64, u32>,
     throttle: Mutex<Throttle>,
-    /// Slots of the output tier that it freed, less those that it took for what was in them.
-    gained_slots: AtomicI64,
+    /// Bytes of the output tier that collecting freed, less those that it filled.
+    gained_bytes: AtomicI64,
 }
 
 impl Engine {
@@ -103,7 +105,7 @@ impl<'a> Relocator<'a> {
             outputs: Outputs::new(),
             durable: BTreeMap::new(),
             throttle: Mutex::new(throttle),
-            gained_slots: AtomicI64::new(0),
+            gained_bytes: AtomicI64::new(0),
         }
     }
 
@@ -115,25 +117,19 @@ impl<'a> Relocator<'a> {
         Ok(())
     }
 
-    /// Slots of the tier where records stay that collecting freed, less those that it took.
-    pub(crate) fn gained_slots(&self) -> i64 {
-        self.gained_slots.load(Ordering::Relaxed)
+    /// Bytes of the tier where records stay that collecting freed, less those that it filled.
+    pub(crate) fn gained_bytes(&self) -> i64 {
+        self.gained_bytes.load(Ordering::Relaxed)
     }
 
-    /// Open outputs.
-    pub(crate) fn open_outputs(&self) -> usize {
-        self.outputs.len()
+    /// Whether another output could be opened.
+    pub(crate) fn may_open(&self) -> bool {
+        self.engine.output_tier().free_slots() > 0
     }
 
     /// Bytes that still fit in the outputs.
     pub(crate) fn room_bytes(&self) -> u64 {
-        let room = |open: &OpenSegment| {
-            let shape = open.shape();
-            let summary =
-                esker_log::summary_space_bytes(open.entries().len() * 2, shape.unit_bytes as usize) as u64;
-            u64::from(shape.segment_bytes - open.tail()).saturating_sub(summary + u64::from(shape.unit_bytes))
-        };
-        self.outputs.values().map(room).max().unwrap_or(0)
+        self.outputs.values().map(OpenSegment::room_bytes).max().unwrap_or(0)
     }
 
     /// Empties segments of a tier and frees them. `urgency`: how much of the device it may use, 0 to 1.
@@ -278,7 +274,7 @@ impl<'a> Relocator<'a> {
             self.note_life(victim, state.lived(engine.sequence.load(Ordering::Relaxed)));
             tier.free_slot(victim.slot, &engine.secret, engine.runtime.now()).await?;
             if tier_name == engine.output_tier().name() {
-                self.gained_slots.fetch_add(1, Ordering::Relaxed);
+                self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
             }
             engine.counters.count_freed(entries.len() as u64);
             engine.full.store(false, Ordering::Release);
@@ -321,8 +317,10 @@ impl<'a> Relocator<'a> {
         first: bool,
         urgency: f64,
     ) -> std::result::Result<Relocated, Failed<Error>> {
+        let keeps_last = self.engine.output_tier().free_slots() > 1;
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut outlet = self.outlet(first, urgency);
+        outlet.keeps_last = keeps_last;
         let output_shape = self.engine.output_tier().shape();
         let entries = || victims.iter().flat_map(|(_, entries)| entries);
         let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
@@ -330,8 +328,8 @@ impl<'a> Relocator<'a> {
         if tier_name != output_shape.tier {
             outlet.origin = Origin::Destaged;
         }
-        let copied =
-            copy_needed(&outlet, &self.engine.secret, victims, &mut outputs, self.frame_bytes()).await;
+        let frame_bytes = self.frame_bytes();
+        let copied = copy_needed(&outlet, &self.engine.secret, victims, &mut outputs, frame_bytes).await;
         self.outputs = outputs;
         copied
     }
@@ -344,8 +342,9 @@ impl<'a> Relocator<'a> {
             now_ms: self.engine.now_ms(),
             durable: &self.durable,
             throttle: &self.throttle,
-            gained_slots: &self.gained_slots,
+            gained_bytes: &self.gained_bytes,
             urgency,
+            keeps_last: false,
             record_bytes: 0,
             origin: Origin::Collected,
         }
@@ -394,8 +393,10 @@ struct Outlet<'a> {
     now_ms: u64,
     durable: &'a BTreeMap<u64, u32>,
     throttle: &'a Mutex<Throttle>,
-    gained_slots: &'a AtomicI64,
+    gained_bytes: &'a AtomicI64,
     urgency: f64,
+    /// The last free slot is not for it: there was another one when it began.
+    keeps_last: bool,
     /// Mean length of the victim's records.
     record_bytes: u32,
     /// Of the records that are copied.
@@ -413,6 +414,13 @@ impl Outlet<'_> {
             })
         };
         entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
+    }
+
+    /// So many bytes of an output are used up.
+    fn note_filled(&self, bytes: u64) {
+        if self.origin == Origin::Collected {
+            self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
     }
 
     /// Gives the device back to others for a while, after a piece of work.
@@ -469,15 +477,16 @@ impl Host for Outlet<'_> {
 
     async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
         let tier = self.engine.output_tier();
-        let slot = match self.engine.take_slot(tier, 0).await {
+        let keep = match self.origin {
+            Origin::Collected => u32::from(self.keeps_last),
+            _ => KEEP_FOR_COLLECTING,
+        };
+        let slot = match self.engine.take_slot(tier, keep).await {
             Ok(Some(slot)) => slot,
             // No slot, or a file system without room for one: nothing was harmed.
             Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if self.origin == Origin::Collected {
-            self.gained_slots.fetch_sub(1, Ordering::Relaxed);
-        }
         let memory = self.memory(bytes)?;
         let output = self.engine.begin_segment(tier, slot, stream, memory, self.opened_at);
         tier.slot(slot).expect_records_of(self.record_bytes);
@@ -500,6 +509,7 @@ impl Host for Outlet<'_> {
         let began = self.engine.runtime.now();
         let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
         tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await?;
+        self.note_filled(bytes);
         self.yield_device(bytes, began).await;
         Ok(())
     }
@@ -514,6 +524,7 @@ impl Host for Outlet<'_> {
         tier.device()?.flush().await.map_err(Error::from)?;
         tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
         let sealed_at = self.engine.segments.load(Ordering::Relaxed);
+        self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
         let expires_ms = next_expiry_ms(output.entries(), 0);
         tier.slot(name.slot).seal(name.stream, output.tail(), sealed_at, expires_ms);
         Ok(())

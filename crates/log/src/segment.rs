@@ -90,6 +90,8 @@ pub struct OpenSegment {
     frame: Option<OpenFrame>,
     frames: u32,
     entries: Vec<Entry>,
+    /// What they take in the summary.
+    entry_bytes: usize,
 }
 
 impl OpenSegment {
@@ -102,7 +104,17 @@ impl OpenSegment {
             shape.unit_bytes,
             shape.granule_bytes
         );
-        OpenSegment { shape, name, secret, memory, base: 0, frame: None, frames: 0, entries: Vec::new() }
+        OpenSegment {
+            shape,
+            name,
+            secret,
+            memory,
+            base: 0,
+            frame: None,
+            frames: 0,
+            entries: Vec::new(),
+            entry_bytes: 0,
+        }
     }
 
     /// The flow of records that it turns out to be for, before there are any.
@@ -170,9 +182,20 @@ impl OpenSegment {
 
     /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
     pub fn has_room(&self, records: usize, padded_bytes: u64) -> bool {
-        let unit = self.shape.unit_bytes as usize;
-        let summary = summary::space_bytes(self.entries.len() + records, unit) as u64;
-        self.end_of_frame_with(padded_bytes) + summary <= u64::from(self.shape.segment_bytes)
+        self.end_of_frame_with(padded_bytes) + self.summary_space_with(records)
+            <= u64::from(self.shape.segment_bytes)
+    }
+
+    /// Space that the summary takes with so many records more, whatever they are.
+    fn summary_space_with(&self, records: usize) -> u64 {
+        let bytes = self.entry_bytes + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
+        (bytes as u64).next_multiple_of(u64::from(self.shape.unit_bytes))
+    }
+
+    /// Space for records that is left, about.
+    pub fn room_bytes(&self) -> u64 {
+        let taken = self.end_of_frame_with(0) + self.summary_space_with(self.entries.len());
+        u64::from(self.shape.segment_bytes).saturating_sub(taken)
     }
 
     /// Whether so many more bytes of records fit in what is left of the memory.
@@ -210,14 +233,16 @@ impl OpenSegment {
                 gap -= piece;
             }
         }
-        self.entries.push(Entry {
+        let entry = Entry {
             digest,
             sequence: record.sequence,
             offset,
             bytes: bytes as u32,
             kind: record.kind,
             expires_at_ms: record.expires_at_ms,
-        });
+        };
+        self.entry_bytes += summary::entry_bytes(&entry, self.entries.last());
+        self.entries.push(entry);
         offset
     }
 

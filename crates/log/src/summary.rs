@@ -112,6 +112,19 @@ pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
     (entries * MAX_ENTRY_BYTES + FOOTER_BYTES).next_multiple_of(unit_bytes)
 }
 
+/// Space that an entry takes after another (or none), without the footer.
+pub(crate) fn entry_bytes(entry: &Entry, before: Option<&Entry>) -> usize {
+    let (sequence, end) = before.map_or((0, 0), |b| (b.sequence, b.offset + b.bytes));
+    let numbers = [
+        zigzag(entry.sequence.wrapping_sub(sequence) as i64),
+        u64::from(entry.offset - end),
+        u64::from(entry.bytes),
+        EXPIRES,
+    ];
+    let varint = |value: u64| (64 - (value | 1).leading_zeros() as usize).div_ceil(7);
+    DIGEST_BYTES + numbers.into_iter().chain(entry.expires_at_ms).map(varint).sum::<usize>()
+}
+
 fn put_varint(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         to.push(value as u8 | 0x80);
