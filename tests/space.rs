@@ -48,10 +48,6 @@ fn delete_most(store: &Blocking, keys: u32) {
     for key in (0..keys).filter(|key| !kept(*key)) {
         assert!(store.delete(key.to_le_bytes().to_vec()).expect("a delete succeeds"));
     }
-    // The collector looks around when a segment is sealed.
-    for key in (0..keys).filter(|key| kept(*key)) {
-        store.put(key.to_le_bytes().to_vec(), value(key)).expect("there is room");
-    }
     store.flush().expect("it can be flushed");
 }
 
@@ -133,6 +129,30 @@ fn a_file_keeps_its_blocks_when_told_so() {
     settle(&store, |stats| stats.activity.segments_freed > 8);
     assert!(disk_bytes(&file) >= full);
     store.close().expect("it closes");
+}
+
+#[test]
+fn what_the_reserve_allows_to_lie_goes_when_it_is_asked_for() {
+    const KEYS: u32 = 10_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let of_store = options(Options::directory(dir.path().join("store"))).reserve_percent(50);
+    let store = Blocking::open(of_store).expect("the store opens");
+    fill(&store, KEYS);
+    for key in (0..KEYS).filter(|key| key % 10 < 4) {
+        assert!(store.delete(key.to_le_bytes().to_vec()).expect("a delete succeeds"));
+    }
+    store.flush().expect("it can be flushed");
+    std::thread::park_timeout(Duration::from_millis(500));
+    let before = store.store().stats();
+    assert_eq!(before.activity.segments_freed, 0, "less than half of it is garbage: {before:?}");
+    store.compact().expect("it is compacted");
+    let after = store.store().stats();
+    let taken = |stats: &Stats| stats.tiers[0].segments_total - stats.tiers[0].segments_free;
+    let live = after.live_bytes / SEGMENT_BYTES;
+    assert!(taken(&after) <= live + live / 10 + 8, "{live} segments are live: {before:?} {after:?}");
+    store.compact().expect("again, which is for nothing");
+    store.close().expect("it closes");
+    assert!(store.compact().is_err(), "it is closed");
 }
 
 /// A loop device over a file; detached when dropped.

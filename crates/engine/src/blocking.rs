@@ -125,6 +125,14 @@ impl Blocking {
         block_on(self.store.flush())
     }
 
+    /// See [`Store::compact`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compact(&self) -> Result<()> {
+        block_on(self.store.compact())
+    }
+
     /// See [`Store::close`].
     ///
     /// # Errors

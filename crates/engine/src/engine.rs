@@ -15,6 +15,7 @@ use crate::admission::Admission;
 use crate::append::{Appended, Group};
 use crate::cache::ReadCache;
 use crate::clock::Clock;
+use crate::compact::Compaction;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::lane::Lane;
@@ -62,6 +63,7 @@ pub(crate) struct Engine {
     pub(crate) admission: Admission,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) compaction: Compaction,
     /// Limit of what relocation reads and writes; 0: none.
     pub(crate) background_bytes_per_s: u64,
     pub(crate) epoch: u64,
@@ -135,6 +137,7 @@ impl Engine {
             admission: Admission::default(),
             placement: parts.placement,
             clock: parts.clock,
+            compaction: Compaction::default(),
             background_bytes_per_s: parts.background_bytes_per_s,
             epoch: parts.epoch,
             superblocks: tokio::sync::Mutex::new(parts.superblocks),

@@ -14,6 +14,7 @@ mod cache;
 mod clock;
 mod close;
 mod commit;
+mod compact;
 mod devices;
 mod engine;
 mod error;

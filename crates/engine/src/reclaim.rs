@@ -49,15 +49,22 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             {
                 engine.latch(&error);
             }
-            return;
+            break;
         }
         match reclaimer.step().await {
             Ok(true) => {}
-            Ok(false) => reclaimer.rest(woken).await,
-            Err(Error::Closed { .. }) => return,
-            Err(error) => return engine.latch(&error),
+            Ok(false) => {
+                engine.compacted(Ok(()));
+                reclaimer.rest(woken).await;
+            }
+            Err(Error::Closed { .. }) => break,
+            Err(error) => {
+                engine.latch(&error);
+                break;
+            }
         }
     }
+    engine.compaction_ended();
 }
 
 /// What to relocate, and how urgent it is.
@@ -223,7 +230,8 @@ impl Reclaimer<'_> {
         let engine = self.engine;
         let tier = engine.output_tier();
         let urgency = engine.urgency();
-        let mut least_yield = if urgency > 0.0 { LEAST_YIELD } else { self.calm_yield(tier)? };
+        let presses = urgency > 0.0 || engine.is_compacting();
+        let mut least_yield = if presses { LEAST_YIELD } else { self.calm_yield(tier)? };
         if self.is_given_up(tier) {
             least_yield = least_yield.max(SURE_YIELD);
         }

@@ -223,6 +223,15 @@ impl Store {
         self.engine.latencies()
     }
 
+    /// Relocates everything that gives something back, so that the store takes as little room as it can. Nobody has to call
+    /// this: garbage beyond what the reserve allows is collected by itself.
+    ///
+    /// # Errors
+    /// `Closed` after a close or a failed write.
+    pub async fn compact(&self) -> Result<()> {
+        self.engine.compact().await
+    }
+
     /// Numbers about the store.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
