@@ -135,7 +135,7 @@ fn left_over(seed: u64) {
     let mut world = World::new(seed, config);
     let store = world.open();
     let mut there = BTreeMap::new();
-    churn(&world, &store, &mut random, &mut there, 250);
+    churn(&world, &store, &mut random, &mut there, 800);
     let freed = store.stats().activity.segments_freed;
     assert!(freed > 4, "{freed} segments were freed");
     assert_eq!(discards(&world), 0, "nothing is discarded at once");
