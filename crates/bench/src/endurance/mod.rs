@@ -157,7 +157,7 @@ mod tests {
     fn a_short_run_reads_what_it_wrote_and_says_so() {
         let csv = tempfile::NamedTempFile::new().expect("a temporary file");
         let words = format!(
-            "endurance --minutes 0.05 --baseline-minutes 0.02 --interval 0.5 --capacity 32m --segment 256k \
+            "endurance --minutes 0.05 --baseline-minutes 0.02 --interval 0.5 --fill 85 --capacity 32m --segment 256k \
              --value-bytes 1000 --memory 40m --durability none --csv {}",
             csv.path().display()
         );
