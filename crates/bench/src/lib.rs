@@ -26,7 +26,7 @@ mod load;
 mod process;
 mod progress;
 mod ram;
-mod size;
+pub mod size;
 mod workload;
 mod writeamp;
 

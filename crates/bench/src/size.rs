@@ -5,7 +5,7 @@ const FORMS: &str =
     "a whole number of bytes, or one with k, m, g or t such as 512m, 16g, 1TiB (powers of 1024)";
 
 /// Bytes from a number with an optional unit in any case. `k`, `kb` and `kib` all mean 1024.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let shift = match unit.to_ascii_lowercase().as_str() {

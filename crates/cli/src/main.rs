@@ -7,7 +7,6 @@
 mod durability;
 mod serve;
 mod settings;
-mod size;
 mod time;
 mod user;
 

@@ -4,9 +4,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use esker_bench::size;
 use esker_engine::Durability;
 
-use crate::{durability, size, time};
+use crate::{durability, time};
 
 /// The form of a setting.
 #[derive(Clone, Copy, Debug)]
