@@ -168,11 +168,8 @@ impl Engine {
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
             let record = RecordView::parse(resident.record(location.offset), &identity).ok();
-            let whole = record.filter(|record| {
-                let is_it = record.kind == Kind::Put && record.key == row.key;
-                is_it && record.verify_value(&self.secret).is_ok()
-            });
-            let Some(record) = whole else { return Peek::Unknown };
+            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == row.key;
+            let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             self.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
             let view = View { value, version, expires_at_ms };

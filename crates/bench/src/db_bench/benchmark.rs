@@ -58,6 +58,8 @@ pub(crate) struct Mix {
 pub(crate) enum Raw {
     /// Random reads as long as a value.
     Read,
+    /// Random reads of as many bytes as a get asks for, at any block.
+    RecordRead,
     /// Writes of 256 KiB, one behind the other.
     Write,
     /// Durable writes as long as a value.
@@ -138,6 +140,7 @@ const BENCHMARKS: &[Benchmark] = &[
     Benchmark { fixed: true, ..of("skvds7030", Work::ReadWrite) },
     Benchmark { beside_writers: 8, one_at_a_time: true, steps: true, ..read("writepressure", false, false) },
     of("rawrandread", Work::Raw(Raw::Read)),
+    of("rawrecordread", Work::Raw(Raw::RecordRead)),
     of("rawseqwrite", Work::Raw(Raw::Write)),
     of("rawsyncwrite", Work::Raw(Raw::SyncWrite)),
 ];

@@ -1,7 +1,7 @@
 //! What the flags say.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use esker_device::Backend;
 use esker_engine::{Durability, Options};
@@ -127,6 +127,13 @@ impl Config {
             (percent("readwritepercent", 90)?, percent("deletepercent", 2)?);
         let counts = [or_num("reads"), or_num("deletes")];
         let places = Places::of(flags)?;
+        // As db_bench: without one, each run draws its own, so that a later run does not read in the order of the writes.
+        let seed = flags.positive("seed").unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let seed = since.map_or(301, |since| since.as_micros() as u64);
+            flags.notes.push(format!("Set seed to {seed} because --seed was 0"));
+            seed
+        });
         Ok(Config {
             benchmarks: flags
                 .text("benchmarks")
@@ -159,7 +166,7 @@ impl Config {
                 .map(|file| (PathBuf::from(file), report_every.unwrap_or(Duration::from_secs(10)))),
             use_existing_db: flags.boolean("use_existing_db", false),
             finish_after_writes: flags.boolean("finish_after_writes", false),
-            seed: flags.positive("seed").unwrap_or(301),
+            seed,
             durability,
             places,
             json: flags.text("json").map(str::to_owned),

@@ -123,7 +123,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         let line = format!(
-            "--benchmarks=fillseq,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite \
+            "--benchmarks=fillseq,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawrecordread,rawseqwrite,rawsyncwrite \
              --db={} --num=1000 --writes=1000 --queue_depth=4 --durability=none --segment=256k --capacity_limit=64m \
              --memory=64m --pressure_mb=0,1,2 --pressure_seconds=1 --raw_bytes=4m --json={}",
             dir.path().join("db").display(),
@@ -158,7 +158,9 @@ mod tests {
                 "{name}"
             );
         }
-        for (name, operations) in [("rawrandread", 1000), ("rawseqwrite", 1), ("rawsyncwrite", 1000)] {
+        for (name, operations) in
+            [("rawrandread", 1000), ("rawrecordread", 1000), ("rawseqwrite", 1), ("rawsyncwrite", 1000)]
+        {
             assert_eq!(of(name)["operations"], operations, "{name}");
         }
         let left: Vec<_> = std::fs::read_dir(dir.path().join("db")).expect("the directory").collect();

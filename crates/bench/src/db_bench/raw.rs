@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::{Device, Direct, OpenOptions, WriteMode, block_on};
+use esker_log::{class_bytes, class_of, record_bytes};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -79,13 +80,20 @@ impl RawFile {
             ValueSize::Fixed(bytes) => bytes,
             ValueSize::Uniform(_, most) | ValueSize::Normal(_, most) => most,
         };
+        let block = self.device.geometry().block_bytes as usize;
         let bytes = match raw {
             Raw::Write => SEQUENTIAL_BYTES,
             Raw::Read | Raw::SyncWrite => value_bytes.max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES),
+            Raw::RecordRead => {
+                let record = record_bytes(config.key_size, value_bytes, false) as u64;
+                (class_bytes(class_of(record)) as usize).next_multiple_of(block).min(PIECE_BYTES)
+            }
         };
+        // Records begin where the one before ends, values in the raw at multiples of their length.
+        let step = if raw == Raw::RecordRead { block } else { bytes };
         // Long writes are as many bytes as the store would write, not as many operations.
         let count = match raw {
-            Raw::Read => config.reads,
+            Raw::Read | Raw::RecordRead => config.reads,
             Raw::Write => (config.writes * value_bytes as u64).div_ceil(bytes as u64),
             Raw::SyncWrite => config.writes,
         };
@@ -96,19 +104,19 @@ impl RawFile {
             let mut counts = Counts::default();
             let mut random = SmallRng::seed_from_u64(config.seed.wrapping_add(index));
             let mut left = if until.is_some() { u64::MAX } else { count };
-            let places = self.bytes / bytes as u64;
+            let places = (self.bytes - bytes as u64) / step as u64 + 1;
             let operation = || {
                 left = left.checked_sub(1).filter(|_| until.is_none_or(|until| Instant::now() < until))?;
                 let start = Instant::now();
                 let place = match raw {
-                    Raw::Read => random.random_range(0..places),
+                    Raw::Read | Raw::RecordRead => random.random_range(0..places),
                     Raw::Write | Raw::SyncWrite => next.fetch_add(1, Ordering::Relaxed) % places,
                 };
-                let (device, at) = (&self.device, place * bytes as u64);
+                let (device, at) = (&self.device, place * step as u64);
                 Some(async move {
                     let mut buffer = device.buffer(bytes);
                     let done = match raw {
-                        Raw::Read => device.read(at, buffer).await.1,
+                        Raw::Read | Raw::RecordRead => device.read(at, buffer).await.1,
                         Raw::Write | Raw::SyncWrite => {
                             buffer[..8].copy_from_slice(&place.to_le_bytes());
                             let mode = if raw == Raw::Write { WriteMode::Plain } else { WriteMode::Durable };
@@ -118,7 +126,8 @@ impl RawFile {
                     (start.elapsed(), done)
                 })
             };
-            let kind = if raw == Raw::Read { Kind::Read } else { Kind::Write };
+            let reads = matches!(raw, Raw::Read | Raw::RecordRead);
+            let kind = if reads { Kind::Read } else { Kind::Write };
             let done = |(took, done): (Duration, std::result::Result<(), esker_device::DeviceError>)| {
                 done?;
                 counts.record(kind, 1, bytes as u64, took);
