@@ -41,6 +41,7 @@ fn bytes_have_causes(seed: u64) {
         staging: true,
         ..Config::new(tiers)
     };
+    let grows = config.grows;
     let world = World::new(seed, config);
     for life in 0..3 {
         let before = devices(&world);
@@ -60,6 +61,9 @@ fn bytes_have_causes(seed: u64) {
         let written = stats.tiers.last().expect("a tier").written;
         assert!(written.summary_bytes > 0 && written.padding_bytes > 0 && written.frame_header_bytes > 0);
         assert!(written.superblock_bytes > 0, "{written:?}");
+        // In a file that grows, the first tier of all has blocks that were never written when the store is new.
+        let zeroed = stats.tiers[0].written.zeroed_bytes;
+        assert!(if grows { life > 0 || zeroed > 0 } else { zeroed == 0 }, "{zeroed} in life {life}");
         assert!(stats.tiers.iter().any(|tier| tier.written.marker_bytes > 0), "{stats:?}");
         match tiers {
             Tiers::Both => {

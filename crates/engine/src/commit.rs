@@ -25,6 +25,7 @@ use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::ledger::{Content, Origin};
 use crate::memory::Piece;
 use crate::tier::Tier;
+use crate::zero_ahead::ZeroAhead;
 
 /// Frames in flight that nobody waits for.
 const DEPTH: usize = 4;
@@ -54,6 +55,7 @@ struct Committer<'a> {
     /// When what was written has to be durable.
     flush_by: Option<Duration>,
     written: [Written; 2],
+    zeros: [ZeroAhead; 2],
 }
 
 /// Runs until the lane stops and everything is written.
@@ -67,6 +69,7 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
         dirty: false,
         flush_by: None,
         written: [Written::default(); 2],
+        zeros: Default::default(),
     };
     let ended = committer.run().await;
     if let Err(error) = &ended {
@@ -147,12 +150,22 @@ impl Committer<'_> {
             if part.segment != self.written[part.head.index()].segment {
                 // 4.
                 self.finish_all(true).await?;
+                self.zeros[part.head.index()].finish().await?;
+                self.zeros[part.head.index()] = ZeroAhead::default();
                 self.written[part.head.index()] = Written { segment: part.segment, end: 0 };
             }
         }
         let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
         let mode = if frame.sync && all_durable { WriteMode::Durable } else { WriteMode::Plain };
         let device = self.tier.device()?;
+        for part in &frame.parts {
+            let end = part.closed.offset + part.closed.memory.len() as u32;
+            let zeros = &mut self.zeros[part.head.index()];
+            zeros.make_way(end).await?;
+            if mode == WriteMode::Durable && self.tier.slot(part.slot).is_blank() {
+                zeros.go_on(self.tier, &device, part.slot, part.closed.offset..end);
+            }
+        }
         let began = self.engine.runtime.now();
         let mut writes = Vec::with_capacity(frame.parts.len());
         for part in &frame.parts {
@@ -240,6 +253,9 @@ impl Committer<'_> {
     /// The segment is complete: its summary is written beside the frames of the next one.
     async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
         self.finish_all(true).await?;
+        for zeros in &mut self.zeros {
+            zeros.finish().await?;
+        }
         let name = segment.name();
         let (start, bytes) = segment.summary();
         let used = segment.tail();

@@ -46,6 +46,7 @@ causes! {
     marker_bytes: "Markers of freed slots, each a write unit.",
     superblock_bytes: "Superblocks, and the space around them when the tier was made.",
     clearing_bytes: "Slots made to read as free before they were used for the first time.",
+    zeroed_bytes: "Zeros written ahead of short durable frames into a file's blocks that were never written.",
 }
 
 /// Where records come from.
@@ -67,6 +68,7 @@ pub(crate) enum Content {
     },
     Summary,
     Marker,
+    Zeros,
 }
 
 impl Ledger {
@@ -90,6 +92,7 @@ impl Ledger {
             }
             Content::Summary => add(&self.summary_bytes, bytes),
             Content::Marker => add(&self.marker_bytes, bytes),
+            Content::Zeros => add(&self.zeroed_bytes, bytes),
         }
     }
 

@@ -45,6 +45,7 @@ mod tier;
 mod trim;
 mod update;
 mod write;
+mod zero_ahead;
 
 pub use batch::Batch;
 pub use blocking::Blocking;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
@@ -59,6 +59,8 @@ pub(crate) struct Slot {
     expires_ms: AtomicU64,
     /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
     left_alone_at: AtomicI64,
+    /// It lies in blocks of a file that were never written.
+    blank: AtomicBool,
 }
 
 impl Slot {
@@ -127,6 +129,11 @@ impl Slot {
         self.sealed_at.store(sealed_at, Ordering::Relaxed);
         self.set_expires(expires_ms);
         self.set_state(SlotState::Sealed);
+    }
+
+    /// Whether it was taken in blocks of a file that were never written.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.blank.load(Ordering::Relaxed)
     }
 
     /// Says how long its records are, about, if nobody has.
@@ -334,6 +341,7 @@ impl Tier {
         let mut grown = self.grown.lock().await;
         let Some(bytes) = &mut *grown else { return Ok(()) };
         let device = self.device()?;
+        self.slot(taken.slot).blank.store(taken.was != Was::Stale, Ordering::Relaxed);
         let needed = self.device_offset(taken.slot + 1, 0);
         if *bytes < needed {
             device.resize(needed).await.map_err(Error::from)?;
