@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
-use crate::{db_bench, endurance, writeamp};
+use crate::{compare, db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
 ///
@@ -25,6 +25,8 @@ enum Command {
     Writeamp(writeamp::Arguments),
     /// A store that is nearly full, under mixed load for a long time, with checks at the end.
     Endurance(endurance::Arguments),
+    /// The same workload here and on others, in alternation: table, JSON and charts.
+    Compare(compare::Arguments),
 }
 
 /// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
@@ -59,6 +61,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
         Ok(arguments) => match arguments.command {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
             Command::Endurance(arguments) => endurance::run(&arguments),
+            Command::Compare(arguments) => compare::run(&arguments),
         }
         .map(|()| ExitCode::SUCCESS),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

@@ -17,6 +17,7 @@
 mod account;
 mod bed;
 mod command;
+mod compare;
 mod db_bench;
 mod durability;
 mod endurance;

@@ -32,6 +32,8 @@ pub(crate) enum Work {
     Ycsb(Mix),
     /// On a file beside the store, without the store.
     Raw(Raw),
+    /// The same, reads beside writes of long runs at a rate.
+    RawPressure,
 }
 
 /// Which keys of a YCSB workload are popular.
@@ -139,6 +141,7 @@ const BENCHMARKS: &[Benchmark] = &[
     ycsb("ycsbcuniform", 100, 0, 0, Popular::Uniform),
     Benchmark { fixed: true, ..of("skvds7030", Work::ReadWrite) },
     Benchmark { beside_writers: 8, one_at_a_time: true, steps: true, ..read("writepressure", false, false) },
+    Benchmark { steps: true, ..of("rawpressure", Work::RawPressure) },
     of("rawrandread", Work::Raw(Raw::Read)),
     of("rawrecordread", Work::Raw(Raw::RecordRead)),
     of("rawseqwrite", Work::Raw(Raw::Write)),

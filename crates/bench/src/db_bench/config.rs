@@ -18,6 +18,14 @@ pub(crate) enum ValueSize {
     Normal(usize, usize),
 }
 
+impl ValueSize {
+    /// The longest.
+    pub(crate) fn most(self) -> usize {
+        let (ValueSize::Fixed(most) | ValueSize::Uniform(_, most) | ValueSize::Normal(_, most)) = self;
+        most
+    }
+}
+
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {

@@ -148,6 +148,7 @@ impl Outcome {
             "cpu_us_per_operation": self.cpu_seconds * 1e6 / self.counts.operations.max(1) as f64,
             "reads": self.counts.reads,
             "found": self.counts.found,
+            "message": self.message,
             "latency_us": latencies,
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! `flags` reads the command line by the list in `known`; `config` is what it says; `benchmark` knows the names; `run` does
 //! one after the other, with the threads in `clients`, whose
-//! operations `source` draws; `raw` does without the store; `measure` and `histogram` print in db_bench's format.
+//! operations `source` draws; `raw` and `raw_pressure` do without the store; `measure` and `histogram` print in db_bench's format.
 
 mod benchmark;
 mod clients;
@@ -13,6 +13,7 @@ mod known;
 mod measure;
 mod mixgraph;
 mod raw;
+mod raw_pressure;
 mod run;
 mod source;
 mod stats;
@@ -123,7 +124,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let json = dir.path().join("out.json");
         let line = format!(
-            "--benchmarks=fillseq,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawrecordread,rawseqwrite,rawsyncwrite \
+            "--benchmarks=fillseq,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawpressure,rawrandread,rawrecordread,rawseqwrite,rawsyncwrite \
              --db={} --num=1000 --writes=1000 --queue_depth=4 --durability=none --segment=256k --capacity_limit=64m \
              --memory=64m --pressure_mb=0,1,2 --pressure_seconds=1 --raw_bytes=4m --json={}",
             dir.path().join("db").display(),
@@ -157,6 +158,16 @@ mod tests {
                 of(name)["latency_us"]["write"].is_null() && of(name)["reads"].as_u64() > Some(100),
                 "{name}"
             );
+        }
+        for (name, megabytes) in [("rawpressure 0 MB/s", 0.0..0.01), ("rawpressure 2 MB/s", 1.0..3.0)] {
+            assert!(of(name)["latency_us"]["read"]["count"].as_u64() > Some(100), "{name}");
+            let message = of(name)["message"].as_str().expect("a message");
+            let rate = message
+                .trim_start_matches("(writers beside: ")
+                .split(' ')
+                .next()
+                .and_then(|m| m.parse().ok());
+            assert!(rate.is_some_and(|rate: f64| megabytes.contains(&rate)), "{name}: {message}");
         }
         for (name, operations) in
             [("rawrandread", 1000), ("rawrecordread", 1000), ("rawseqwrite", 1), ("rawsyncwrite", 1000)]

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use super::benchmark::Raw;
-use super::config::{Config, ValueSize};
+use super::config::Config;
 use super::measure::{Counts, Kind, Outcome};
 use crate::failure::{Failure, Result};
 use crate::load::drive;
@@ -25,8 +25,13 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A file beside the store's, on the same file system, which is reached in the same way.
 pub(crate) struct RawFile {
     path: PathBuf,
-    device: Arc<dyn Device>,
-    bytes: u64,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) bytes: u64,
+}
+
+/// Whole pages that hold a value.
+pub(super) fn value_pages(config: &Config) -> usize {
+    config.value_size.most().max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES)
 }
 
 impl RawFile {
@@ -76,14 +81,11 @@ impl RawFile {
 
     /// As many threads and operations in flight as the store gets.
     pub(crate) fn measure(&self, name: &str, raw: Raw, config: &Config) -> Result<Outcome> {
-        let value_bytes = match config.value_size {
-            ValueSize::Fixed(bytes) => bytes,
-            ValueSize::Uniform(_, most) | ValueSize::Normal(_, most) => most,
-        };
+        let value_bytes = config.value_size.most();
         let block = self.device.geometry().block_bytes as usize;
         let bytes = match raw {
             Raw::Write => SEQUENTIAL_BYTES,
-            Raw::Read | Raw::SyncWrite => value_bytes.max(1).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES),
+            Raw::Read | Raw::SyncWrite => value_pages(config),
             Raw::RecordRead => {
                 let record = record_bytes(config.key_size, value_bytes, false) as u64;
                 (class_bytes(class_of(record)) as usize).next_multiple_of(block).min(PIECE_BYTES)

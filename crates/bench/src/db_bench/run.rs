@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::{Runtime, Threads, block_on};
-use esker_engine::{Activity, Store};
+use esker_engine::{Activity, Stats, Store};
 use serde_json::{Value, json};
 
-use super::benchmark::{Benchmark, Chore, Order, Raw, Step, Work};
+use super::benchmark::{Benchmark, Chore, Order, Step, Work};
 use super::clients::{self, Shared};
 use super::config::{Config, ValueSize};
 use super::measure::{Counts, Outcome, average};
@@ -130,11 +130,12 @@ impl Session {
         if self.config.statistics {
             self.chore(Chore::Stats)?;
         }
+        let stats = self.store.stats();
         block_on(self.store.close())?;
         if let Some(raw) = self.raw.take() {
             raw.remove()?;
         }
-        self.json()
+        self.json(&stats)
     }
 
     fn print(&mut self, outcome: &Outcome, benchmark: &Benchmark) {
@@ -154,6 +155,13 @@ impl Session {
     /// One reader while writers write more and more.
     fn pressure(&mut self, benchmark: &Benchmark) -> Result<()> {
         for megabytes in self.config.pressure_mb.clone() {
+            if benchmark.work == Work::RawPressure {
+                let name = format!("{} {megabytes} MB/s", benchmark.name);
+                let (config, runtime) = (self.config.clone(), self.runtime.clone());
+                let outcome = self.raw_file()?.pressure(name, megabytes, &config, &*runtime)?;
+                self.print(&outcome, benchmark);
+                continue;
+            }
             let mut config = self.config.clone();
             config.write_limit = Some(megabytes << 20);
             config.duration = Some(config.pressure_step);
@@ -167,12 +175,13 @@ impl Session {
         Ok(())
     }
 
-    fn raw(&mut self, benchmark: &Benchmark, raw: Raw) -> Result<Outcome> {
-        if self.raw.is_none() {
-            self.raw = Some(RawFile::make(&self.config)?);
-        }
-        let file = self.raw.as_ref().expect("it was made above");
-        file.measure(benchmark.name, raw, &self.config)
+    /// The file of the raw benchmarks, which is made for the first of them.
+    fn raw_file(&mut self) -> Result<&RawFile> {
+        let file = match self.raw.take() {
+            Some(file) => file,
+            None => RawFile::make(&self.config)?,
+        };
+        Ok(self.raw.insert(file))
     }
 
     fn chore(&mut self, chore: Chore) -> Result<()> {
@@ -206,7 +215,8 @@ impl Session {
             self.begin_again()?;
         }
         if let Work::Raw(raw) = benchmark.work {
-            return self.raw(benchmark, raw);
+            let config = self.config.clone();
+            return self.raw_file()?.measure(benchmark.name, raw, &config);
         }
         let mut config = self.config.clone();
         if benchmark.fixed {
@@ -331,7 +341,7 @@ impl Session {
         Ok(())
     }
 
-    fn json(self) -> Result<()> {
+    fn json(self, stats: &Stats) -> Result<()> {
         let Some(path) = &self.config.json else { return Ok(()) };
         let all = json!({
             "command": "db_bench",
@@ -343,6 +353,20 @@ impl Session {
             "durability": durability::name(self.config.durability),
             "resident_bytes": process::resident_bytes(),
             "runs": self.runs,
+            "store": {
+                "keys": stats.keys,
+                "live_bytes": stats.live_bytes,
+                "user_limit_bytes": stats.user_limit_bytes,
+                "index_bytes": stats.index_bytes,
+                "cache_bytes": stats.cache_bytes,
+                "puts": stats.activity.puts,
+                "user_bytes": stats.activity.user_bytes,
+                "memory_hits": stats.activity.memory_hits,
+                "cache_hits": stats.activity.cache_hits,
+                "device_reads": stats.activity.device_reads,
+                "stall_us": stats.activity.stall_us,
+                "write_amplification_per_user_byte": stats.write_amplification_per_user_byte(),
+            },
         });
         let text = format!("{all:#}\n");
         match path.as_str() {

@@ -203,7 +203,7 @@ impl Source {
             },
             Work::Ycsb(mix) => self.ycsb(mix),
             // Made elsewhere.
-            Work::Scan | Work::Raw(_) => return None,
+            Work::Scan | Work::Raw(_) | Work::RawPressure => return None,
         };
         self.left -= of_batch;
         Some(operation)
