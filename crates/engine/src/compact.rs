@@ -8,10 +8,50 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 
-/// Whether somebody waits for the store to be compact.
+/// Those who wait for the store to be compact.
 #[derive(Default)]
 pub(crate) struct Compaction {
-    asked: Mutex<Option<Arc<Gate>>>,
+    asked: Mutex<Asked>,
+}
+
+/// Whoever asks while the collector already looks at what there is has to wait for its next look: what they made
+/// garbage of may have come too late for this one.
+#[derive(Default)]
+struct Asked {
+    /// They asked since the last look began.
+    since: Option<Arc<Gate>>,
+    /// They asked before.
+    before: Vec<Arc<Gate>>,
+}
+
+impl Compaction {
+    fn ask(&self) -> Arc<Gate> {
+        self.asked.lock().since.get_or_insert_with(Gate::new).clone()
+    }
+
+    /// The collector is about to look what there is to collect.
+    pub(crate) fn look(&self) {
+        let asked = &mut *self.asked.lock();
+        asked.before.extend(asked.since.take());
+    }
+
+    /// Whether somebody asked before the collector looked.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.asked.lock().before.is_empty()
+    }
+
+    /// There was nothing left to collect when the collector looked.
+    pub(crate) fn done(&self) {
+        let served = std::mem::take(&mut self.asked.lock().before);
+        served.iter().for_each(|gate| gate.open(Ok(())));
+    }
+
+    /// Nobody will collect any more.
+    fn fail(&self, error: &Error) {
+        self.look();
+        let refused = std::mem::take(&mut self.asked.lock().before);
+        refused.iter().for_each(|gate| gate.open(Err(error.clone())));
+    }
 }
 
 impl Engine {
@@ -19,29 +59,57 @@ impl Engine {
     pub(crate) async fn compact(&self) -> Result<()> {
         self.check_writable()?;
         self.flush().await?;
-        let gate = self.compaction.asked.lock().get_or_insert_with(Gate::new).clone();
+        let gate = self.compaction.ask();
         if let Err(error) = self.check_writable() {
             // Whoever would open it may have looked before it was there.
-            self.compacted(Err(error));
+            self.compaction.fail(&error);
         }
         self.reclaim.notify_one();
         gate.wait().await
     }
 
-    /// Whether somebody asked for it.
-    pub(crate) fn is_compacting(&self) -> bool {
-        self.compaction.asked.lock().is_some()
-    }
-
-    /// There is nothing left to collect, or nobody to do it.
-    pub(crate) fn compacted(&self, how: Result<()>) {
-        if let Some(gate) = self.compaction.asked.lock().take() {
-            gate.open(how);
-        }
-    }
-
     /// The reclaimer ends.
     pub(crate) fn compaction_ended(&self) {
-        self.compacted(Err(Error::Closed { reason: "it was closed while it was compacted".into() }));
+        self.compaction.fail(&Error::Closed { reason: "it was closed while it was compacted".into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn answer(gate: &Arc<Gate>) -> Option<Result<()>> {
+        gate.wait().now_or_never()
+    }
+
+    #[test]
+    fn only_who_asked_before_a_look_is_answered_by_it() {
+        let compaction = Compaction::default();
+        compaction.look();
+        let early = compaction.ask();
+        assert!(!compaction.is_wanted(), "it looked before");
+        compaction.done();
+        assert!(answer(&early).is_none(), "nobody had asked when it looked");
+        compaction.look();
+        assert!(compaction.is_wanted());
+        let late = compaction.ask();
+        compaction.done();
+        assert!(answer(&early).is_some_and(|how| how.is_ok()));
+        assert!(answer(&late).is_none(), "it asked after the look, though somebody else had asked before");
+        compaction.look();
+        compaction.done();
+        assert!(answer(&late).is_some_and(|how| how.is_ok()));
+    }
+
+    #[test]
+    fn whoever_waits_is_told_that_nobody_collects_any_more() {
+        let compaction = Compaction::default();
+        let before = compaction.ask();
+        compaction.look();
+        let since = compaction.ask();
+        compaction.fail(&Error::Closed { reason: "a test".into() });
+        assert!([before, since].iter().all(|gate| answer(gate).is_some_and(|how| how.is_err())));
     }
 }

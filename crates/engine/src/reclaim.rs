@@ -51,10 +51,11 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             }
             break;
         }
+        engine.compaction.look();
         match reclaimer.step().await {
             Ok(true) => {}
             Ok(false) => {
-                engine.compacted(Ok(()));
+                engine.compaction.done();
                 reclaimer.rest(woken).await;
             }
             Err(Error::Closed { .. }) => break,
@@ -230,7 +231,7 @@ impl Reclaimer<'_> {
         let engine = self.engine;
         let tier = engine.output_tier();
         let urgency = engine.urgency();
-        let presses = urgency > 0.0 || engine.is_compacting();
+        let presses = urgency > 0.0 || engine.compaction.is_wanted();
         let mut least_yield = if presses { LEAST_YIELD } else { self.calm_yield(tier)? };
         if self.is_given_up(tier) {
             least_yield = least_yield.max(SURE_YIELD);
