@@ -39,6 +39,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         engine: &engine,
         relocator: Relocator::new(&engine),
         progress: Progress::default(),
+        stuck: None,
         failures: BTreeMap::new(),
     };
     loop {
@@ -93,8 +94,16 @@ struct Reclaimer<'a> {
     engine: &'a Arc<Engine>,
     relocator: Relocator<'a>,
     progress: Progress,
+    /// Destaging found no room for copies.
+    stuck: Option<Stuck>,
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
+}
+
+/// How things were when destaging found no room. Until something has changed, only collecting is tried.
+struct Stuck {
+    free_slots: u32,
+    dead_bytes: u64,
 }
 
 impl Engine {
@@ -156,6 +165,11 @@ impl Reclaimer<'_> {
                     }
                     Ok(true)
                 }
+                Ok(Outcome::OutOfRoom) if tier != self.engine.output_tier().name() => {
+                    // Collecting may still make room, and if not, the next step finds nothing to do.
+                    self.stuck = Some(self.state_of_output());
+                    Ok(true)
+                }
                 Ok(Outcome::OutOfRoom) => {
                     self.declare_full();
                     Ok(false)
@@ -215,14 +229,32 @@ impl Reclaimer<'_> {
         }
     }
 
+    fn state_of_output(&self) -> Stuck {
+        let free_slots = self.engine.output_tier().free_slots();
+        Stuck { free_slots, dead_bytes: self.engine.dead_bytes.load(Ordering::Relaxed) }
+    }
+
+    /// Whether destaging found no room, and none was made since.
+    fn is_stuck(&self) -> bool {
+        let now = self.state_of_output();
+        let noticeable = (self.engine.output_tier().shape().segment_bytes as f64 * LEAST_YIELD) as u64;
+        self.stuck.as_ref().is_some_and(|then| {
+            now.free_slots <= then.free_slots && now.dead_bytes < then.dead_bytes + noticeable
+        })
+    }
+
     fn choose_to_destage(&self) -> Option<Choice> {
         let (Some(fast), Some(capacity)) = (&self.engine.fast, &self.engine.capacity) else { return None };
         let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
-        let has_room = capacity.free_slots() > KEEP_FOR_COLLECTING || self.relocator.room_bytes() > 0;
-        if free >= DESTAGE_BELOW || !has_room {
+        if free >= DESTAGE_BELOW || self.is_stuck() {
             return None;
         }
-        let victims = oldest(self.candidates(fast), self.batch(fast, capacity.free_slots()));
+        // Without a slot for another output, only what fits in these can be moved.
+        let may_open = capacity.free_slots() > KEEP_FOR_COLLECTING;
+        let room = if may_open { u64::MAX } else { self.relocator.room_bytes() };
+        let fitting = self.candidates(fast).filter(|c| c.live_bytes <= room);
+        let count = if may_open { self.batch(fast, capacity.free_slots()) } else { 1 };
+        let victims = oldest(fitting, count);
         let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
         (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
     }
