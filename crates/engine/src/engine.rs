@@ -1,6 +1,7 @@
 //! What all parts of an open store share, and the act of publishing.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,8 +32,8 @@ pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
 /// Each opening has so many bits of sequence numbers to itself: a trillion writes.
 pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 
-/// Everything about an open store.
-pub(crate) struct Engine {
+/// What an open store is made of: found or decided when it was opened.
+pub(crate) struct Parts {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
@@ -51,25 +52,31 @@ pub(crate) struct Engine {
     pub(crate) reserve_share: f64,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
-    /// The index alone takes more than that: puts are refused.
-    pub(crate) out_of_memory: AtomicBool,
-    /// No room can be made: puts are refused until a segment is freed.
-    pub(crate) full: AtomicBool,
     /// Records up to this sequence number were cleared.
     pub(crate) cleared_through: AtomicU64,
-    pub(crate) residents: Residents,
     pub(crate) cache: ReadCache,
-    pub(crate) counters: Counters,
-    pub(crate) admission: Admission,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
-    pub(crate) compaction: Compaction,
     /// Limit of what relocation reads and writes; 0: none.
     pub(crate) background_bytes_per_s: u64,
     pub(crate) epoch: u64,
     pub(crate) superblocks: tokio::sync::Mutex<Vec<Superblock>>,
     pub(crate) sequence: AtomicU64,
     pub(crate) segments: AtomicU64,
+}
+
+/// Everything about an open store: its parts, whose fields are reached as if they were its own, and what begins the same
+/// in every store.
+pub(crate) struct Engine {
+    parts: Parts,
+    /// The index alone takes more memory than there is for it: puts are refused.
+    pub(crate) out_of_memory: AtomicBool,
+    /// No room can be made: puts are refused until a segment is freed.
+    pub(crate) full: AtomicBool,
+    pub(crate) residents: Residents,
+    pub(crate) counters: Counters,
+    pub(crate) admission: Admission,
+    pub(crate) compaction: Compaction,
     /// Bytes of records that ceased to be current.
     pub(crate) dead_bytes: AtomicU64,
     /// Odd while a batch is being published.
@@ -84,67 +91,24 @@ pub(crate) struct Engine {
     tasks_done: Notify,
 }
 
-/// What [`Engine`] is made of besides what starts the same in every store.
-pub(crate) struct Parts {
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) secret: Secret,
-    pub(crate) packing: Packing,
-    pub(crate) index: Arc<Index>,
-    pub(crate) fast: Option<Arc<Tier>>,
-    pub(crate) capacity: Option<Arc<Tier>>,
-    pub(crate) lane: Arc<Lane>,
-    pub(crate) large: Option<Arc<Lane>>,
-    pub(crate) shaping_threshold_bytes: u64,
-    pub(crate) durability: Durability,
-    pub(crate) outlives_process: bool,
-    pub(crate) user_limit_bytes: u64,
-    pub(crate) reserve_share: f64,
-    pub(crate) cleared_through: u64,
-    pub(crate) placement: Placement,
-    pub(crate) clock: Clock,
-    pub(crate) background_bytes_per_s: u64,
-    pub(crate) memory_bytes: u64,
-    pub(crate) cache: ReadCache,
-    pub(crate) epoch: u64,
-    pub(crate) superblocks: Vec<Superblock>,
-    pub(crate) sequence: u64,
-    pub(crate) segments: u64,
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
         Arc::new(Engine {
-            runtime: parts.runtime,
-            secret: parts.secret,
-            packing: parts.packing,
-            index: parts.index,
-            fast: parts.fast,
-            capacity: parts.capacity,
-            lane: parts.lane,
-            large: parts.large,
-            shaping_threshold_bytes: parts.shaping_threshold_bytes,
-            durability: parts.durability,
-            outlives_process: parts.outlives_process,
-            user_limit_bytes: parts.user_limit_bytes,
-            reserve_share: parts.reserve_share,
-            memory_bytes: parts.memory_bytes,
+            parts,
             out_of_memory: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            cleared_through: AtomicU64::new(parts.cleared_through),
             residents: Residents::default(),
-            cache: parts.cache,
             counters: Counters::default(),
             admission: Admission::default(),
-            placement: parts.placement,
-            clock: parts.clock,
             compaction: Compaction::default(),
-            background_bytes_per_s: parts.background_bytes_per_s,
-            epoch: parts.epoch,
-            superblocks: tokio::sync::Mutex::new(parts.superblocks),
-            sequence: AtomicU64::new(parts.sequence),
-            segments: AtomicU64::new(
-                parts.segments / SEGMENT_STEP * SEGMENT_STEP + parts.epoch % SEGMENT_STEP,
-            ),
             dead_bytes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             reclaim: Notify::new(),

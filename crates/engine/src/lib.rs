@@ -28,6 +28,7 @@ mod ledger;
 mod memory;
 mod open;
 mod options;
+mod outlet;
 mod peek;
 mod provision;
 mod put_each;

@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
 use esker_gc::Placement;
@@ -24,7 +25,7 @@ use crate::clock::Clock;
 use crate::devices::{
     EMPTY_INDEX_BYTES, FIXED_MEMORY_BYTES, LEAST_LANE_PIECES, RELOCATION_PIECES, check_memory, open_devices,
 };
-use crate::engine::{Engine, Parts, SEQUENCE_EPOCH_SHIFT};
+use crate::engine::{Engine, Parts, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT};
 use crate::error::{Error, Result};
 use crate::format::{TierPlan, load_or_format, shape_of, write_superblock};
 use crate::lane::Lane;
@@ -132,14 +133,14 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         placement: Placement::new(spare_outputs(bulk, reserve_share)),
         clock: Clock::new(superblocks.iter().map(|s| s.clock_ms).max().unwrap_or(0)),
         background_bytes_per_s: options.background_bytes_per_s.unwrap_or(0),
-        cleared_through: superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0),
+        cleared_through: AtomicU64::new(superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0)),
         memory_bytes: memory.cache_bytes,
         cache: ReadCache::new(memory.cache_bytes),
         epoch,
-        superblocks: superblocks.clone(),
+        superblocks: tokio::sync::Mutex::new(superblocks),
         // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
-        sequence: recovered.max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT),
-        segments: recovered.max_segment,
+        sequence: AtomicU64::new(recovered.max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT)),
+        segments: AtomicU64::new(recovered.max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
         runtime,
     });
     // 4.

@@ -1,0 +1,166 @@
+//! The store as relocation sees it: what is needed, where copies go, and how they are written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
+use esker_gc::{Host, Need, Throttle, Victim};
+use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentShape, Stream, next_expiry_ms};
+use parking_lot::Mutex;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::ledger::{Content, Origin};
+use crate::relocate::KEEP_FOR_COLLECTING;
+use crate::tier::Tier;
+
+/// The store as relocation sees it.
+pub(crate) struct Outlet<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    /// Tombstones are copied in the first round only.
+    pub(crate) first: bool,
+    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
+    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
+    pub(crate) opened_at: u64,
+    pub(crate) now_ms: u64,
+    pub(crate) durable: &'a BTreeMap<u64, u32>,
+    pub(crate) throttle: &'a Mutex<Throttle>,
+    pub(crate) gained_bytes: &'a AtomicI64,
+    pub(crate) urgency: f64,
+    /// The last free slot is not for it: there was another one when it began.
+    pub(crate) keeps_last: bool,
+    /// Mean length of the victim's records.
+    pub(crate) record_bytes: u32,
+    /// Of the records that are copied.
+    pub(crate) origin: Origin,
+}
+
+impl Outlet<'_> {
+    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
+    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
+    fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
+        let older = |tier: &Tier| {
+            tier.slots().iter().any(|slot| {
+                let segment = slot.segment();
+                segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
+            })
+        };
+        entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
+    }
+
+    /// So many bytes of an output are used up.
+    fn note_filled(&self, bytes: u64) {
+        if self.origin == Origin::Collected {
+            self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the device back to others for a while, after a piece of work.
+    async fn yield_device(&self, bytes: u64, began: Duration) {
+        let took = self.engine.runtime.now() - began;
+        let pause = self.throttle.lock().pause(bytes, took, self.urgency);
+        if let Some(pause) = pause {
+            self.engine.runtime.sleep(pause).await;
+        }
+    }
+}
+
+impl Host for Outlet<'_> {
+    type Error = Error;
+
+    fn shape(&self) -> SegmentShape {
+        self.engine.output_tier().shape()
+    }
+
+    fn need(&self, victim: &Victim, entry: &Entry) -> Need {
+        let hides = || self.first && self.tombstone_is_needed(victim, entry);
+        match entry.kind {
+            Kind::Put if self.engine.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
+            Kind::Put if entry.expires_at_ms.is_some_and(|at| at <= self.now_ms) && hides() => {
+                Need::Tombstone
+            }
+            Kind::Tombstone if hides() => Need::Record,
+            _ => Need::Nothing,
+        }
+    }
+
+    fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
+        let placement = &self.engine.placement;
+        if victim.shape.tier != self.engine.output_tier().name() {
+            return placement.destaged(record.brief);
+        }
+        placement.collected(victim.stream, self.engine.age(record.sequence))
+    }
+
+    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
+        let (tier, at) = (victim.shape.tier, offset as usize);
+        if let Some(resident) = self.engine.residents.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
+        }
+        let began = self.engine.runtime.now();
+        let read = self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await;
+        self.yield_device(bytes.into(), began).await;
+        read
+    }
+
+    fn durable_through(&self, output: &OpenSegment) -> u32 {
+        self.durable.get(&output.name().segment).copied().unwrap_or(0)
+    }
+
+    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
+        let tier = self.engine.output_tier();
+        let keep = match self.origin {
+            Origin::Collected => u32::from(self.keeps_last),
+            _ => KEEP_FOR_COLLECTING,
+        };
+        let slot = match self.engine.take_slot(tier, keep).await {
+            Ok(Some(slot)) => slot,
+            // No slot, or a file system without room for one: nothing was harmed.
+            Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let memory = self.memory(bytes)?;
+        let output = self.engine.begin_segment(tier, slot, stream, memory, self.opened_at);
+        tier.slot(slot).expect_records_of(self.record_bytes);
+        Ok(Some(output))
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Appender> {
+        let bytes = bytes.next_multiple_of(esker_device::BUFFER_ALIGNMENT);
+        SegmentBuffer::anonymous(bytes)
+            .map_err(|e| Error::invalid(format!("no memory for frames of {bytes} bytes: {e}")))
+    }
+
+    async fn write_frame(&self, output: &OpenSegment, frame: ClosedFrame) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let bytes = frame.memory.len() as u64;
+        let payload = u64::from(frame.payload_bytes);
+        self.engine.counters.count_frame(true, payload, bytes - payload);
+        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
+        let began = self.engine.runtime.now();
+        let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
+        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await?;
+        self.note_filled(bytes);
+        self.yield_device(bytes, began).await;
+        Ok(())
+    }
+
+    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        let tier = self.engine.output_tier();
+        let name = output.name();
+        let (start, bytes) = output.summary();
+        self.engine.counters.count_summary(bytes.len() as u64);
+        let source = Source::Owned(Buffer::copy_from(&bytes));
+        // Must come before the summary, or else it could name copies that a power cut took.
+        tier.device()?.flush().await.map_err(Error::from)?;
+        tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
+        let sealed_at = self.engine.segments.load(Ordering::Relaxed);
+        self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
+        let expires_ms = next_expiry_ms(output.entries(), 0);
+        tier.slot(name.slot).seal(name.stream, output.tail(), sealed_at, expires_ms);
+        Ok(())
+    }
+}
