@@ -64,6 +64,20 @@ fn check(store: &Store, book: &Book, when: &str) {
     let tombstone = padded(&key(0), 0);
     let stats = store.stats();
     assert_eq!(stats.live_bytes, stats.tiers.iter().map(|tier| tier.live_bytes).sum::<u64>());
+    for tier in &stats.tiers {
+        assert_eq!(
+            tier.live_bytes + tier.dead_bytes + tier.free_bytes,
+            tier.segments_total * tier.segment_bytes
+        );
+        let states: u64 = tier.states.all().map(|(_, count)| count).sum();
+        let classes: u64 = tier.classes.all().map(|(_, count)| count).sum();
+        assert_eq!(
+            (states, classes),
+            (tier.segments_total, tier.segments_total - tier.states.free),
+            "{when}"
+        );
+        assert!(tier.states.free >= tier.segments_free && tier.states.damaged == 0, "{when}: {tier:?}");
+    }
     let beyond = stats.live_bytes.checked_sub(puts);
     assert!(
         beyond.is_some_and(|bytes| bytes % tombstone == 0 && bytes / tombstone <= book.tombstones),

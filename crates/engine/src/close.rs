@@ -108,26 +108,37 @@ impl Engine {
         let tier_stats = |name: TierName| {
             let tier = self.tier(name);
             let geometry = tier.device().map(|d| d.geometry()).ok();
+            let (states, live_bytes) = (tier.slots().states(), tier.live_bytes());
+            let segment_bytes = u64::from(tier.shape().segment_bytes);
+            let segments_total = u64::from(tier.slots_total());
+            let free_bytes = states.free * segment_bytes;
             TierStats {
                 name: name.name(),
                 path: tier.device_name().to_string(),
                 backend: geometry.as_ref().map_or("closed", |g| g.backend),
                 direct: geometry.is_some_and(|g| g.direct),
                 unit_bytes: tier.shape().unit_bytes.into(),
-                segment_bytes: tier.shape().segment_bytes.into(),
-                segments_total: tier.slots().len() as u64,
+                segment_bytes,
+                segments_total,
                 segments_free: tier.free_slots().into(),
                 discards: tier.allocation(|slots| slots.discards()),
                 segments_to_discard: tier.allocation(|slots| slots.to_discard()).into(),
                 written: tier.ledger().written(),
                 discarded_bytes: tier.discards().bytes.load(Ordering::Relaxed),
-                live_bytes: tier.live_bytes(),
+                live_bytes,
+                dead_bytes: (segments_total * segment_bytes).saturating_sub(free_bytes + live_bytes),
+                free_bytes,
+                states,
+                classes: tier.slots().classes(),
             }
         };
+        let output = self.output_tier();
+        let output_bytes = u64::from(output.slots_total()) * u64::from(output.shape().segment_bytes);
         Stats {
             keys: self.index.len(),
             live_bytes: self.live_bytes(),
             user_limit_bytes: self.user_limit_bytes,
+            reserve_bytes: output_bytes.saturating_sub(self.user_limit_bytes),
             index_bytes: self.index.memory_bytes(),
             cache_bytes: self.cache.bytes(),
             latency_bytes: self.recorder().memory_bytes(),

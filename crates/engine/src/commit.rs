@@ -279,7 +279,7 @@ impl Committer<'_> {
             match written {
                 Ok(()) => {
                     let sealed_at = engine.segments.load(Ordering::Relaxed);
-                    tier.slot(name.slot).seal(name.stream, used, sealed_at, expires_ms);
+                    tier.slots().seal(name.slot, name.stream, used, sealed_at, expires_ms);
                     engine.reclaim.notify_one();
                 }
                 Err(error) => engine.latch(&error),

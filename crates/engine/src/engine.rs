@@ -22,8 +22,9 @@ use crate::gate::Gate;
 use crate::lane::Lane;
 use crate::memory::{Residents, pointer};
 use crate::options::Durability;
+use crate::slot::Slot;
 use crate::stats::Counters;
-use crate::tier::{Slot, Tier};
+use crate::tier::Tier;
 
 /// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
 /// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.

@@ -240,10 +240,11 @@ impl Lane {
         };
         segment.set_stream(if wanted == Head::LASTING { Stream::LASTING } else { self.stream });
         let name = segment.name();
-        engine
-            .tier(self.shape.tier)
-            .slot(name.slot)
-            .begin(name.stream, engine.sequence.load(Ordering::Relaxed));
+        engine.tier(self.shape.tier).slots().begin(
+            name.slot,
+            name.stream,
+            engine.sequence.load(Ordering::Relaxed),
+        );
         state.heads.put(wanted, segment, piece);
         Some(wanted)
     }

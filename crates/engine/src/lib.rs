@@ -39,6 +39,7 @@ mod relocate;
 mod reserve;
 mod scan;
 mod settle;
+mod slot;
 mod staging;
 mod stats;
 mod store;
@@ -56,7 +57,7 @@ pub use ledger::Written;
 pub use options::{Durability, Options};
 pub use peek::{Peek, View};
 pub use scan::{Cursor, Page};
-pub use stats::{Activity, Recovery, Stats, TierStats};
+pub use stats::{Activity, Classes, Recovery, States, Stats, TierStats};
 pub use store::{Condition, Entry, Store, WriteOptions};
 
 pub use esker_device::Backend;

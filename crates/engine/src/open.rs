@@ -111,7 +111,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let large = two_tiers
         .then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous), false)));
     let bulk = tiers.last().expect("a store has a tier");
-    let slots = bulk.slots().len() as u64;
+    let slots = u64::from(bulk.slots_total());
     // The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it.
     let usable = (slots - (slots / 16).min(WORKING_SLOTS)) * bulk.shape().max_record_bytes();
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
@@ -180,7 +180,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
 /// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
 /// so together they take no more than about a thirtieth of it.
 fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
-    (reserve_share * tier.slots().len() as f64 / 16.0) as usize
+    (reserve_share * f64::from(tier.slots_total()) / 16.0) as usize
 }
 
 /// What was asked for has to agree with what the store was formatted with.
@@ -395,7 +395,7 @@ async fn seal(engine: &Arc<Engine>, unsealed: Unsealed) -> Result<()> {
     engine.counters.count_summary(bytes.len() as u64);
     let source = Source::Owned(Buffer::copy_from(&bytes));
     tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable, Content::Summary).await?;
-    let slot = tier.slot(unsealed.slot);
-    slot.seal(unsealed.stream, head.tail, unsealed.segment, next_expiry_ms(&unsealed.entries, 0));
+    let expires_ms = next_expiry_ms(&unsealed.entries, 0);
+    tier.slots().seal(unsealed.slot, unsealed.stream, head.tail, unsealed.segment, expires_ms);
     Ok(())
 }

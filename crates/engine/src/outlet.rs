@@ -42,7 +42,7 @@ impl Outlet<'_> {
     /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let older = |tier: &Tier| {
-            tier.slots().iter().any(|slot| {
+            tier.slots().all().iter().any(|slot| {
                 let segment = slot.segment();
                 segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
             })
@@ -160,7 +160,7 @@ impl Host for Outlet<'_> {
         let sealed_at = self.engine.segments.load(Ordering::Relaxed);
         self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
         let expires_ms = next_expiry_ms(output.entries(), 0);
-        tier.slot(name.slot).seal(name.stream, output.tail(), sealed_at, expires_ms);
+        tier.slots().seal(name.slot, name.stream, output.tail(), sealed_at, expires_ms);
         Ok(())
     }
 }

@@ -12,8 +12,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lane::Lane;
 use crate::memory::{MemoryPool, Piece, Resident};
+use crate::slot::SlotState;
 use crate::staging;
-use crate::tier::{SlotState, Tier};
+use crate::tier::Tier;
 
 /// Free slots that lanes leave to relocation: one that may be lent to deletes, one for its output, and a last one. The last
 /// is taken only by a relocation that finds no other: after a crash, which ended the output that the one before was for.
@@ -92,7 +93,7 @@ impl Engine {
     ) -> OpenSegment {
         let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
         tier.occupy(slot, name.segment, SlotState::Open, opened_at);
-        tier.slot(slot).begin(stream, self.sequence.load(Ordering::Relaxed));
+        tier.slots().begin(slot, stream, self.sequence.load(Ordering::Relaxed));
         OpenSegment::new(tier.shape(), name, self.secret, memory)
     }
 
@@ -133,7 +134,7 @@ impl Engine {
             return Ok(());
         }
         let mut next = superblocks[position].clone();
-        next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots().len() as u32);
+        next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots_total());
         next.generation += 1;
         let device = self.tier(tier).device()?;
         let ledger = self.tier(tier).ledger();

@@ -16,7 +16,8 @@ use futures_util::future::{Either, select};
 use crate::engine::{Engine, SEGMENT_STEP};
 use crate::error::{Error, Result};
 use crate::relocate::{KEEP_FOR_COLLECTING, LEAST_YIELD, Outcome, Relocator};
-use crate::tier::{SlotState, Tier};
+use crate::slot::SlotState;
+use crate::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
 const DESTAGE_BELOW: f64 = 0.5;
@@ -114,7 +115,7 @@ impl Engine {
 
     /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
-        let reserve = self.reserve_share * self.output_tier().slots().len() as f64;
+        let reserve = self.reserve_share * f64::from(self.output_tier().slots_total());
         ((reserve / 32.0) as u32).clamp(crate::provision::KEEP_FOR_RELOCATION + 1, 8)
     }
 
@@ -207,9 +208,9 @@ impl Reclaimer<'_> {
     }
 
     fn candidates<'t>(&self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
-        tier.slots().iter().enumerate().filter(|(_, s)| s.state() == SlotState::Sealed).map(|(at, s)| {
+        tier.slots().sealed().map(|(slot, s)| {
             Candidate {
-                slot: at as u32,
+                slot,
                 segment: s.segment(),
                 sealed_at: s.sealed_at() / SEGMENT_STEP,
                 // What the copies take, in whole write units.
@@ -245,7 +246,7 @@ impl Reclaimer<'_> {
 
     fn choose_to_destage(&self) -> Option<Choice> {
         let (Some(fast), Some(capacity)) = (&self.engine.fast, &self.engine.capacity) else { return None };
-        let free = f64::from(fast.free_slots()) / fast.slots().len() as f64;
+        let free = f64::from(fast.free_slots()) / f64::from(fast.slots_total());
         if free >= DESTAGE_BELOW || self.is_stuck() {
             return None;
         }
@@ -317,7 +318,7 @@ impl Reclaimer<'_> {
     /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.
     fn calm_yield(&self, tier: &Tier) -> Option<f64> {
         let segment_bytes = u64::from(tier.shape().segment_bytes);
-        let sealed = self.candidates(tier).count() as u64;
+        let sealed = u64::from(tier.slots().count(SlotState::Sealed));
         let allowed = tier.live_bytes() as f64 / (1.0 - self.engine.reserve_share);
         if sealed * segment_bytes <= allowed as u64 {
             return None;
@@ -325,22 +326,15 @@ impl Reclaimer<'_> {
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
     }
 
-    /// A sealed segment of which much has expired.
+    /// The sealed segment of which much has expired first.
     fn expired(&self) -> Option<(TierName, u32)> {
         let now = self.engine.now_ms();
-        let due = |&(_, at): &((TierName, u32), u64)| at <= now;
-        self.expiring().filter(due).min_by_key(|&(_, at)| at).map(|(place, _)| place)
+        let due = self.engine.tiers().filter_map(|tier| Some((tier.slots().expired(now)?, tier.name())));
+        due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))
     }
 
     fn next_expiry_ms(&self) -> Option<u64> {
-        self.expiring().map(|(_, at)| at).min()
-    }
-
-    fn expiring(&self) -> impl Iterator<Item = ((TierName, u32), u64)> {
-        self.engine.tiers().flat_map(|tier| {
-            let sealed = tier.slots().iter().enumerate().filter(|(_, s)| s.state() == SlotState::Sealed);
-            sealed.filter_map(|(at, s)| Some(((tier.name(), at as u32), s.expires_ms()?)))
-        })
+        self.engine.tiers().filter_map(|tier| tier.slots().expires_from()).min()
     }
 
     async fn expire(&mut self, tier: TierName, slot: u32) -> Result<()> {
@@ -384,7 +378,7 @@ impl Reclaimer<'_> {
         let done = match entries {
             Ok(Some(entries)) => work(&entries).await,
             Ok(None) => {
-                self.engine.tier(tier).slot(slot).set_state(SlotState::Damaged);
+                self.engine.tier(tier).slots().set_state(slot, SlotState::Damaged);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -401,13 +395,14 @@ impl Reclaimer<'_> {
     /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
     /// for, and what is wrong with them is an error of those calls, not of the store.
     fn put_aside(&mut self, tier: TierName, slot: u32, error: &Error) {
-        let slot = self.engine.tier(tier).slot(slot);
-        let failures = self.failures.entry(slot.segment()).or_default();
+        let slots = self.engine.tier(tier).slots();
+        let segment = slots.all()[slot as usize].segment();
+        let failures = self.failures.entry(segment).or_default();
         *failures += 1;
         let give_up = *failures >= READ_ATTEMPTS || matches!(error, Error::Corrupt { .. });
         if give_up {
-            tracing::error!(segment = slot.segment(), %error, "a segment cannot be read; it is kept as it is");
+            tracing::error!(segment, %error, "a segment cannot be read; it is kept as it is");
         }
-        slot.set_state(if give_up { SlotState::Damaged } else { SlotState::Sealed });
+        slots.set_state(slot, if give_up { SlotState::Damaged } else { SlotState::Sealed });
     }
 }

@@ -31,8 +31,9 @@ use esker_log::{
 
 use self::claimant::Live;
 use crate::error::{Error, Result};
+use crate::slot::SlotState;
 use crate::staging::Staged;
-use crate::tier::{SlotState, Tier};
+use crate::tier::Tier;
 
 /// What the index takes for a key at most.
 const INDEX_BYTES_A_KEY: u64 = 10;
@@ -248,7 +249,7 @@ impl Scene<'_> {
     }
 
     fn no_live(&self) -> Live {
-        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots().len())))
+        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots_total() as usize)))
     }
 
     fn count_live(&self, live: Live) {
@@ -267,9 +268,8 @@ impl Scene<'_> {
                 Content::Scanned(scan, stream) => (*stream, scan.tail, next_expiry_ms(&scan.entries, 0)),
             };
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
-            let slot = self.tier(s.tier).slot(s.slot);
-            slot.expect_records_of(used / (s.entries().max(1) as u32));
-            slot.seal(stream, used, s.segment, expires_ms);
+            self.tier(s.tier).slot(s.slot).expect_records_of(used / (s.entries().max(1) as u32));
+            self.tier(s.tier).slots().seal(s.slot, stream, used, s.segment, expires_ms);
         }
     }
 }

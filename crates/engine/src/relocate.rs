@@ -20,7 +20,8 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ledger::Origin;
 use crate::outlet::Outlet;
-use crate::tier::{SlotState, Tier};
+use crate::slot::SlotState;
+use crate::tier::Tier;
 
 /// Slots of the capacity tier that destaging leaves to collecting, which it needs to have any.
 pub(crate) const KEEP_FOR_COLLECTING: u32 = 2;
@@ -92,7 +93,7 @@ impl Engine {
                 self.add_live(location, -(self.tier(tier).shape().padded(entry.bytes as usize) as i64));
             }
         }
-        self.tier(tier).slot(slot).set_expires(next_expiry_ms(entries, now));
+        self.tier(tier).slots().set_expires(slot, next_expiry_ms(entries, now));
         Ok(())
     }
 }
@@ -176,12 +177,12 @@ impl<'a> Relocator<'a> {
         let engine = self.engine;
         let tier = engine.tier(tier_name);
         let state = tier.slot(slot);
-        if !state.advance(SlotState::Sealed, SlotState::Victim) {
+        if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
             return Ok(None);
         }
         let Some(entries) = engine.read_entries(tier, slot).await? else {
             tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
-            state.set_state(SlotState::Damaged);
+            tier.slots().set_state(slot, SlotState::Damaged);
             return Ok(None);
         };
         engine.expire_segment(tier_name, slot, &entries).await?;
@@ -190,7 +191,7 @@ impl<'a> Relocator<'a> {
             // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
             // alone until more of it is dead.
             state.leave_alone();
-            state.set_state(SlotState::Sealed);
+            tier.slots().set_state(slot, SlotState::Sealed);
             return Ok(None);
         }
         Ok(Some((victim, entries)))
@@ -223,7 +224,7 @@ impl<'a> Relocator<'a> {
                 let victim = &victims[*number].0;
                 let (segment, offset) = (victim.segment, entry.offset);
                 tracing::error!(segment, offset, %damage, "a record cannot be relocated; its segment is kept");
-                engine.tier(tier_name).slot(victim.slot).set_state(SlotState::Damaged);
+                engine.tier(tier_name).slots().set_state(victim.slot, SlotState::Damaged);
             }
             victims
                 .retain(|(victim, _)| engine.tier(tier_name).slot(victim.slot).state() == SlotState::Victim);
@@ -256,7 +257,7 @@ impl<'a> Relocator<'a> {
     /// The victims stay, with what is left in them.
     fn give_up(&self, tier: TierName, victims: &Victims) {
         for (victim, _) in victims {
-            self.engine.tier(tier).slot(victim.slot).advance(SlotState::Victim, SlotState::Sealed);
+            self.engine.tier(tier).slots().advance(victim.slot, SlotState::Victim, SlotState::Sealed);
         }
     }
 

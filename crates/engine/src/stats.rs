@@ -119,6 +119,66 @@ impl Counters {
     }
 }
 
+macro_rules! counts {
+    ($(#[$about:meta])* $type:ident { $($name:ident: $meaning:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $type { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl $type {
+            /// Every count with its name.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// How many segments of a tier are in which state.
+    States {
+        free: "Empty, whether they can be taken at once or are being prepared or discarded.",
+        open: "Being written, or ready to be.",
+        sealed: "Written, with a summary.",
+        relocating: "Being emptied.",
+        damaged: "Kept as they are, because something in them cannot be read.",
+    }
+}
+
+counts! {
+    /// How many segments of a tier hold which flow of records.
+    Classes {
+        lane: "Puts as they come; where they are told apart, those that are expected to live briefly.",
+        large: "Large values that went straight to the capacity tier.",
+        lasting: "Puts that are expected to last.",
+        destaged: "Destaged records that are expected to live briefly.",
+        collected_brief: "Collected out of segments of brief records.",
+        collected_young: "Collected records, the youngest.",
+        collected_middle: "Collected records of middle age.",
+        collected_old: "Collected records, the oldest.",
+        other: "Of a flow that this version does not know.",
+    }
+}
+
+impl Classes {
+    /// The counts by stream, and of all others.
+    pub(crate) fn of(counts: [u64; 9]) -> Classes {
+        let [lane, large, lasting, destaged, brief, young, middle, old, other] = counts;
+        Classes {
+            lane,
+            large,
+            lasting,
+            destaged,
+            collected_brief: brief,
+            collected_young: young,
+            collected_middle: middle,
+            collected_old: old,
+            other,
+        }
+    }
+}
+
 /// What a tier holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,6 +209,15 @@ pub struct TierStats {
     pub discarded_bytes: u64,
     /// Bytes of current records, as far as known.
     pub live_bytes: u64,
+    /// Bytes of segments in use that hold nothing current: dead records, padding, summaries, and what is still to be
+    /// filled of open ones. With `live_bytes` and `free_bytes` it makes up the tier.
+    pub dead_bytes: u64,
+    /// Bytes of free segments.
+    pub free_bytes: u64,
+    /// Segments by state.
+    pub states: States,
+    /// Segments that are not free, by what they hold.
+    pub classes: Classes,
 }
 
 /// Numbers about the store, cheap to ask for.
@@ -162,6 +231,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// What users may fill.
     pub user_limit_bytes: u64,
+    /// What users may not fill of the tier where records stay: the reserve, and what is open, spare or kept free.
+    pub reserve_bytes: u64,
     /// Memory of the index, everything counted.
     pub index_bytes: u64,
     /// Memory of the read cache.

@@ -1,182 +1,20 @@
 //! A tier: its device, its slots, and which segment occupies which.
-//!
-//! Slot states go `Free → Open → Sealed → Free`. Only whoever moves a slot on may touch the device there:
-//! an open segment's writer, or the one who frees it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
-use esker_log::{FOOTER_BYTES, SegmentShape, Stream, Tier as TierName, free_marker};
+use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
 use crate::allocation::{Allocation, Taken, Was};
 use crate::error::{Error, Result};
 use crate::latency::{Recorder, Timed};
 use crate::ledger::{Content, Ledger};
+use crate::slot::{Slot, SlotState, Slots};
 use crate::trim::Discards;
-
-/// Nothing in a segment expires.
-const NEVER_MS: u64 = u64::MAX;
-
-/// What a slot holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum SlotState {
-    Free = 0,
-    Open = 1,
-    Sealed = 2,
-    /// Being relocated, or about to be freed.
-    Victim = 3,
-    /// Holds damage that must stay to be reported.
-    Damaged = 4,
-}
-
-/// One slot of a tier. Readers need only `segment`.
-#[derive(Default)]
-pub(crate) struct Slot {
-    /// Number of the segment in it; 0 when free.
-    segment: AtomicU64,
-    state: AtomicU8,
-    /// Bytes of records that are current, or tombstones still needed. An overwrite of a record whose length is not at
-    /// hand subtracts an estimate, so this may be off, below zero too, until the claim is verified.
-    live_bytes: AtomicI64,
-    /// Bytes of records in it, padding included.
-    used_bytes: AtomicU32,
-    opened_at: AtomicU64,
-    /// Which flow of records it belongs to.
-    stream: AtomicU32,
-    /// Sequence number that was the highest when its first record came; 0 if it is of an earlier opening.
-    began_at: AtomicU64,
-    /// Number that the next segment had when it was sealed.
-    sealed_at: AtomicU64,
-    /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
-    /// not change once it is used, or else what a claim subtracted could not be put right.
-    record_bytes: AtomicU32,
-    /// When noticeably many of its bytes will have expired, in milliseconds since the Unix epoch.
-    expires_ms: AtomicU64,
-    /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
-    left_alone_at: AtomicI64,
-    /// It lies in blocks of a file that were never written.
-    blank: AtomicBool,
-}
-
-impl Slot {
-    pub(crate) fn segment(&self) -> u64 {
-        self.segment.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn state(&self) -> SlotState {
-        match self.state.load(Ordering::Acquire) {
-            0 => SlotState::Free,
-            1 => SlotState::Open,
-            2 => SlotState::Sealed,
-            3 => SlotState::Victim,
-            _ => SlotState::Damaged,
-        }
-    }
-
-    pub(crate) fn set_state(&self, state: SlotState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// Moves it from one state to another; false if it was not in the first.
-    pub(crate) fn advance(&self, from: SlotState, to: SlotState) -> bool {
-        self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// It is left alone until noticeably more of it is dead.
-    pub(crate) fn leave_alone(&self) {
-        self.left_alone_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
-    }
-
-    /// Whether it was left alone and less than so many bytes of it have died since.
-    pub(crate) fn is_left_alone(&self, noticeable_bytes: i64) -> bool {
-        let at = self.left_alone_at.load(Ordering::Relaxed);
-        at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
-    }
-
-    fn occupy(&self, segment: u64, state: SlotState, opened_at: u64) {
-        self.stream.store(Stream::LANE.0, Ordering::Relaxed);
-        self.began_at.store(0, Ordering::Relaxed);
-        self.sealed_at.store(segment, Ordering::Relaxed);
-        self.expires_ms.store(NEVER_MS, Ordering::Relaxed);
-        self.record_bytes.store(0, Ordering::Relaxed);
-        self.left_alone_at.store(0, Ordering::Relaxed);
-        self.used_bytes.store(0, Ordering::Relaxed);
-        self.opened_at.store(opened_at, Ordering::Relaxed);
-        self.segment.store(segment, Ordering::Release);
-        self.set_state(state);
-    }
-
-    pub(crate) fn live_bytes(&self) -> i64 {
-        self.live_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Its first record is coming; `sequence` is the highest number given out before.
-    pub(crate) fn begin(&self, stream: Stream, sequence: u64) {
-        self.stream.store(stream.0, Ordering::Relaxed);
-        self.began_at.store(sequence, Ordering::Relaxed);
-    }
-
-    /// It was sealed when `sealed_at` was the highest segment number, with so many bytes of frames. It may be relocated from
-    /// now on.
-    pub(crate) fn seal(&self, stream: Stream, used_bytes: u32, sealed_at: u64, expires_ms: Option<u64>) {
-        self.stream.store(stream.0, Ordering::Relaxed);
-        self.used_bytes.store(used_bytes, Ordering::Relaxed);
-        self.sealed_at.store(sealed_at, Ordering::Relaxed);
-        self.set_expires(expires_ms);
-        self.set_state(SlotState::Sealed);
-    }
-
-    /// Whether it was taken in blocks of a file that were never written.
-    pub(crate) fn is_blank(&self) -> bool {
-        self.blank.load(Ordering::Relaxed)
-    }
-
-    /// Says how long its records are, about, if nobody has.
-    pub(crate) fn expect_records_of(&self, bytes: u32) {
-        let _ = self.record_bytes.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// How long its records are, about; 0 if nobody knows.
-    pub(crate) fn record_bytes(&self) -> u32 {
-        self.record_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stream(&self) -> Stream {
-        Stream(self.stream.load(Ordering::Relaxed))
-    }
-
-    /// How many records were written since its first one, up to number `sequence`; `None` if nobody knows.
-    pub(crate) fn lived(&self, sequence: u64) -> Option<u64> {
-        let began = self.began_at.load(Ordering::Relaxed);
-        (began > 0).then(|| sequence.saturating_sub(began))
-    }
-
-    pub(crate) fn sealed_at(&self) -> u64 {
-        self.sealed_at.load(Ordering::Relaxed)
-    }
-
-    /// When noticeably many of its bytes will have expired.
-    pub(crate) fn expires_ms(&self) -> Option<u64> {
-        Some(self.expires_ms.load(Ordering::Relaxed)).filter(|&at| at != NEVER_MS)
-    }
-
-    pub(crate) fn set_expires(&self, at_ms: Option<u64>) {
-        self.expires_ms.store(at_ms.unwrap_or(NEVER_MS), Ordering::Relaxed);
-    }
-
-    pub(crate) fn used_bytes(&self) -> u32 {
-        self.used_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn opened_at(&self) -> u64 {
-        self.opened_at.load(Ordering::Relaxed)
-    }
-}
 
 /// A tier.
 pub(crate) struct Tier {
@@ -184,7 +22,7 @@ pub(crate) struct Tier {
     device: RwLock<Option<Arc<dyn Device>>>,
     shape: SegmentShape,
     data_offset: u64,
-    slots: Vec<Slot>,
+    slots: Slots,
     allocation: Mutex<Allocation>,
     /// Length of the file, where the device is one that grows.
     grown: tokio::sync::Mutex<Option<u64>>,
@@ -219,7 +57,7 @@ impl Tier {
             device: RwLock::new(Some(device)),
             shape,
             data_offset,
-            slots: (0..limit_slots).map(|_| Slot::default()).collect(),
+            slots: Slots::new(limit_slots),
             allocation: Mutex::new(Allocation::new(limit_slots)),
             grown: tokio::sync::Mutex::new(grown),
             live_bytes: AtomicI64::new(0),
@@ -252,25 +90,23 @@ impl Tier {
         self.device.write().take();
     }
 
-    pub(crate) fn slots(&self) -> &[Slot] {
+    pub(crate) fn slots(&self) -> &Slots {
         &self.slots
     }
 
     pub(crate) fn slot(&self, slot: u32) -> &Slot {
-        &self.slots[slot as usize]
+        &self.slots.all()[slot as usize]
     }
 
     /// A segment takes a slot, or (number 0) leaves it.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
-        let slot = &self.slots[slot as usize];
-        let left = slot.live_bytes.swap(0, Ordering::Relaxed);
-        self.live_bytes.fetch_sub(left, Ordering::Relaxed);
-        slot.occupy(segment, state, opened_at);
+        self.forget_live_of(self.slot(slot));
+        self.slots.occupy(slot, segment, state, opened_at);
     }
 
     /// Records of a slot became current, or (negative) ceased to be.
     pub(crate) fn add_live(&self, slot: u32, bytes: i64) {
-        self.slots[slot as usize].live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.slot(slot).add_live(bytes);
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -281,15 +117,21 @@ impl Tier {
 
     /// Nothing in any slot is current any more.
     pub(crate) fn forget_live(&self) {
-        for slot in &self.slots {
-            let left = slot.live_bytes.swap(0, Ordering::Relaxed);
-            self.live_bytes.fetch_sub(left, Ordering::Relaxed);
-        }
+        self.slots.all().iter().for_each(|slot| self.forget_live_of(slot));
+    }
+
+    fn forget_live_of(&self, slot: &Slot) {
+        self.live_bytes.fetch_sub(slot.forget_live(), Ordering::Relaxed);
     }
 
     /// Where on the device a byte of a segment lies.
     pub(crate) fn device_offset(&self, slot: u32, offset: u32) -> u64 {
         self.data_offset + u64::from(slot) * u64::from(self.shape.segment_bytes) + u64::from(offset)
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots_total(&self) -> u32 {
+        self.slots.all().len() as u32
     }
 
     /// Slots that can still be taken.
@@ -341,7 +183,7 @@ impl Tier {
         let mut grown = self.grown.lock().await;
         let Some(bytes) = &mut *grown else { return Ok(()) };
         let device = self.device()?;
-        self.slot(taken.slot).blank.store(taken.was != Was::Stale, Ordering::Relaxed);
+        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
         let needed = self.device_offset(taken.slot + 1, 0);
         if *bytes < needed {
             device.resize(needed).await.map_err(Error::from)?;

@@ -141,6 +141,7 @@ fn store(text: &mut Text, service: &Service) {
         ("keys", "Keys.", stats.keys),
         ("live_bytes", "Bytes of current records.", stats.live_bytes),
         ("user_limit_bytes", "Bytes that users may fill.", stats.user_limit_bytes),
+        ("reserve_bytes", "Bytes that users may not fill.", stats.reserve_bytes),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
         ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
         ("claims", "Claims that are not verified yet.", stats.claims),
@@ -157,16 +158,26 @@ fn store(text: &mut Text, service: &Service) {
         }
     }
     type Number = fn(&esker_engine::TierStats) -> u64;
-    let numbers: [(&str, &str, Number); 5] = [
+    let numbers: [(&str, &str, Number); 7] = [
         ("unit_bytes", "Write unit.", |tier| tier.unit_bytes),
         ("segment_bytes", "Length of a segment.", |tier| tier.segment_bytes),
         ("segments", "Segments that fit.", |tier| tier.segments_total),
         ("segments_free", "Segments that can still be taken.", |tier| tier.segments_free),
         ("live_bytes", "Bytes of current records.", |tier| tier.live_bytes),
+        ("dead_bytes", "Bytes of segments in use that hold nothing current.", |tier| tier.dead_bytes),
+        ("free_bytes", "Bytes of free segments.", |tier| tier.free_bytes),
     ];
     for (name, help, number) in numbers {
         let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
         text.labelled(&format!("tier_{name}"), "gauge", help, &lines);
+    }
+    for tier in &stats.tiers {
+        let by_state: Vec<_> = tier.states.all().map(|(state, count)| ("state", state, count)).collect();
+        let name = format!("tier_{}_segments_by_state", tier.name);
+        text.labelled(&name, "gauge", "Segments by state.", &by_state);
+        let by_class: Vec<_> = tier.classes.all().map(|(class, count)| ("class", class, count)).collect();
+        let name = format!("tier_{}_segments_by_class", tier.name);
+        text.labelled(&name, "gauge", "Segments by what they hold.", &by_class);
     }
 }
 

@@ -23,7 +23,7 @@ impl Scene<'_> {
         let device = tier.device()?;
         let on_device =
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
-        let used = u64::from(superblock.used_slots).min(on_device).min(tier.slots().len() as u64) as u32;
+        let used = u64::from(superblock.used_slots).min(on_device).min(tier.slots_total().into()) as u32;
         let segment_bytes = tier.shape().segment_bytes;
         // The end of a slot lies next to the start of the following one.
         let look = |slot: u32| async move {

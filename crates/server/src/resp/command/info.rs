@@ -233,6 +233,7 @@ fn esker(service: &Service, text: &mut String) {
         ("keys", stats.keys),
         ("live_bytes", stats.live_bytes),
         ("user_limit_bytes", stats.user_limit_bytes),
+        ("reserve_bytes", stats.reserve_bytes),
         ("index_bytes", stats.index_bytes),
         ("cache_bytes", stats.cache_bytes),
         ("latency_bytes", stats.latency_bytes),
@@ -264,7 +265,7 @@ fn esker(service: &Service, text: &mut String) {
     }
     for tier in &stats.tiers {
         let facts = format_args!(
-            "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={}",
+            "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={},dead_bytes={},free_bytes={}",
             tier.path,
             tier.backend,
             tier.direct,
@@ -272,9 +273,17 @@ fn esker(service: &Service, text: &mut String) {
             tier.segment_bytes,
             tier.segments_total,
             tier.segments_free,
-            tier.live_bytes
+            tier.live_bytes,
+            tier.dead_bytes,
+            tier.free_bytes
         );
         line(text, &format!("tier_{}", tier.name), facts);
+        let listed = |counts: Vec<(&str, u64)>| {
+            let each: Vec<_> = counts.iter().map(|(name, count)| format!("{name}={count}")).collect();
+            each.join(",")
+        };
+        line(text, &format!("tier_{}_segments_by_state", tier.name), listed(tier.states.all().collect()));
+        line(text, &format!("tier_{}_segments_by_class", tier.name), listed(tier.classes.all().collect()));
         for (cause, bytes) in tier.written.all() {
             line(text, &format!("tier_{}_written_{cause}", tier.name), bytes);
         }
