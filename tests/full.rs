@@ -139,6 +139,48 @@ fn tombstones_do_not_fill_a_store() {
     cases("full", "tombstones_do_not_fill_a_store", 6, put_and_delete);
 }
 
+/// Keys are put again and again in a store that has room for all of them: what is displaced makes room, in time.
+fn overwrite(seed: u64) {
+    let mut random = Random::new(seed);
+    let tiers = TIERS[seed as usize % 3];
+    let mut config = Config::random(&mut random, tiers);
+    config.hash_bits = None;
+    config.more_memory_bytes = 32 << 20;
+    config.unit_bytes = config.unit_bytes.min(config.segment_bytes / 16);
+    config.reserve_percent = [20, 35][random.below(2) as usize];
+    let capacity_bytes = config.segment_bytes * (config.fast_segments + config.capacity_segments);
+    let mut world = World::new(seed, config);
+    let mut store = world.open();
+    let value_bytes = [1000, 4000][random.below(2) as usize];
+    let keys = store.stats().user_limit_bytes * 80 / 100 / (value_bytes + 100);
+    let rounds = 4 * capacity_bytes / (value_bytes * 8);
+    for round in 0..rounds {
+        let numbers: Vec<u64> =
+            (0..8).map(|part| if round * 8 < keys { round * 8 + part } else { random.below(keys) }).collect();
+        let puts = numbers.iter().map(|number| {
+            let bytes = value_bytes as usize / 2 + random.below(value_bytes) as usize;
+            store.put(key(*number), value(&key(*number), round, bytes))
+        });
+        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
+            put.unwrap_or_else(|error| {
+                panic!("round {round} of {rounds}, {keys} keys: {error}; {:?}", store.stats())
+            });
+        }
+        if random.below(rounds) == 0 {
+            world.kill();
+            drop(store);
+            store = world.open();
+        }
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn overwriting_what_fits_never_fills_a_store() {
+    cases("full", "overwriting_what_fits_never_fills_a_store", 12, overwrite);
+}
+
 /// A capacity device that is slow: writers wait, none fails, and reads are answered meanwhile.
 fn back_pressure(seed: u64) {
     let mut random = Random::new(seed);

@@ -41,6 +41,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         relocator: Relocator::new(&engine),
         progress: Progress::default(),
         stuck: None,
+        one_at_a_time: false,
         failures: BTreeMap::new(),
     };
     loop {
@@ -97,6 +98,8 @@ struct Reclaimer<'a> {
     progress: Progress,
     /// Destaging found no room for copies.
     stuck: Option<Stuck>,
+    /// There was no room to relocate several segments together, and none was freed since.
+    one_at_a_time: bool,
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
 }
@@ -162,8 +165,14 @@ impl Reclaimer<'_> {
             return match self.relocator.relocate(tier, &slots, urgency).await {
                 Ok(Outcome::Freed(segments)) => {
                     if segments > 0 {
+                        self.one_at_a_time = false;
                         self.note_progress(tier, yield_bytes);
                     }
+                    Ok(true)
+                }
+                // Fewer need less room before the first of them is free.
+                Ok(Outcome::OutOfRoom) if slots.len() > 1 => {
+                    self.one_at_a_time = true;
                     Ok(true)
                 }
                 Ok(Outcome::OutOfRoom) if tier != self.engine.output_tier().name() => {
@@ -311,6 +320,9 @@ impl Reclaimer<'_> {
     /// How many segments to relocate together: enough that frames which are closed at the end before they are full do not
     /// matter, and no more than there is room for copies of, since none is free before all are empty.
     fn batch(&self, tier: &Tier, free_slots: u32) -> usize {
+        if self.one_at_a_time {
+            return 1;
+        }
         let by_length = BATCH_BYTES / tier.shape().segment_bytes;
         by_length.clamp(1, free_slots.saturating_sub(2).max(1)) as usize
     }

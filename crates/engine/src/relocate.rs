@@ -4,7 +4,7 @@
 //! While a victim is being emptied, puts may displace its records and leave claims against it; it is freed only when none
 //! of its records is current and no claim against it is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -217,9 +217,10 @@ impl<'a> Relocator<'a> {
                 self.swing(tier_name, victims, &relocated);
                 engine.counters.count_moved(relocated.moves.len() as u64);
             }
-            if relocated.out_of_room {
-                return Ok(Outcome::OutOfRoom);
-            }
+            let emptied: BTreeSet<u32> = victims[..relocated.out_of_room_at.unwrap_or(victims.len())]
+                .iter()
+                .map(|(victim, _)| victim.slot)
+                .collect();
             for (number, entry, damage) in &relocated.damaged {
                 let victim = &victims[*number].0;
                 let (segment, offset) = (victim.segment, entry.offset);
@@ -228,12 +229,43 @@ impl<'a> Relocator<'a> {
             }
             victims
                 .retain(|(victim, _)| engine.tier(tier_name).slot(victim.slot).state() == SlotState::Victim);
+            if relocated.out_of_room_at.is_some() {
+                // Those that were emptied before can be freed all the same, and make room for the others.
+                self.keep_emptied(tier_name, victims, &emptied).await?;
+                return Ok(if victims.is_empty() {
+                    Outcome::OutOfRoom
+                } else {
+                    Outcome::Freed(victims.len())
+                });
+            }
             first = false;
             if victims.iter().all(|(victim, entries)| self.is_empty(victim, entries)) {
                 break;
             }
         }
         Ok(Outcome::Freed(victims.len()))
+    }
+
+    /// Only those victims stay victims of which everything needed was copied and to which nothing leads any more.
+    async fn keep_emptied(
+        &self,
+        tier_name: TierName,
+        victims: &mut Victims,
+        copied: &BTreeSet<u32>,
+    ) -> std::result::Result<(), Failed<Error>> {
+        for (number, (victim, entries)) in victims.iter().enumerate() {
+            if copied.contains(&victim.slot) {
+                let settled = self.engine.settle_segment(tier_name, victim.slot, entries).await;
+                settled.map_err(|error| Failed { victim: number, error })?;
+            }
+        }
+        let is_emptied = |(victim, entries): &(Victim, Vec<Entry>)| {
+            copied.contains(&victim.slot) && self.is_empty(victim, entries)
+        };
+        let (emptied, others) = std::mem::take(victims).into_iter().partition(is_emptied);
+        *victims = emptied;
+        self.give_up(tier_name, &others);
+        Ok(())
     }
 
     /// Whether nothing leads to a victim any more.
@@ -366,7 +398,7 @@ impl<'a> Relocator<'a> {
                 (Kind::Put, Kind::Put) => {
                     engine.index.replace(&hash_of(entry), engine.pointer(old), engine.pointer(new))
                 }
-                _ => !relocated.out_of_room,
+                _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
             };
             if is_live {
                 output.add_live(m.slot, output.shape().padded(m.bytes as usize) as i64);

@@ -71,8 +71,9 @@ pub struct Relocated {
     /// Records that are needed but damaged, and which of the victims they are in: it must stay, so that reading them is an
     /// error.
     pub damaged: Vec<(usize, Entry, Damage)>,
-    /// There was no room for more copies: some of what is needed is in the victims only.
-    pub out_of_room: bool,
+    /// There was no room for more copies: some of what is needed of this victim, and all of those after it, is in the
+    /// victims only.
+    pub out_of_room_at: Option<usize>,
 }
 
 /// The open segments that copies go to, by flow.
@@ -148,7 +149,7 @@ pub async fn copy_needed<H: Host>(
     for (number, (victim, entries)) in victims.iter().enumerate() {
         let all = copier.copy_victim(secret, number, victim, entries).await;
         if !all.map_err(|error| Failed { victim: number, error })? {
-            copier.relocated.out_of_room = true;
+            copier.relocated.out_of_room_at = Some(number);
             break;
         }
     }
