@@ -13,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::ledger::Content;
 use crate::tier::Tier;
 
-/// What is zeroed at a time.
-const PIECE_BYTES: u32 = 256 << 10;
-/// With so little of it left, the next piece is begun.
+/// What is zeroed at a time: eight frames, within these bounds.
+const PIECE_BYTES: [u32; 2] = [256 << 10, 1 << 20];
+/// With less left than two frames and than this, the next piece is begun.
 const MARGIN_BYTES: u32 = 64 << 10;
 /// Beside longer frames the journal costs little.
-const LONG_FRAME_BYTES: u32 = 64 << 10;
+const LONG_FRAME_BYTES: u32 = 256 << 10;
 
 /// How far the segment is zeroed that a head of a lane fills.
 #[derive(Default)]
@@ -53,13 +53,15 @@ impl ZeroAhead {
     /// A durable frame is about to be written: begins zeroing behind it if it is short and little behind it is zeroed.
     pub(crate) fn go_on(&mut self, tier: &Tier, device: &Arc<dyn Device>, slot: u32, frame: Range<u32>) {
         let shape = tier.shape();
-        let enough = self.through >= frame.end.saturating_add(MARGIN_BYTES);
-        if enough || frame.len() as u32 >= LONG_FRAME_BYTES || self.in_flight.is_some() {
+        let bytes = frame.len() as u32;
+        let enough = self.through >= frame.end.saturating_add(MARGIN_BYTES.max(2 * bytes));
+        if enough || bytes >= LONG_FRAME_BYTES || self.in_flight.is_some() {
             return;
         }
         let start = self.through.max(frame.end);
         // The last unit keeps the mark of the slot's last segment until the summary takes its place.
-        let end = start.saturating_add(PIECE_BYTES).min(shape.segment_bytes - shape.unit_bytes);
+        let piece = (8 * bytes).clamp(PIECE_BYTES[0], PIECE_BYTES[1]);
+        let end = start.saturating_add(piece).min(shape.segment_bytes - shape.unit_bytes);
         if start >= end {
             return;
         }
