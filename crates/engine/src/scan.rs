@@ -46,6 +46,13 @@ impl Store {
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.engine.scan(cursor, limit).await
     }
+
+    /// An upper bound of the bytes that such a piece takes, without any I/O: as
+    /// [`read_bytes_hint`](Self::read_bytes_hint), of all entries that it would read now.
+    pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
+        let (pointers, _) = self.engine.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
+        pointers.into_iter().map(|pointer| self.hint_at(pointer)).sum()
+    }
 }
 
 impl Engine {

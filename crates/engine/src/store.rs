@@ -278,9 +278,12 @@ impl Store {
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         let hash = self.engine.hash(key.as_ref());
-        let pointer = self.engine.index.get(&hash);
-        let class = |pointer: Pointer| self.engine.packing.unpack(pointer.get()).class;
-        pointer.map_or(0, |pointer| class_bytes(class(pointer)).min(self.max_value_bytes(0)) as usize)
+        self.engine.index.get(&hash).map_or(0, |pointer| self.hint_at(pointer))
+    }
+
+    pub(crate) fn hint_at(&self, pointer: Pointer) -> usize {
+        let class = self.engine.packing.unpack(pointer.get()).class;
+        class_bytes(class).min(self.max_value_bytes(0)) as usize
     }
 
     /// Whether it was closed.

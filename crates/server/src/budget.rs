@@ -147,32 +147,50 @@ impl Drop for Share {
     }
 }
 
-/// What the requests of one connection have together beyond its floor, where it runs several at a time.
+/// What the requests of one connection have together, where it runs several at a time: a part of its floor, which small
+/// requests get without waiting, and what they take beyond it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     budget: Arc<Budget>,
+    /// Units of the floor that no request has.
+    of_floor: AtomicUsize,
+    /// Units that requests have beyond it.
     units: AtomicUsize,
 }
 
 impl Pieces {
-    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Pieces> {
-        Arc::new(Pieces { budget, units: AtomicUsize::new(0) })
+    pub(crate) fn new(budget: Arc<Budget>, floor_bytes: usize) -> Arc<Pieces> {
+        let of_floor = AtomicUsize::new(floor_bytes / UNIT_BYTES);
+        Arc::new(Pieces { budget, of_floor, units: AtomicUsize::new(0) })
     }
 
     /// Takes so many bytes more; waits if too little is left. Dropping the future takes nothing.
     pub(crate) async fn take(self: &Arc<Pieces>, bytes: usize) -> Result<Piece, Refused> {
         let units = bytes.div_ceil(UNIT_BYTES);
+        let order = Ordering::Relaxed;
+        if self.of_floor.fetch_update(order, order, |left| left.checked_sub(units)).is_ok() {
+            return Ok(Piece { of: self.clone(), units, from: From::Floor });
+        }
         // First, so that several that wait cannot get more together than one client may have.
         let held = self.units.fetch_add(units, Ordering::Relaxed) + units;
-        let mut piece = Piece { of: self.clone(), units, acquired: false };
+        let mut piece = Piece { of: self.clone(), units, from: From::Nowhere };
         if held * UNIT_BYTES > self.budget.each_bytes {
             self.budget.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::TooMuch { wanted: held * UNIT_BYTES, limit: self.budget.each_bytes });
         }
         self.budget.acquire(units).await?;
-        piece.acquired = true;
+        piece.from = From::Budget;
         Ok(piece)
     }
+}
+
+/// Where a piece comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Floor,
+    Budget,
+    /// It waits, or is refused.
+    Nowhere,
 }
 
 /// What one request has. Given back when it is dropped.
@@ -180,13 +198,17 @@ impl Pieces {
 pub(crate) struct Piece {
     of: Arc<Pieces>,
     units: usize,
-    acquired: bool,
+    from: From,
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        if self.from == From::Floor {
+            self.of.of_floor.fetch_add(self.units, Ordering::Relaxed);
+            return;
+        }
         self.of.units.fetch_sub(self.units, Ordering::Relaxed);
-        if self.acquired {
+        if self.from == From::Budget {
             self.of.budget.left.add_permits(self.units);
         }
     }
@@ -225,7 +247,7 @@ mod tests {
     #[tokio::test]
     async fn pieces_are_bounded_together_and_given_back() {
         let budget = Budget::new(100 << 10, 60 << 10, WAIT);
-        let (one, other) = (Pieces::new(budget.clone()), Pieces::new(budget.clone()));
+        let (one, other) = (Pieces::new(budget.clone(), 0), Pieces::new(budget.clone(), 0));
         let first = one.take(40 << 10).await.unwrap();
         let refused = one.take(30 << 10).await.unwrap_err();
         assert_eq!(refused, Refused::TooMuch { wanted: 70 << 10, limit: 60 << 10 });
@@ -237,6 +259,22 @@ mod tests {
         drop((second, third));
         assert_eq!(budget.used_bytes(), 0);
         one.take(60 << 10).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn small_pieces_come_from_the_floor_and_never_wait() {
+        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
+        let all = Pieces::new(budget.clone(), 0).take(100 << 10).await.unwrap();
+        let pieces = Pieces::new(budget.clone(), 10 << 10);
+        for _ in 0..3 {
+            let first = pieces.take(6 << 10).await.unwrap();
+            assert_eq!(pieces.take(6 << 10).await.unwrap_err(), Refused::UsedUp);
+            let second = pieces.take(4 << 10).await.unwrap();
+            assert_eq!(budget.waits.swap(0, Ordering::Relaxed), 1, "only what did not fit waited");
+            drop((first, second));
+        }
+        drop(all);
+        assert_eq!(budget.used_bytes(), 0);
     }
 
     #[test]

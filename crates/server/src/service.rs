@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use esker_engine::Store;
+use esker_engine::{Cursor, Store};
 use tokio::sync::Notify;
 
 use crate::Config;
@@ -159,6 +159,19 @@ impl Service {
 
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// How many entries, up to `most`, an iteration may look at in one step so that it reads about `goal` bytes, and how
+    /// many bytes it reads then. One entry is looked at however long it is.
+    pub(crate) fn step(&self, cursor: Cursor, most: usize, goal: usize) -> (usize, usize) {
+        let mut entries = most.max(1);
+        loop {
+            let bytes = self.store.scan_bytes_hint(cursor, entries);
+            if bytes <= goal || entries == 1 {
+                return (entries, bytes);
+            }
+            entries = (entries * goal / bytes).clamp(1, entries / 2);
+        }
     }
 
     /// Whether writes are taken, or why they are not.

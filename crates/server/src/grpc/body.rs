@@ -2,7 +2,8 @@
 //!
 //! A request's bytes are counted against the memory for clients as they arrive, and a message is handed on when all of it
 //! is there: what decodes it makes room for the length that its head declares, so that must not happen before.
-//! Twice the bytes are taken, for the message and for what is made of it, until the answer is out.
+//! Twice the bytes are taken, for the message and for what is made of it, until the answer is out. They are copied from the
+//! buffer that was read from the socket: otherwise one byte would keep all of it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, Incoming};
 use tokio::time::{Sleep, sleep_until};
 use tonic::Status;
@@ -25,8 +26,28 @@ use crate::service::{Service, count};
 /// Compressed or not, and the length.
 const HEAD_BYTES: usize = 5;
 
-/// Memory of a call.
-pub(super) type Held = Arc<Mutex<Vec<Piece>>>;
+/// Memory of a call. What was handed on to be sent keeps what it had then.
+#[derive(Clone, Default)]
+pub(super) struct Held(Arc<Mutex<Pieces>>);
+
+type Pieces = Arc<Mutex<Vec<Piece>>>;
+
+impl Held {
+    pub(super) fn push(&self, piece: Piece) {
+        let pieces = self.now();
+        pieces.lock().expect("nobody panics with it").push(piece);
+    }
+
+    fn now(&self) -> Pieces {
+        self.0.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Begins anew: what the call has by now is given back when all that was handed on is sent.
+    pub(super) fn renew(&self) {
+        let before = std::mem::take(&mut *self.0.lock().expect("nobody panics with it"));
+        drop(before);
+    }
+}
 
 type Taking = Pin<Box<dyn Future<Output = Result<Piece, Status>> + Send>>;
 
@@ -122,10 +143,10 @@ impl Body for Arriving {
                 let piece = ready!(taking.as_mut().poll(context));
                 let (bytes, _) = this.taking.take().expect("it was there");
                 match piece {
-                    Ok(piece) => this.held.lock().expect("nobody panics with it").push(piece),
+                    Ok(piece) => this.held.push(piece),
                     Err(status) => return Poll::Ready(Some(Err(status))),
                 }
-                if let Err(status) = this.sort(bytes) {
+                if let Err(status) = this.sort(Bytes::copy_from_slice(&bytes)) {
                     return Poll::Ready(Some(Err(status)));
                 }
                 continue;
@@ -151,8 +172,9 @@ impl Body for Arriving {
                 }
             };
             match frame.into_data() {
-                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) if bytes.is_empty() => this.client.waiting.read(0),
                 Ok(bytes) => {
+                    this.client.waiting.read(bytes.len());
                     count(&this.service.counters.input_bytes, bytes.len() as u64);
                     this.pace.progress(bytes.len());
                     let (pieces, wanted) = (this.client.pieces.clone(), 2 * bytes.len());
@@ -168,43 +190,73 @@ impl Body for Arriving {
 /// An answer as it leaves; with it goes the memory of the call.
 pub(super) struct Leaving {
     body: tonic::body::Body,
-    answering: Answering,
+    answering: Arc<Answering>,
     service: Arc<Service>,
-    _held: Held,
+    held: Held,
 }
 
 impl Leaving {
     pub(super) fn new(
         body: tonic::body::Body,
-        answering: Answering,
+        answering: Arc<Answering>,
         service: Arc<Service>,
         held: Held,
     ) -> Leaving {
-        Leaving { body, answering, service, _held: held }
+        Leaving { body, answering, service, held }
+    }
+}
+
+/// Bytes of an answer on their way. HTTP/2 has them in its queues until the client makes room for them, after the
+/// answer has come to its end too, so their memory goes with them.
+pub(super) struct Outgoing {
+    bytes: Bytes,
+    answering: Arc<Answering>,
+    _pieces: Pieces,
+}
+
+impl Buf for Outgoing {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.bytes.advance(bytes);
+        self.answering.sent(bytes);
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.answering.sent(self.bytes.len());
     }
 }
 
 impl Body for Leaving {
-    type Data = Bytes;
+    type Data = Outgoing;
     type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    ) -> Poll<Option<Result<Frame<Outgoing>, Status>>> {
         let this = &mut *self;
-        this.answering.goes_on();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame {
-            if let Some(bytes) = frame.data_ref() {
-                count(&this.service.counters.output_bytes, bytes.len() as u64);
-                this.answering.waits(bytes.len());
-            }
-            if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
-                this.service.counters.grpc.ended(status.code());
-            }
+        let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(context)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame?;
+        if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
+            this.service.counters.grpc.ended(status.code());
         }
-        Poll::Ready(frame)
+        let frame = frame.map_data(|bytes| {
+            count(&this.service.counters.output_bytes, bytes.len() as u64);
+            this.answering.handed_on(bytes.len());
+            Outgoing { bytes, answering: this.answering.clone(), _pieces: this.held.now() }
+        });
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -13,10 +13,14 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::error;
+use super::frames::Waiting;
 use crate::auth::User;
 use crate::budget::{Piece, Pieces};
 use crate::pace::Pace;
 use crate::service::Service;
+
+/// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
+pub(super) const CALLS_BYTES: usize = 32 << 10;
 
 /// What one connection's calls share.
 pub(super) struct Client {
@@ -26,6 +30,7 @@ pub(super) struct Client {
     /// The last `authorization` that was right, and whose it is: checking a password is slow.
     known: Mutex<Option<(HeaderValue, Arc<User>)>>,
     pub(super) pieces: Arc<Pieces>,
+    pub(super) waiting: Arc<Waiting>,
     /// Answers that wait for the client to take them, and until when they do.
     stalled: Mutex<HashMap<u64, Instant>>,
     answers: AtomicU64,
@@ -40,7 +45,8 @@ impl Client {
             address,
             unnamed,
             known: Mutex::default(),
-            pieces: Pieces::new(service.budget.clone()),
+            pieces: Pieces::new(service.budget.clone(), CALLS_BYTES),
+            waiting: Arc::default(),
             stalled: Mutex::default(),
             answers: AtomicU64::new(0),
             running: AtomicUsize::new(0),
@@ -87,9 +93,10 @@ impl Client {
     }
 
     /// An answer of this connection.
-    pub(super) fn answer(self: &Arc<Client>, wait: Option<Duration>) -> Answering {
+    pub(super) fn answer(self: &Arc<Client>, wait: Option<Duration>) -> Arc<Answering> {
         let id = self.answers.fetch_add(1, Ordering::Relaxed);
-        Answering { client: self.clone(), id, wait, waits: false }
+        let unsent = Mutex::new(Unsent { bytes: 0, pace: Pace::start() });
+        Arc::new(Answering { client: self.clone(), id, wait, unsent })
     }
 
     /// Whether an answer waited too long for the client.
@@ -112,35 +119,54 @@ fn credentials(given: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
 }
 
-/// Notes when an answer waits for its client.
+/// An answer until the last of it is sent. Notes since when it waits for its client.
 pub(super) struct Answering {
     client: Arc<Client>,
     id: u64,
     wait: Option<Duration>,
-    waits: bool,
+    unsent: Mutex<Unsent>,
+}
+
+/// What was handed on and is not sent.
+struct Unsent {
+    bytes: usize,
+    pace: Pace,
 }
 
 impl Answering {
-    /// So many bytes were handed on, and nothing more will be before the client takes them.
-    pub(super) fn waits(&mut self, bytes: usize) {
-        let Some(wait) = self.wait else { return };
-        let mut pace = Pace::start();
-        pace.progress(bytes);
-        self.waits = true;
-        self.client.stalled.lock().expect("nobody panics with it").insert(self.id, pace.deadline(wait));
+    /// So many bytes were handed on.
+    pub(super) fn handed_on(&self, bytes: usize) {
+        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        if unsent.bytes == 0 {
+            unsent.pace = Pace::start();
+        }
+        unsent.bytes += bytes;
+        self.note(&unsent);
     }
 
-    /// The client took what was handed on.
-    pub(super) fn goes_on(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.client.stalled.lock().expect("nobody panics with it").remove(&self.id);
-        }
+    /// The client took so many of them, or never will.
+    pub(super) fn sent(&self, bytes: usize) {
+        let mut unsent = self.unsent.lock().expect("nobody panics with it");
+        unsent.bytes -= bytes;
+        unsent.pace.progress(bytes);
+        self.note(&unsent);
+    }
+
+    fn note(&self, unsent: &Unsent) {
+        let Some(wait) = self.wait else { return };
+        let mut stalled = self.client.stalled.lock().expect("nobody panics with it");
+        match unsent.bytes {
+            0 => stalled.remove(&self.id),
+            // What the network took at once buys no time in which it takes nothing.
+            _ => stalled.insert(self.id, unsent.pace.deadline(wait).min(Instant::now() + wait)),
+        };
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.goes_on();
-        self.client.running.fetch_sub(1, Ordering::Relaxed);
+        if self.client.running.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.client.waiting.reset();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One client of gRPC: HTTP/2 below, the services above.
 //!
 //! Who calls is known before a call's body is read. Memory: a connection has a floor, which covers what HTTP/2 holds
-//! before anybody asks for it (its windows and its queues); every call takes what it holds beyond that.
+//! before anybody asks for it (its windows and its queues) and a small call; other calls take what they hold.
 //!
 //! A watch ends connections whose clients do not take their answers, do not call, or are not let in. A stop tells the client that
 //! no further call is taken, and lets those that run finish.
@@ -24,8 +24,9 @@ use tonic::Status;
 use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
-use super::client::Client;
+use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
+use super::frames::Frames;
 use super::health::Health;
 use super::service::{Call, Esker};
 use super::{DESCRIPTORS, pb};
@@ -46,7 +47,7 @@ const CALLS_MAX: u32 = 64;
 
 /// Metadata of one call, and memory that each takes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
-const CALL_BYTES: usize = 16 << 10;
+const CALL_BYTES: usize = 20 << 10;
 
 /// How often a silent client is asked whether it is there, and how long it has to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -54,8 +55,8 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// How often the watch looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What a connection holds beside its calls.
-pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10);
+/// What a connection holds from its first to its last byte.
+pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS_BYTES;
 
 /// Serves one connection.
 pub(crate) async fn serve<S>(
@@ -85,7 +86,7 @@ pub(crate) async fn serve<S>(
         .max_send_buf_size(SEND_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_EVERY)
-        .serve_connection(TokioIo::new(stream), calls);
+        .serve_connection(TokioIo::new(Frames::new(stream, client.waiting.clone())), calls);
     let mut connection = pin!(connection);
     let mut look = interval(LOOK_EVERY);
     let limits = &service.config.limits;
@@ -166,7 +167,7 @@ async fn let_in(
         false => Some(client.user(metadata.get(AUTHORIZATION), service).await?),
     };
     let piece = client.take(CALL_BYTES).await?;
-    held.lock().expect("nobody panics with it").push(piece);
+    held.push(piece);
     Ok(user)
 }
 

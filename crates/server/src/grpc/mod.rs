@@ -1,6 +1,7 @@
 //! gRPC: `esker.v1` as `proto/esker/v1/esker.proto` describes it, with the standard services for health and reflection.
 //!
 //! - `connection`: one client, with HTTP/2 below and the services above; what a connection may take, and how it ends.
+//! - `frames`: what HTTP/2 itself does not bound.
 //! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
 //! - `client`: who calls, and the memory of its calls.
 //! - `service`: what the calls mean. `write`, `stream`: those that write, and those that stream.
@@ -15,6 +16,7 @@ mod connection;
 mod convert;
 mod counters;
 mod error;
+mod frames;
 mod health;
 mod service;
 mod stream;

@@ -14,9 +14,12 @@ use super::pb;
 use super::service::Call;
 use crate::service::{Service, count};
 
-/// Entries that one step of a scan looks at, and bytes that it should not have more than.
+/// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.
 const STEP_ENTRIES_MAX: u64 = 500;
-const STEP_BYTES: u64 = 256 << 10;
+const STEP_BYTES: usize = 256 << 10;
+
+/// What an entry takes beside its key and its value.
+const ENTRY_BYTES: usize = 256;
 
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
@@ -29,8 +32,6 @@ struct Scan {
     cursor: Option<Cursor>,
     /// Entries still to be looked at.
     left: u64,
-    /// Bytes of an entry, as far as is known.
-    entry_bytes: u64,
 }
 
 pub(super) fn scan(
@@ -38,11 +39,9 @@ pub(super) fn scan(
     call: Call,
     request: pb::ScanRequest,
 ) -> BoxStream<'static, Result<pb::ScanResponse, Status>> {
-    let stats = service.store.stats();
     let scan = Scan {
         cursor: Some(Cursor::from_u64(request.cursor)),
         left: if request.limit == 0 { u64::MAX } else { request.limit },
-        entry_bytes: stats.live_bytes / stats.keys.max(1),
         service,
         call,
         request,
@@ -58,25 +57,23 @@ impl Scan {
     /// The messages of one step; `None` when there is none.
     async fn step(&mut self) -> Option<Vec<Result<pb::ScanResponse, Status>>> {
         let cursor = self.cursor.take().filter(|_| self.left > 0)?;
-        let entries = (STEP_BYTES / self.entry_bytes.max(1)).clamp(1, STEP_ENTRIES_MAX).min(self.left);
-        // What was taken for the step before is given back: its messages are out.
-        let before = std::mem::take(&mut *self.call.held.lock().expect("nobody panics with it"));
-        drop(before);
-        match self.page(cursor, entries).await {
+        // What was taken for the step before goes with its messages.
+        self.call.held.renew();
+        match self.page(cursor).await {
             Ok(answers) => Some(answers.into_iter().map(Ok).collect()),
             Err(status) => Some(vec![Err(status)]),
         }
     }
 
-    async fn page(&mut self, cursor: Cursor, entries: u64) -> Result<Vec<pb::ScanResponse>, Status> {
-        self.call.take((2 * entries * self.entry_bytes.max(64)) as usize).await?;
-        let page = self.service.store.scan(cursor, entries as usize).await;
+    async fn page(&mut self, cursor: Cursor) -> Result<Vec<pb::ScanResponse>, Status> {
+        let most = self.left.min(STEP_ENTRIES_MAX) as usize;
+        let (entries, bytes) = self.service.step(cursor, most, STEP_BYTES);
+        // Every entry is there twice for a moment: as it was read, and in the message.
+        self.call.take(2 * bytes + entries * ENTRY_BYTES).await?;
+        let page = self.service.store.scan(cursor, entries).await;
         let page = page.map_err(|error| of_store(&error))?;
-        self.left = self.left.saturating_sub(entries);
+        self.left = self.left.saturating_sub(entries as u64);
         self.cursor = page.next;
-        if let Some(largest) = page.entries.iter().map(|entry| entry.value.len() + entry.key.len()).max() {
-            self.entry_bytes = self.entry_bytes.midpoint(largest as u64).max(64);
-        }
         let value_bytes_max = self.service.config.limits.bulk_bytes_max;
         let next = page.next.map_or(0, Cursor::to_u64);
         // What comes before the end of the step is answered again by whoever goes on from there.
@@ -88,7 +85,7 @@ impl Scan {
             }
             let with_value = !self.request.keys_only && entry.value.len() <= value_bytes_max;
             let entry = convert::entry(entry, with_value);
-            let more = (entry.key.len() + entry.value.len() + 64) as u64;
+            let more = entry.key.len() + entry.value.len() + 64;
             if bytes > 0 && bytes + more > 2 * STEP_BYTES {
                 answers.push(std::mem::replace(&mut answer, begin()));
                 bytes = 0;

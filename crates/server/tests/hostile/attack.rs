@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::grpc;
 use crate::server::{CONNECTIONS, Hosted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +30,27 @@ pub(crate) enum Attack {
     HalfTls,
     /// Bytes that mean nothing, or nearly nothing.
     Random,
+    /// Messages of gRPC that are too large, or that do not end.
+    GrpcMessages,
+    /// Thousands of calls at once.
+    GrpcStreams,
+    /// Calls taken back at once, again and again.
+    GrpcResets,
+    /// Answers asked for and not read.
+    GrpcSlowReaders,
+    /// HTTP/2 that stops halfway, and floods of frames that ask for little.
+    GrpcHalfOpen,
+    /// Metadata without end.
+    GrpcMetadata,
+    /// Bytes and frames that mean nothing.
+    GrpcRandom,
 }
 
 /// Sockets of one attack.
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 9] = [
+    pub(crate) const ALL: [Attack; 16] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -45,6 +60,13 @@ impl Attack {
         Attack::Connections,
         Attack::HalfTls,
         Attack::Random,
+        Attack::GrpcMessages,
+        Attack::GrpcStreams,
+        Attack::GrpcResets,
+        Attack::GrpcSlowReaders,
+        Attack::GrpcHalfOpen,
+        Attack::GrpcMetadata,
+        Attack::GrpcRandom,
     ];
 
     pub(crate) fn run(self, server: &Hosted, until: Instant) {
@@ -96,18 +118,29 @@ impl Attack {
                 });
             }
             Attack::Random => {
-                let seed = std::env::var("ESKER_SEED").ok().and_then(|text| text.parse().ok());
-                let seed = seed.unwrap_or_else(rand::random::<u64>);
-                println!("replay with ESKER_SEED={seed}");
-                let mut random = SmallRng::seed_from_u64(seed);
+                let mut random = seeded();
                 keep(server.resp, SOCKETS, until, |socket, _| pour(socket, &noise(&mut random)));
             }
+            Attack::GrpcMessages => grpc::giant_messages(server.grpc, until),
+            Attack::GrpcStreams => grpc::many_streams(server.grpc, until),
+            Attack::GrpcResets => grpc::resets(server.grpc, until),
+            Attack::GrpcSlowReaders => grpc::slow_readers(server.grpc, until),
+            Attack::GrpcHalfOpen => grpc::half_open(server.grpc, until),
+            Attack::GrpcMetadata => grpc::unbounded_metadata(server.grpc, until),
+            Attack::GrpcRandom => grpc::random(server.grpc, until, &mut seeded()),
         }
     }
 }
 
+fn seeded() -> SmallRng {
+    let seed = std::env::var("ESKER_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random::<u64>);
+    println!("replay with ESKER_SEED={seed}");
+    SmallRng::seed_from_u64(seed)
+}
+
 /// Bytes at random, or words of the protocol at random.
-fn noise(random: &mut SmallRng) -> Vec<u8> {
+pub(crate) fn noise(random: &mut SmallRng) -> Vec<u8> {
     let words: [&[u8]; 12] = [
         b"*",
         b"$",
@@ -138,29 +171,44 @@ struct Socket {
 }
 
 /// Keeps so many connections busy. `act` is called again and again for each; if it fails, another takes its place.
+pub(crate) fn keep_each<T>(
+    connections: usize,
+    until: Instant,
+    open: impl Fn() -> Option<T>,
+    mut act: impl FnMut(&mut T, usize) -> std::io::Result<()>,
+) {
+    let mut places: Vec<Option<T>> = (0..connections).map(|_| None).collect();
+    while Instant::now() < until {
+        for (n, place) in places.iter_mut().enumerate() {
+            if Instant::now() >= until {
+                break;
+            }
+            if place.is_none() {
+                *place = open();
+            }
+            if place.as_mut().is_some_and(|connection| act(connection, n).is_err()) {
+                *place = None;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn keep(
     address: SocketAddr,
     sockets: usize,
     until: Instant,
     mut act: impl FnMut(&mut Socket, usize) -> std::io::Result<()>,
 ) {
-    let mut open: Vec<Option<Socket>> = (0..sockets).map(|_| None).collect();
-    while Instant::now() < until {
-        for (n, place) in open.iter_mut().enumerate() {
-            if Instant::now() >= until {
-                break;
-            }
-            if place.is_none() {
-                *place = connect(address);
-            }
-            if let Some(socket) = place
-                && (act(socket, n).is_err() || is_ended(socket))
-            {
-                *place = None;
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    keep_each(
+        sockets,
+        until,
+        || connect(address),
+        |socket, n| {
+            act(socket, n)?;
+            if is_ended(socket) { Err(ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        },
+    );
 }
 
 fn connect(address: SocketAddr) -> Option<Socket> {

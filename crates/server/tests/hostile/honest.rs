@@ -1,4 +1,4 @@
-//! A client that does nothing wrong and expects to be served.
+//! Clients that do nothing wrong and expect to be served: one of RESP, one of gRPC.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,25 +7,55 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tonic::transport::{Channel, Endpoint};
+
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+#[rustfmt::skip]
+mod pb {
+    include!("../../src/grpc/generated/esker.v1.rs");
+}
+
+/// However long an answer takes, it comes by then.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two pairs of questions.
+const PAUSE: Duration = Duration::from_millis(1);
+
 pub(crate) struct Honest {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Served>,
 }
 
+/// How long every answer took.
 #[derive(Default)]
-pub(crate) struct Served {
-    pub(crate) answers: u64,
-    pub(crate) slowest: Duration,
+pub(crate) struct Served(Vec<Duration>);
+
+impl Served {
+    pub(crate) fn answers(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency that so many of a hundred answers did not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
+        let mut times = self.0.clone();
+        times.sort_unstable();
+        times
+            .get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn slowest(&self) -> Duration {
+        self.percentile(100)
+    }
 }
 
 impl Honest {
     pub(crate) fn start(address: SocketAddr) -> Honest {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
+        Honest::serve(move |stopped| {
             let mut client = TcpStream::connect(address).unwrap();
             client.set_nodelay(true).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut served = Served::default();
             let mut ask = |question: String, expected: String| {
                 let asked = Instant::now();
@@ -33,8 +63,7 @@ impl Honest {
                 let mut found = vec![0; expected.len()];
                 client.read_exact(&mut found).expect("an answer to an honest client");
                 assert_eq!(String::from_utf8_lossy(&found), expected, "the answer to {question:?}");
-                served.answers += 1;
-                served.slowest = served.slowest.max(asked.elapsed());
+                served.0.push(asked.elapsed());
             };
             for n in 0.. {
                 if stopped.load(Ordering::Relaxed) {
@@ -43,15 +72,52 @@ impl Honest {
                 let value = format!("{n:0100}");
                 ask(format!("SET honest {value}\r\n"), "+OK\r\n".to_owned());
                 ask("GET honest\r\n".to_owned(), format!("$100\r\n{value}\r\n"));
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(PAUSE);
             }
             served
-        });
-        Honest { stop, thread }
+        })
+    }
+
+    pub(crate) fn start_grpc(address: SocketAddr) -> Honest {
+        Honest::serve(move |stopped| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().timeout(PATIENCE);
+                let mut client = pb::esker_client::EskerClient::new(endpoint.connect().await.unwrap());
+                let mut served = Served::default();
+                for n in 0.. {
+                    if stopped.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    put_and_get(&mut client, n, &mut served).await;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                served
+            })
+        })
+    }
+
+    fn serve(client: impl FnOnce(&AtomicBool) -> Served + Send + 'static) -> Honest {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        Honest { stop, thread: std::thread::spawn(move || client(&stopped)) }
     }
 
     pub(crate) fn stop(self) -> Served {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the honest client was served")
     }
+}
+
+async fn put_and_get(client: &mut pb::esker_client::EskerClient<Channel>, n: u64, served: &mut Served) {
+    let (key, value) = ("honest-grpc".into(), bytes::Bytes::from(format!("{n:0100}")));
+    let asked = Instant::now();
+    let put = pb::PutRequest { key, value: value.clone(), ..Default::default() };
+    client.put(put).await.expect("an answer to an honest client");
+    served.0.push(asked.elapsed());
+    let asked = Instant::now();
+    let get = pb::GetRequest { key: "honest-grpc".into(), range: None };
+    let found = client.get(get).await.expect("an answer to an honest client").into_inner().entry;
+    assert_eq!(found.expect("it was put").value, value);
+    served.0.push(asked.elapsed());
 }

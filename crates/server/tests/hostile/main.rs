@@ -6,13 +6,15 @@
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod attack;
+mod grpc;
 mod honest;
+mod http2;
 mod server;
 
 use std::time::{Duration, Instant};
 
 use attack::Attack;
-use honest::Honest;
+use honest::{Honest, Served};
 use server::{CLIENT_BYTES, Hosted};
 
 /// What memory may be over the budget: five parts of a hundred, and what the allocator keeps between blocks.
@@ -31,7 +33,7 @@ fn withstand(attacks: &[Attack], time: Duration) -> server::Metrics {
     server::raise_file_limit();
     let server = Hosted::start();
     let before = server.resident_peak_anew();
-    let honest = Honest::start(server.resp);
+    let honest = [Honest::start(server.resp), Honest::start_grpc(server.grpc)];
     let until = Instant::now() + time;
     let most = std::thread::scope(|scope| {
         for attack in attacks {
@@ -44,22 +46,24 @@ fn withstand(attacks: &[Attack], time: Duration) -> server::Metrics {
         }
         most
     });
-    let served = honest.stop();
+    let served = honest.map(Honest::stop);
     let peak = server.resident_peak();
     println!(
-        "{attacks:?}: counted {} KiB, resident +{} KiB, honest {} answers, slowest {:?}",
+        "{attacks:?}: counted {} KiB, resident +{} KiB, honest {:?} answers, slowest {:?}",
         most >> 10,
         peak.saturating_sub(before) >> 10,
-        served.answers,
-        served.slowest
+        served.each_ref().map(Served::answers),
+        served.each_ref().map(Served::slowest),
     );
     assert!(most <= CLIENT_BYTES, "clients held {most} bytes of {CLIENT_BYTES}");
     assert!(
         peak <= before + CLIENT_BYTES + SLACK_BYTES,
         "resident memory grew from {before} to {peak}, and clients may have {CLIENT_BYTES}"
     );
-    assert!(served.answers >= 20, "the honest client had {} answers", served.answers);
-    assert!(served.slowest < LATENCY_MAX, "the honest client waited {:?}", served.slowest);
+    for served in served {
+        assert!(served.answers() >= 20, "the honest client had {} answers", served.answers());
+        assert!(served.slowest() < LATENCY_MAX, "the honest client waited {:?}", served.slowest());
+    }
     let metrics = server.metrics();
     server.stop();
     metrics
@@ -115,6 +119,48 @@ fn half_a_handshake() {
 fn random_bytes() {
     let metrics = withstand(&[Attack::Random], seconds(3));
     assert!(metrics.get("esker_connections_dropped_total{reason=\"protocol\"}") > 0, "all were RESP");
+}
+
+#[test]
+fn giant_messages() {
+    let metrics = withstand(&[Attack::GrpcMessages], seconds(4));
+    assert!(metrics.failures("RESOURCE_EXHAUSTED") > 0, "none was too large");
+    assert!(metrics.failures("DEADLINE_EXCEEDED") > 0, "all were borne with");
+}
+
+#[test]
+fn thousands_of_calls() {
+    withstand(&[Attack::GrpcStreams], seconds(4));
+}
+
+#[test]
+fn calls_that_are_taken_back() {
+    withstand(&[Attack::GrpcResets], seconds(3));
+}
+
+#[test]
+fn callers_that_never_read() {
+    let metrics = withstand(&[Attack::GrpcSlowReaders], seconds(6));
+    assert!(
+        metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0,
+        "all were borne with"
+    );
+}
+
+#[test]
+fn half_a_conversation() {
+    let metrics = withstand(&[Attack::GrpcHalfOpen], seconds(4));
+    assert!(metrics.get("esker_connections_dropped_total{reason=\"login\"}") > 0, "all were borne with");
+}
+
+#[test]
+fn metadata_without_end() {
+    withstand(&[Attack::GrpcMetadata], seconds(3));
+}
+
+#[test]
+fn random_frames() {
+    withstand(&[Attack::GrpcRandom], seconds(3));
 }
 
 #[test]

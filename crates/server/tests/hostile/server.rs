@@ -27,6 +27,7 @@ pub(crate) struct Hosted {
     _stdout: Lines<BufReader<ChildStdout>>,
     pub(crate) resp: SocketAddr,
     pub(crate) tls: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     http: SocketAddr,
 }
 
@@ -37,6 +38,11 @@ impl Metrics {
     pub(crate) fn get(&self, name: &str) -> u64 {
         *self.0.get(name).unwrap_or_else(|| panic!("no metric {name}")) as u64
     }
+
+    /// Calls of gRPC that failed so.
+    pub(crate) fn failures(&self, code: &str) -> u64 {
+        self.0.get(&format!("esker_grpc_failures_total{{code=\"{code}\"}}")).copied().unwrap_or(0.0) as u64
+    }
 }
 
 /// In the child: serves until stdin ends.
@@ -45,6 +51,12 @@ pub(crate) fn serve_if_asked() {
         return;
     }
     raise_file_limit();
+    // A task that panics takes nothing else with it, and nobody would notice.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::process::abort();
+    }));
     esker_device::give_back_freed_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(serve());
@@ -73,7 +85,13 @@ async fn serve() {
     store.put("large", vec![b'x'; LARGE_BYTES]).await.unwrap();
 
     let here = "127.0.0.1:0".parse().unwrap();
-    let mut config = Config { resp_tls: vec![here], http: vec![here], tls: Some(tls), ..Config::resp(here) };
+    let mut config = Config {
+        resp_tls: vec![here],
+        http: vec![here],
+        grpc: vec![here],
+        tls: Some(tls),
+        ..Config::resp(here)
+    };
     let limits = &mut config.limits;
     limits.client_bytes_max = CLIENT_BYTES as usize;
     limits.connection_bytes_max = CLIENT_BYTES as usize / 4 * 3;
@@ -86,7 +104,7 @@ async fn serve() {
     limits.closing_wait = Duration::from_secs(1);
     let server = Server::bind(config, store.clone()).unwrap();
     let (resp, http) = (server.addresses().to_vec(), server.http_addresses());
-    println!("\nserving {} {} {}", resp[0], resp[1], http[0]);
+    println!("\nserving {} {} {} {}", resp[0], resp[1], http[0], server.grpc_addresses()[0]);
     std::io::stdout().flush().unwrap();
     server
         .run(async {
@@ -111,8 +129,8 @@ impl Hosted {
         let serving = serving.expect("the server starts");
         let mut addresses = serving.split(' ').map(|address| address.parse().unwrap());
         let mut next = || addresses.next().unwrap();
-        let (resp, tls, http) = (next(), next(), next());
-        Hosted { process, stdin, _stdout: lines, resp, tls, http }
+        let (resp, tls, http, grpc) = (next(), next(), next(), next());
+        Hosted { process, stdin, _stdout: lines, resp, tls, http, grpc }
     }
 
     fn status(&self, name: &str) -> u64 {
@@ -145,7 +163,7 @@ impl Hosted {
         Metrics(samples.collect())
     }
 
-    /// Stops it; it must end well, which it does not if a task panicked on the way out.
+    /// Stops it; it must end well, which it does not if anything panicked.
     pub(crate) fn stop(mut self) {
         drop(self.stdin.take());
         let status = self.process.wait().unwrap();

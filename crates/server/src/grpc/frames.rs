@@ -1,0 +1,207 @@
+//! A look at the frames of HTTP/2 as they come in.
+//!
+//! Flow control bounds the bytes of data that wait to be read, and not what they take: every frame has a place of a few
+//! hundred bytes in a queue, and keeps the buffer that it was read into, with whatever else came in that. So a window of
+//! frames of one byte takes hundreds of windows. Both are counted here; a connection with too much of either ends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A frame of data with fewer bytes than this is small: it takes more in the queue than it brings.
+const SMALL_BYTES: usize = 256;
+
+/// Small frames that may wait on one connection: 128 KiB of the queue.
+const SMALL_MAX: usize = 512;
+
+/// Bytes that may have come beside the data that waits.
+const BESIDE_BYTES_MAX: usize = 128 << 10;
+
+const PREFACE_BYTES: usize = 24;
+const HEAD_BYTES: usize = 9;
+const DATA: u8 = 0;
+
+/// Frames of data of a connection that came and that no call has read.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(Mutex<Counts>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    frames: usize,
+    /// Those of them that are small.
+    small: usize,
+    /// What came between them and is no data.
+    beside_bytes: usize,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
+    fn came(&self, kind: u8, bytes: usize) -> io::Result<()> {
+        let mut counts = self.lock();
+        if kind == DATA {
+            counts.frames += 1;
+            counts.small += usize::from(bytes < SMALL_BYTES);
+        } else if counts.frames > 0 {
+            counts.beside_bytes += bytes + HEAD_BYTES;
+        }
+        if counts.small > SMALL_MAX || counts.beside_bytes > BESIDE_BYTES_MAX {
+            return Err(io::Error::other(
+                "too many small frames wait to be read, or too much came between them",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A call read a frame, and with it goes its part of what came beside.
+    pub(super) fn read(&self, bytes: usize) {
+        let mut counts = self.lock();
+        counts.beside_bytes -= counts.beside_bytes / counts.frames.max(1);
+        counts.frames = counts.frames.saturating_sub(1);
+        counts.small = counts.small.saturating_sub(usize::from(bytes < SMALL_BYTES));
+    }
+
+    /// No call is open, so nothing waits: what calls left behind was thrown away.
+    pub(super) fn reset(&self) {
+        *self.lock() = Counts::default();
+    }
+}
+
+/// A connection whose frames are looked at.
+pub(super) struct Frames<S> {
+    stream: S,
+    waiting: Arc<Waiting>,
+    /// Bytes to pass by before the next head.
+    pass: usize,
+    head: [u8; HEAD_BYTES],
+    /// Bytes of the head that are there.
+    known: usize,
+}
+
+impl<S> Frames<S> {
+    pub(super) fn new(stream: S, waiting: Arc<Waiting>) -> Frames<S> {
+        Frames { stream, waiting, pass: PREFACE_BYTES, head: [0; HEAD_BYTES], known: 0 }
+    }
+
+    fn look_at(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if self.pass > 0 {
+                let passed = self.pass.min(bytes.len());
+                self.pass -= passed;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            self.head[self.known] = bytes[0];
+            bytes = &bytes[1..];
+            self.known = (self.known + 1) % HEAD_BYTES;
+            if self.known > 0 {
+                continue;
+            }
+            let [a, b, c, kind, ..] = self.head;
+            self.pass = u32::from_be_bytes([0, a, b, c]) as usize;
+            self.waiting.came(kind, self.pass)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.look_at(&buffer.filled()[before..]))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, payload: usize) -> Vec<u8> {
+        let mut bytes = (payload as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, 0, 0, 0, 0, 1]);
+        bytes.resize(bytes.len() + payload, 7);
+        bytes
+    }
+
+    #[test]
+    fn what_waits_is_counted_until_it_is_read() {
+        let waiting = Arc::new(Waiting::default());
+        let mut frames = Frames::new((), waiting.clone());
+        let mut bytes = vec![b'x'; PREFACE_BYTES];
+        for (kind, payload) in
+            [(1, 50), (DATA, 0), (DATA, 255), (DATA, 256), (1, 3), (DATA, 70_000), (DATA, 1)]
+        {
+            bytes.extend(frame(kind, payload));
+        }
+        // However the bytes are cut.
+        for part in bytes.chunks(5) {
+            frames.look_at(part).unwrap();
+        }
+        assert_eq!(*waiting.lock(), Counts { frames: 5, small: 3, beside_bytes: 12 });
+        waiting.read(255);
+        waiting.read(256);
+        assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8 });
+        waiting.reset();
+        assert_eq!(*waiting.lock(), Counts::default());
+    }
+
+    #[test]
+    fn too_much_ends_the_connection() {
+        let waiting = Arc::new(Waiting::default());
+        let mut frames = Frames::new((), waiting.clone());
+        frames.look_at(&[0; PREFACE_BYTES]).unwrap();
+        frames.look_at(&frame(DATA, 1).repeat(SMALL_MAX)).unwrap();
+        frames.look_at(&frame(DATA, SMALL_BYTES).repeat(SMALL_MAX)).unwrap();
+        waiting.read(1);
+        frames.look_at(&frame(DATA, 1)).unwrap();
+        assert!(frames.look_at(&frame(DATA, 1)).is_err());
+        // While no data waits, anything may come.
+        let waiting = Arc::new(Waiting::default());
+        let mut frames = Frames::new((), waiting);
+        frames.look_at(&[0; PREFACE_BYTES]).unwrap();
+        frames.look_at(&frame(9, 16_000).repeat(100)).unwrap();
+        frames.look_at(&frame(DATA, 1)).unwrap();
+        frames.look_at(&frame(9, 16_000).repeat(8)).unwrap();
+        assert!(frames.look_at(&frame(9, 16_000)).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! What attackers do to the gRPC port.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use crate::attack::{keep_each, noise};
+use crate::http2::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, Speaker,
+    WINDOW_MAX, WINDOW_UPDATE, call, frame, header, message, settings, whole_call, window,
+};
+
+/// Connections of one attack.
+const SOCKETS: usize = 40;
+
+/// What attackers do once: to the connection, with its number among them.
+type Act<'a> = &'a mut dyn FnMut(&mut Speaker, usize);
+
+/// Keeps connections busy with `act`, which is called whenever what was said before went out.
+fn attack(at: SocketAddr, until: Instant, first: &[u8], listens: bool, act: Act<'_>) {
+    keep_each(
+        SOCKETS,
+        until,
+        || Speaker::open(at, first),
+        |speaker, n| {
+            if speaker.is_idle() {
+                act(speaker, n);
+            }
+            speaker.send()?;
+            if listens {
+                speaker.listen()?;
+            }
+            if speaker.sent_away { Err(std::io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        },
+    );
+}
+
+/// Messages of a declared length that is too large, or of which most arrives and the rest does not; some of them in the
+/// smallest of frames, among others that mean nothing.
+pub(crate) fn giant_messages(at: SocketAddr, until: Instant) {
+    let declared = [u32::MAX, 16 << 20, 15 << 20, 1 << 20];
+    let bytes = vec![b'x'; 16 << 10];
+    let (unknown, empty) = (frame(0xbb, 0, 0, &bytes), |stream| frame(DATA, 0, stream, &[]).repeat(1000));
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
+        let open = speaker.open_streams();
+        if open.len() < 32 {
+            let stream = speaker.stream();
+            let method = if n % 2 == 0 { "Put" } else { "Upload" };
+            speaker.say(&frame(HEADERS, END_HEADERS, stream, &call(method)));
+            speaker.say_data(stream, &message(declared[stream as usize / 2 % declared.len()], &[]));
+        }
+        for stream in open {
+            match n % 5 {
+                0 => {
+                    for _ in 0..200 {
+                        speaker.say_data(stream, b"x");
+                    }
+                }
+                1 => {
+                    speaker.say_data(stream, b"x");
+                    speaker.say(&unknown);
+                }
+                2 => speaker.say(&empty(stream)),
+                _ => {
+                    speaker.say_data(stream, &bytes);
+                }
+            }
+        }
+    });
+}
+
+/// Thousands of calls at once on every connection, none of which ends.
+pub(crate) fn many_streams(at: SocketAddr, until: Instant) {
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, _| {
+        for _ in 0..500 {
+            let stream = speaker.stream();
+            speaker.say(&frame(HEADERS, END_HEADERS, stream, &call("Upload")));
+        }
+    });
+}
+
+/// Calls that are taken back as soon as they are made.
+pub(crate) fn resets(at: SocketAddr, until: Instant) {
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
+        for _ in 0..100 {
+            let stream = speaker.stream();
+            match n % 2 {
+                0 => speaker.say(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &call("Get"))),
+                _ => speaker.say(&whole_call(stream, "Get", b"\x0a\x05large")),
+            }
+            speaker.say(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+        }
+    });
+}
+
+/// Large answers asked for and not read: the socket is full, or the window is.
+pub(crate) fn slow_readers(at: SocketAddr, until: Instant) {
+    let wanted: [(&str, &[u8]); 4] = [
+        ("Get", b"\x0a\x05large"),
+        ("Download", b"\x0a\x05large"),
+        ("Scan", b""),
+        ("MultiGet", b"\x0a\x05large\x0a\x05large\x0a\x05large"),
+    ];
+    let mut ask = |speaker: &mut Speaker, n: usize| {
+        if speaker.open_streams().len() < 64 {
+            let stream = speaker.stream();
+            let (method, bytes) = wanted[(n + stream as usize / 2) % wanted.len()];
+            speaker.say(&whole_call(stream, method, bytes));
+        }
+    };
+    let wide = [settings(WINDOW_MAX), window(0, WINDOW_MAX - (64 << 10))].concat();
+    let half = until.saturating_duration_since(Instant::now()) / 2;
+    attack(at, until - half, &wide, false, &mut ask);
+    attack(at, until, &settings(0), true, &mut ask);
+}
+
+/// Conversations that stop before they began, or that are about nothing.
+pub(crate) fn half_open(at: SocketAddr, until: Instant) {
+    let pings = frame(PING, 0, 0, &[7; 8]).repeat(1000);
+    let empty = [frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])].concat().repeat(500);
+    let unfinished = frame(HEADERS, 0, 1, &call("Get"));
+    attack(at, until, &[], false, &mut |speaker, n| match n % 6 {
+        0 => {}
+        1 => speaker.say(&settings(0)[..5]),
+        2 => speaker.say(&pings),
+        3 => speaker.say(&empty),
+        4 => speaker.say(&unfinished),
+        _ => speaker.say(&[settings(0), window(0, 1).repeat(500)].concat()),
+    });
+}
+
+/// Metadata without end: in one block, in blocks that follow, and small bytes that stand for large headers.
+pub(crate) fn unbounded_metadata(at: SocketAddr, until: Instant) {
+    let large = header("x-large", &"x".repeat(16_000));
+    let many = header("x", "y").repeat(3000);
+    // Remembered with its first use, and from then on a byte each time.
+    let mut remembered = header("x-large", &"x".repeat(3800));
+    remembered[0] = 0x40;
+    let bomb = [call("Get"), remembered, vec![0x80 | 62; 12_000]].concat();
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
+        let stream = speaker.stream();
+        match n % 4 {
+            0 => {
+                speaker.say(&frame(
+                    HEADERS,
+                    END_HEADERS | END_STREAM,
+                    stream,
+                    &[call("Get"), many[..9000].to_vec()].concat(),
+                ));
+            }
+            1 | 2 => {
+                speaker.say(&frame(HEADERS, END_STREAM, stream, &call("Get")));
+                let block = if n % 4 == 1 { &large } else { &many[..15_000].to_vec() };
+                speaker.say(&frame(CONTINUATION, 0, stream, block).repeat(200));
+            }
+            _ => speaker.say(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &bomb)),
+        }
+    });
+}
+
+/// Bytes at random, and frames at random.
+pub(crate) fn random(at: SocketAddr, until: Instant, random: &mut SmallRng) {
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
+        if n % 4 == 0 {
+            return speaker.say(&noise(random));
+        }
+        let kinds = [DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION, random.random()];
+        let payload = match random.random_range(0..3) {
+            0 => call("Put"),
+            1 => message(random.random_range(0..100), &noise(random)),
+            _ => (0..random.random_range(0..40)).map(|_| random.random()).collect(),
+        };
+        let kind = kinds[random.random_range(0..kinds.len())];
+        let mut bytes = frame(kind, random.random(), random.random_range(0..9), &payload);
+        if n % 4 == 1 {
+            bytes = [PREFACE, &bytes].concat();
+        }
+        speaker.say(&bytes);
+    });
+}
