@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
-use crate::{compare, db_bench, endurance, writeamp};
+use crate::{chart, compare, db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
 ///
@@ -27,6 +27,8 @@ enum Command {
     Endurance(endurance::Arguments),
     /// The same workload here and on others, in alternation: table, JSON and charts.
     Compare(compare::Arguments),
+    /// A long run over time, from its CSV, as SVG.
+    Chart(chart::Arguments),
 }
 
 /// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
@@ -62,6 +64,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
             Command::Endurance(arguments) => endurance::run(&arguments),
             Command::Compare(arguments) => compare::run(&arguments),
+            Command::Chart(arguments) => chart::run(&arguments),
         }
         .map(|()| ExitCode::SUCCESS),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

@@ -16,6 +16,7 @@
 
 mod account;
 mod bed;
+mod chart;
 mod command;
 mod compare;
 mod db_bench;

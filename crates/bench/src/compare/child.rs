@@ -39,11 +39,24 @@ pub(super) fn command(program: &Path, words: &[String], group: Option<&Group>) -
     command
 }
 
+/// The command as one could type it.
+pub(super) fn typed(program: &Path, words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:+".contains(c);
+    let quoted = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    });
+    [program.display().to_string()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs it to its end. What it prints goes to `log` too, both kinds.
 pub(super) fn run(program: &Path, words: &[String], group: Option<&Group>, log: &Path) -> Result<Output> {
     let failed = |error| Failure::failed(&format!("writing {}", log.display()), error);
     let mut text = File::create(log).map_err(failed)?;
-    writeln!(text, "{} {}", program.display(), words.join(" ")).map_err(failed)?;
+    writeln!(text, "{}", typed(program, words)).map_err(failed)?;
     let errors = log.with_extension("stderr");
     let stderr = File::create(&errors)
         .map_err(|error| Failure::failed(&format!("writing {}", errors.display()), error))?;
@@ -113,6 +126,12 @@ mod tests {
         let file = dir.join("file").display().to_string();
         let words = ["-c", PRINT, &file, code].map(str::to_owned);
         run(Path::new("/bin/sh"), &words, group, &dir.join("log.txt")).expect("it starts")
+    }
+
+    #[test]
+    fn commands_can_be_typed_again() {
+        let words = ["--num=5", "", "it's"].map(str::to_owned);
+        assert_eq!(typed(Path::new("/bin/x"), &words), "/bin/x --num=5 '' 'it'\\''s'");
     }
 
     #[test]

@@ -23,6 +23,8 @@ mod report;
 mod rivals;
 mod usage;
 
+pub(crate) use self::report::short;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -263,7 +265,7 @@ impl Comparison {
                 group: group.name.into(),
                 step: step.name.into(),
                 engine: engine.name().into(),
-                command: format!("{} {}", line.program.display(), line.words.join(" ")),
+                command: child::typed(&line.program, &line.words),
                 runs,
                 usage: output.usage,
                 peak_bytes: output.peak_bytes,

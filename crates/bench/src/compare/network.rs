@@ -119,7 +119,7 @@ fn start(
         .stderr(errors)
         .spawn()
         .map_err(|error| Failure::failed(&format!("starting {}", program.display()), error))?;
-    let mut server = Server { child, words: format!("{} {}", program.display(), words.join(" ")) };
+    let mut server = Server { child, words: child::typed(&program, &words) };
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if !matches!(server.child.try_wait(), Ok(None)) || began.elapsed() > PATIENCE {

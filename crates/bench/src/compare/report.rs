@@ -28,7 +28,7 @@ pub(super) fn write(comparison: &Comparison, records: &[Record]) -> Result<()> {
 }
 
 /// A number with three digits that say something.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.2} M", value / 1e6),
         large if large >= 1e4 => format!("{:.1} k", value / 1e3),
