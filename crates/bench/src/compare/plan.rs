@@ -88,7 +88,7 @@ impl Sizes {
 
     /// Bytes that an engine may need on the disk at once.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.data_bytes * 5 / 2 + (1 << 30)
+        self.data_bytes * 2 + (1 << 30)
     }
 }
 

@@ -11,6 +11,10 @@ pub(crate) enum Order {
     Random,
     /// Each once, in random order.
     Unique,
+    /// One after the other, every thread in a part of its own.
+    Parts,
+    /// By Zipf with a skew of so many hundredths.
+    Zipf(u32),
 }
 
 /// What a thread does.
@@ -68,6 +72,14 @@ pub(crate) enum Raw {
     SyncWrite,
 }
 
+/// What a workload fixes, whatever the flags say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) value_bytes: usize,
+    pub(crate) threads: u64,
+    pub(crate) queue_depth: usize,
+}
+
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Benchmark {
@@ -85,6 +97,8 @@ pub(crate) struct Benchmark {
     pub(crate) steps: bool,
     /// Every key and value length, and share of reads, are what the name says.
     pub(crate) fixed: bool,
+    /// How many threads write values of which length.
+    pub(crate) shape: Option<Shape>,
     /// So many times fewer operations than `--num`.
     pub(crate) fewer: u64,
 }
@@ -99,6 +113,7 @@ const fn of(name: &'static str, work: Work) -> Benchmark {
         one_at_a_time: false,
         steps: false,
         fixed: false,
+        shape: None,
         fewer: 1,
     }
 }
@@ -113,6 +128,12 @@ const fn read(name: &'static str, missing: bool, batch: bool) -> Benchmark {
 
 const fn ycsb(name: &'static str, reads: u32, updates: u32, inserts: u32, order: Popular) -> Benchmark {
     of(name, Work::Ycsb(Mix { reads, updates, inserts, order }))
+}
+
+/// A workload of a cache layer in front of QLC: eight writers with 128 operations in flight each.
+const fn cache(name: &'static str, kib: usize, order: Order) -> Benchmark {
+    let shape = Shape { value_bytes: kib << 10, threads: 8, queue_depth: 128 };
+    Benchmark { shape: Some(shape), ..of(name, Work::Fill(order)) }
 }
 
 const BENCHMARKS: &[Benchmark] = &[
@@ -140,6 +161,12 @@ const BENCHMARKS: &[Benchmark] = &[
     ycsb("ycsbf", 50, 0, 0, Popular::Zipf),
     ycsb("ycsbcuniform", 100, 0, 0, Popular::Uniform),
     Benchmark { fixed: true, ..of("skvds7030", Work::ReadWrite) },
+    cache("cache64kseq", 64, Order::Parts),
+    cache("cache64krand", 64, Order::Random),
+    cache("cache4kseq", 4, Order::Parts),
+    cache("cache4krand", 4, Order::Random),
+    cache("cache64kzipf0.8", 64, Order::Zipf(80)),
+    cache("cache64kzipf1.2", 64, Order::Zipf(120)),
     Benchmark { beside_writers: 8, one_at_a_time: true, steps: true, ..read("writepressure", false, false) },
     Benchmark { steps: true, ..of("rawpressure", Work::RawPressure) },
     of("rawrandread", Work::Raw(Raw::Read)),

@@ -179,6 +179,32 @@ mod tests {
     }
 
     #[test]
+    fn workloads_of_a_cache_layer_fix_what_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let json = dir.path().join("out.json");
+        let names = "cache64kseq,cache64krand,cache4kseq,cache4krand,cache64kzipf0.8,cache64kzipf1.2";
+        let line = format!(
+            "--benchmarks={names} --db={} --num=400 --value_size=7 --threads=1 --durability=none --segment=2m \
+             --capacity_limit=160m --memory=96m --json={}",
+            dir.path().join("db").display(),
+            json.display()
+        );
+        run_line(&line).expect("it runs");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        for (run, name) in all["runs"].as_array().expect("runs").iter().zip(names.split(',')) {
+            assert_eq!((run["name"].as_str(), run["operations"].as_u64()), (Some(name), Some(400)));
+            let (mb_per_s, seconds) = (run["mb_per_s"].as_f64(), run["seconds"].as_f64());
+            let bytes =
+                mb_per_s.zip(seconds).map_or(0.0, |(rate, seconds)| rate * 1048576.0 * seconds / 400.0);
+            let each = if name.starts_with("cache64k") { 65_552.0 } else { 4_112.0 };
+            assert!((bytes - each).abs() < 1.0, "{name}: {bytes}");
+        }
+        // The eight parts are all of the keys.
+        assert_eq!(all["store"]["keys"], 400);
+    }
+
+    #[test]
     fn a_duration_ends_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let began = std::time::Instant::now();

@@ -143,10 +143,15 @@ impl Session {
         if self.config.histogram {
             print!("{}", outcome.histograms());
         }
-        if benchmark.fixed || benchmark.steps {
+        let whole = benchmark.fixed || benchmark.shape.is_some();
+        if whole || benchmark.steps {
             print!("{}", outcome.quality());
         }
-        if benchmark.fixed {
+        if whole {
+            println!(
+                "since the store was opened, at the store and at the devices:\n{}",
+                self.store.latencies()
+            );
             stats::print(&self.store.stats(), &self.since);
         }
         self.runs.push(outcome.json());
@@ -221,6 +226,12 @@ impl Session {
         let mut config = self.config.clone();
         if benchmark.fixed {
             (config.key_size, config.value_size, config.readwritepercent) = (16, ValueSize::Fixed(4096), 70);
+        }
+        if let Some(shape) = benchmark.shape {
+            (config.key_size, config.value_size) = (16, ValueSize::Fixed(shape.value_bytes));
+            (config.threads, config.queue_depth) = (shape.threads, shape.queue_depth);
+            // As many operations in all as without the eight threads.
+            config.writes = config.writes.div_ceil(shape.threads);
         }
         self.measure(benchmark, config)
     }

@@ -71,17 +71,23 @@ impl Source {
             (_, Some(_), _) => u64::MAX,
             (_, None, _) => (count / benchmark.fewer).max(1),
         };
-        let ranked = matches!(work, Work::Ycsb(mix) if mix.order != Popular::Uniform);
-        let zipf =
-            ranked.then(|| Zipf::new(config.num as f64, YCSB_THETA).expect("keys and theta are positive"));
-        Source { shared: shared.clone(), random, work, next: 0, order, zipf, left, until }
+        let skew = match work {
+            Work::Ycsb(mix) if mix.order != Popular::Uniform => Some(YCSB_THETA),
+            Work::Fill(Order::Zipf(hundredths)) => Some(f64::from(hundredths) / 100.0),
+            _ => None,
+        };
+        let zipf = skew.map(|skew| Zipf::new(config.num as f64, skew).expect("keys and skew are positive"));
+        // Where the part of a thread begins, if each has its own.
+        let next = if work == Work::Fill(Order::Parts) { config.num / config.threads * index } else { 0 };
+        Source { shared: shared.clone(), random, work, next, order, zipf, left, until }
     }
 
     fn number(&mut self, order: Order) -> u64 {
         let at = self.next;
         self.next += 1;
         match order {
-            Order::Sequential => at % self.shared.config.num,
+            Order::Sequential | Order::Parts => at % self.shared.config.num,
+            Order::Zipf(_) => self.popular(Popular::Zipf),
             Order::Random => self.random.random_range(0..self.shared.config.num),
             Order::Unique => self.order[at as usize],
         }
