@@ -41,7 +41,26 @@ fn places(text: &str, root: &Path) -> Vec<(PathBuf, Version)> {
     places
 }
 
+/// What names of groups begin with; the number of the process that made it follows.
+const PREFIX: &str = "esker-compare-";
+
+/// Removes what a run that was killed left: groups of processes that are gone. One in which a process still runs stays.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        if maker.is_some_and(|maker| !Path::new("/proc").join(maker.to_string()).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 impl Group {
+    /// Makes the group of this process.
+    pub(super) fn of_this_process(bytes: u64) -> Result<Group, String> {
+        Group::make(&format!("{PREFIX}{}", std::process::id()), bytes)
+    }
+
     /// Makes a group whose processes get so many bytes. The error says why there is none.
     pub(super) fn make(name: &str, bytes: u64) -> Result<Group, String> {
         let text =
@@ -57,6 +76,7 @@ impl Group {
     }
 
     fn below(parent: &Path, name: &str, version: Version, bytes: u64) -> std::io::Result<Group> {
+        sweep(parent);
         let dir = parent.join(name);
         fs::create_dir(&dir)?;
         let group = Group { dir, version };
@@ -116,6 +136,18 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (gone, here) = (format!("{PREFIX}4194305"), format!("{PREFIX}{}", std::process::id()));
+        for name in [&gone, &here, "other-4194305"] {
+            fs::create_dir(dir.path().join(name)).expect("made");
+        }
+        sweep(dir.path());
+        let left = |name: &str| dir.path().join(name).exists();
+        assert_eq!((left(&gone), left(&here), left("other-4194305")), (false, true, true));
+    }
 
     #[test]
     fn the_group_is_sought_where_memory_can_be_limited() {

@@ -222,12 +222,14 @@ fn popular(step: &Step) -> Vec<String> {
 
 /// Bytes of a record's header, key included.
 const RECORD_BYTES: u64 = 48;
+/// What users cannot fill, by default.
+const RESERVE_PERCENT: u64 = 20;
 
 fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
     let mut words = Vec::new();
-    // Of what the store may take on the device, its records are to be `fill_percent`.
+    // Of what users may fill, which is what its reserve leaves of the device, its records are to be `fill_percent`.
     let live = step.num * (step.value_bytes + RECORD_BYTES);
-    let limit = (live * 100 / step.fill_percent).max(96 << 20);
+    let limit = (live * 100 / step.fill_percent * 100 / (100 - RESERVE_PERCENT)).max(96 << 20);
     let (db, fast, capacity) = (dir.join("db"), dir.join("fast.esker"), dir.join("capacity.esker"));
     match engine {
         Engine::EskerTwoTier => {
@@ -245,7 +247,7 @@ fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> 
     // The rest of the limit is for the program itself, its stacks and histograms.
     words.push(flag("memory", sizes.memory_bytes * 7 / 8));
     if engine == Engine::Raw {
-        words.push(flag("raw_bytes", sizes.raw_bytes()));
+        words.push(flag("raw_bytes", sizes.raw_bytes(step)));
     }
     if step.benchmarks.contains(&Benchmark::Pressure) {
         words.push(flag("pressure_mb", join(&sizes.pressure_mb)));

@@ -67,6 +67,9 @@ pub(crate) struct Arguments {
     /// How long gets, 70/30, synced puts and each step of write pressure last [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     duration: Option<u64>,
+    /// How full Esker is, in percent of what users may fill.
+    #[arg(long, value_name = "PERCENT", default_value_t = 75, value_parser = clap::value_parser!(u64).range(5..=95))]
+    fill: u64,
     /// MB/s of the writers in the steps of write pressure.
     #[arg(long, value_name = "NUMBERS", default_value = "0,20,40,80", value_delimiter = ',')]
     pressure_mb: Vec<u64>,
@@ -106,7 +109,8 @@ struct Comparison {
 /// Measures, and writes the report.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut comparison = Comparison::of(arguments)?;
-    let mut records = Records::open(&comparison.out.join("records.jsonl"), arguments.resume)?;
+    let settings = format!("{:?}\n", comparison.sizes);
+    let mut records = Records::open(&comparison.out, &settings, arguments.resume)?;
     for repetition in 1..=comparison.repetitions {
         for group in plan::groups(&comparison.sizes, repetition) {
             if !comparison.wants(group.name) {
@@ -137,6 +141,7 @@ impl Comparison {
             memory_bytes: arguments.memory,
             seconds: arguments.duration.unwrap_or(if quick { 2 } else { 30 }),
             pressure_mb: arguments.pressure_mb.clone(),
+            fill_percent: arguments.fill,
         };
         let engines = arguments.with.iter().map(|name| Engine::parse(name).map_err(Failure::Usage));
         let mut engines = engines.collect::<Result<Vec<_>>>()?;
@@ -150,6 +155,8 @@ impl Comparison {
         let out = absolute(&arguments.out)?;
         // Below a directory of our own, since it is emptied.
         let dir = absolute(arguments.dir.as_ref().unwrap_or(&arguments.out))?.join("esker-compare-data");
+        // What an interrupted run left.
+        machine::remove(&dir)?;
         for made in [&out, &out.join("logs"), &dir] {
             std::fs::create_dir_all(made)
                 .map_err(|error| Failure::usage(format!("making {}: {error}", made.display())))?;
@@ -194,7 +201,7 @@ impl Comparison {
                 }
             }
         }
-        match Limit::make(&format!("esker-compare-{}", std::process::id()), sizes.memory_bytes) {
+        match Limit::of_this_process(sizes.memory_bytes) {
             Ok(limit) => machine.limit = Some(limit.describe()),
             Err(why) => machine.note(format!(
                 "MEMORY IS NOT LIMITED: {why}. Engines that lean on the page cache have all of the machine's memory, and \
@@ -298,8 +305,7 @@ impl Comparison {
         if self.machine.limit.is_none() {
             return Ok(None);
         }
-        let name = format!("esker-compare-{}", std::process::id());
-        let limit = Limit::make(&name, self.sizes.memory_bytes);
+        let limit = Limit::of_this_process(self.sizes.memory_bytes);
         limit.map(Some).map_err(|why| Failure::Failed(format!("limiting memory, as before: {why}")))
     }
 

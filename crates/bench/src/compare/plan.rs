@@ -37,7 +37,7 @@ pub(super) struct Step {
     pub(super) sync: bool,
     /// The data set is to be held in memory.
     pub(super) in_memory: bool,
-    /// How full the store is, of what it may take on the device.
+    /// How full the store is, of what users may fill.
     pub(super) fill_percent: u64,
     pub(super) seed: u64,
 }
@@ -60,6 +60,8 @@ pub(super) struct Sizes {
     /// Of steps that last for a time.
     pub(super) seconds: u64,
     pub(super) pressure_mb: Vec<u64>,
+    /// How full Esker is, in percent of what users may fill.
+    pub(super) fill_percent: u64,
 }
 
 const VALUE_BYTES: u64 = 4096;
@@ -82,8 +84,10 @@ impl Sizes {
         (self.memory_bytes / 2 / (VALUE_BYTES + KEY_BYTES)).min(self.keys()).max(100)
     }
 
-    pub(super) fn raw_bytes(&self) -> u64 {
-        (self.data_bytes / 2).clamp(4 << 20, 4 << 30)
+    /// Of the file that is read and written in the raw: reads are to be spread as widely as the store's, about.
+    pub(super) fn raw_bytes(&self, step: &Step) -> u64 {
+        let most = if step.benchmarks.contains(&Benchmark::Read) { 4 << 30 } else { 1 << 30 };
+        (self.data_bytes / 2).clamp(4 << 20, most)
     }
 
     /// Bytes that an engine may need on the disk at once.
@@ -111,7 +115,7 @@ pub(super) fn groups(sizes: &Sizes, repetition: u64) -> Vec<Group> {
         read_percent: None,
         sync: false,
         in_memory: false,
-        fill_percent: 75,
+        fill_percent: sizes.fill_percent,
         // Every step and repetition draws keys of its own, the same for all engines.
         seed: 1000 * repetition,
     };

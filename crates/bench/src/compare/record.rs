@@ -58,20 +58,40 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Opens it; `resume` keeps what is there.
-    pub(super) fn open(path: &Path, resume: bool) -> Result<Records> {
+    /// Opens the file in a directory; `resume` keeps what is there if it was measured with the same settings. Without it
+    /// there has to be nothing.
+    pub(super) fn open(dir: &Path, settings: &str, resume: bool) -> Result<Records> {
+        let (path, beside) = (dir.join("records.jsonl"), dir.join("settings.txt"));
         let failed = |error| Failure::failed(&path.display().to_string(), error);
-        let mut all = Vec::new();
-        if resume && path.exists() {
-            let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut all: Vec<Record> = Vec::new();
+        if path.exists() {
+            let text = std::fs::read_to_string(&path).map_err(failed)?;
             // The last line may be cut off.
             all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         }
+        if !all.is_empty() {
+            let before = std::fs::read_to_string(&beside).unwrap_or_default();
+            if !resume {
+                return Err(Failure::usage(format!(
+                    "{} holds results; --resume goes on with them, and another --out begins anew",
+                    dir.display()
+                )));
+            }
+            if before != settings {
+                return Err(Failure::usage(format!(
+                    "{} was measured with other settings: {} and not {}",
+                    dir.display(),
+                    before.trim(),
+                    settings.trim()
+                )));
+            }
+        }
+        std::fs::write(&beside, settings).map_err(failed)?;
         let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).open(path).map_err(failed)?;
+            OpenOptions::new().create(true).write(true).truncate(true).open(&path).map_err(failed)?;
         let text: String = all.iter().map(line).collect();
         file.write_all(text.as_bytes()).map_err(failed)?;
-        Ok(Records { all, path: path.to_owned(), file })
+        Ok(Records { all, path, file })
     }
 
     pub(super) fn push(&mut self, record: Record) -> Result<()> {
@@ -122,14 +142,20 @@ mod tests {
             failed: failed.map(str::to_owned),
             ..Record::default()
         };
-        let mut records = Records::open(&path, false).expect("a file");
+        let mut records = Records::open(dir.path(), "8g", false).expect("a file");
         records.push(record("get", None)).expect("written");
         records.push(record("put", Some("killed"))).expect("written");
         drop(records);
         // Cut in the middle of a line.
         let text = std::fs::read_to_string(&path).expect("text");
         std::fs::write(&path, format!("{text}{{\"repetition\":2,")).expect("written");
-        let mut records = Records::open(&path, true).expect("a file");
+        for (settings, resume) in [("8g", false), ("9g", true)] {
+            assert!(
+                matches!(Records::open(dir.path(), settings, resume), Err(Failure::Usage(_))),
+                "{settings}"
+            );
+        }
+        let mut records = Records::open(dir.path(), "8g", true).expect("a file");
         assert_eq!(records.all.len(), 2);
         assert!(
             records.has(1, "get", "esker")
@@ -138,6 +164,5 @@ mod tests {
         );
         records.forget(1, "g", "esker");
         assert!(!records.has(1, "get", "esker"));
-        assert!(Records::open(&path, false).expect("a file").all.is_empty());
     }
 }

@@ -189,11 +189,11 @@ fn how(text: &mut String, comparison: &Comparison, records: &[Record]) {
          reads of 4 KiB, O_DSYNC writes of 4 KiB, and a reader beside writers of long runs, with the same clients.\n\
          * Bytes written and processor time are what Linux says of the process in `/proc/PID/io` and `/proc/PID/stat`, \
          between the end of the warm-up and the end of the benchmark.\n\
-         * Esker's records fill 75 % of what it may take on the device (its reserve included) after `fill`.\n\
+         * After `fill` Esker's records are {} % of what users may fill, which is 80 % of what it may take on the device.\n\
          * Keys of unlike popularity: stock db_bench cannot draw Zipf for writes, so both sides run `mixgraph` with puts \
          only, whose power law (exponent {POWER}) gives the most popular hundredth of the keys about the share that Zipf \
          0.99 gives it.",
-        sizes.seconds,
+        sizes.seconds, sizes.fill_percent,
     );
     if sizes.pressure_mb.iter().max() > Some(&0) {
         let _ = writeln!(
