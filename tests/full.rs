@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{ErrorKind, Store};
+use esker::{ErrorKind, Store, WriteOptions};
 use esker_device::Runtime;
 use esker_device::{Latency, MemoryOptions};
 use esker_sim::Random;
@@ -63,9 +63,14 @@ fn full(seed: u64) {
     let highest = there.len() as u64;
     assert!(highest > 20, "{highest} keys fill the store");
     check(&world, &store, &there, highest + 1..highest + 5);
-    if random.one_in(2) {
-        // A crash does not make it any fuller.
-        world.power_cut();
+    // A crash does not make it any fuller.
+    let crashes = match random.below(3) {
+        0 => Some(World::power_cut as fn(&mut World)),
+        1 => Some(World::kill as fn(&mut World)),
+        _ => None,
+    };
+    if let Some(crash) = crashes {
+        crash(&mut world);
         drop(store);
         store = world.open();
         check(&world, &store, &there, highest + 1..highest + 5);
@@ -292,4 +297,95 @@ fn clear(seed: u64) {
 #[test]
 fn clearing_races_with_writers() {
     cases("full", "clearing_races_with_writers", 60, clear);
+}
+
+fn small(tiers: Tiers) -> Config {
+    let mut config = Config::new(tiers);
+    (config.fast_segments, config.capacity_segments) = (10, 12);
+    config
+}
+
+/// Keys that are never used again, put and deleted, beside a few that stay: what only tells that a key is gone goes too.
+fn delete_heavy(seed: u64) {
+    let mut random = Random::new(seed);
+    let config = small(TIERS[seed as usize % 3]);
+    let segment_bytes = config.segment_bytes;
+    let mut world = World::new(seed, config);
+    let mut store = world.open();
+    let mut there = BTreeMap::new();
+    for number in 0..40 {
+        world.runtime.run(store.put(key(number), value(&key(number), number, 1000))).expect("there is room");
+        there.insert(number, number);
+    }
+    let tiers: u64 = store.stats().tiers.iter().map(|tier| tier.segments_total * tier.segment_bytes).sum();
+    let (mut written, mut next) = (0, 1000);
+    while written < 6 * tiers {
+        let numbers = next..next + 32;
+        next = numbers.end;
+        let bytes = 24 + random.below(100) as usize;
+        let puts = numbers.clone().map(|number| store.put(key(number), value(&key(number), number, bytes)));
+        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
+            put.unwrap_or_else(|error| panic!("after {written} bytes: {error}; {:?}", store.stats()));
+        }
+        for deleted in world.runtime.run(join_all(numbers.map(|number| store.delete(key(number))))) {
+            assert!(deleted.unwrap_or_else(|error| panic!("after {written} bytes: {error}")));
+        }
+        written += 32 * 4096 / 16;
+        if random.one_in(400) {
+            world.kill();
+            drop(store);
+            store = world.open();
+        }
+    }
+    check(&world, &store, &there, 1000..1100);
+    for number in 0..40 {
+        world.runtime.run(store.delete(key(number))).expect("deletes go on");
+    }
+    world.runtime.run(store.compact()).expect("it is compacted");
+    let stats = store.stats();
+    assert!(stats.live_bytes <= 3 * segment_bytes / 2, "next to nothing is left: {stats:?}");
+    world.power_cut();
+    drop(store);
+    let store = world.open();
+    check(&world, &store, &BTreeMap::new(), (0..40).chain(1000..1100).chain(next - 100..next));
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn deleting_for_ever_leaves_nothing_behind() {
+    cases("full", "deleting_for_ever_leaves_nothing_behind", 6, delete_heavy);
+}
+
+/// Everything expires, and a put comes only when all before it that expired is the room that it needs.
+fn expiring(seed: u64) {
+    let mut random = Random::new(seed);
+    let world = World::new(seed, small(TIERS[seed as usize % 3]));
+    let store = world.open();
+    let limit = store.stats().user_limit_bytes;
+    // So many live that less than a twentieth of the limit is left.
+    let (value_bytes, live) = (1000, limit * 88 / 100 / 1100);
+    let every = Duration::from_millis(10);
+    let life_ms = live * every.as_millis() as u64;
+    for number in 0..4 * live {
+        let wall_ms = esker_device::Runtime::wall_clock_ms(&world.runtime);
+        let options = WriteOptions {
+            expires_at_ms: Some(wall_ms + life_ms - random.below(20)),
+            ..WriteOptions::default()
+        };
+        let put = store.put_with(key(number), value(&key(number), number, value_bytes), options);
+        world
+            .runtime
+            .run(put)
+            .unwrap_or_else(|error| panic!("put {number}, {live} are live: {error}; {:?}", store.stats()));
+        world.runtime.run(world.runtime.sleep(every));
+    }
+    assert!(store.stats().activity.records_expired > 2 * live);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn what_has_expired_is_no_reason_to_refuse_a_put() {
+    cases("full", "what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
 }

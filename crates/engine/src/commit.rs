@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_device::{Buffer, Pending, Source, WriteMode};
-use esker_log::{OpenSegment, next_expiry_ms};
+use esker_log::OpenSegment;
 use futures_util::future::{Either, select};
 
 use crate::engine::Engine;
@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::ledger::{Content, Origin};
 use crate::memory::Piece;
+use crate::slot::Contents;
 use crate::tier::Tier;
 use crate::zero_ahead::ZeroAhead;
 
@@ -259,7 +260,7 @@ impl Committer<'_> {
         let name = segment.name();
         let (start, bytes) = segment.summary();
         let used = segment.tail();
-        let expires_ms = next_expiry_ms(segment.entries(), 0);
+        let contents = Contents::of(segment.entries());
         let records = segment.entries().len().max(1) as u32;
         // Before its memory can go: as long as that is there, what displaces its records sees them.
         self.tier.slot(name.slot).expect_records_of(used / records);
@@ -279,7 +280,7 @@ impl Committer<'_> {
             match written {
                 Ok(()) => {
                     let sealed_at = engine.segments.load(Ordering::Relaxed);
-                    tier.slots().seal(name.slot, name.stream, used, sealed_at, expires_ms);
+                    tier.slots().seal(name.slot, name.stream, used, sealed_at, &contents);
                     engine.reclaim.notify_one();
                 }
                 Err(error) => engine.latch(&error),

@@ -8,9 +8,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 
-/// Those who wait for the store to be compact.
+/// Those who wait for the reclaimer to have done something.
 #[derive(Default)]
-pub(crate) struct Compaction {
+pub(crate) struct Requests {
     asked: Mutex<Asked>,
 }
 
@@ -24,8 +24,8 @@ struct Asked {
     before: Vec<Arc<Gate>>,
 }
 
-impl Compaction {
-    fn ask(&self) -> Arc<Gate> {
+impl Requests {
+    pub(crate) fn ask(&self) -> Arc<Gate> {
         self.asked.lock().since.get_or_insert_with(Gate::new).clone()
     }
 
@@ -40,14 +40,14 @@ impl Compaction {
         !self.asked.lock().before.is_empty()
     }
 
-    /// There was nothing left to collect when the collector looked.
+    /// There was nothing left to do when the collector looked.
     pub(crate) fn done(&self) {
         let served = std::mem::take(&mut self.asked.lock().before);
         served.iter().for_each(|gate| gate.open(Ok(())));
     }
 
     /// Nobody will collect any more.
-    fn fail(&self, error: &Error) {
+    pub(crate) fn fail(&self, error: &Error) {
         self.look();
         let refused = std::mem::take(&mut self.asked.lock().before);
         refused.iter().for_each(|gate| gate.open(Err(error.clone())));
@@ -70,7 +70,9 @@ impl Engine {
 
     /// The reclaimer ends.
     pub(crate) fn compaction_ended(&self) {
-        self.compaction.fail(&Error::Closed { reason: "it was closed while it was compacted".into() });
+        let error = Error::Closed { reason: "it was closed while it was compacted".into() };
+        self.compaction.fail(&error);
+        self.relief.requests.fail(&error);
     }
 }
 
@@ -86,30 +88,30 @@ mod tests {
 
     #[test]
     fn only_who_asked_before_a_look_is_answered_by_it() {
-        let compaction = Compaction::default();
-        compaction.look();
-        let early = compaction.ask();
-        assert!(!compaction.is_wanted(), "it looked before");
-        compaction.done();
+        let requests = Requests::default();
+        requests.look();
+        let early = requests.ask();
+        assert!(!requests.is_wanted(), "it looked before");
+        requests.done();
         assert!(answer(&early).is_none(), "nobody had asked when it looked");
-        compaction.look();
-        assert!(compaction.is_wanted());
-        let late = compaction.ask();
-        compaction.done();
+        requests.look();
+        assert!(requests.is_wanted());
+        let late = requests.ask();
+        requests.done();
         assert!(answer(&early).is_some_and(|how| how.is_ok()));
         assert!(answer(&late).is_none(), "it asked after the look, though somebody else had asked before");
-        compaction.look();
-        compaction.done();
+        requests.look();
+        requests.done();
         assert!(answer(&late).is_some_and(|how| how.is_ok()));
     }
 
     #[test]
     fn whoever_waits_is_told_that_nobody_collects_any_more() {
-        let compaction = Compaction::default();
-        let before = compaction.ask();
-        compaction.look();
-        let since = compaction.ask();
-        compaction.fail(&Error::Closed { reason: "a test".into() });
+        let requests = Requests::default();
+        let before = requests.ask();
+        requests.look();
+        let since = requests.ask();
+        requests.fail(&Error::Closed { reason: "a test".into() });
         assert!([before, since].iter().all(|gate| answer(gate).is_some_and(|how| how.is_err())));
     }
 }

@@ -16,12 +16,13 @@ use crate::admission::Admission;
 use crate::append::{Appended, Group};
 use crate::cache::ReadCache;
 use crate::clock::Clock;
-use crate::compact::Compaction;
+use crate::compact::Requests;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::lane::Lane;
 use crate::memory::{Residents, pointer};
 use crate::options::Durability;
+use crate::relief::Relief;
 use crate::slot::Slot;
 use crate::stats::Counters;
 use crate::tier::Tier;
@@ -77,7 +78,8 @@ pub(crate) struct Engine {
     pub(crate) residents: Residents,
     pub(crate) counters: Counters,
     pub(crate) admission: Admission,
-    pub(crate) compaction: Compaction,
+    pub(crate) compaction: Requests,
+    pub(crate) relief: Relief,
     /// Bytes of records that ceased to be current.
     pub(crate) dead_bytes: AtomicU64,
     /// Odd while a batch is being published.
@@ -109,7 +111,8 @@ impl Engine {
             residents: Residents::default(),
             counters: Counters::default(),
             admission: Admission::default(),
-            compaction: Compaction::default(),
+            compaction: Requests::default(),
+            relief: Relief::default(),
             dead_bytes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             reclaim: Notify::new(),
@@ -187,12 +190,16 @@ impl Engine {
         let tier = self.tier(location.tier);
         tier.add_live(location.slot, bytes);
         if bytes < 0 {
-            // Now and then there is enough garbage for a look at what could be collected.
-            let before = self.dead_bytes.fetch_add(bytes.unsigned_abs(), Ordering::Relaxed);
-            let segment_bytes = u64::from(tier.shape().segment_bytes);
-            if before / segment_bytes != (before + bytes.unsigned_abs()) / segment_bytes {
-                self.reclaim.notify_one();
-            }
+            self.note_dead(tier, bytes.unsigned_abs());
+        }
+    }
+
+    /// So many bytes ceased to be current. Now and then that is enough garbage for a look at what could be collected.
+    pub(crate) fn note_dead(&self, tier: &Tier, bytes: u64) {
+        let before = self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let segment_bytes = u64::from(tier.shape().segment_bytes);
+        if before / segment_bytes != (before + bytes) / segment_bytes {
+            self.reclaim.notify_one();
         }
     }
 
@@ -308,7 +315,8 @@ impl Engine {
     }
 
     fn publish_tombstone(&self, record: &Appended) {
-        self.add_live(record.location, i64::from(record.padded_bytes));
+        let tier = self.tier(record.location.tier);
+        tier.add_tombstones(record.location.slot, i64::from(record.padded_bytes));
         let Some(replaced) = record.replaces else { return };
         if self.full.load(Ordering::Acquire) {
             // There may be something to collect now.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_log::{Kind, Location, OpenSegment, SegmentShape, Stream, class_of};
+use esker_log::{Entry, Kind, Location, OpenSegment, SegmentShape, Stream, Tier as TierName, class_of};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -65,6 +65,8 @@ pub(crate) struct LaneState {
     spare: Option<(OpenSegment, usize)>,
     /// Opened when there is a spare segment again.
     room: Arc<Gate>,
+    /// A writer found none.
+    lacks_room: bool,
     filling: Filling,
     jobs: VecDeque<Job>,
     /// Groups that the committer still has to publish. While there are any, nobody else publishes.
@@ -122,6 +124,7 @@ impl Lane {
                 heads: Heads::default(),
                 spare: None,
                 room: Gate::new(),
+                lacks_room: false,
                 filling: Filling::new(),
                 jobs: VecDeque::new(),
                 unpublished: 0,
@@ -236,6 +239,8 @@ impl Lane {
             }
             // So that it shows that there is no room.
             self.seal_head(state, other);
+            state.lacks_room = true;
+            engine.reclaim.notify_one();
             return None;
         };
         segment.set_stream(if wanted == Head::LASTING { Stream::LASTING } else { self.stream });
@@ -487,6 +492,7 @@ impl Lane {
     pub(crate) fn put_spare(&self, segment: OpenSegment, piece: usize) {
         let room = {
             let mut state = self.state.lock();
+            state.lacks_room = false;
             state.spare = Some((segment, piece));
             std::mem::replace(&mut state.room, Gate::new())
         };
@@ -495,14 +501,30 @@ impl Lane {
 
     /// Tells writers who wait for room that there will be none.
     pub(crate) fn refuse_waiting(&self, error: Error) {
-        let room = std::mem::replace(&mut self.state.lock().room, Gate::new());
+        let mut state = self.state.lock();
+        state.lacks_room = false;
+        let room = std::mem::replace(&mut state.room, Gate::new());
+        drop(state);
         room.open(Err(error));
     }
 
-    /// Whether writers wait for room, or soon will.
+    /// Whether writers wait for room, or soon will. Of large values there may never be any.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
-        state.heads.is_empty() && state.spare.is_none()
+        let is_wanted = state.lacks_room || self.stream != Stream::LARGE;
+        state.heads.is_empty() && state.spare.is_none() && is_wanted
+    }
+
+    /// Entries of its open segments.
+    pub(crate) fn open_entries(&self, which: impl Fn(&Entry) -> bool) -> Vec<(TierName, u32, Entry)> {
+        let mut state = self.state.lock();
+        let mut found = Vec::new();
+        for head in [Head::MAIN, Head::LASTING] {
+            let Some(segment) = state.heads.open(head) else { continue };
+            let entries = segment.entries().iter().filter(|entry| which(entry));
+            found.extend(entries.map(|entry| (self.shape.tier, segment.name().slot, *entry)));
+        }
+        found
     }
 
     /// No more appends. What was appended is still written.

@@ -17,7 +17,7 @@ use esker_gc::Placement;
 use esker_index::{Index, IndexOptions, KeyHash};
 use esker_log::{
     ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
-    Tier as TierName, class_of, next_expiry_ms,
+    Tier as TierName, class_of,
 };
 
 use crate::cache::ReadCache;
@@ -34,6 +34,7 @@ use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, pointer};
 use crate::options::{Layout, Options, Place};
 use crate::recover::{Recovered, Scene, Unsealed};
+use crate::slot::Contents;
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
 use crate::tier::{Accounts, Tier};
@@ -154,6 +155,10 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     }
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, .. } = recovered;
+    // Of sealed segments only the footers were kept.
+    for slot in engine.tiers().flat_map(|tier| tier.slots().all()) {
+        slot.set_tombstones_through(slot.tombstones_through().min(recovered.max_sequence));
+    }
     for segment in unsealed {
         seal(&engine, segment).await?;
     }
@@ -348,8 +353,11 @@ async fn write_staged(engine: &Arc<Engine>, staged: &[Staged], recovered: &Recov
         finish(engine, open).await?;
     }
     for (entry, location) in loaded {
-        engine.add_live(location, engine.lane.shape.padded(entry.bytes as usize) as i64);
-        if entry.kind == Kind::Put {
+        let padded = engine.lane.shape.padded(entry.bytes as usize) as i64;
+        if entry.kind == Kind::Tombstone {
+            engine.tier(location.tier).add_tombstones(location.slot, padded);
+        } else {
+            engine.add_live(location, padded);
             let hash = KeyHash { slot: entry.digest.slot, check: entry.digest.check };
             engine.index.load(hash, pointer(&engine.packing, location));
         }
@@ -395,7 +403,7 @@ async fn seal(engine: &Arc<Engine>, unsealed: Unsealed) -> Result<()> {
     engine.counters.count_summary(bytes.len() as u64);
     let source = Source::Owned(Buffer::copy_from(&bytes));
     tier.write(&tier.device()?, unsealed.slot, start, source, WriteMode::Durable, Content::Summary).await?;
-    let expires_ms = next_expiry_ms(&unsealed.entries, 0);
-    tier.slots().seal(unsealed.slot, unsealed.stream, head.tail, unsealed.segment, expires_ms);
+    let contents = Contents::of(&unsealed.entries);
+    tier.slots().seal(unsealed.slot, unsealed.stream, head.tail, unsealed.segment, &contents);
     Ok(())
 }

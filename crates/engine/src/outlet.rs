@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
 use esker_gc::{Host, Need, Throttle, Victim};
-use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentShape, Stream, next_expiry_ms};
+use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentShape, Stream};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ledger::{Content, Origin};
+use crate::relief::Oldest;
 use crate::relocate::KEEP_FOR_COLLECTING;
-use crate::tier::Tier;
+use crate::slot::Contents;
 
 /// The store as relocation sees it.
 pub(crate) struct Outlet<'a> {
@@ -25,6 +26,9 @@ pub(crate) struct Outlet<'a> {
     /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
     pub(crate) opened_at: u64,
     pub(crate) now_ms: u64,
+    /// What was the oldest when it began. Segments that were opened since do not matter: they get only records that are
+    /// newer, or current.
+    pub(crate) oldest: Oldest,
     pub(crate) durable: &'a BTreeMap<u64, u32>,
     pub(crate) throttle: &'a Mutex<Throttle>,
     pub(crate) gained_bytes: &'a AtomicI64,
@@ -41,13 +45,8 @@ impl Outlet<'_> {
     /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
     /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
-        let older = |tier: &Tier| {
-            tier.slots().all().iter().any(|slot| {
-                let segment = slot.segment();
-                segment != 0 && segment != victim.segment && slot.opened_at() <= entry.sequence
-            })
-        };
-        entry.sequence > self.engine.cleared_through.load(Ordering::Acquire) && self.engine.tiers().any(older)
+        let cleared = entry.sequence <= self.engine.cleared_through.load(Ordering::Acquire);
+        !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
     }
 
     /// So many bytes of an output are used up.
@@ -159,8 +158,8 @@ impl Host for Outlet<'_> {
         tier.write(&tier.device()?, name.slot, start, source, WriteMode::Durable, Content::Summary).await?;
         let sealed_at = self.engine.segments.load(Ordering::Relaxed);
         self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
-        let expires_ms = next_expiry_ms(output.entries(), 0);
-        tier.slots().seal(name.slot, name.stream, output.tail(), sealed_at, expires_ms);
+        let contents = Contents::of(output.entries());
+        tier.slots().seal(name.slot, name.stream, output.tail(), sealed_at, &contents);
         Ok(())
     }
 }

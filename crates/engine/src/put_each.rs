@@ -46,6 +46,7 @@ impl Engine {
         let mut row = Row { results, waiting: Vec::new(), prepared };
         let durability = self.durability(&options);
         for (key, value, expires_at_ms) in puts {
+            self.find_room((key.len() + value.len()) as u64).await;
             match self.prepare_one(key, value, expires_at_ms, &durability) {
                 Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
                 Ok(put) => {

@@ -16,7 +16,7 @@ use futures_util::future::{Either, select};
 use crate::engine::{Engine, SEGMENT_STEP};
 use crate::error::{Error, Result};
 use crate::relocate::{KEEP_FOR_COLLECTING, LEAST_YIELD, Outcome, Relocator};
-use crate::slot::SlotState;
+use crate::slot::{Expiry, SlotState};
 use crate::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
@@ -27,8 +27,12 @@ const FEW_SEGMENTS: u64 = 4;
 const SURE_YIELD: f64 = 0.5;
 /// It is given up if less than one in so many of the bytes that seemed to be gained were.
 const LEAST_GAIN: u64 = 8;
+/// So often what has to die is doubled before it is tried again: up to three segments' worth.
+const LONGEST_WAIT: u32 = 6;
 /// How urgent it is to collect what is beyond the bound while there is room.
-const CALM: f64 = 0.25;
+pub(crate) const CALM: f64 = 0.25;
+/// As long as it is less urgent to collect, old segments are rewritten for tombstones to go.
+const RENEW_BELOW: f64 = 0.5;
 /// Segments are relocated together up to so many bytes.
 const BATCH_BYTES: u32 = 4 << 20;
 /// After so many failed reads a segment is left alone until the store is opened again.
@@ -55,10 +59,12 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             break;
         }
         engine.compaction.look();
+        engine.relief.requests.look();
         match reclaimer.step().await {
             Ok(true) => {}
             Ok(false) => {
                 engine.compaction.done();
+                engine.relief.requests.done();
                 reclaimer.rest(woken).await;
             }
             Err(Error::Closed { .. }) => break,
@@ -72,12 +78,12 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 }
 
 /// What to relocate, and how urgent it is.
-struct Choice {
-    tier: TierName,
-    slots: Vec<u32>,
-    urgency: f64,
+pub(crate) struct Choice {
+    pub(crate) tier: TierName,
+    pub(crate) slots: Vec<u32>,
+    pub(crate) urgency: f64,
     /// What they seem to be worth.
-    yield_bytes: u64,
+    pub(crate) yield_bytes: u64,
 }
 
 /// Whether collecting gives slots back. Where records fill their write units and segments badly, copies can take as much
@@ -88,13 +94,15 @@ struct Progress {
     expected_bytes: u64,
     /// What had been gained then.
     gained_bytes: i64,
-    /// Bytes that had died when it was given up.
-    given_up_at: Option<u64>,
+    /// It was given up until so many bytes will have died.
+    given_up_until: Option<u64>,
+    /// How often it was in vain since it last was not.
+    in_vain: u32,
 }
 
-struct Reclaimer<'a> {
-    engine: &'a Arc<Engine>,
-    relocator: Relocator<'a>,
+pub(crate) struct Reclaimer<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) relocator: Relocator<'a>,
     progress: Progress,
     /// Destaging found no room for copies.
     stuck: Option<Stuck>,
@@ -123,7 +131,7 @@ impl Engine {
     }
 
     /// How near that tier is to having no free slot: 0 at the target, 1 where nobody but relocation gets one.
-    fn urgency(&self) -> f64 {
+    pub(crate) fn urgency(&self) -> f64 {
         let (free, target) = (self.output_tier().free_slots(), self.free_target());
         if free > target {
             return 0.0;
@@ -157,47 +165,76 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn step(&mut self) -> Result<bool> {
         self.engine.save_clock().await?;
-        if let Some((tier, slot)) = self.expired() {
+        if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;
             return Ok(true);
         }
-        if let Some(Choice { tier, slots, urgency, yield_bytes }) = self.choose() {
-            return match self.relocator.relocate(tier, &slots, urgency).await {
-                Ok(Outcome::Freed(segments)) => {
-                    if segments > 0 {
-                        self.one_at_a_time = false;
-                        self.note_progress(tier, yield_bytes);
-                    }
-                    Ok(true)
-                }
-                // Fewer need less room before the first of them is free.
-                Ok(Outcome::OutOfRoom) if slots.len() > 1 => {
-                    self.one_at_a_time = true;
-                    Ok(true)
-                }
-                Ok(Outcome::OutOfRoom) if tier != self.engine.output_tier().name() => {
-                    // Collecting may still make room, and if not, the next step finds nothing to do.
-                    self.stuck = Some(self.state_of_output());
-                    Ok(true)
-                }
-                Ok(Outcome::OutOfRoom) => {
-                    self.declare_full();
-                    Ok(false)
-                }
-                Err((slot, error)) if error.is_of_reading() => {
-                    self.put_aside(tier, slot, &error);
-                    Ok(true)
-                }
-                Err((_, error)) => Err(error),
-            };
+        self.write_off_tombstones();
+        let relief = &self.engine.relief.requests;
+        if relief.is_wanted() {
+            if self.relieve().await? {
+                return Ok(true);
+            }
+            // Where there are no slots, collecting has to come first.
+            if !self.engine.full.load(Ordering::Acquire) {
+                relief.done();
+            }
+        }
+        if self.engine.urgency() < RENEW_BELOW && self.renew(self.tombstones_tolerated(false)).await? {
+            return Ok(true);
+        }
+        if let Some(choice) = self.choose() {
+            let always = choice.tier != self.engine.output_tier().name();
+            let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
+            if !done && may_be_full {
+                self.declare_full();
+            }
+            return Ok(done || !may_be_full);
+        }
+        if self.renew(self.tombstones_tolerated(false)).await? {
+            return Ok(true);
         }
         if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
             return Ok(true);
         }
         if self.engine.lanes().any(|lane| lane.is_out_of_room()) {
+            if self.relieve().await? {
+                return Ok(true);
+            }
             self.declare_full();
         }
         Ok(false)
+    }
+
+    /// Relocates what was chosen; false if there was no room for that.
+    pub(crate) async fn carry_out(&mut self, choice: Choice, always: bool) -> Result<bool> {
+        let Choice { tier, slots, urgency, yield_bytes } = choice;
+        match self.relocator.relocate(tier, &slots, urgency, always).await {
+            Ok(Outcome::Freed(segments)) => {
+                if segments > 0 {
+                    self.one_at_a_time = false;
+                    self.note_progress(tier, yield_bytes);
+                }
+                Ok(true)
+            }
+            // Fewer need less room before the first of them is free.
+            Ok(Outcome::OutOfRoom) if slots.len() > 1 => {
+                self.one_at_a_time = true;
+                Ok(true)
+            }
+            Ok(Outcome::OutOfRoom) => {
+                if always {
+                    // Collecting may still make room, and if not, the next step finds nothing to do.
+                    self.stuck = Some(self.state_of_output());
+                }
+                Ok(false)
+            }
+            Err((slot, error)) if error.is_of_reading() => {
+                self.put_aside(tier, slot, &error);
+                Ok(true)
+            }
+            Err((_, error)) => Err(error),
+        }
     }
 
     /// Nothing can be freed and writers wait: tell them.
@@ -245,7 +282,7 @@ impl Reclaimer<'_> {
     }
 
     /// Whether destaging found no room, and none was made since.
-    fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         let now = self.state_of_output();
         let noticeable = (self.engine.output_tier().shape().segment_bytes as f64 * LEAST_YIELD) as u64;
         self.stuck.as_ref().is_some_and(|then| {
@@ -275,7 +312,7 @@ impl Reclaimer<'_> {
         let urgency = engine.urgency();
         let presses = urgency > 0.0 || engine.compaction.is_wanted();
         let mut least_yield = if presses { LEAST_YIELD } else { self.calm_yield(tier)? };
-        if self.is_given_up(tier) {
+        if self.is_given_up() {
             least_yield = least_yield.max(SURE_YIELD);
         }
         let newest = engine.segments.load(Ordering::Relaxed) / SEGMENT_STEP;
@@ -292,10 +329,9 @@ impl Reclaimer<'_> {
     }
 
     /// Whether collecting gave nothing back and too little died since for another try.
-    fn is_given_up(&self, tier: &Tier) -> bool {
+    fn is_given_up(&self) -> bool {
         let died = self.engine.dead_bytes.load(Ordering::Relaxed);
-        let noticeable = (f64::from(tier.shape().segment_bytes) * LEAST_YIELD) as u64;
-        self.progress.given_up_at.is_some_and(|at| died < at + noticeable)
+        self.progress.given_up_until.is_some_and(|until| died < until)
     }
 
     /// A segment was relocated that seemed to be worth so many bytes.
@@ -305,14 +341,21 @@ impl Reclaimer<'_> {
             return;
         }
         let progress = &mut self.progress;
-        progress.given_up_at = None;
+        progress.given_up_until = None;
         progress.expected_bytes += yield_bytes;
         if progress.expected_bytes < 2 * u64::from(output.shape().segment_bytes) {
             return;
         }
         let gained_bytes = self.relocator.gained_bytes();
         if gained_bytes - progress.gained_bytes < (progress.expected_bytes / LEAST_GAIN) as i64 {
-            progress.given_up_at = Some(self.engine.dead_bytes.load(Ordering::Relaxed));
+            // Each time in vain it takes more garbage to try again, or else a store with many records that fill their write
+            // units badly would go on copying for every few of them that die.
+            let wait = (f64::from(output.shape().segment_bytes) * LEAST_YIELD) as u64;
+            let died = self.engine.dead_bytes.load(Ordering::Relaxed);
+            progress.given_up_until = Some(died + (wait << progress.in_vain.min(LONGEST_WAIT)));
+            progress.in_vain += 1;
+        } else {
+            progress.in_vain = 0;
         }
         (progress.expected_bytes, progress.gained_bytes) = (0, gained_bytes);
     }
@@ -338,18 +381,19 @@ impl Reclaimer<'_> {
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
     }
 
-    /// The sealed segment of which much has expired first.
-    fn expired(&self) -> Option<(TierName, u32)> {
+    /// The sealed segment that expired first.
+    pub(crate) fn expired(&self, expiry: Expiry) -> Option<(TierName, u32)> {
         let now = self.engine.now_ms();
-        let due = self.engine.tiers().filter_map(|tier| Some((tier.slots().expired(now)?, tier.name())));
+        let due =
+            self.engine.tiers().filter_map(|tier| Some((tier.slots().expired(expiry, now)?, tier.name())));
         due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))
     }
 
     fn next_expiry_ms(&self) -> Option<u64> {
-        self.engine.tiers().filter_map(|tier| tier.slots().expires_from()).min()
+        self.engine.tiers().filter_map(|tier| tier.slots().expires_from(Expiry::Noticeable)).min()
     }
 
-    async fn expire(&mut self, tier: TierName, slot: u32) -> Result<()> {
+    pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<()> {
         let engine = self.engine;
         let entries = engine.read_entries(engine.tier(tier), slot).await;
         self.with_entries(tier, slot, entries, async |entries| {

@@ -26,12 +26,11 @@ use esker_device::Runtime;
 use esker_index::Index;
 use esker_log::{
     Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
-    next_expiry_ms,
 };
 
 use self::claimant::Live;
 use crate::error::{Error, Result};
-use crate::slot::SlotState;
+use crate::slot::{Contents, SlotState};
 use crate::staging::Staged;
 use crate::tier::Tier;
 
@@ -253,23 +252,25 @@ impl Scene<'_> {
     }
 
     fn count_live(&self, live: Live) {
-        for (tier, slot, bytes) in live.into_slots() {
-            self.tier(tier).add_live(slot, bytes);
+        for (tier, slot, [puts, tombstones]) in live.into_slots() {
+            self.tier(tier).add_live(slot, puts);
+            self.tier(tier).add_tombstones(slot, tombstones);
         }
     }
 
     fn occupy_slots(&self, segments: &[Segment]) {
         for s in segments {
-            let (stream, used, expires_ms) = match &s.content {
+            let (stream, used, contents) = match &s.content {
                 Content::Sealed(footer) => {
                     let expires_s = Some(footer.expires_s).filter(|&at| at > 0);
-                    (footer.stream, footer.tail, expires_s.map(|at| u64::from(at) * 1000))
+                    let expires_ms = expires_s.map(|at| u64::from(at) * 1000);
+                    (footer.stream, footer.tail, Contents::of_footer(expires_ms))
                 }
-                Content::Scanned(scan, stream) => (*stream, scan.tail, next_expiry_ms(&scan.entries, 0)),
+                Content::Scanned(scan, stream) => (*stream, scan.tail, Contents::of(&scan.entries)),
             };
             self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
             self.tier(s.tier).slot(s.slot).expect_records_of(used / (s.entries().max(1) as u32));
-            self.tier(s.tier).slots().seal(s.slot, stream, used, s.segment, expires_ms);
+            self.tier(s.tier).slots().seal(s.slot, stream, used, s.segment, &contents);
         }
     }
 }

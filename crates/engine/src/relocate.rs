@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
 use esker_index::KeyHash;
-use esker_log::{
-    Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Tier as TierName, class_of, next_expiry_ms,
-};
+use esker_log::{Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Tier as TierName, class_of};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
@@ -27,6 +25,9 @@ use crate::tier::Tier;
 pub(crate) const KEEP_FOR_COLLECTING: u32 = 2;
 /// A segment that would give back less than this share is left alone.
 pub(crate) const LEAST_YIELD: f64 = 0.05;
+
+/// A tombstone is taken to be so long where the length of its key is not at hand.
+const TOMBSTONE_BYTES: u32 = 96;
 
 /// How relocating a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Engine {
         Ok(footer.entries(&buffer[from..], &self.secret))
     }
 
-    fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
+    pub(crate) fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
         Location { tier, slot, offset: entry.offset, class: class_of(u64::from(entry.bytes)) }
     }
 
@@ -72,29 +73,6 @@ impl Engine {
     pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.location(tier, slot, entry);
         entry.kind == Kind::Put && self.index.is_current(&hash_of(entry), self.pointer(location))
-    }
-
-    /// Takes expired records of a sealed segment out of the index, without reading them. On the medium each goes on to hide
-    /// the older versions of its key, until it is relocated.
-    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
-        let now = self.now_ms();
-        let expired = |entry: &&Entry| entry.expires_at_ms.is_some_and(|at| at <= now);
-        for entry in entries.iter().filter(expired) {
-            if !self.is_current(tier, slot, entry) {
-                continue;
-            }
-            let hash = hash_of(entry);
-            // Must come first, or else another key that the slot hides would go with it.
-            self.settle(&hash).await?;
-            let location = self.location(tier, slot, entry);
-            if self.index.remove(&hash, self.pointer(location)) {
-                self.note_expired(entry.expires_at_ms.unwrap_or(0));
-                self.counters.count_expired();
-                self.add_live(location, -(self.tier(tier).shape().padded(entry.bytes as usize) as i64));
-            }
-        }
-        self.tier(tier).slots().set_expires(slot, next_expiry_ms(entries, now));
-        Ok(())
     }
 }
 
@@ -128,12 +106,18 @@ impl<'a> Relocator<'a> {
         self.engine.output_tier().free_slots() > 0
     }
 
+    /// Whether an open segment is one of its outputs.
+    pub(crate) fn writes_to(&self, segment: u64) -> bool {
+        self.outputs.values().any(|output| output.name().segment == segment)
+    }
+
     /// Bytes that still fit in the outputs.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.outputs.values().map(OpenSegment::room_bytes).max().unwrap_or(0)
     }
 
-    /// Empties segments of a tier and frees them. `urgency`: how much of the device it may use, 0 to 1.
+    /// Empties segments of a tier and frees them. `urgency`: how much of the device it may use, 0 to 1. `always`: even if
+    /// that gives nothing back.
     ///
     /// # Errors
     /// With the slot at which it happened.
@@ -142,11 +126,12 @@ impl<'a> Relocator<'a> {
         tier_name: TierName,
         slots: &[u32],
         urgency: f64,
+        always: bool,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let (began, paused) = (self.engine.runtime.now(), self.throttle.lock().paused());
         let mut victims: Victims = Vec::with_capacity(slots.len());
         for &slot in slots {
-            match self.make_victim(tier_name, slot).await {
+            match self.make_victim(tier_name, slot, always).await {
                 Ok(victim) => victims.extend(victim),
                 Err(error) => {
                     self.give_up(tier_name, &victims);
@@ -173,7 +158,12 @@ impl<'a> Relocator<'a> {
     }
 
     /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
-    async fn make_victim(&self, tier_name: TierName, slot: u32) -> Result<Option<(Victim, Vec<Entry>)>> {
+    async fn make_victim(
+        &self,
+        tier_name: TierName,
+        slot: u32,
+        always: bool,
+    ) -> Result<Option<(Victim, Vec<Entry>)>> {
         let engine = self.engine;
         let tier = engine.tier(tier_name);
         let state = tier.slot(slot);
@@ -187,7 +177,7 @@ impl<'a> Relocator<'a> {
         };
         engine.expire_segment(tier_name, slot, &entries).await?;
         let victim = Victim { segment: state.segment(), slot, shape: tier.shape(), stream: state.stream() };
-        if tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
+        if !always && tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
             // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
             // alone until more of it is dead.
             state.leave_alone();
@@ -332,8 +322,16 @@ impl<'a> Relocator<'a> {
     /// Whether the copies would take noticeably less room than the victim.
     fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
         let outlet = self.outlet(true, 1.0);
-        let needed = entries.iter().filter(|e| outlet.need(victim, e) != Need::Nothing);
-        let bytes = copied_bytes(needed, self.engine.output_tier().shape(), self.frame_bytes());
+        let copies: Vec<Entry> = entries
+            .iter()
+            .filter_map(|entry| match outlet.need(victim, entry) {
+                Need::Nothing => None,
+                Need::Record => Some(*entry),
+                // It takes its key, not its value.
+                Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..*entry }),
+            })
+            .collect();
+        let bytes = copied_bytes(&copies, self.engine.output_tier().shape(), self.frame_bytes());
         let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
         bytes + (used as f64 * LEAST_YIELD) as u64 <= used
     }
@@ -373,6 +371,7 @@ impl<'a> Relocator<'a> {
             first,
             opened_at: self.engine.lane.published_through(self.engine),
             now_ms: self.engine.now_ms(),
+            oldest: self.engine.oldest_segments(),
             durable: &self.durable,
             throttle: &self.throttle,
             gained_bytes: &self.gained_bytes,
@@ -400,17 +399,22 @@ impl<'a> Relocator<'a> {
                 }
                 _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
             };
-            if is_live {
-                output.add_live(m.slot, output.shape().padded(m.bytes as usize) as i64);
+            let new_bytes = output.shape().padded(m.bytes as usize) as i64;
+            match m.kind {
+                _ if !is_live => {}
+                Kind::Put => output.add_live(m.slot, new_bytes),
+                Kind::Tombstone => output.add_tombstones(m.slot, new_bytes),
             }
             // An expired record ceased to count when it was taken out of the index.
-            if is_live && entry.kind == m.kind {
-                engine.tier(tier).add_live(victim.slot, -old_bytes);
+            match entry.kind {
+                kind if !is_live || kind != m.kind => {}
+                Kind::Put => engine.tier(tier).add_live(victim.slot, -old_bytes),
+                Kind::Tombstone => engine.tier(tier).add_tombstones(victim.slot, -old_bytes),
             }
         }
     }
 }
 
-fn hash_of(entry: &Entry) -> KeyHash {
+pub(crate) fn hash_of(entry: &Entry) -> KeyHash {
     KeyHash { slot: entry.digest.slot, check: entry.digest.check }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use esker_log::Stream;
+use esker_log::{Entry, Kind, Stream, next_expiry_ms};
 
 use crate::stats::{Classes, States};
 
@@ -24,6 +24,50 @@ pub(crate) enum SlotState {
     Victim = 3,
     /// Holds damage that must stay to be reported.
     Damaged = 4,
+}
+
+/// When a segment counts as expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// When noticeably many of its bytes have.
+    Noticeable = 0,
+    /// When its first record has.
+    First = 1,
+}
+
+impl Expiry {
+    pub(crate) const ALL: [Expiry; 2] = [Expiry::Noticeable, Expiry::First];
+}
+
+/// What is kept of a sealed segment's summary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contents {
+    /// By [`Expiry`].
+    expires_ms: [u64; 2],
+    /// No tombstone in it has a higher sequence number.
+    tombstones_through: u64,
+}
+
+impl Contents {
+    pub(crate) fn of(entries: &[Entry]) -> Contents {
+        Contents::after(entries, 0)
+    }
+
+    /// Of entries of which those that expire by then have been dealt with.
+    pub(crate) fn after(entries: &[Entry], now_ms: u64) -> Contents {
+        let later = |e: &Entry| e.expires_at_ms.filter(|&at| e.kind == Kind::Put && at > now_ms);
+        let noticeable = next_expiry_ms(entries, now_ms).unwrap_or(NEVER_MS);
+        let first = entries.iter().filter_map(later).min().unwrap_or(NEVER_MS);
+        let tombstones = entries.iter().filter(|e| e.kind == Kind::Tombstone);
+        let tombstones_through = tombstones.map(|e| e.sequence).max().unwrap_or(0);
+        Contents { expires_ms: [noticeable, first], tombstones_through }
+    }
+
+    /// Of a segment of which only the footer was read: when it expires noticeably.
+    pub(crate) fn of_footer(expires_ms: Option<u64>) -> Contents {
+        let first = if expires_ms.is_some() { 0 } else { NEVER_MS };
+        Contents { expires_ms: [expires_ms.unwrap_or(NEVER_MS), first], tombstones_through: u64::MAX }
+    }
 }
 
 /// One slot of a tier. Readers need only `segment`.
@@ -48,8 +92,12 @@ pub(crate) struct Slot {
     /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
     /// not change once it is used, or else what a claim subtracted could not be put right.
     record_bytes: AtomicU32,
-    /// When noticeably many of its bytes will have expired, in milliseconds since the Unix epoch.
-    expires_ms: AtomicU64,
+    /// By [`Expiry`], in milliseconds since the Unix epoch.
+    expires_ms: [AtomicU64; 2],
+    /// Those of its live bytes that are tombstones.
+    tombstone_bytes: AtomicI64,
+    /// No tombstone in it has a higher sequence number.
+    tombstones_through: AtomicU64,
     /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
     left_alone_at: AtomicI64,
     /// It lies in blocks of a file that were never written.
@@ -80,7 +128,8 @@ impl Slot {
         self.stream.store(Stream::LANE.0, Ordering::Relaxed);
         self.began_at.store(0, Ordering::Relaxed);
         self.sealed_at.store(segment, Ordering::Relaxed);
-        self.expires_ms.store(NEVER_MS, Ordering::Relaxed);
+        self.expires_ms.iter().for_each(|at| at.store(NEVER_MS, Ordering::Relaxed));
+        self.tombstones_through.store(u64::MAX, Ordering::Relaxed);
         self.record_bytes.store(0, Ordering::Relaxed);
         self.left_alone_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
@@ -94,6 +143,27 @@ impl Slot {
 
     pub(crate) fn add_live(&self, bytes: i64) {
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_tombstones(&self, bytes: i64) {
+        self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tombstone_bytes(&self) -> i64 {
+        self.tombstone_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Its tombstones do not count any more; returns what they were.
+    pub(crate) fn forget_tombstones(&self) -> i64 {
+        self.tombstone_bytes.swap(0, Ordering::Relaxed)
+    }
+
+    pub(crate) fn tombstones_through(&self) -> u64 {
+        self.tombstones_through.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tombstones_through(&self, sequence: u64) {
+        self.tombstones_through.store(sequence, Ordering::Relaxed);
     }
 
     /// Nothing in it is current any more; returns what was.
@@ -134,9 +204,14 @@ impl Slot {
         self.sealed_at.load(Ordering::Relaxed)
     }
 
-    /// When noticeably many of its bytes will have expired.
-    pub(crate) fn expires_ms(&self) -> Option<u64> {
-        Some(self.expires_ms.load(Ordering::Relaxed)).filter(|&at| at != NEVER_MS)
+    pub(crate) fn expires_ms(&self, expiry: Expiry) -> Option<u64> {
+        Some(self.expires_ms[expiry as usize].load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
+    }
+
+    fn set_expires(&self, contents: &Contents) {
+        for expiry in Expiry::ALL {
+            self.expires_ms[expiry as usize].store(contents.expires_ms[expiry as usize], Ordering::Release);
+        }
     }
 
     pub(crate) fn used_bytes(&self) -> u32 {
@@ -181,8 +256,8 @@ pub(crate) struct Slots {
     all: Vec<Slot>,
     states: [AtomicU32; 5],
     classes: [AtomicU32; OTHER_CLASS as usize + 1],
-    /// No sealed segment has noticeably many expired bytes before.
-    expires_from: AtomicU64,
+    /// No sealed segment expires before, by [`Expiry`].
+    expires_from: [AtomicU64; 2],
 }
 
 impl Slots {
@@ -191,7 +266,7 @@ impl Slots {
             all: (0..count).map(|_| Slot::default()).collect(),
             states: Default::default(),
             classes: Default::default(),
-            expires_from: AtomicU64::new(NEVER_MS),
+            expires_from: [const { AtomicU64::new(NEVER_MS) }; 2],
         };
         slots.states[SlotState::Free as usize].store(count, Ordering::Relaxed);
         slots
@@ -223,13 +298,14 @@ impl Slots {
         stream: Stream,
         used_bytes: u32,
         sealed_at: u64,
-        expires_ms: Option<u64>,
+        contents: &Contents,
     ) {
         let at = &self.all[slot as usize];
         at.stream.store(stream.0, Ordering::Relaxed);
         at.used_bytes.store(used_bytes, Ordering::Relaxed);
         at.sealed_at.store(sealed_at, Ordering::Relaxed);
-        at.expires_ms.store(expires_ms.unwrap_or(NEVER_MS), Ordering::Relaxed);
+        at.set_expires(contents);
+        at.set_tombstones_through(contents.tombstones_through);
         self.relabel(slot, |_| Some(Label::new(SlotState::Sealed, stream)));
     }
 
@@ -244,11 +320,17 @@ impl Slots {
         self.relabel(slot, |label| (label.state() == from).then(|| Label::new(to, stream)))
     }
 
-    /// Says when noticeably many bytes of a segment will have expired.
-    pub(crate) fn set_expires(&self, slot: u32, at_ms: Option<u64>) {
-        let at_ms = at_ms.unwrap_or(NEVER_MS);
-        self.all[slot as usize].expires_ms.store(at_ms, Ordering::Release);
-        self.expires_from.fetch_min(at_ms, Ordering::AcqRel);
+    /// Says when the records of a segment expire that have not.
+    pub(crate) fn set_expires(&self, slot: u32, contents: &Contents) {
+        let at = &self.all[slot as usize];
+        at.set_expires(contents);
+        self.note_expires(at);
+    }
+
+    fn note_expires(&self, slot: &Slot) {
+        for (from, at_ms) in self.expires_from.iter().zip(&slot.expires_ms) {
+            from.fetch_min(at_ms.load(Ordering::Acquire), Ordering::AcqRel);
+        }
     }
 
     /// Changes a slot's label, and the counts with it; false if `change` would not have it.
@@ -268,7 +350,7 @@ impl Slots {
             self.classes[class].fetch_sub(1, Ordering::Relaxed);
         }
         if new.state() == SlotState::Sealed {
-            self.expires_from.fetch_min(at.expires_ms.load(Ordering::Acquire), Ordering::AcqRel);
+            self.note_expires(at);
         }
         true
     }
@@ -299,20 +381,21 @@ impl Slots {
         all.filter(|(_, slot)| slot.state() == SlotState::Sealed).map(|(at, slot)| (at as u32, slot))
     }
 
-    /// When the next sealed segment will have noticeably many expired bytes, or before.
-    pub(crate) fn expires_from(&self) -> Option<u64> {
-        Some(self.expires_from.load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
+    /// When a sealed segment expires next, or before.
+    pub(crate) fn expires_from(&self, expiry: Expiry) -> Option<u64> {
+        Some(self.expires_from[expiry as usize].load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
     }
 
-    /// The sealed segment of which much has expired first, and since when, if it is due by `now_ms`.
-    pub(crate) fn expired(&self, now_ms: u64) -> Option<(u64, u32)> {
-        if self.expires_from()? > now_ms {
+    /// The sealed segment that expired first, and when, if one has by `now_ms`.
+    pub(crate) fn expired(&self, expiry: Expiry, now_ms: u64) -> Option<(u64, u32)> {
+        if self.expires_from(expiry)? > now_ms {
             return None;
         }
         // Forgotten before the walk, so that what is sealed meanwhile is remembered.
-        self.expires_from.swap(NEVER_MS, Ordering::AcqRel);
-        let next = self.sealed().filter_map(|(at, slot)| Some((slot.expires_ms()?, at))).min()?;
-        self.expires_from.fetch_min(next.0, Ordering::AcqRel);
+        let from = &self.expires_from[expiry as usize];
+        from.swap(NEVER_MS, Ordering::AcqRel);
+        let next = self.sealed().filter_map(|(at, slot)| Some((slot.expires_ms(expiry)?, at))).min()?;
+        from.fetch_min(next.0, Ordering::AcqRel);
         Some(next).filter(|&(at_ms, _)| at_ms <= now_ms)
     }
 }
@@ -350,20 +433,28 @@ mod tests {
                 0 => slots.occupy(slot, step, SlotState::Open, 0),
                 1 => slots.occupy(slot, 0, SlotState::Free, 0),
                 2 => slots.begin(slot, stream, step),
-                3 => slots.seal(slot, stream, 100, step, (word & 1 == 1).then_some(step)),
+                3 => {
+                    slots.seal(slot, stream, 100, step, &Contents::of_footer((word & 1 == 1).then_some(step)))
+                }
                 4 => drop(slots.advance(slot, SlotState::Sealed, SlotState::Victim)),
                 5 => drop(slots.advance(slot, SlotState::Victim, SlotState::Sealed)),
-                6 => slots.set_expires(slot, (word & 1 == 1).then_some(step)),
+                6 => slots.set_expires(slot, &Contents::of_footer((word & 1 == 1).then_some(step))),
                 _ => slots.set_state(slot, SlotState::Damaged),
             }
             let (states, classes) = walk(&slots);
             assert_eq!(slots.states(), states, "after step {step}: {what}");
             assert_eq!(slots.classes(), Classes::of(classes), "after step {step}: {what}");
-            let next = slots.sealed().filter_map(|(_, slot)| slot.expires_ms()).min();
-            assert!(slots.expires_from() <= next.or(slots.expires_from()), "after step {step}: {what}");
-            if step % 7 == 0 {
-                let due = slots.sealed().filter_map(|(at, s)| Some((s.expires_ms()?, at))).min();
-                assert_eq!(slots.expired(step), due.filter(|&(at_ms, _)| at_ms <= step), "{what}");
+            for expiry in Expiry::ALL {
+                let next = slots.sealed().filter_map(|(at, s)| Some((s.expires_ms(expiry)?, at))).min();
+                let from = slots.expires_from(expiry);
+                assert!(
+                    next.is_none_or(|(at_ms, _)| from.is_some_and(|from| from <= at_ms)),
+                    "after step {step}"
+                );
+                if step % 7 == 0 {
+                    let due = next.filter(|&(at_ms, _)| at_ms <= step);
+                    assert_eq!(slots.expired(expiry, step), due, "after step {step}: {what}");
+                }
             }
         }
     }

@@ -28,6 +28,7 @@ pub(crate) struct Tier {
     grown: tokio::sync::Mutex<Option<u64>>,
     device_name: String,
     live_bytes: AtomicI64,
+    tombstone_bytes: AtomicI64,
     discards: Discards,
     ledger: Arc<Ledger>,
     recorder: Arc<Recorder>,
@@ -61,6 +62,7 @@ impl Tier {
             allocation: Mutex::new(Allocation::new(limit_slots)),
             grown: tokio::sync::Mutex::new(grown),
             live_bytes: AtomicI64::new(0),
+            tombstone_bytes: AtomicI64::new(0),
             discards: Discards::default(),
             ledger: accounts.ledger,
             recorder: accounts.recorder,
@@ -110,6 +112,25 @@ impl Tier {
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Tombstones of a slot came to count, or (negative) ceased to.
+    pub(crate) fn add_tombstones(&self, slot: u32, bytes: i64) {
+        self.slot(slot).add_tombstones(bytes);
+        self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.add_live(slot, bytes);
+    }
+
+    /// The tombstones of a slot are not needed any more. Returns how many bytes they were.
+    pub(crate) fn write_off_tombstones(&self, slot: u32) -> i64 {
+        let bytes = self.slot(slot).tombstone_bytes();
+        self.add_tombstones(slot, -bytes);
+        bytes
+    }
+
+    /// Those of the live bytes that are tombstones.
+    pub(crate) fn tombstone_bytes(&self) -> u64 {
+        self.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
     /// Bytes of current records, as far as known.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed).max(0) as u64
@@ -122,6 +143,7 @@ impl Tier {
 
     fn forget_live_of(&self, slot: &Slot) {
         self.live_bytes.fetch_sub(slot.forget_live(), Ordering::Relaxed);
+        self.tombstone_bytes.fetch_sub(slot.forget_tombstones(), Ordering::Relaxed);
     }
 
     /// Where on the device a byte of a segment lies.

@@ -74,6 +74,7 @@ impl Engine {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Put, key, value, options.expires_at_ms)?;
         self.check_writable()?;
+        self.find_room(prepared.padded_bytes(self.lane.shape)).await;
         self.check_room(prepared.padded_bytes(self.lane.shape))?;
         self.counters.count_put(prepared.key.len() + prepared.value.len());
         let large = self.lane_for_large(&prepared);
@@ -144,6 +145,7 @@ impl Engine {
             ));
         }
         let durability = self.durability(&options)?;
+        self.find_room(batch.bytes()).await;
         let mut records = self.records_of(batch, &options)?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
@@ -285,8 +287,13 @@ impl Engine {
             let (index_bytes, budget_bytes) = (self.index.memory_bytes(), self.memory_bytes);
             return Err(Error::OutOfMemory { index_bytes, budget_bytes });
         }
+        if self.has_no_room(bytes) { Err(self.full_error()) } else { Ok(()) }
+    }
+
+    /// Whether there is no room for so many bytes more.
+    pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let summaries = self.index.len() * SUMMARY_BYTES;
         let over = self.live_bytes() + summaries + bytes > self.user_limit_bytes;
-        if over || self.full.load(Ordering::Acquire) { Err(self.full_error()) } else { Ok(()) }
+        over || self.full.load(Ordering::Acquire)
     }
 }

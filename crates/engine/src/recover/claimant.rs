@@ -97,30 +97,33 @@ pub(super) fn hash_of(entry: &Entry) -> KeyHash {
 
 /// Bytes of current records, by tier and slot.
 #[derive(Default)]
-pub(super) struct Live(Vec<(TierName, Vec<i64>)>);
+pub(super) struct Live(Vec<(TierName, Vec<[i64; 2]>)>);
 
 impl Live {
     pub(super) fn new(tiers: impl Iterator<Item = (TierName, usize)>) -> Live {
-        Live(tiers.map(|(tier, slots)| (tier, vec![0; slots])).collect())
+        Live(tiers.map(|(tier, slots)| (tier, vec![[0; 2]; slots])).collect())
     }
 
     #[inline]
-    pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64) {
+    pub(super) fn add(&mut self, tier: TierName, slot: u32, bytes: i64, tombstone: bool) {
         let (_, live) = self.0.iter_mut().find(|(name, _)| *name == tier).expect("its tier is there");
-        live[slot as usize] += bytes;
+        live[slot as usize][usize::from(tombstone)] += bytes;
     }
 
     /// A record became current, or (-1) turned out not to be.
     #[inline]
     pub(super) fn count(&mut self, packing: &Packing, place: Place, sign: i64) {
         let Location { tier, slot, .. } = packing.unpack(place.packed());
-        self.add(tier, slot, sign * place.padded_bytes(packing));
+        self.add(tier, slot, sign * place.padded_bytes(packing), place.0 & TOMBSTONE != 0);
     }
 
     /// What is not zero.
-    pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, i64)> {
-        let slots = |(tier, live): (TierName, Vec<i64>)| {
-            (0..).zip(live).filter(|(_, bytes)| *bytes != 0).map(move |(slot, bytes)| (tier, slot, bytes))
+    pub(super) fn into_slots(self) -> impl Iterator<Item = (TierName, u32, [i64; 2])> {
+        let slots = |(tier, live): (TierName, Vec<[i64; 2]>)| {
+            (0..)
+                .zip(live)
+                .filter(|(_, bytes)| *bytes != [0; 2])
+                .map(move |(slot, bytes)| (tier, slot, bytes))
         };
         self.0.into_iter().flat_map(slots)
     }

@@ -165,7 +165,7 @@ impl Dealer {
             }
             (Content::Sealed(_), None) => unreachable!("the summary was read"),
         }
-        self.hand.live.add(segment.tier, segment.slot, live);
+        self.hand.live.add(segment.tier, segment.slot, live, false);
     }
 
     /// Puts an entry where the others of its shard are; returns by how much it adds to the segment's live bytes.

@@ -1,0 +1,59 @@
+//! Expired records: taken out of the index and no longer counted, without reading a value.
+//!
+//! A segment is looked at when noticeably many of its bytes have expired, and, where the store has no room for a put, when
+//! any have. On the medium each record goes on to hide the older versions of its key, until it is relocated.
+
+use std::sync::Arc;
+
+use esker_log::{Entry, Kind, Tier as TierName};
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::relocate::hash_of;
+use crate::slot::Contents;
+
+impl Engine {
+    /// Takes expired records of a sealed segment out of the index.
+    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
+        let now = self.now_ms();
+        for entry in entries.iter().filter(|entry| has_expired(entry, now)) {
+            self.expire_record(tier, slot, entry).await?;
+        }
+        self.tier(tier).slots().set_expires(slot, &Contents::after(entries, now));
+        Ok(())
+    }
+
+    /// Takes expired records of the lanes' open segments out of the index; false if there were none.
+    pub(crate) async fn expire_open(self: &Arc<Engine>) -> Result<bool> {
+        let now = self.now_ms();
+        let mut any = false;
+        for lane in self.lanes() {
+            for (tier, slot, entry) in lane.open_entries(|entry| has_expired(entry, now)) {
+                any |= self.expire_record(tier, slot, &entry).await?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes an expired record out of the index; false if it was not in it.
+    async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<bool> {
+        if !self.is_current(tier, slot, entry) {
+            return Ok(false);
+        }
+        let hash = hash_of(entry);
+        // Must come first, or else another key that the slot hides would go with it.
+        self.settle(&hash).await?;
+        let location = self.location(tier, slot, entry);
+        let removed = self.index.remove(&hash, self.pointer(location));
+        if removed {
+            self.note_expired(entry.expires_at_ms.unwrap_or(0));
+            self.counters.count_expired();
+            self.add_live(location, -(self.tier(tier).shape().padded(entry.bytes as usize) as i64));
+        }
+        Ok(removed)
+    }
+}
+
+fn has_expired(entry: &Entry, now_ms: u64) -> bool {
+    entry.kind == Kind::Put && entry.expires_at_ms.is_some_and(|at| at <= now_ms)
+}

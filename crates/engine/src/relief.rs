@@ -1,0 +1,185 @@
+//! Relief: what need not count ceases to, before a put is refused.
+//!
+//! * Expired records of segments that did not have enough of them to be looked at.
+//! * Tombstones. One is needed while a segment may hold an older version of its key: one that was opened before it was
+//!   written. Cold segments that nobody would collect keep tombstones alive without end, so when these get too many, the
+//!   segments that were opened first are rewritten, one after the other, whatever they yield. Each goes at most once for
+//!   the tombstones that there are.
+
+use std::time::Duration;
+
+use esker_log::Tier as TierName;
+use parking_lot::Mutex;
+
+use crate::compact::Requests;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::reclaim::{Choice, Reclaimer};
+use crate::relocate::LEAST_YIELD;
+use crate::slot::{Expiry, SlotState};
+use crate::tier::Tier;
+
+/// Tombstones may take so large a part of what users may fill, however little room is left.
+const TOMBSTONES: u64 = 64;
+/// Nor do they matter below this part of a segment.
+const TOMBSTONES_OF_SEGMENT: u64 = 4;
+/// After a look that was in vain, puts are refused for so long without another.
+const IN_VAIN: Duration = Duration::from_millis(10);
+
+/// Those who wait for relief.
+#[derive(Default)]
+pub(crate) struct Relief {
+    pub(crate) requests: Requests,
+    in_vain_at: Mutex<Option<Duration>>,
+}
+
+/// The segments that were opened first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Oldest {
+    /// When the first was, and its number.
+    first: (u64, u64),
+    /// When the second was.
+    second: u64,
+}
+
+impl Oldest {
+    /// When the first was opened apart from one.
+    pub(crate) fn other_than(&self, segment: u64) -> u64 {
+        if self.first.1 == segment { self.second } else { self.first.0 }
+    }
+}
+
+impl Engine {
+    /// Sees to it that nothing that could be dropped is in the way of a put of so many bytes.
+    pub(crate) async fn find_room(&self, bytes: u64) {
+        if !self.has_no_room(bytes) || self.check_writable().is_err() {
+            return;
+        }
+        let recently = |at: Duration| self.runtime.now() < at + IN_VAIN;
+        if self.relief.in_vain_at.lock().is_some_and(recently) {
+            return;
+        }
+        let gate = self.relief.requests.ask();
+        if let Err(error) = self.check_writable() {
+            self.relief.requests.fail(&error);
+        }
+        self.reclaim.notify_one();
+        // Whatever came of it, the put finds out.
+        let _ = gate.wait().await;
+        if self.has_no_room(bytes) {
+            *self.relief.in_vain_at.lock() = Some(self.runtime.now());
+        }
+    }
+
+    /// Which segments were opened first.
+    pub(crate) fn oldest_segments(&self) -> Oldest {
+        let mut oldest = Oldest { first: (u64::MAX, 0), second: u64::MAX };
+        for slot in self.tiers().flat_map(|tier| tier.slots().all()) {
+            let this = (slot.opened_at(), slot.segment());
+            if this.1 == 0 {
+                continue;
+            }
+            if this.0 < oldest.first.0 {
+                (oldest.first, oldest.second) = (this, oldest.first.0);
+            } else {
+                oldest.second = oldest.second.min(this.0);
+            }
+        }
+        oldest
+    }
+
+    fn tombstone_bytes(&self) -> u64 {
+        self.tiers().map(Tier::tombstone_bytes).sum()
+    }
+}
+
+impl Reclaimer<'_> {
+    /// Takes one thing out of the account that need not be in it; false if there is none.
+    pub(crate) async fn relieve(&mut self) -> Result<bool> {
+        if let Some((tier, slot)) = self.expired(Expiry::First) {
+            self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        if self.engine.expire_open().await? {
+            return Ok(true);
+        }
+        self.renew(self.tombstones_tolerated(true)).await
+    }
+
+    /// Tombstones that hide nothing any more cease to count.
+    pub(crate) fn write_off_tombstones(&self) {
+        let engine = self.engine;
+        if engine.tombstone_bytes() == 0 {
+            return;
+        }
+        let oldest = engine.oldest_segments();
+        for tier in engine.tiers() {
+            for (at, slot) in tier.slots().sealed() {
+                if slot.tombstone_bytes() > 0 && slot.tombstones_through() < oldest.other_than(slot.segment())
+                {
+                    let bytes = tier.write_off_tombstones(at);
+                    engine.note_dead(tier, bytes.unsigned_abs());
+                }
+            }
+        }
+    }
+
+    /// How many bytes of tombstones are left in peace: half of the room that puts leave, or, where the store presses on
+    /// its limit, next to nothing.
+    pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
+        let engine = self.engine;
+        let segment_bytes = u64::from(engine.output_tier().shape().segment_bytes);
+        let least = (engine.user_limit_bytes / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
+        let live_bytes = engine.live_bytes();
+        if engine.compaction.is_wanted() {
+            return least.min((live_bytes as f64 * LEAST_YIELD) as u64);
+        }
+        let puts = live_bytes.saturating_sub(engine.tombstone_bytes());
+        if presses { least } else { least.max(engine.user_limit_bytes.saturating_sub(puts) / 2) }
+    }
+
+    /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are;
+    /// false if there is nothing to do, or no room to do it.
+    pub(crate) async fn renew(&mut self, tolerated_bytes: u64) -> Result<bool> {
+        if self.engine.tombstone_bytes() <= tolerated_bytes || self.is_stuck() {
+            return Ok(false);
+        }
+        let Some((tier, slot)) = self.to_renew(tolerated_bytes) else { return Ok(false) };
+        if self.engine.tier(tier).slot(slot).state() == SlotState::Open {
+            // An output of its own: sealed, it can be rewritten as well.
+            self.relocator.finish().await?;
+            return Ok(true);
+        }
+        let urgency = self.engine.urgency().max(crate::reclaim::CALM);
+        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };
+        self.carry_out(choice, true).await
+    }
+
+    fn to_renew(&self, tolerated_bytes: u64) -> Option<(TierName, u32)> {
+        let engine = self.engine;
+        let slots = || {
+            engine.tiers().flat_map(|tier| {
+                let all = tier.slots().all().iter().enumerate();
+                all.filter(|(_, s)| s.segment() != 0).map(|(at, s)| (tier.name(), at as u32, s))
+            })
+        };
+        let stays = |slot: &crate::slot::Slot| {
+            slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment())
+        };
+        // What a lane still writes to, or is damaged, cannot be rewritten, and neither can what it hides go.
+        let limit = slots().filter(|(.., s)| stays(s)).map(|(.., s)| s.opened_at()).min().unwrap_or(u64::MAX);
+        let (mut bytes, mut through) = (0, 0);
+        for (.., slot) in slots().filter(|(.., s)| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0)
+        {
+            if slot.tombstones_through() < limit {
+                bytes += slot.tombstone_bytes() as u64;
+                through = through.max(slot.tombstones_through());
+            }
+        }
+        if bytes <= tolerated_bytes {
+            return None;
+        }
+        let oldest = slots().filter(|(.., s)| !stays(s) && s.opened_at() <= through);
+        oldest.min_by_key(|(.., s)| s.opened_at()).map(|(tier, slot, _)| (tier, slot))
+    }
+}
