@@ -274,6 +274,12 @@ impl Store {
         self.engine.check_room(0)
     }
 
+    /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's, but never before an expiry that was
+    /// noticed, so that what has expired stays so when the clock is set back. A time to live counts from this time.
+    pub fn now_ms(&self) -> u64 {
+        self.engine.now_ms()
+    }
+
     /// An upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It can be off
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {

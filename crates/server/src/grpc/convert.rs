@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_engine::{Condition, Durability, Entry, WriteOptions};
+use esker_engine::{Condition, Durability, Entry, Store, WriteOptions};
 use tonic::Status;
 
 use super::error::invalid;
 use super::pb;
-use crate::service::wall_clock_ms;
 
 /// What a key and the rest of a message may take beside a value.
 pub(super) const BESIDE_VALUE_BYTES: usize = 128 << 10;
@@ -53,10 +52,11 @@ fn condition(condition: Option<pb::Condition>) -> Result<Condition, Status> {
     }
 }
 
-pub(super) fn expires_at_ms(expiry: Option<pb::Expiry>) -> Result<Option<u64>, Status> {
+pub(super) fn expires_at_ms(store: &Store, expiry: Option<pb::Expiry>) -> Result<Option<u64>, Status> {
     let Some(expiry) = expiry else { return Ok(None) };
     match expiry.at {
-        Some(pb::expiry::At::TtlMs(ttl @ 1..)) => wall_clock_ms()
+        Some(pb::expiry::At::TtlMs(ttl @ 1..)) => store
+            .now_ms()
             .checked_add(ttl)
             .map(Some)
             .ok_or_else(|| invalid(format!("ttl_ms is {ttl}, which is beyond the end of time"))),
@@ -66,13 +66,14 @@ pub(super) fn expires_at_ms(expiry: Option<pb::Expiry>) -> Result<Option<u64>, S
 }
 
 pub(super) fn write_options(
+    store: &Store,
     expiry: Option<pb::Expiry>,
     wanted: Option<pb::Condition>,
     options: Option<pb::WriteOptions>,
 ) -> Result<WriteOptions, Status> {
     Ok(WriteOptions {
         durability: durability(options)?,
-        expires_at_ms: expires_at_ms(expiry)?,
+        expires_at_ms: expires_at_ms(store, expiry)?,
         condition: condition(wanted)?,
     })
 }

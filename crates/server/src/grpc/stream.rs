@@ -110,7 +110,7 @@ pub(super) async fn upload(
         return Err(invalid("the first message of an upload is its head"));
     };
     call.check_write(&head.key)?;
-    let options = write_options(head.expiry, head.condition, head.options)?;
+    let options = write_options(&service.store, head.expiry, head.condition, head.options)?;
     let limit = service.store.max_value_bytes(head.key.len());
     let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
     if let Some(bytes) = head.value_bytes.filter(|&bytes| bytes > limit) {

@@ -22,7 +22,7 @@ pub(super) async fn put(
     put: pb::PutRequest,
 ) -> Result<pb::PutResponse, Status> {
     call.check_write(&put.key)?;
-    let options = write_options(put.expiry, put.condition, put.options)?;
+    let options = write_options(&service.store, put.expiry, put.condition, put.options)?;
     let version = service.store.put_with(put.key, put.value, options).await;
     version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
 }
@@ -33,7 +33,7 @@ pub(super) async fn delete(
     delete: pb::DeleteRequest,
 ) -> Result<pb::DeleteResponse, Status> {
     call.check_write(&delete.key)?;
-    let options = write_options(None, delete.condition, delete.options)?;
+    let options = write_options(&service.store, None, delete.condition, delete.options)?;
     if options.condition == Condition::IfAbsent {
         return Err(invalid("a key that is absent cannot be deleted"));
     }
@@ -50,13 +50,13 @@ pub(super) async fn batch(
     if count > OPERATIONS_MAX {
         return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
     }
-    let options = write_options(None, None, request.options)?;
+    let options = write_options(&service.store, None, None, request.options)?;
     let mut batch = Batch::new();
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
                 call.check_write(&put.key)?;
-                match expires_at_ms(put.expiry)? {
+                match expires_at_ms(&service.store, put.expiry)? {
                     Some(expiry) => batch.put_expiring(put.key, put.value, expiry),
                     None => batch.put(put.key, put.value),
                 };
@@ -107,7 +107,7 @@ pub(super) async fn compare_and_swap(
     if request.expiry.is_some() && request.keep_expiry {
         return Err(invalid("expiry and keep_expiry contradict each other"));
     }
-    let options = write_options(request.expiry, None, request.options)?;
+    let options = write_options(&esker.service.store, request.expiry, None, request.options)?;
     let store = &esker.service.store;
     loop {
         call.take(2 * store.read_bytes_hint(&key)).await?;

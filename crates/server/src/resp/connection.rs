@@ -203,7 +203,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Memory that is held between steps.
     fn held(&self) -> usize {
-        self.transport.held_bytes() + self.commands.held_bytes() + self.parser.held_bytes()
+        let buffers = self.transport.held_bytes() + self.commands.held_bytes() + self.parser.held_bytes();
+        buffers + self.session.kept_bytes()
     }
 
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
@@ -218,6 +219,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let mut batch = Batch::new(&self.commands, data);
         while !batch.is_done() && !self.session.leaving {
             run::next(&mut batch, &mut self.session, self.service, &mut self.transport.replies).await;
+            self.session.held_bytes = self.held() + work;
             let unsent = self.transport.replies.unsent().len();
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));

@@ -130,7 +130,7 @@ async fn group(
         Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
         Fast::Mget => return reads::mgets(batch, session, service, replies).await,
         Fast::Count => return reads::counts(batch, session, service, replies).await,
-        Fast::Set if writes::plain(batch.command(batch.next), verb).is_some() => {
+        Fast::Set if writes::plain(batch.command(batch.next), verb, service).is_some() => {
             return writes::sets(batch, session, service, replies).await;
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
@@ -172,6 +172,31 @@ async fn run_alone(
     }
 }
 
+/// Takes memory for values that are about to be read, which are there twice for a moment: as they were read, and as they are
+/// answered or as what they become. If there is none, the command is answered so.
+async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies) -> bool {
+    match session.hold_also(2 * bytes).await {
+        Ok(()) => true,
+        Err(refused) => {
+            replies.error(&format!("ERR cannot answer: {refused}"));
+            false
+        }
+    }
+}
+
+/// Keys from the front, at least one and at most so many, whose values are read together; and the bytes of those.
+fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usize, usize) {
+    let mut bytes = 0;
+    for (count, key) in keys.iter().enumerate() {
+        let hint = service.store.read_bytes_hint(key);
+        if count == width || count > 0 && bytes + hint > READ_BYTES_GOAL {
+            return (count, bytes);
+        }
+        bytes += hint;
+    }
+    (keys.len(), bytes)
+}
+
 /// Commands of a group with the functions that answer them.
 type OnView<'a> = Vec<(Command<'a>, command::OnKeys)>;
 
@@ -184,7 +209,8 @@ fn run_on_view(
     replies: &mut Replies,
 ) -> View {
     let entries: Vec<_> = keys.iter().cloned().zip(entries).collect();
-    let mut view = View::new(wall_clock_ms(), service.config.limits.bulk_bytes_max, entries.into_iter());
+    let mut view =
+        View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries.into_iter());
     for (command, on_keys) in group {
         on_keys(*command, &mut view, replies);
     }

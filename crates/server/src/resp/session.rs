@@ -37,7 +37,8 @@ pub(crate) struct Session {
     pub(crate) answers: Answers,
     /// Commands that wait for EXEC.
     pub(crate) transaction: Option<Transaction>,
-    pub(crate) watched: Vec<Watched>,
+    watched: Vec<Watched>,
+    watched_bytes: usize,
     /// How writes of this connection are acknowledged; the store's way if `None`.
     pub(crate) durability: Option<Durability>,
     /// The same for the next command that writes.
@@ -65,6 +66,7 @@ impl Session {
             answers: Answers::On,
             transaction: None,
             watched: Vec::new(),
+            watched_bytes: 0,
             durability: None,
             durability_next: None,
             read_width: READ_WIDTH,
@@ -88,6 +90,32 @@ impl Session {
             Some(share) => share.hold(bytes).await,
             None => Ok(()),
         }
+    }
+
+    /// Memory that lasts from command to command: the transaction and the watched keys.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
+        queued + self.watched_bytes
+    }
+
+    pub(crate) fn watch(&mut self, watched: Watched) {
+        self.watched_bytes += watched.held_bytes();
+        self.watched.push(watched);
+    }
+
+    pub(crate) fn watched_len(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// Watches nothing any more; what was watched.
+    pub(crate) fn unwatch(&mut self) -> Vec<Watched> {
+        self.watched_bytes = 0;
+        std::mem::take(&mut self.watched)
+    }
+
+    /// Takes memory beside that of the batch, for values that are about to be read or made.
+    pub(crate) async fn hold_also(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.hold(self.held_bytes.saturating_add(bytes)).await
     }
 
     /// How the next write is acknowledged.

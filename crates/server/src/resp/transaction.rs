@@ -8,21 +8,26 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, Error, WriteOptions};
 
+use self::sizes::Wanted;
 use super::command::{Run, Verb, words};
 use super::frame::{Command, Copied};
 use super::reply::Replies;
 use super::session::Session;
 use super::view::View;
-use crate::service::{Service, count, wall_clock_ms};
+use crate::service::{Service, count};
+
+mod sizes;
 
 /// Commands that wait for EXEC.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    commands: Vec<(&'static Verb, Copied)>,
+    commands: Vec<Queued>,
     bytes: usize,
     /// One of them was refused: EXEC is going to be refused too.
     spoiled: bool,
 }
+
+type Queued = (&'static Verb, Copied);
 
 /// A key, and its version when it was looked at.
 pub(crate) struct Watched {
@@ -30,8 +35,26 @@ pub(crate) struct Watched {
     version: Option<u64>,
 }
 
-/// What a queued command takes beside its arguments, about.
-const COMMAND_BYTES: usize = 64;
+impl Transaction {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Watched {
+    pub(super) fn held_bytes(&self) -> usize {
+        2 * size_of::<Watched>() + self.key.len()
+    }
+}
+
+/// What a queued command takes beside its arguments: its place in the queue, which doubles when it grows, and its copy.
+const COMMAND_BYTES: usize = 192;
+
+/// And for each argument.
+const ARGUMENT_BYTES: usize = 8;
+
+/// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
+const KEY_BYTES: usize = 512;
 
 /// Spoils the transaction that is being queued, if there is one: a command was refused.
 pub(super) fn spoil(session: &mut Session) {
@@ -54,10 +77,11 @@ pub(super) fn queue(
         transaction.spoiled = true;
         return replies.error(words::NOT_IN_TRANSACTION);
     }
-    let bytes = transaction.bytes + command.bytes() + COMMAND_BYTES;
+    let bytes = transaction.bytes + command.bytes() + command.len() * ARGUMENT_BYTES + COMMAND_BYTES;
     if bytes > limits.command_bytes_max || transaction.commands.len() >= limits.arguments_max {
         transaction.spoiled = true;
-        transaction.commands.clear();
+        transaction.commands = Vec::new();
+        transaction.bytes = 0;
         let (bytes, commands) = (limits.command_bytes_max, limits.arguments_max);
         return replies.error(&format!("ERR transaction of more than {bytes} bytes or {commands} commands"));
     }
@@ -80,13 +104,13 @@ pub(super) fn discard(_: Command<'_>, session: &mut Session, _: &Service, replie
     if session.transaction.take().is_none() {
         return replies.error("ERR DISCARD without MULTI");
     }
-    session.watched.clear();
+    session.unwatch();
     session.client.note_queued(None);
     replies.simple("OK");
 }
 
 pub(super) fn unwatch(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
-    session.watched.clear();
+    session.unwatch();
     replies.simple("OK");
 }
 
@@ -99,14 +123,17 @@ pub(super) async fn watch(
     if session.transaction.is_some() {
         return replies.error("ERR WATCH inside MULTI is not allowed");
     }
-    if session.watched.len() + command.len() > service.config.limits.arguments_max {
+    if session.watched_len() + command.len() > service.config.limits.arguments_max {
         return replies.error("ERR too many watched keys");
     }
     for key in command.arguments(1) {
+        if let Err(refused) = session.hold_also(service.store.read_bytes_hint(key)).await {
+            return replies.error(&format!("ERR cannot watch: {refused}"));
+        }
         match service.store.get_entry(key).await {
             Ok(entry) => {
                 let version = entry.map(|entry| entry.version);
-                session.watched.push(Watched { key: Bytes::copy_from_slice(key), version });
+                session.watch(Watched { key: Bytes::copy_from_slice(key), version });
             }
             Err(error) => return replies.store_error(&error),
         }
@@ -119,13 +146,18 @@ pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut
         return replies.error("ERR EXEC without MULTI");
     };
     session.client.note_queued(None);
-    let watched = std::mem::take(&mut session.watched);
+    let watched = session.unwatch();
     if transaction.spoiled {
         return replies.error("EXECABORT Transaction discarded because of previous errors.");
     }
+    let wanted = sizes::of(&transaction.commands, &watched, service);
+    let bytes = (wanted.keys.len() * KEY_BYTES).saturating_add(wanted.bytes);
+    if let Err(refused) = session.hold_also(bytes).await {
+        return replies.error(&format!("EXECABORT Transaction discarded because of: {refused}"));
+    }
     let start = replies.mark();
     let durability = session.take_durability();
-    if let Err(error) = run(&transaction, &watched, durability, session, service, replies).await {
+    if let Err(error) = run(&transaction, &watched, &wanted, durability, session, service, replies).await {
         replies.cut(start);
         let mut text = Replies::text_of(&error);
         text.insert_str(0, "EXECABORT Transaction discarded because of: ");
@@ -136,25 +168,24 @@ pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut
 async fn run(
     transaction: &Transaction,
     watched: &[Watched],
+    wanted: &Wanted,
     durability: Option<esker_engine::Durability>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    let mut keys: Vec<Bytes> = watched.iter().map(|watched| watched.key.clone()).collect();
-    for (verb, copied) in &transaction.commands {
-        keys.extend(verb.keys.of(copied.command()).map(|index| copied.command().shared(index)));
-    }
+    let keys = &wanted.keys;
     let options = WriteOptions { durability, ..WriteOptions::default() };
     let value_bytes_max = service.config.limits.bulk_bytes_max;
     let mut change = |entries: &[Option<Entry>]| {
         let version = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.version);
-        if watched.iter().zip(entries).any(|(watched, entry)| watched.version != version(entry)) {
+        if watched.iter().zip(&wanted.watched).any(|(watched, &at)| watched.version != version(&entries[at]))
+        {
             replies.null_array();
             return (Batch::new(), ());
         }
         let entries = keys.iter().cloned().zip(entries.iter().cloned());
-        let mut view = View::new(wall_clock_ms(), value_bytes_max, entries);
+        let mut view = View::new(service.store.now_ms(), value_bytes_max, entries);
         replies.array(transaction.commands.len());
         for (verb, copied) in &transaction.commands {
             let command = copied.command();
@@ -172,7 +203,7 @@ async fn run(
         change(&[]);
         return Ok(());
     }
-    service.store.update(&keys, options, change).await?;
+    service.store.update(keys, options, change).await?;
     service.counters.transactions.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }

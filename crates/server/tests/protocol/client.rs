@@ -2,8 +2,10 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use esker_device::{Runtime, Threads};
 use esker_engine::{Options, Store};
 use esker_server::{Config, Limits, Server};
 use tempfile::TempDir;
@@ -31,8 +33,13 @@ impl Running {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Running {
+        Running::start_on(Threads::new(2).unwrap(), limits).await
+    }
+
+    pub(crate) async fn start_on(runtime: Arc<dyn Runtime>, limits: Limits) -> Running {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
+        let options =
+            Options::directory(directory.path().join("store")).memory_bytes(128 << 20).runtime(runtime);
         let store = Store::open(options).await.unwrap();
         let mut config = Config::resp("127.0.0.1:0".parse().unwrap());
         config.limits = limits;

@@ -2,8 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod client;
+mod clock;
 mod errors;
 mod handshake;
+mod memory;
 mod pipeline;
 mod redis;
 mod server;

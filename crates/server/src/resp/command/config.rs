@@ -99,7 +99,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
-        ("timeout", "0".to_owned()),
+        ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("notify-keyspace-events", String::new()),
         (SLOWER_THAN, service.slowlog.slower_than_us.load(Ordering::Relaxed).to_string()),
         (SLOWLOG_LENGTH, service.slowlog.length().to_string()),

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Error};
+use esker_engine::{Cursor, Page};
 
 use super::glob::matches;
 use super::number::parse_integer;
@@ -22,10 +22,14 @@ const COUNT_MAX: usize = 1000;
 /// KEYS is refused where there are more, since its reply is made in memory.
 const KEYS_MAX: u64 = 1_000_000;
 
+/// Bytes that one step of an iteration reads, unless a single entry is longer; and what an entry takes beside them.
+const STEP_BYTES: usize = 1 << 20;
+const ENTRY_BYTES: usize = 256;
+
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
 pub(in crate::resp) async fn scan(
     command: Command<'_>,
-    session: &Session,
+    session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
@@ -49,9 +53,9 @@ pub(in crate::resp) async fn scan(
             _ => return replies.error(words::SYNTAX),
         }
     }
-    let page = match service.store.scan(Cursor::from_u64(cursor), count).await {
+    let page = match page(Cursor::from_u64(cursor), count, 0, session, service).await {
         Ok(page) => page,
-        Err(error) => return replies.store_error(&error),
+        Err(error) => return replies.error(&error),
     };
     let mut keys: Vec<Bytes> = page.entries.into_iter().map(|entry| entry.key).collect();
     keys.retain(|key| {
@@ -63,6 +67,20 @@ pub(in crate::resp) async fn scan(
     keys.iter().for_each(|key| replies.bulk(key));
 }
 
+/// A piece of the iteration, of fewer entries than wanted if they are long. Memory is taken for it, and for so much beside.
+async fn page(
+    at: Cursor,
+    most: usize,
+    beside: usize,
+    session: &mut Session,
+    service: &Service,
+) -> Result<Page, String> {
+    let (entries, bytes) = service.step(at, most, STEP_BYTES);
+    let wanted = bytes + entries * ENTRY_BYTES + beside;
+    session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
+    service.store.scan(at, entries).await.map_err(|error| Replies::text_of(&error))
+}
+
 /// Keys are named only to those who may read them.
 fn may_see(session: &Session, key: &[u8]) -> bool {
     session.user.as_ref().is_some_and(|user| user.is_admin() || user.may_read(key))
@@ -70,7 +88,7 @@ fn may_see(session: &Session, key: &[u8]) -> bool {
 
 pub(in crate::resp) async fn keys(
     command: Command<'_>,
-    session: &Session,
+    session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
@@ -78,40 +96,67 @@ pub(in crate::resp) async fn keys(
         return replies.error(&format!("ERR KEYS is refused with more than {KEYS_MAX} keys; use SCAN"));
     }
     let pattern = command.argument(1);
-    let (mut found, mut cursor) = (Vec::new(), Some(Cursor::START));
+    let (mut found, mut cursor) = (Found::default(), Some(Cursor::START));
     while let Some(at) = cursor {
-        match service.store.scan(at, COUNT_MAX).await {
+        match page(at, COUNT_MAX, found.answered_bytes(), session, service).await {
             Ok(page) => {
-                let keys = page.entries.into_iter().map(|entry| Bytes::copy_from_slice(&entry.key));
-                found.extend(keys.filter(|key| matches(pattern, key) && may_see(session, key)));
+                let keys = page.entries.iter().map(|entry| &entry.key[..]);
+                keys.filter(|key| matches(pattern, key) && may_see(session, key))
+                    .for_each(|key| found.push(key));
                 cursor = page.next;
             }
-            Err(error) => return replies.store_error(&error),
+            Err(error) => return replies.error(&error),
         }
     }
+    if let Err(refused) = session.hold_also(found.answered_bytes()).await {
+        return replies.error(&format!("ERR cannot answer: {refused}"));
+    }
     // A key that moved while it was looked for may have been met twice.
-    found.sort_unstable();
-    found.dedup();
-    replies.array(found.len());
-    found.iter().for_each(|key| replies.bulk(key));
+    let Found { bytes, mut spans } = found;
+    let key = |&(start, length): &(usize, u32)| &bytes[start..start + length as usize];
+    spans.sort_unstable_by_key(key);
+    spans.dedup_by(|a, b| key(a) == key(b));
+    replies.array(spans.len());
+    spans.iter().for_each(|span| replies.bulk(key(span)));
 }
 
-pub(in crate::resp) async fn random_key(session: &Session, service: &Service, replies: &mut Replies) {
+/// Keys that were found, one behind the other.
+#[derive(Default)]
+struct Found {
+    bytes: Vec<u8>,
+    spans: Vec<(usize, u32)>,
+}
+
+impl Found {
+    fn push(&mut self, key: &[u8]) {
+        self.spans.push((self.bytes.len(), key.len() as u32));
+        self.bytes.extend_from_slice(key);
+    }
+
+    /// Memory that they and their answer take in the end. Buffers grow by doubling.
+    fn answered_bytes(&self) -> usize {
+        const HEAD_BYTES: usize = 16;
+        let answer = self.bytes.len() + self.spans.len() * HEAD_BYTES;
+        2 * (self.bytes.capacity() + self.spans.capacity() * size_of::<(usize, u32)>() + answer)
+    }
+}
+
+pub(in crate::resp) async fn random_key(session: &mut Session, service: &Service, replies: &mut Replies) {
     match some_key(session, service).await {
         Ok(key) => replies.bulk_or_null(key.as_deref()),
-        Err(error) => replies.store_error(&error),
+        Err(error) => replies.error(&error),
     }
 }
 
 /// A key near a random place of the iteration, else one behind it, else one from the beginning on.
-async fn some_key(session: &Session, service: &Service) -> Result<Option<Bytes>, Error> {
+async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
     let random = || RandomState::new().hash_one(0);
     // All bits that a cursor can have, or the shards at the end would never be met.
     let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
     for place in places {
         let mut cursor = Some(place);
         while let Some(at) = cursor {
-            let page = service.store.scan(at, COUNT_DEFAULT).await?;
+            let page = page(at, COUNT_DEFAULT, 0, session, service).await?;
             let mut keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
             keys.retain(|key| may_see(session, key));
             if !keys.is_empty() {

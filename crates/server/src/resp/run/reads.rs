@@ -24,8 +24,7 @@ pub(super) async fn gets(
         expected += hint;
         width += 1;
     }
-    if let Err(refused) = session.hold(session.held_bytes + 2 * expected).await {
-        replies.error(&format!("ERR cannot answer: {refused}"));
+    if !hold_values(expected, session, replies).await {
         batch.next += 1;
         return;
     }
@@ -83,7 +82,7 @@ pub(super) async fn mgets(
         skip = 0;
     }
     // Every value is there twice for a moment: as it was read, and among the answers.
-    let values = match session.hold(session.held_bytes + 2 * expected).await {
+    let values = match session.hold_also(2 * expected).await {
         Ok(()) => service.store.get_many(&keys).await,
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
@@ -137,8 +136,15 @@ pub(super) async fn counts(
 ) {
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
-    let mut total = Ok(0);
-    for keys in keys.chunks(session.read_width) {
+    let (mut total, mut rest) = (Ok(0), &keys[..]);
+    while !rest.is_empty() {
+        let (count, bytes) = together(rest, session.read_width, service);
+        let (keys, others) = rest.split_at(count);
+        rest = others;
+        if !hold_values(bytes, session, replies).await {
+            batch.next += 1;
+            return;
+        }
         let found = join_all(keys.iter().map(|key| is_there(key, service))).await;
         total =
             found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
@@ -165,15 +171,23 @@ pub(super) async fn reads(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (mut group, mut keys) = (Vec::new(), Vec::new());
+    let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = verb.run else { break };
-        if verb.fast != Fast::No || keys.len() >= session.read_width {
+        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
+        let hint: usize = hints.sum();
+        let full = keys.len() >= session.read_width || expected + hint > READ_BYTES_GOAL;
+        if verb.fast != Fast::No || !group.is_empty() && full {
             break;
         }
+        expected += hint;
         keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
         count(&service.counters.calls[verb.index()], 1);
         group.push((command, on_keys));
+    }
+    if !hold_values(expected, session, replies).await {
+        batch.next += 1;
+        return;
     }
     let entries = join_all(keys.iter().map(|key| service.store.get_entry(key))).await;
     let done = group.len();

@@ -1,17 +1,19 @@
 //! Groups that write.
 
 use super::*;
+use crate::resp::command::number::parse_integer;
 
 /// The options of a SET whose outcome does not depend on what is there.
-pub(super) fn plain(command: Command<'_>, verb: &Verb) -> Option<SetOptions> {
+pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
     if verb.fast != Fast::Set {
         return None;
     }
     if command.len() == 3 {
         return Some(SetOptions::default());
     }
-    let options = SetOptions::parse(command, wall_clock_ms()).ok()?;
-    let alive = options.expires_at_ms.is_none_or(|at| wall_clock_ms() < at);
+    let now_ms = service.store.now_ms();
+    let options = SetOptions::parse(command, now_ms).ok()?;
+    let alive = options.expires_at_ms.is_none_or(|at| now_ms < at);
     (options.is_blind() && alive).then_some(options)
 }
 
@@ -25,7 +27,7 @@ pub(super) async fn sets(
     let mut puts = Vec::new();
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
-        let Some(options) = plain(command, verb) else { break };
+        let Some(options) = plain(command, verb, service) else { break };
         if !puts.is_empty() && options.durability != durability || puts.len() == SETS_MAX {
             break;
         }
@@ -62,23 +64,32 @@ pub(super) async fn updates(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (mut group, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
         let Run::Update(on_keys) = verb.run else { break };
         let own = own_durability(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
-        let full = keys.len() >= session.read_width || bytes + command.bytes() > UPDATE_BYTES_MAX;
+        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
+        let hint = hints.sum::<usize>() + made_bytes(command, verb, service);
+        let full = keys.len() >= session.read_width
+            || bytes + command.bytes() > UPDATE_BYTES_MAX
+            || expected + hint > READ_BYTES_GOAL;
         if !group.is_empty() && (full || long || own.is_some() || durability.is_some()) {
             break;
         }
         bytes += command.bytes();
+        expected += hint;
         durability = own;
         keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
         count(&service.counters.calls[verb.index()], 1);
         group.push((command, on_keys));
     }
     let done = group.len();
+    if !hold_values(expected, session, replies).await {
+        batch.next += 1;
+        return;
+    }
     let durability = durability.or(session.take_durability());
     if let Err(error) = update(&group, &keys, durability, service, replies).await {
         if let [_] = *group {
@@ -97,6 +108,15 @@ pub(super) async fn updates(
         }
     }
     batch.next += done;
+}
+
+/// Bytes of a value that a command makes out of nothing.
+fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
+    if verb.name != "setrange" {
+        return 0;
+    }
+    let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
+    offset.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
 }
 
 /// What a SET says of itself.
@@ -136,11 +156,17 @@ pub(super) async fn long_delete(
 ) {
     let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
     let keys: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
-    let mut deleted = 0;
-    for keys in keys.chunks(session.read_width) {
+    let (mut deleted, mut rest) = (0, &keys[..]);
+    while !rest.is_empty() {
+        let (count, bytes) = together(rest, session.read_width, service);
+        let (keys, others) = rest.split_at(count);
+        rest = others;
+        if !hold_values(bytes, session, replies).await {
+            return;
+        }
         let change = |entries: &[Option<Entry>]| {
             let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
-            let mut view = View::new(wall_clock_ms(), usize::MAX, entries.into_iter());
+            let mut view = View::new(service.store.now_ms(), usize::MAX, entries.into_iter());
             let gone = keys.iter().filter(|key| view.get(key).is_some() && view.delete(key)).count();
             (view.into_batch(), gone)
         };

@@ -1,0 +1,67 @@
+//! The clock is set back: times to live count from the store's time, which does not go back behind what it told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_device::{Runtime, Task, Threads};
+
+use crate::client::Running;
+
+/// A runtime whose wall clock is ahead.
+struct Ahead {
+    usual: Arc<Threads>,
+    by_ms: AtomicU64,
+}
+
+impl Runtime for Ahead {
+    fn now(&self) -> Duration {
+        self.usual.now()
+    }
+
+    fn wall_clock_ms(&self) -> u64 {
+        self.usual.wall_clock_ms() + self.by_ms.load(Ordering::Relaxed)
+    }
+
+    fn random(&self) -> u64 {
+        self.usual.random()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) {
+        self.usual.spawn(name, task);
+    }
+
+    fn sleep(&self, duration: Duration) -> Task {
+        self.usual.sleep(duration)
+    }
+
+    fn parallelism(&self) -> usize {
+        self.usual.parallelism()
+    }
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+#[tokio::test]
+async fn times_to_live_count_from_the_stores_time() {
+    let runtime = Arc::new(Ahead { usual: Threads::new(2).unwrap(), by_ms: AtomicU64::new(HOUR_MS) });
+    let server = Running::start_on(runtime.clone(), Default::default()).await;
+    let mut client = server.client().await;
+    client.ask("SET gone x PX 20", "+OK\r\n").await;
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    client.ask("GET gone", "$-1\r\n").await;
+    runtime.by_ms.store(0, Ordering::Relaxed);
+
+    client.ask("SET set x PX 60000", "+OK\r\n").await;
+    client.ask("SET made x", "+OK\r\n").await;
+    client.ask("EXPIRE made 60", ":1\r\n").await;
+    client.send("MULTI\r\nSET queued x\r\nPEXPIRE queued 60000\r\nGETEX set EX 60\r\nEXEC\r\n").await;
+    client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:1\r\n$1\r\nx\r\n").await;
+    for key in ["set", "made", "queued"] {
+        client.ask(&format!("GET {key}"), "$1\r\nx\r\n").await;
+        client.send(format!("PTTL {key}\r\n")).await;
+        let left: u64 = client.line().await[1..].parse().unwrap_or_else(|_| panic!("{key} has no expiry"));
+        assert!((30_000..=60_000).contains(&left), "{key} has {left} ms left");
+    }
+    client.ask("GET gone", "$-1\r\n").await;
+}

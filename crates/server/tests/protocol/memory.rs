@@ -1,0 +1,126 @@
+//! What a client's commands would take beyond its memory is refused, command by command where that is possible.
+
+use std::time::Duration;
+
+use esker_server::Limits;
+
+use crate::client::{Running, command};
+
+/// What one client may have here.
+const EACH_BYTES: usize = 3 << 20;
+
+async fn start() -> Running {
+    let limits = Limits {
+        client_bytes_max: 8 << 20,
+        connection_bytes_max: EACH_BYTES,
+        memory_wait: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    Running::start_with(limits).await
+}
+
+#[tokio::test]
+async fn what_a_transaction_queues_counts() {
+    let server = start().await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    let set = command(&[b"SET".as_slice(), b"k", &[b'x'; 400 << 10]]);
+    let mut queued = 0;
+    loop {
+        client.send(&set).await;
+        match client.line().await.as_str() {
+            "+QUEUED" => queued += 1,
+            line => break assert!(line.starts_with("-ERR there is no memory for it"), "{line}"),
+        }
+        assert!(queued * (400 << 10) < EACH_BYTES, "{queued} commands were queued");
+    }
+    assert!(queued > 2);
+    // Nobody keeps what a client that is gone had queued.
+    let mut other = server.client().await;
+    other.ask("MULTI", "+OK\r\n").await;
+    other.send(&set).await;
+    other.expect("+QUEUED\r\n").await;
+}
+
+#[tokio::test]
+async fn values_that_do_not_fit_are_refused() {
+    let server = start().await;
+    let mut client = server.client().await;
+    server.store.put("large", vec![b'x'; 4 << 20]).await.unwrap();
+    for refused in [
+        "APPEND large x",
+        "SETRANGE absent 4000000 x",
+        "GETRANGE large 0 1",
+        "STRLEN large",
+        "GETDEL large",
+        "WATCH large",
+        "SCAN 0",
+        "KEYS *",
+    ] {
+        client.send(format!("{refused}\r\n")).await;
+        let line = client.line().await;
+        assert!(line.starts_with("-ERR cannot ") && line.contains("client-memory-each"), "{refused}: {line}");
+    }
+    // Those beside them in a pipeline are served.
+    client.send("SET a 1\r\nAPPEND a 2\r\nAPPEND large x\r\nAPPEND a 3\r\nGET a\r\n").await;
+    client.expect("+OK\r\n:2\r\n").await;
+    assert!(client.line().await.starts_with("-ERR cannot answer"));
+    client.expect(":3\r\n$3\r\n123\r\n").await;
+    assert_eq!(server.store.get("large").await.unwrap().unwrap().len(), 4 << 20);
+    assert_eq!(server.store.get("absent").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_a_transaction_will_answer_is_known_before() {
+    let server = start().await;
+    let mut client = server.client().await;
+    let set = command(&[b"SET".as_slice(), b"k", &[b'x'; 10 << 10]]);
+    for (gets, fits) in [(50, true), (500, false)] {
+        client.ask("MULTI", "+OK\r\n").await;
+        client.send([set.clone(), b"GET k\r\n".repeat(gets)].concat()).await;
+        for _ in 0..=gets {
+            client.expect("+QUEUED\r\n").await;
+        }
+        client.send("EXEC\r\n").await;
+        let line = client.line().await;
+        if fits {
+            assert_eq!(line, format!("*{}", gets + 1));
+            client.expect("+OK\r\n").await;
+            for _ in 0..2 * gets {
+                client.skip_line().await;
+            }
+        } else {
+            assert!(line.starts_with("-EXECABORT") && line.contains("client-memory-each"), "{line}");
+        }
+    }
+    client.ask("PING", "+PONG\r\n").await;
+}
+
+/// Not memory, but a limit too: clients ask for it.
+#[tokio::test]
+async fn the_idle_time_is_told() {
+    for (wait, told) in [(None, "0"), (Some(Duration::from_secs(7)), "7")] {
+        let server = Running::start_with(Limits { idle_wait: wait, ..Limits::default() }).await;
+        server
+            .client()
+            .await
+            .ask("CONFIG GET timeout", &format!("*2\r\n$7\r\ntimeout\r\n$1\r\n{told}\r\n"))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn keys_fit_or_are_refused() {
+    let server = start().await;
+    let long = "k".repeat(100);
+    let mut client = server.client().await;
+    for at in (0..12_000).step_by(1000) {
+        let pairs: Vec<_> = (at..at + 1000).flat_map(|n| [format!("{long}{n}"), "x".to_owned()]).collect();
+        client.send(command(&[vec!["MSET".to_owned()], pairs].concat())).await;
+        client.expect("+OK\r\n").await;
+    }
+    client.send("KEYS *\r\n").await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR cannot answer") && line.contains("client-memory-each"), "{line}");
+    client.ask(&format!("KEYS {long}77"), &format!("*1\r\n$102\r\n{long}77\r\n")).await;
+}
