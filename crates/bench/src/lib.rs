@@ -6,7 +6,7 @@
 //! - `load`: keeps a number of operations in flight; `latency` records how long they took.
 //! - `bed`: a store on devices that the measurement also sees from below; `ram` is one that is kept in memory.
 //! - `account`: which bytes were written to which tier, as the store says and as the devices say.
-//! - one module for each command.
+//! - one module for each command; `compare` runs other engines beside this one.
 //!
 //! Results go to stdout, progress and notes to stderr.
 #![allow(
