@@ -363,7 +363,7 @@ fn expiring(seed: u64) {
     let world = World::new(seed, small(TIERS[seed as usize % 3]));
     let store = world.open();
     let limit = store.stats().user_limit_bytes;
-    // So many live that less than a twentieth of the limit is left.
+    // About 85 % of the limit is live at a time.
     let (value_bytes, live) = (1000, limit * 88 / 100 / 1100);
     let every = Duration::from_millis(10);
     let life_ms = live * every.as_millis() as u64;
