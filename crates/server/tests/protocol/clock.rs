@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{Runtime, Task, Threads};
+use esker_engine::WriteOptions;
 
 use crate::client::Running;
 
@@ -47,7 +48,8 @@ async fn times_to_live_count_from_the_stores_time() {
     let runtime = Arc::new(Ahead { usual: Threads::new(2).unwrap(), by_ms: AtomicU64::new(HOUR_MS) });
     let server = Running::start_on(runtime.clone(), Default::default()).await;
     let mut client = server.client().await;
-    client.ask("SET gone x PX 20", "+OK\r\n").await;
+    let soon = WriteOptions { expires_at_ms: Some(server.store.now_ms() + 20), ..WriteOptions::default() };
+    server.store.put_with("gone", "x", soon).await.unwrap();
     tokio::time::sleep(Duration::from_millis(40)).await;
     client.ask("GET gone", "$-1\r\n").await;
     runtime.by_ms.store(0, Ordering::Relaxed);
