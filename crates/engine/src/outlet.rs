@@ -17,6 +17,9 @@ use crate::relief::Oldest;
 use crate::relocate::KEEP_FOR_COLLECTING;
 use crate::slot::Contents;
 
+/// So many more reads than one are under way at a time where writers are about to be stopped.
+const MORE_READS: f64 = 4.0;
+
 /// The store as relocation sees it.
 pub(crate) struct Outlet<'a> {
     pub(crate) engine: &'a Arc<Engine>,
@@ -56,10 +59,15 @@ impl Outlet<'_> {
         }
     }
 
+    /// How much of the device it may use, 0 to 1: all of it as long as writers are held back.
+    fn urgency(&self) -> f64 {
+        if self.engine.admission.holds_back(self.engine.runtime.now()) { 1.0 } else { self.urgency }
+    }
+
     /// Gives the device back to others for a while, after a piece of work.
     async fn yield_device(&self, bytes: u64, began: Duration) {
         let took = self.engine.runtime.now() - began;
-        let pause = self.throttle.lock().pause(bytes, took, self.urgency);
+        let pause = self.throttle.lock().pause(bytes, took, self.urgency());
         if let Some(pause) = pause {
             self.engine.runtime.sleep(pause).await;
         }
@@ -91,6 +99,10 @@ impl Host for Outlet<'_> {
             return placement.destaged(record.brief);
         }
         placement.collected(victim.stream, self.engine.age(record.sequence))
+    }
+
+    fn reads_at_once(&self) -> usize {
+        1 + (self.urgency().clamp(0.0, 1.0) * MORE_READS) as usize
     }
 
     async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {

@@ -50,6 +50,8 @@ pub(crate) struct Relocator<'a> {
     throttle: Mutex<Throttle>,
     /// Bytes of the output tier that collecting freed, less those that it filled.
     gained_bytes: AtomicI64,
+    /// What of it writers are paced by already.
+    told_bytes: AtomicI64,
 }
 
 impl Engine {
@@ -85,6 +87,7 @@ impl<'a> Relocator<'a> {
             durable: BTreeMap::new(),
             throttle: Mutex::new(throttle),
             gained_bytes: AtomicI64::new(0),
+            told_bytes: AtomicI64::new(0),
         }
     }
 
@@ -303,9 +306,20 @@ impl<'a> Relocator<'a> {
             engine.full.store(false, Ordering::Release);
             engine.announce_free_slot();
         }
-        let freed = victims.len() as u64 * u64::from(tier.shape().segment_bytes);
-        engine.admission.drained(freed, worked);
+        engine.admission.drained(self.drained_bytes(tier_name, victims.len()), worked);
         Ok(())
+    }
+
+    /// Bytes that so many freed segments mean for the tier that writers write to, since it was last asked.
+    fn drained_bytes(&self, tier_name: TierName, victims: usize) -> i64 {
+        if tier_name != self.engine.lane.shape.tier {
+            return 0;
+        }
+        if tier_name != self.engine.output_tier().name() {
+            return victims as i64 * i64::from(self.engine.tier(tier_name).shape().segment_bytes);
+        }
+        let gained = self.gained_bytes();
+        gained - self.told_bytes.swap(gained, Ordering::Relaxed)
     }
 
     /// Placement learns from how long segments of brief records last.

@@ -18,7 +18,9 @@ use esker_log::{
     ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentShape, Stream,
 };
 
-use crate::plan::plan_reads;
+use futures_util::stream::{self, StreamExt};
+
+use crate::plan::{Span, plan_reads};
 
 /// A segment to be emptied.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,9 @@ pub trait Host: Sync {
 
     /// To which flow a record goes.
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream;
+
+    /// How many reads may be under way at a time.
+    fn reads_at_once(&self) -> usize;
 
     /// Bytes of the victim, from memory where they still are there; the second part says where in the buffer `offset` is.
     fn read(
@@ -177,8 +182,15 @@ impl<H: Host> Copier<'_, H> {
     ) -> Result<bool, H::Error> {
         let host = self.host;
         let needed = entries.iter().filter(|e| host.need(victim, e) != Need::Nothing).copied();
-        for span in plan_reads(needed) {
-            let (buffer, at) = host.read(victim, span.offset, span.bytes).await?;
+        let read = |span: Span| async move {
+            let read = host.read(victim, span.offset, span.bytes).await;
+            read.map(|(buffer, at)| (span, buffer, at))
+        };
+        // The next pieces are on their way while one is copied.
+        let mut reads =
+            std::pin::pin!(stream::iter(plan_reads(needed)).map(read).buffered(host.reads_at_once()));
+        while let Some(read) = reads.next().await {
+            let (span, buffer, at) = read?;
             for entry in span.entries {
                 let identity = secret.identity(victim.segment, entry.offset);
                 let from = at + (entry.offset - span.offset) as usize;
