@@ -3,13 +3,16 @@
 //! See `docs/decisions/0001-one-lane-one-order.md`. The lock of [`LaneState`] is the order: a record's place in the log, its
 //! sequence number and the moment it is published follow from who has it. Nothing is awaited under it.
 
+mod ending;
+mod room;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_log::{Entry, Kind, Location, OpenSegment, SegmentShape, Stream, Tier as TierName, class_of};
+use esker_log::{Kind, Location, OpenSegment, SegmentShape, Stream, class_of};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -470,120 +473,6 @@ impl Lane {
         state.jobs.push_back(Job::Flush(gate.clone()));
         self.work.notify_one();
         gate
-    }
-
-    /// How full the open segment is when the next one is made ready: early enough that nobody waits for it, and not
-    /// before, so that a store that holds little takes little room.
-    fn spare_from_bytes(&self) -> u32 {
-        self.shape.segment_bytes / 2
-    }
-
-    /// Whether a spare segment is missing.
-    pub(crate) fn wants_spare(&self) -> bool {
-        let state = self.state.lock();
-        let wanted = match self.may_part {
-            true => state.heads.any_fuller_than(self.spare_from_bytes()),
-            false => state.heads.fuller_than(Head::MAIN, self.spare_from_bytes()),
-        };
-        state.spare.is_none() && !state.stopping && wanted
-    }
-
-    /// Provides the next segment.
-    pub(crate) fn put_spare(&self, segment: OpenSegment, piece: usize) {
-        let room = {
-            let mut state = self.state.lock();
-            state.lacks_room = false;
-            state.spare = Some((segment, piece));
-            std::mem::replace(&mut state.room, Gate::new())
-        };
-        room.open(Ok(()));
-    }
-
-    /// Tells writers who wait for room that there will be none.
-    pub(crate) fn refuse_waiting(&self, error: Error) {
-        let mut state = self.state.lock();
-        state.lacks_room = false;
-        let room = std::mem::replace(&mut state.room, Gate::new());
-        drop(state);
-        room.open(Err(error));
-    }
-
-    /// Whether writers wait for room, or soon will. Of large values there may never be any.
-    pub(crate) fn is_out_of_room(&self) -> bool {
-        let state = self.state.lock();
-        let is_wanted = state.lacks_room || self.stream != Stream::LARGE;
-        state.heads.is_empty() && state.spare.is_none() && is_wanted
-    }
-
-    /// Entries of its open segments.
-    pub(crate) fn open_entries(&self, which: impl Fn(&Entry) -> bool) -> Vec<(TierName, u32, Entry)> {
-        let mut state = self.state.lock();
-        let mut found = Vec::new();
-        for head in [Head::MAIN, Head::LASTING] {
-            let Some(segment) = state.heads.open(head) else { continue };
-            let entries = segment.entries().iter().filter(|entry| which(entry));
-            found.extend(entries.map(|entry| (self.shape.tier, segment.name().slot, *entry)));
-        }
-        found
-    }
-
-    /// No more appends. What was appended is still written.
-    pub(crate) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.stopping = true;
-        self.close_frame(&mut state);
-        drop(state);
-        self.work.notify_one();
-        self.spare_taken.notify_one();
-    }
-
-    /// An open segment of a lane that has stopped, if there is anything in it.
-    pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
-        let mut state = self.state.lock();
-        let mut open = [Head::MAIN, Head::LASTING].into_iter().filter_map(|head| state.heads.take(head));
-        open.find(|(segment, _)| !segment.entries().is_empty())
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.state.lock().stopping
-    }
-
-    /// The committer has ended; what it was still asked for is answered as it ended.
-    pub(crate) fn ended(&self, how: Result<()>) {
-        let jobs = {
-            let mut state = self.state.lock();
-            state.ended.get_or_insert(how.clone());
-            std::mem::take(&mut state.jobs)
-        };
-        for job in jobs {
-            if let Job::Flush(gate) = job {
-                gate.open(how.clone());
-            }
-        }
-    }
-
-    /// Ends everybody's waiting after the store was latched.
-    pub(crate) fn fail(&self, error: &Error) {
-        let (gates, groups) = {
-            let mut state = self.state.lock();
-            state.ended.get_or_insert_with(|| Err(error.clone()));
-            let mut gates = vec![state.room.clone(), state.filling.gate.clone()];
-            let mut groups = std::mem::take(&mut state.filling.groups);
-            for job in std::mem::take(&mut state.jobs) {
-                match job {
-                    Job::Frame(frame) => {
-                        gates.push(frame.gate);
-                        groups.extend(frame.groups);
-                    }
-                    Job::Flush(gate) => gates.push(gate),
-                    Job::Seal(..) => {}
-                }
-            }
-            (gates, groups)
-        };
-        // Reservations end here, outside the lock.
-        drop(groups);
-        gates.iter().for_each(|gate| gate.open(Err(error.clone())));
     }
 }
 

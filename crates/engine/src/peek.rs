@@ -6,6 +6,7 @@
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, RecordView};
 
+use crate::append::Prepared;
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -119,7 +120,7 @@ impl Engine {
         see: &mut impl FnMut(Option<View<'_>>) -> bool,
     ) -> (usize, bool) {
         let residents = self.residents.hold();
-        rows.iter().flatten().for_each(|row| self.touch(row, &residents));
+        rows.iter().flatten().filter_map(|row| row.pointer).for_each(|at| self.touch(at, &residents));
         for (shown, row) in rows.iter().enumerate() {
             let Some(row) = row else { return (shown, false) };
             let goes_on = match self.peek(row, &residents) {
@@ -145,9 +146,19 @@ impl Engine {
         })
     }
 
+    /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
+    /// that they may displace. Under the lane's lock each put would wait for its own.
+    pub(crate) fn touch_displaced(&self, puts: &[Prepared]) {
+        for row in puts.chunks(ROW) {
+            let pointers: [Option<Pointer>; ROW] =
+                std::array::from_fn(|at| row.get(at).and_then(|put| self.index.get(&put.hash)));
+            let residents = self.residents.hold();
+            pointers.into_iter().flatten().for_each(|pointer| self.touch(pointer, &residents));
+        }
+    }
+
     /// Gets a record's first bytes on their way into the processor's cache.
-    fn touch(&self, row: &Sought<'_>, residents: &HeldResidents<'_>) {
-        let Some(pointer) = row.pointer else { return };
+    fn touch(&self, pointer: Pointer, residents: &HeldResidents<'_>) {
         let location = self.packing.unpack(pointer.get());
         let segment = self.slot(location).segment();
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {

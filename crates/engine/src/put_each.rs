@@ -89,6 +89,9 @@ impl Engine {
         }
         let bytes = row.prepared.iter().map(|put| put.padded_bytes(self.lane.shape)).sum();
         self.admission.wait(self, bytes).await;
+        if row.prepared.len() > 1 {
+            self.touch_displaced(&row.prepared);
+        }
         let mut next = 0;
         let mut answers = Vec::with_capacity(row.prepared.len());
         while next < row.prepared.len() {

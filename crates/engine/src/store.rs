@@ -224,7 +224,8 @@ impl Store {
     }
 
     /// Relocates everything that gives something back, so that the store takes as little room as it can. Nobody has to call
-    /// this: garbage beyond what the reserve allows is collected by itself.
+    /// this: garbage beyond what the reserve allows is collected by itself. As long as others overwrite and delete without a
+    /// pause there is always more to gain, and this goes on with them.
     ///
     /// # Errors
     /// `Closed` after a close or a failed write.

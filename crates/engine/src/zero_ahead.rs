@@ -1,7 +1,7 @@
 //! Writing zeros ahead of short durable frames, into blocks of a file that exist but were never written.
 //!
 //! A file system keeps such blocks as unwritten, and a durable write to them waits for its journal too: see
-//! `docs/decisions/0010-zeros-ahead.md`. So zeros are written in long pieces before the frames come. To whoever reads, nothing
+//! `docs/decisions/0009-zeros-ahead.md`. So zeros are written in long pieces before the frames come. To whoever reads, nothing
 //! changes: unwritten blocks read as zeros.
 
 use std::ops::Range;

@@ -21,6 +21,8 @@ pub(crate) struct Service {
     pub(crate) config: Config,
     pub(crate) users: Users,
     pub(crate) tls: Option<Tls>,
+    /// Bytes that one group of reads should return at most.
+    pub(crate) read_bytes_goal: usize,
     /// Memory that clients hold.
     pub(crate) budget: Arc<Budget>,
     pub(crate) port: u16,
@@ -134,6 +136,9 @@ impl Counters {
     }
 }
 
+/// Bytes that one group of reads should return at most, where a client may have many times as much.
+const READ_BYTES_GOAL: usize = 1 << 20;
+
 impl Service {
     pub(crate) fn new(store: Store, config: Config, users: Users, tls: Option<Tls>, port: u16) -> Service {
         let now = wall_clock_ms();
@@ -143,6 +148,7 @@ impl Service {
         Service {
             users,
             tls,
+            read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
             budget: Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait),
             store,
             config,

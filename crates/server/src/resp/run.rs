@@ -31,9 +31,6 @@ mod writes;
 /// Keys that a group of reads asks for at most, and that a group of updates has.
 const READ_WIDTH_MAX: usize = 256;
 
-/// Bytes that one group of reads should return at most.
-const READ_BYTES_GOAL: usize = 1 << 20;
-
 /// Commands that were read together, and how far they have run.
 pub(super) struct Batch<'a> {
     commands: &'a Commands,
@@ -189,7 +186,7 @@ fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usi
     let mut bytes = 0;
     for (count, key) in keys.iter().enumerate() {
         let hint = service.store.read_bytes_hint(key);
-        if count == width || count > 0 && bytes + hint > READ_BYTES_GOAL {
+        if count == width || count > 0 && bytes + hint > service.read_bytes_goal {
             return (count, bytes);
         }
         bytes += hint;

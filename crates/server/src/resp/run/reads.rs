@@ -18,7 +18,7 @@ pub(super) async fn gets(
             break;
         }
         let hint = service.store.read_bytes_hint(command.argument(1));
-        if width > 0 && expected + hint > READ_BYTES_GOAL {
+        if width > 0 && expected + hint > service.read_bytes_goal {
             break;
         }
         expected += hint;
@@ -28,7 +28,7 @@ pub(super) async fn gets(
         batch.next += 1;
         return;
     }
-    let (mut hits, goal) = (0, replies.mark() + READ_BYTES_GOAL);
+    let (mut hits, goal) = (0, replies.mark() + service.read_bytes_goal);
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
     let shown = service.store.peek_each(keys.take(width).map(|(command, _)| command.argument(1)), |view| {
         hits += u64::from(view.is_some());
@@ -69,7 +69,7 @@ pub(super) async fn mgets(
         }
         for (index, key) in command.arguments(1 + skip).enumerate() {
             let hint = service.store.read_bytes_hint(key);
-            let fits = keys.len() < session.read_width && expected + hint <= READ_BYTES_GOAL;
+            let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
             if !fits && !keys.is_empty() {
                 break 'group;
             }
@@ -116,14 +116,15 @@ pub(super) async fn mgets(
     count(&service.counters.hits, hits);
     count(&service.counters.misses, values.len() as u64 - hits);
     (batch.next, batch.answered) = (next, answered);
-    adapt(session, bytes);
+    adapt(session, bytes, service);
 }
 
 /// Reads wider after little, and narrower after much.
-fn adapt(session: &mut Session, bytes: usize) {
-    session.read_width = match bytes {
-        0..=READ_BYTES_GOAL => (session.read_width * 2).min(READ_WIDTH_MAX),
-        _ => (session.read_width / 2).max(1),
+fn adapt(session: &mut Session, bytes: usize, service: &Service) {
+    session.read_width = if bytes <= service.read_bytes_goal {
+        (session.read_width * 2).min(READ_WIDTH_MAX)
+    } else {
+        (session.read_width / 2).max(1)
     };
 }
 
@@ -176,7 +177,7 @@ pub(super) async fn reads(
         let Run::Read(on_keys) = verb.run else { break };
         let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
         let hint: usize = hints.sum();
-        let full = keys.len() >= session.read_width || expected + hint > READ_BYTES_GOAL;
+        let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;
         if verb.fast != Fast::No || !group.is_empty() && full {
             break;
         }
@@ -195,7 +196,7 @@ pub(super) async fn reads(
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
             run_on_view(&group, &keys, entries.into_iter(), service, replies);
-            adapt(session, bytes);
+            adapt(session, bytes, service);
             batch.next += done;
         }
         Err(error) if done == 1 => {

@@ -74,7 +74,7 @@ pub(super) async fn updates(
         let hint = hints.sum::<usize>() + made_bytes(command, verb, service);
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
-            || expected + hint > READ_BYTES_GOAL;
+            || expected + hint > service.read_bytes_goal;
         if !group.is_empty() && (full || long || own.is_some() || durability.is_some()) {
             break;
         }
