@@ -110,8 +110,10 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
     assert!(output.status.success() && said.contains("sync1        rocksdb"), "{said}");
     assert_eq!(said.lines().filter(|line| line.contains(" round 1 ")).count(), 2, "{said}");
     let after = read(&out.join("records.jsonl"));
-    let kept = lines(&before).intersection(&lines(&after)).count();
-    assert_eq!(kept, lines(&before).len() - 2);
+    let (before, after) = (lines(&before), lines(&after));
+    let made_again: Vec<_> = before.difference(&after).collect();
+    // They may come out alike.
+    assert!(made_again.len() <= 2, "{made_again:#?} became {:#?}", after.difference(&before));
 }
 
 #[test]
