@@ -4,7 +4,8 @@
 mod support;
 
 use bytes::Bytes;
-use esker_device::{Device, Fault, Operation, OperationKind};
+use esker::Store;
+use esker_device::{Device, Fault, Operation, OperationKind, Runtime};
 use esker_sim::Random;
 
 use support::{Config, Tiers, World, cases, stamp_of, value};
@@ -66,4 +67,39 @@ fn costs(seed: u64) {
 #[test]
 fn puts_read_nothing_and_hits_once() {
     cases("device_use", "puts_read_nothing_and_hits_once", 30, costs);
+}
+
+/// What collecting read and wrote: there are no gets here, and outputs are written by collecting alone.
+fn background_bytes(world: &World, store: &Store) -> u64 {
+    let device = world.capacity.as_ref().expect("a capacity tier");
+    device.counters().read_bytes + store.stats().tiers[0].written.collected_bytes
+}
+
+#[test]
+fn background_work_keeps_to_its_limit_while_writers_wait() {
+    const LIMIT_BYTES_PER_S: u64 = 4_000_000;
+    // Long enough for several reads each.
+    let config = Config { segment_bytes: 2 << 20, capacity_segments: 20, ..Config::new(Tiers::Capacity) };
+    let world = World::new(11, config);
+    let options = world.options().background_bytes_per_s(LIMIT_BYTES_PER_S);
+    let store = world.runtime.run(Store::open(options)).expect("it opens");
+    let keys = store.stats().user_limit_bytes * 8 / 10 / 4200;
+    let put = |number: u64, stamp: u64| {
+        let key = Bytes::from(format!("key {number}"));
+        let value = value(&key, stamp, 4096);
+        world.runtime.run(store.put(key, value)).expect("it is put");
+    };
+    (0..keys).for_each(|number| put(number, 1));
+    let mut random = Random::new(11);
+    // Until writers wait for collecting.
+    (0..2 * keys).for_each(|stamp| put(random.below(keys), stamp));
+    let (bytes, began) = (background_bytes(&world, &store), world.runtime.now());
+    let stalled = store.stats().activity.stalls;
+    (0..10 * keys).for_each(|stamp| put(random.below(keys), stamp));
+    let took = (world.runtime.now() - began).as_secs_f64();
+    let rate = (background_bytes(&world, &store) - bytes) as f64 / took;
+    assert!(store.stats().activity.stalls > stalled, "nobody waited, so nothing was shown");
+    assert!(rate < 1.1 * LIMIT_BYTES_PER_S as f64, "{rate:.0} bytes a second");
+    drop(store);
+    world.end();
 }

@@ -17,8 +17,8 @@ use crate::relief::Oldest;
 use crate::relocate::KEEP_FOR_COLLECTING;
 use crate::slot::Contents;
 
-/// So many more reads than one are under way at a time where writers are about to be stopped.
-const MORE_READS: f64 = 4.0;
+/// So many reads are under way at a time where nothing holds relocation back.
+const READS_AT_ONCE: usize = 5;
 
 /// The store as relocation sees it.
 pub(crate) struct Outlet<'a> {
@@ -102,7 +102,9 @@ impl Host for Outlet<'_> {
     }
 
     fn reads_at_once(&self) -> usize {
-        1 + (self.urgency().clamp(0.0, 1.0) * MORE_READS) as usize
+        // One where there are pauses: several reads would sleep side by side.
+        let unbridled = self.urgency() >= 1.0 && self.engine.background_bytes_per_s == 0;
+        if unbridled { READS_AT_ONCE } else { 1 }
     }
 
     async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {

@@ -16,7 +16,7 @@ impl Pacer {
     /// How long a write of so many bytes waits.
     ///
     /// `free_share` is what is left of the room that is being used up, 0 to 1; `drain_bytes_per_s` how fast it is being
-    /// made. Above a `relaxed` share nobody waits. Below, the admitted rate goes linearly from twice the drain rate down
+    /// made, more than 0. Above a `relaxed` share nobody waits. Below, the admitted rate goes linearly from twice the drain rate down
     /// to half of it where nothing is left, so that the room settles in between whatever the load. Waits of less than half a
     /// millisecond are put off until they have added up: a timer is no good at them.
     pub fn wait(
@@ -27,7 +27,8 @@ impl Pacer {
         relaxed: f64,
         drain_bytes_per_s: f64,
     ) -> Duration {
-        if free_share >= relaxed || drain_bytes_per_s <= 0.0 {
+        debug_assert!(drain_bytes_per_s > 0.0, "writers would wait for ever");
+        if free_share >= relaxed {
             self.next = now;
             return Duration::ZERO;
         }
@@ -44,14 +45,17 @@ impl Pacer {
 const LEAST_DUTY: f64 = 0.2;
 /// Pauses shorter than this are put off and added up.
 const LEAST_PAUSE: Duration = Duration::from_micros(500);
-/// No pause is longer, so that a change of the debt is noticed soon.
+/// No pause is longer, so that a change of the debt is noticed soon, unless the limit asks for it.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Spreads background work over time: after each piece of it, a pause that grows as the debt shrinks.
 #[derive(Debug, Default)]
 pub struct Throttle {
     limit_bytes_per_s: u64,
+    /// What the debt asks for.
     owed: Duration,
+    /// What the limit asks for, in full however long it gets.
+    owed_to_limit: Duration,
     /// Pauses made in all.
     paused: Duration,
 }
@@ -71,14 +75,14 @@ impl Throttle {
         self.owed += took.mul_f64(1.0 / duty - 1.0);
         if self.limit_bytes_per_s > 0 {
             let least = Duration::from_secs_f64(bytes as f64 / self.limit_bytes_per_s as f64);
-            self.owed += least.saturating_sub(took);
+            self.owed_to_limit = (self.owed_to_limit + least).saturating_sub(took);
         }
-        if self.owed < LEAST_PAUSE {
+        let pause = self.owed_to_limit.max(self.owed.min(LONGEST_PAUSE));
+        if pause < LEAST_PAUSE {
             return None;
         }
-        let pause = self.owed.min(LONGEST_PAUSE);
-        // What the limit asks for is owed in full; beyond it, an old debt is no reason to be slow now.
-        self.owed = if self.limit_bytes_per_s > 0 { self.owed - pause } else { Duration::ZERO };
+        // An old debt is no reason to be slow now.
+        (self.owed, self.owed_to_limit) = (Duration::ZERO, Duration::ZERO);
         self.paused += pause;
         Some(pause)
     }
@@ -139,5 +143,10 @@ mod tests {
         // 100 kB in 1 ms is ten times the limit.
         let share = duty(&mut throttle, 100_000, Duration::from_millis(1), 1.0);
         assert!((share - 0.1).abs() < 0.01, "{share}");
+        // A piece that takes a second of the limit.
+        let share = duty(&mut Throttle::new(1_000_000), 1 << 20, Duration::from_millis(1), 1.0);
+        assert!(share < 0.001, "{share}");
+        let share = duty(&mut Throttle::new(1_000_000), 1 << 20, Duration::from_millis(1), 0.0);
+        assert!(share < 0.001, "{share}");
     }
 }

@@ -17,7 +17,6 @@ use esker_device::{Appender, Buffer};
 use esker_log::{
     ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentShape, Stream,
 };
-
 use futures_util::stream::{self, StreamExt};
 
 use crate::plan::{Span, plan_reads};
