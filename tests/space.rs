@@ -1,13 +1,23 @@
-//! What a store takes on a disk: space that is freed goes back to the file system, or to the device below.
+//! What a store takes on a disk: space that is freed goes back to the file system, or to the device below. What is asked for
+//! with `compact` is done, and has an end.
 //!
 //! The test on a block device needs root and loop devices. Where something is not to be had, `SKIPPED: ` and why is printed.
 
+mod support;
+
+use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use esker::{Backend, Blocking, Durability, Options, Stats};
+use bytes::Bytes;
+use esker::{Backend, Blocking, Durability, Options, Stats, WriteOptions};
+use esker_device::{Latency, MemoryOptions, Runtime};
+use futures_util::future::{Either, join_all, select};
+
+use support::{Config, Tiers, World, cases};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 
@@ -153,6 +163,73 @@ fn what_the_reserve_allows_to_lie_goes_when_it_is_asked_for() {
     store.compact().expect("again, which is for nothing");
     store.close().expect("it closes");
     assert!(store.compact().is_err(), "it is closed");
+}
+
+/// Writers that overwrite a few keys without a pause while a store is compacted, most of whose garbage is elsewhere.
+fn compacted_under_load(seed: u64) {
+    const WRITERS: u32 = 4;
+    const HOT_KEYS: u32 = 8;
+    const RECORD_BYTES: u64 = 4096;
+    let mut config = Config::new(Tiers::Capacity);
+    (config.capacity_segments, config.reserve_percent, config.durability) = (400, 50, Durability::None);
+    let bytes = (2 << 20) + config.capacity_segments * config.segment_bytes;
+    let mut world = World::new(seed, config);
+    let latency = Some(Latency::flash(Arc::new(world.runtime.clone())));
+    let device = esker_sim::device(&world.runtime, MemoryOptions { latency, ..MemoryOptions::new(bytes) });
+    world.capacity = Some(device);
+    let store = world.open();
+    let put = |key: u32, durability| {
+        let options = WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+        store.put_with(Bytes::from(key.to_le_bytes().to_vec()), value(key).split_off(1024), options)
+    };
+    let keys = HOT_KEYS + (store.stats().user_limit_bytes * 75 / 100 / RECORD_BYTES) as u32;
+    let overwritten = (0..keys).filter(|key| *key < HOT_KEYS || key % 10 < 3);
+    for key in (0..keys).chain(overwritten) {
+        world.runtime.run(put(key, Durability::None)).expect("there is room");
+    }
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(10)));
+    let before = store.stats();
+    let garbage = |stats: &Stats| {
+        let taken = stats.tiers[0].segments_total - stats.tiers[0].segments_free;
+        taken * stats.tiers[0].segment_bytes - stats.live_bytes
+    };
+    assert_eq!(before.activity.segments_freed, 0, "the reserve allows so much garbage: {before:?}");
+    let puts = Cell::new(0);
+    // Some time, so that it is seen if it does not end.
+    let rounds = 8 * before.tiers[0].segments_total * before.tiers[0].segment_bytes / RECORD_BYTES;
+    let writer = async |writer: u32| {
+        for round in 0..rounds as u32 / WRITERS {
+            put((writer + round) % HOT_KEYS, Durability::Sync).await.expect("there is room");
+            puts.set(puts.get() + 1);
+        }
+    };
+    let writers = join_all((0..WRITERS).map(writer));
+    match world.runtime.run(select(Box::pin(store.compact()), Box::pin(writers))) {
+        Either::Left((compacted, _)) => compacted.expect("it is compacted"),
+        Either::Right(_) => panic!("it goes on with the writers: {before:?} {:?}", store.stats()),
+    }
+    let after = store.stats();
+    let moved = after.activity.records_moved - before.activity.records_moved;
+    println!(
+        "{} puts meanwhile, {moved} of {keys} records moved; {} and {} bytes of garbage",
+        puts.get(),
+        garbage(&before),
+        garbage(&after)
+    );
+    assert!(moved <= u64::from(keys) * 5 / 4, "no segment is relocated again and again");
+    // What was beside garbage lies together now, so that there is next to nothing left to move.
+    world.runtime.run(store.compact()).expect("it is compacted");
+    let moved_again = store.stats().activity.records_moved - after.activity.records_moved;
+    assert!(moved_again <= u64::from(keys) / 10, "{moved_again} records lay beside garbage: {after:?}");
+    let left = garbage(&store.stats());
+    assert!(left <= garbage(&before) / 4, "{left} bytes of garbage are left: {before:?}");
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn compacting_ends_while_others_write() {
+    cases("space", "compacting_ends_while_others_write", 4, compacted_under_load);
 }
 
 /// A loop device over a file; detached when dropped.

@@ -1,12 +1,29 @@
 //! Compacting when asked to. Nobody has to: garbage is collected by itself, as far as the reserve asks for it.
+//!
+//! A compaction has an end, however much is overwritten meanwhile: it is about the segments and the tombstones that there
+//! were when it began. Copies go to segments that come later, so each is relocated at most once, but for outputs that were
+//! open then, which are relocated once more. Whoever asks meanwhile waits for the next one, since what they made garbage of
+//! may have come too late for this one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::reclaim::Reclaimer;
+use crate::relocate::LEAST_YIELD;
+
+/// What a compaction is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Compaction {
+    /// Segments up to this number.
+    segments_through: u64,
+    /// Tombstones up to this sequence number.
+    sequence_through: u64,
+}
 
 /// Those who wait for the reclaimer to have done something.
 #[derive(Default)]
@@ -40,7 +57,7 @@ impl Requests {
         !self.asked.lock().before.is_empty()
     }
 
-    /// There was nothing left to do when the collector looked.
+    /// Nothing is left to do for those who asked before the collector looked.
     pub(crate) fn done(&self) {
         let served = std::mem::take(&mut self.asked.lock().before);
         served.iter().for_each(|gate| gate.open(Ok(())));
@@ -55,7 +72,7 @@ impl Requests {
 }
 
 impl Engine {
-    /// Relocates whatever gives something back.
+    /// Has everything relocated that gives something back now.
     pub(crate) async fn compact(&self) -> Result<()> {
         self.check_writable()?;
         self.flush().await?;
@@ -73,6 +90,46 @@ impl Engine {
         let error = Error::Closed { reason: "it was closed while it was compacted".into() };
         self.compaction.fail(&error);
         self.relief.requests.fail(&error);
+    }
+}
+
+impl Reclaimer<'_> {
+    /// Looks whether a compaction is asked for, if none is under way.
+    pub(crate) fn begin_compaction(&mut self) {
+        if self.compaction.is_some() {
+            return;
+        }
+        let engine = self.engine;
+        engine.compaction.look();
+        // Must be read after the look, or else it could miss what is garbage for whoever asked.
+        self.compaction = engine.compaction.is_wanted().then(|| Compaction {
+            segments_through: engine.segments.load(Ordering::Acquire),
+            sequence_through: engine.lane.published_through(engine),
+        });
+    }
+
+    /// Goes on with the compaction that is under way; false if there is none, or this was its end.
+    pub(crate) async fn compact(&mut self) -> Result<bool> {
+        let Some(Compaction { segments_through, sequence_through }) = self.compaction else {
+            return Ok(false);
+        };
+        if let Some(choice) = self.choose_among(LEAST_YIELD, segments_through)
+            && self.carry_out(choice, false).await?
+        {
+            return Ok(true);
+        }
+        if self.renew(self.tombstones_left(), sequence_through).await? {
+            return Ok(true);
+        }
+        self.compaction = None;
+        self.engine.compaction.done();
+        Ok(false)
+    }
+
+    /// How many bytes of tombstones a compaction leaves.
+    fn tombstones_left(&self) -> u64 {
+        let noticeable = self.engine.live_bytes() as f64 * LEAST_YIELD;
+        self.tombstones_tolerated(true).min(noticeable as u64)
     }
 }
 

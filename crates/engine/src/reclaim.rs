@@ -13,6 +13,7 @@ use esker_gc::{Candidate, cost_benefit, oldest};
 use esker_log::Tier as TierName;
 use futures_util::future::{Either, select};
 
+use crate::compact::Compaction;
 use crate::engine::{Engine, SEGMENT_STEP};
 use crate::error::{Error, Result};
 use crate::relocate::{KEEP_FOR_COLLECTING, LEAST_YIELD, Outcome, Relocator};
@@ -47,6 +48,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         stuck: None,
         one_at_a_time: false,
         failures: BTreeMap::new(),
+        compaction: None,
+        compacted_last: false,
     };
     loop {
         let woken = engine.reclaim.notified();
@@ -58,12 +61,11 @@ pub(crate) async fn run(engine: Arc<Engine>) {
             }
             break;
         }
-        engine.compaction.look();
+        reclaimer.begin_compaction();
         engine.relief.requests.look();
         match reclaimer.step().await {
             Ok(true) => {}
             Ok(false) => {
-                engine.compaction.done();
                 engine.relief.requests.done();
                 reclaimer.rest(woken).await;
             }
@@ -110,6 +112,10 @@ pub(crate) struct Reclaimer<'a> {
     one_at_a_time: bool,
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
+    /// What was asked for and is not done yet.
+    pub(crate) compaction: Option<Compaction>,
+    /// The last step was for that.
+    compacted_last: bool,
 }
 
 /// How things were when destaging found no room. Until something has changed, only collecting is tried.
@@ -162,8 +168,15 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// Does one thing that needs to be done; false if there is nothing.
+    /// Does one thing that was asked for, or that needs to be done; false if there is nothing. They take turns, so that
+    /// neither waits for the end of the other, which may have none.
     async fn step(&mut self) -> Result<bool> {
+        self.compacted_last = !self.compacted_last && self.compact().await?;
+        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
+    }
+
+    /// Does one thing that needs to be done; false if there is nothing.
+    async fn keep_up(&mut self) -> Result<bool> {
         self.engine.save_clock().await?;
         if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;
@@ -180,7 +193,9 @@ impl Reclaimer<'_> {
                 relief.done();
             }
         }
-        if self.engine.urgency() < RENEW_BELOW && self.renew(self.tombstones_tolerated(false)).await? {
+        if self.engine.urgency() < RENEW_BELOW
+            && self.renew(self.tombstones_tolerated(false), u64::MAX).await?
+        {
             return Ok(true);
         }
         if let Some(choice) = self.choose() {
@@ -191,7 +206,7 @@ impl Reclaimer<'_> {
             }
             return Ok(done || !may_be_full);
         }
-        if self.renew(self.tombstones_tolerated(false)).await? {
+        if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
             return Ok(true);
         }
         if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
@@ -307,11 +322,16 @@ impl Reclaimer<'_> {
     }
 
     fn choose_to_collect(&self) -> Option<Choice> {
+        let urgency = self.engine.urgency();
+        let calm = || self.calm_yield(self.engine.output_tier());
+        let least_yield = if urgency > 0.0 { LEAST_YIELD } else { calm()? };
+        self.choose_among(least_yield, u64::MAX)
+    }
+
+    /// Which segments to collect that yield so much, among those up to number `through`.
+    pub(crate) fn choose_among(&self, mut least_yield: f64, through: u64) -> Option<Choice> {
         let engine = self.engine;
         let tier = engine.output_tier();
-        let urgency = engine.urgency();
-        let presses = urgency > 0.0 || engine.compaction.is_wanted();
-        let mut least_yield = if presses { LEAST_YIELD } else { self.calm_yield(tier)? };
         if self.is_given_up() {
             least_yield = least_yield.max(SURE_YIELD);
         }
@@ -322,10 +342,10 @@ impl Reclaimer<'_> {
             let noticeable = c.used_bytes as f64 * LEAST_YIELD;
             tier.slot(c.slot).is_left_alone(noticeable as i64)
         };
-        let fitting = self.candidates(tier).filter(|c| c.live_bytes <= room && !left_alone(c));
+        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !left_alone(c);
         let count = self.batch(tier, tier.free_slots());
-        let victims = cost_benefit(fitting, newest, least_yield, count);
-        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, urgency.max(CALM)))
+        let victims = cost_benefit(self.candidates(tier).filter(fits), newest, least_yield, count);
+        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, engine.urgency().max(CALM)))
     }
 
     /// Whether collecting gave nothing back and too little died since for another try.

@@ -15,7 +15,6 @@ use crate::compact::Requests;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::reclaim::{Choice, Reclaimer};
-use crate::relocate::LEAST_YIELD;
 use crate::slot::{Expiry, SlotState};
 use crate::tier::Tier;
 
@@ -103,7 +102,7 @@ impl Reclaimer<'_> {
         if self.engine.expire_open().await? {
             return Ok(true);
         }
-        self.renew(self.tombstones_tolerated(true)).await
+        self.renew(self.tombstones_tolerated(true), u64::MAX).await
     }
 
     /// Tombstones that hide nothing any more cease to count.
@@ -130,21 +129,17 @@ impl Reclaimer<'_> {
         let engine = self.engine;
         let segment_bytes = u64::from(engine.output_tier().shape().segment_bytes);
         let least = (engine.user_limit_bytes / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
-        let live_bytes = engine.live_bytes();
-        if engine.compaction.is_wanted() {
-            return least.min((live_bytes as f64 * LEAST_YIELD) as u64);
-        }
-        let puts = live_bytes.saturating_sub(engine.tombstone_bytes());
+        let puts = engine.live_bytes().saturating_sub(engine.tombstone_bytes());
         if presses { least } else { least.max(engine.user_limit_bytes.saturating_sub(puts) / 2) }
     }
 
     /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are;
-    /// false if there is nothing to do, or no room to do it.
-    pub(crate) async fn renew(&mut self, tolerated_bytes: u64) -> Result<bool> {
+    /// false if there is nothing to do, or no room to do it. Of tombstones beside later ones than `through` none is counted.
+    pub(crate) async fn renew(&mut self, tolerated_bytes: u64, through: u64) -> Result<bool> {
         if self.engine.tombstone_bytes() <= tolerated_bytes || self.is_stuck() {
             return Ok(false);
         }
-        let Some((tier, slot)) = self.to_renew(tolerated_bytes) else { return Ok(false) };
+        let Some((tier, slot)) = self.to_renew(tolerated_bytes, through) else { return Ok(false) };
         if self.engine.tier(tier).slot(slot).state() == SlotState::Open {
             // An output of its own: sealed, it can be rewritten as well.
             self.relocator.finish().await?;
@@ -155,7 +150,7 @@ impl Reclaimer<'_> {
         self.carry_out(choice, true).await
     }
 
-    fn to_renew(&self, tolerated_bytes: u64) -> Option<(TierName, u32)> {
+    fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Option<(TierName, u32)> {
         let engine = self.engine;
         let slots = || {
             engine.tiers().flat_map(|tier| {
@@ -168,10 +163,13 @@ impl Reclaimer<'_> {
         };
         // What a lane still writes to, or is damaged, cannot be rewritten, and neither can what it hides go.
         let limit = slots().filter(|(.., s)| stays(s)).map(|(.., s)| s.opened_at()).min().unwrap_or(u64::MAX);
+        let counts = |slot: &crate::slot::Slot| {
+            slot.tombstones_through() < limit && slot.tombstones_through() <= asked_through
+        };
         let (mut bytes, mut through) = (0, 0);
         for (.., slot) in slots().filter(|(.., s)| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0)
         {
-            if slot.tombstones_through() < limit {
+            if counts(slot) {
                 bytes += slot.tombstone_bytes() as u64;
                 through = through.max(slot.tombstones_through());
             }

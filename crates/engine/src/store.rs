@@ -224,8 +224,9 @@ impl Store {
     }
 
     /// Relocates everything that gives something back, so that the store takes as little room as it can. Nobody has to call
-    /// this: garbage beyond what the reserve allows is collected by itself. As long as others overwrite and delete without a
-    /// pause there is always more to gain, and this goes on with them.
+    /// this: garbage beyond what the reserve allows is collected by itself. It is about the segments that there are when this
+    /// is called, and ends when nothing is to be gained from those, however much others overwrite and delete meanwhile; what
+    /// they leave is for the next call. A segment that is still being filled then is left as it is.
     ///
     /// # Errors
     /// `Closed` after a close or a failed write.
