@@ -64,9 +64,42 @@ fn top_of(bucket: usize) -> u64 {
     (((1 << SUB_BITS) + within as u64 + 1) << (octave + 1)) - 1
 }
 
+/// Counts how long one kind of thing takes, from any thread.
+pub struct Histogram([AtomicU64; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram").field("count", &self.snapshot().count()).finish()
+    }
+}
+
+impl Histogram {
+    /// It took so long, so many times.
+    pub fn record(&self, took: Duration, times: u64) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.0[bucket_of(ns)].fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    pub fn snapshot(&self) -> Latency {
+        Latency { buckets: self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect() }
+    }
+
+    /// Forgets what was counted.
+    pub fn reset(&self) {
+        self.0.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+    }
+}
+
 /// No two threads that keep to their shards write to the same cache line.
 #[repr(align(128))]
-struct Shard([[AtomicU64; BUCKETS]; KINDS]);
+struct Shard([Histogram; KINDS]);
 
 /// Counts how long things take.
 pub(crate) struct Recorder {
@@ -86,21 +119,20 @@ impl Recorder {
     pub(crate) fn new() -> Recorder {
         let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
         let shards = (2 * threads).next_power_of_two().min(MAX_SHARDS);
-        let shard = || Shard(std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))));
+        let shard = || Shard(std::array::from_fn(|_| Histogram::default()));
         Recorder { shards: (0..shards).map(|_| shard()).collect() }
     }
 
     /// Something took so long.
     pub(crate) fn record(&self, what: Timed, took: Duration) {
-        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         // A thread that is ending has no number any more.
         let shard = THREAD.try_with(|number| *number).unwrap_or(0) & (self.shards.len() - 1);
-        self.shards[shard].0[what.index()][bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
+        self.shards[shard].0[what.index()].record(took, 1);
     }
 
     pub(crate) fn snapshot(&self, what: Timed) -> Latency {
         let sum = |bucket: usize| {
-            self.shards.iter().map(|s| s.0[what.index()][bucket].load(Ordering::Relaxed)).sum::<u64>()
+            self.shards.iter().map(|s| s.0[what.index()].0[bucket].load(Ordering::Relaxed)).sum::<u64>()
         };
         Latency { buckets: (0..BUCKETS).map(sum).collect() }
     }
@@ -132,6 +164,13 @@ impl Latency {
             seen >= rank
         });
         Duration::from_nanos(bucket.map_or(0, top_of))
+    }
+
+    /// How often it took at most this long; those that took up to a thirty-second less than this may be missing.
+    pub fn count_within(&self, time: Duration) -> u64 {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let within = self.buckets.iter().enumerate().take_while(|(bucket, _)| top_of(*bucket) <= ns);
+        within.map(|(_, count)| count).sum()
     }
 
     /// The longest, a thirty-second too much at most.
@@ -234,6 +273,10 @@ mod tests {
         for (percent, expected) in [(50.0, 500_000.0), (99.0, 990_000.0), (99.99, 999_900.0), (100.0, 1e6)] {
             let found = get.percentile(percent).as_nanos() as f64;
             assert!(found >= expected && found <= expected * 1.04, "{percent}: {found}");
+        }
+        for (time_us, expected) in [(0, 0), (131, 13_107), (1000, 99_942), (2000, 100_000)] {
+            let found = get.count_within(Duration::from_micros(time_us));
+            assert!(found <= expected && found * 32 >= expected * 31, "{time_us}: {found}");
         }
         assert_eq!(recorder.snapshot(Timed::Put).percentile(99.0), Duration::ZERO);
         assert_eq!(recorder.snapshot(Timed::Read(TierName::Fast)).count(), 0);

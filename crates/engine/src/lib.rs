@@ -54,7 +54,7 @@ mod zero_ahead;
 pub use batch::Batch;
 pub use blocking::Blocking;
 pub use error::{Error, ErrorKind, Result};
-pub use latency::{Latencies, Latency, TierLatencies};
+pub use latency::{Histogram, Latencies, Latency, TierLatencies};
 pub use ledger::Written;
 pub use options::{Durability, Options};
 pub use peek::{Peek, View};

@@ -12,7 +12,7 @@ use crate::auth::Users;
 use crate::budget::Budget;
 use crate::grpc;
 use crate::metrics::Histogram;
-use crate::resp::{Clients, Slowlog, VERBS_COUNT};
+use crate::resp::{Calls, Clients, Slowlog};
 use crate::tls::Tls;
 
 /// Shared by all connections of a server.
@@ -50,8 +50,8 @@ pub(crate) struct Counters {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) transactions: AtomicU64,
-    /// Calls of each verb.
-    pub(crate) calls: [AtomicU64; VERBS_COUNT],
+    /// Of each verb.
+    pub(crate) calls: Calls,
     pub(crate) batch_times: Histogram,
     pub(crate) grpc: grpc::Counters,
     dropped: [AtomicU64; Dropped::ALL.len()],
@@ -74,7 +74,7 @@ impl Default for Counters {
             batch_times: Histogram::default(),
             grpc: grpc::Counters::default(),
             dropped: std::array::from_fn(|_| zero()),
-            calls: std::array::from_fn(|_| zero()),
+            calls: Calls::default(),
         }
     }
 }
@@ -121,9 +121,10 @@ impl Counters {
             &self.hits,
             &self.misses,
         ];
-        for counter in counters.into_iter().chain([&self.transactions]).chain(&self.calls) {
+        for counter in counters.into_iter().chain([&self.transactions]) {
             counter.store(0, Ordering::Relaxed);
         }
+        self.calls.reset();
     }
 
     pub(crate) fn count_dropped(&self, why: Dropped) {

@@ -4,6 +4,7 @@
 //! `view`s of their keys, and whose answers (`reply`) go out in the order of the commands (`connection`). A client's
 //! `session` remembers what lasts from command to command, `transaction` what waits for EXEC.
 
+mod calls;
 mod clients;
 mod command;
 mod connection;
@@ -17,9 +18,7 @@ mod transport;
 mod view;
 mod watch;
 
+pub(crate) use calls::Calls;
 pub(crate) use clients::Clients;
 pub(crate) use connection::{Peer, serve};
 pub(crate) use slowlog::Slowlog;
-
-/// Entries of the table of verbs.
-pub(crate) const VERBS_COUNT: usize = command::VERBS_COUNT;

@@ -20,12 +20,14 @@ const KEPT_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct Replies {
     bytes: Vec<u8>,
     sent: usize,
+    /// Errors since they were last asked for.
+    errors: u64,
     pub(crate) protocol: Protocol,
 }
 
 impl Replies {
     pub(crate) fn new() -> Replies {
-        Replies { bytes: Vec::new(), sent: 0, protocol: Protocol::Resp2 }
+        Replies { bytes: Vec::new(), sent: 0, errors: 0, protocol: Protocol::Resp2 }
     }
 
     pub(crate) fn unsent(&self) -> &[u8] {
@@ -55,6 +57,11 @@ impl Replies {
         self.bytes.truncate(mark);
     }
 
+    /// How many errors were answered since the last time that this was asked.
+    pub(crate) fn take_errors(&mut self) -> u64 {
+        std::mem::take(&mut self.errors)
+    }
+
     /// Memory that unsent answers, and room for more, take.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -74,6 +81,7 @@ impl Replies {
 
     /// An error. Line breaks in it would end the reply early, so they become spaces.
     pub(crate) fn error(&mut self, text: &str) {
+        self.errors += 1;
         self.bytes.push(b'-');
         let clean = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
         self.bytes.extend(clean);

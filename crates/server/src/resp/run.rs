@@ -23,7 +23,7 @@ use super::reply::Replies;
 use super::session::{Answers, Session};
 use super::transaction;
 use super::view::View;
-use crate::service::{Service, count, wall_clock_ms};
+use crate::service::{Service, wall_clock_ms};
 
 mod reads;
 mod writes;
@@ -39,11 +39,13 @@ pub(super) struct Batch<'a> {
     next: usize,
     /// Keys of the next command that are already answered. Only a long MGET is ever left in the middle.
     answered: usize,
+    /// Whether one of those could not be.
+    failed: bool,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
-        Batch { commands, data, next: 0, answered: 0 }
+        Batch { commands, data, next: 0, answered: 0, failed: false }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -80,19 +82,33 @@ pub(super) async fn next(
         Err(error) => {
             transaction::spoil(session);
             replies.error(&error);
+            replies.take_errors();
+            if let Some(verb) = command::find(batch.command(first)) {
+                service.counters.calls.rejected(verb);
+            }
             batch.next += 1;
             return hush(answers, mark, session, replies);
         }
     };
     if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
         transaction::queue(verb, batch.command(first), session, service, replies);
+        if replies.take_errors() > 0 {
+            service.counters.calls.rejected(verb);
+        }
         batch.next += 1;
     } else {
         group(verb, batch, session, service, replies).await;
     }
     hush(answers, mark, session, replies);
 
-    let took_us = began.elapsed().as_micros() as u64;
+    let took = began.elapsed();
+    let ended = session.tally.settle(took, &service.counters.calls);
+    // Where commands of several verbs ran together, each of them has already taken its own errors.
+    let errors = replies.take_errors();
+    if errors > 0 {
+        service.counters.calls.failed(verb, errors.min(ended));
+    }
+    let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
         service.slowlog.note(batch.command(first), took_us, command::has_secrets(verb), session);
     }
@@ -126,12 +142,13 @@ async fn group(
     match verb.fast {
         Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
         Fast::Mget => return reads::mgets(batch, session, service, replies).await,
-        Fast::Count => return reads::counts(batch, session, service, replies).await,
+        Fast::Count => return reads::counts(verb, batch, session, service, replies).await,
         Fast::Set if writes::plain(batch.command(batch.next), verb, service).is_some() => {
-            return writes::sets(batch, session, service, replies).await;
+            return writes::sets(verb, batch, session, service, replies).await;
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
             writes::long_delete(batch.command(batch.next), session, service, replies).await;
+            session.tally.ended(verb, 1);
             batch.next += 1;
             return;
         }
@@ -141,10 +158,10 @@ async fn group(
     match verb.run {
         Run::Answer(answer) => answer(command, session, service, replies),
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
-        Run::Read(_) => return reads::reads(batch, session, service, replies).await,
-        Run::Update(_) => return writes::updates(batch, session, service, replies).await,
+        Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
+        Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,
     }
-    count(&service.counters.calls[verb.index()], 1);
+    session.tally.ended(verb, 1);
     batch.next += 1;
 }
 
@@ -194,22 +211,33 @@ fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usi
     (keys.len(), bytes)
 }
 
-/// Commands of a group with the functions that answer them.
-type OnView<'a> = Vec<(Command<'a>, command::OnKeys)>;
+/// A command with its verb and the function that answers it.
+type OnView<'a> = (Command<'a>, &'static Verb, command::OnKeys);
+
+/// Verbs of commands that answered an error.
+type Failed = Vec<&'static Verb>;
 
 /// Runs commands on a view of the entries of their keys.
 fn run_on_view(
-    group: &OnView<'_>,
+    group: &[OnView<'_>],
     keys: &[Bytes],
     entries: impl Iterator<Item = Option<Entry>>,
     service: &Service,
     replies: &mut Replies,
-) -> View {
+) -> (View, Failed) {
     let entries: Vec<_> = keys.iter().cloned().zip(entries).collect();
     let mut view =
         View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries.into_iter());
-    for (command, on_keys) in group {
+    let mut failed = Failed::new();
+    for (command, verb, on_keys) in group {
         on_keys(*command, &mut view, replies);
+        if replies.take_errors() > 0 {
+            failed.push(*verb);
+        }
     }
-    view
+    (view, failed)
+}
+
+fn count_failed(failed: &Failed, service: &Service) {
+    failed.iter().for_each(|verb| service.counters.calls.failed(verb, 1));
 }

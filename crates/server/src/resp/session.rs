@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_engine::Durability;
 
+use super::calls::Tally;
 use super::clients::Client;
 use super::reply::{Protocol, Replies};
 use super::transaction::{Transaction, Watched};
@@ -46,6 +47,8 @@ pub(crate) struct Session {
     /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
     /// so that neither many small reads wait for each other nor many large ones are in memory at once.
     pub(crate) read_width: usize,
+    /// Commands that are to be counted, of the group that runs.
+    pub(crate) tally: Tally,
     /// Its part of the memory for clients.
     pub(crate) share: Option<Share>,
     /// What the current batch holds of it without the values that it reads.
@@ -70,6 +73,7 @@ impl Session {
             durability: None,
             durability_next: None,
             read_width: READ_WIDTH,
+            tally: Tally::default(),
             share: None,
             held_bytes: 0,
         }

@@ -4,17 +4,19 @@
 //! commands run one after the other on one view, and what it holds at the end is written as one batch. See decision 0006.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use self::sizes::Wanted;
+use super::calls::Tally;
 use super::command::{Run, Verb, words};
 use super::frame::{Command, Copied};
 use super::reply::Replies;
 use super::session::Session;
 use super::view::View;
-use crate::service::{Service, count};
+use crate::service::Service;
 
 mod sizes;
 
@@ -187,15 +189,20 @@ async fn run(
         let entries = keys.iter().cloned().zip(entries.iter().cloned());
         let mut view = View::new(service.store.now_ms(), value_bytes_max, entries);
         replies.array(transaction.commands.len());
+        let (mut tally, began) = (Tally::default(), Instant::now());
         for (verb, copied) in &transaction.commands {
             let command = copied.command();
-            count(&service.counters.calls[verb.index()], 1);
+            tally.ended(verb, 1);
             match verb.run {
                 Run::Answer(answer) => answer(command, session, service, replies),
                 Run::Read(on_keys) | Run::Update(on_keys) => on_keys(command, &mut view, replies),
                 Run::Alone(_) => replies.error(words::NOT_IN_TRANSACTION),
             }
+            if replies.take_errors() > 0 {
+                service.counters.calls.failed(verb, 1);
+            }
         }
+        tally.settle(began.elapsed(), &service.counters.calls);
         (view.into_batch(), ())
     };
     if keys.is_empty() {

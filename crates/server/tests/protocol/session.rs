@@ -1,6 +1,6 @@
 //! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
-use crate::client::Running;
+use crate::client::{Client, Running};
 
 #[tokio::test]
 async fn clients_are_listed_and_killed() {
@@ -156,4 +156,93 @@ async fn statistics_are_counted_and_reset() {
     for section in ["CPU", "Replication", "Persistence", "Cluster"] {
         assert!(info.contains(&format!("# {section}\r\n")), "{info}");
     }
+}
+
+/// What `INFO section` says of a name.
+async fn told(client: &mut Client, section: &str, name: &str) -> Option<String> {
+    let info = client.text(&format!("INFO {section}")).await;
+    info.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
+}
+
+#[tokio::test]
+async fn calls_are_timed_and_told_from_failures_and_refusals() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
+    let started = std::time::Instant::now();
+    client
+        .send("SET a x\r\nSET b x\r\nSET c 1\r\nINCR a\r\nINCR c\r\nAPPEND c 0\r\nINCR\r\nMGET a b\r\n")
+        .await;
+    let (not_an_integer, arguments) =
+        ("value is not an integer or out of range", "wrong number of arguments for 'incr' command");
+    let mget = "*2\r\n$1\r\nx\r\n$1\r\nx\r\n";
+    let replies =
+        format!("+OK\r\n+OK\r\n+OK\r\n-ERR {not_an_integer}\r\n:2\r\n:2\r\n-ERR {arguments}\r\n{mget}");
+    client.expect(&replies).await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("INCR a", "+QUEUED\r\n").await;
+    client.ask("INCR c", "+QUEUED\r\n").await;
+    client.ask("SCAN 0", "-ERR Command not allowed inside a transaction\r\n").await;
+    client.ask("DISCARD", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("INCR a", "+QUEUED\r\n").await;
+    client.ask("INCR c", "+QUEUED\r\n").await;
+    client.ask("EXEC", &format!("*2\r\n-ERR {not_an_integer}\r\n:21\r\n")).await;
+    let most_us = started.elapsed().as_micros() as u64;
+    let mut total_us = 0;
+    for (verb, calls, rejected, failed) in [
+        ("set", 3, 0, 0),
+        ("incr", 4, 1, 2),
+        ("append", 1, 0, 0),
+        ("mget", 1, 0, 0),
+        ("exec", 1, 0, 0),
+        ("scan", 0, 1, 0),
+    ] {
+        let told = told(&mut client, "commandstats", &format!("cmdstat_{verb}")).await.unwrap_or_default();
+        let facts: Vec<_> = told.split(',').map(|fact| fact.split_once('=').unwrap_or_default()).collect();
+        let [("calls", c), ("usec", us), ("usec_per_call", each), ("rejected_calls", r), ("failed_calls", f)] =
+            facts[..]
+        else {
+            panic!("{verb}: {told}");
+        };
+        let expected = [calls, rejected, failed].map(|count: u64| count.to_string());
+        assert_eq!([c, r, f], expected, "{verb}: {told}");
+        let us: u64 = us.parse().unwrap();
+        assert_eq!(
+            each,
+            if calls == 0 { "0.00".to_owned() } else { format!("{:.2}", us as f64 / calls as f64) }
+        );
+        total_us += us;
+    }
+    // The commands of the transaction count in EXEC's time as well.
+    assert!(total_us > 0 && total_us <= 2 * most_us, "{total_us} of {most_us}");
+}
+
+#[tokio::test]
+async fn histograms_are_of_the_commands_that_ran() {
+    let server = Running::start().await;
+    let mut client = server.client().await;
+    client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
+    client.send("GET a\r\nGET b\r\nGET c\r\n").await;
+    client.expect("$-1\r\n$-1\r\n$-1\r\n").await;
+    client.send("LATENCY HISTOGRAM nothing set get\r\nECHO end\r\n").await;
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line| line != "end") {
+        lines.push(client.line().await);
+    }
+    assert_eq!(lines[..7], ["*2", "$3", "get", "*4", "$5", "calls", ":3"], "{lines:?}");
+    assert_eq!(lines[7..9], ["$14", "histogram_usec"], "{lines:?}");
+    let number = |line: &String| line[1..].parse::<u64>().unwrap();
+    let (bounds, pairs) = (&lines[10..lines.len() - 2], number(&lines[9]));
+    assert_eq!(bounds.len() as u64, pairs, "{lines:?}");
+    assert_eq!(bounds.last().map(number), Some(3), "the last bound has all calls: {lines:?}");
+    for bound in bounds.iter().step_by(2).map(number) {
+        assert!((0..=20).any(|power| (1032 << power) / 1000 == bound), "{bound} is no bound of Redis");
+    }
+    let percentiles = told(&mut client, "latencystats", "latency_percentiles_usec_get").await.unwrap();
+    let values: Vec<f64> =
+        percentiles.split(',').filter_map(|one| one.split_once('=')?.1.parse().ok()).collect();
+    assert!(percentiles.starts_with("p50=") && percentiles.contains(",p99.9="), "{percentiles}");
+    assert!(values.len() == 3 && values.is_sorted() && values[0] > 0.0, "{percentiles}");
+    assert!(!client.text("INFO").await.contains("Latencystats"), "only who asks for it is told");
 }

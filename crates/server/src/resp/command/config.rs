@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::glob::matches;
+use super::info::PERCENTILES;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
 use crate::resp::frame::Command;
@@ -101,6 +102,9 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("maxmemory-policy", "noeviction".to_owned()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("notify-keyspace-events", String::new()),
+        ("latency-tracking", "yes".to_owned()),
+        ("latency-tracking-info-percentiles", PERCENTILES.map(|percent| percent.to_string()).join(" ")),
+        ("latency-monitor-threshold", "0".to_owned()),
         (SLOWER_THAN, service.slowlog.slower_than_us.load(Ordering::Relaxed).to_string()),
         (SLOWLOG_LENGTH, service.slowlog.length().to_string()),
     ] {

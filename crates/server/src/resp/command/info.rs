@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_engine::Latencies;
 
+use super::VERBS;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use super::words::is;
-use super::{VERBS, Verb};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -26,14 +26,21 @@ static SECTIONS: &[(&str, Section)] = &[
     ("Modules", |_, _| {}),
     ("Commandstats", command_stats),
     ("Errorstats", |_, _| {}),
+    ("Latencystats", latency_stats),
     ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
     ("Keyspace", keyspace),
     ("Esker", esker),
 ];
 
+/// What is shown only to those who ask for it.
+const BY_NAME: [&str; 2] = ["Commandstats", "Latencystats"];
+
+/// Percentiles of commands' times, as Redis has them.
+pub(super) const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
+
 pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     let everything = |word| ["all", "everything"].iter().any(|all| is(word, all));
-    let by_default = |word, name: &str| is(word, "default") && name != "Commandstats";
+    let by_default = |word, name: &str| is(word, "default") && !BY_NAME.contains(&name);
     let asked = |name: &str| match command.len() {
         1 => by_default(b"default", name),
         _ => command.arguments(1).any(|word| everything(word) || by_default(word, name) || is(word, name)),
@@ -148,15 +155,31 @@ fn cpu(_: &Service, text: &mut String) {
     line(text, "used_cpu_user_children", format_args!("{:.6}", seconds(13)));
 }
 
-/// How often each verb was called. Durations are not measured, and said to be zero.
+/// How often each verb was called, and how long it took.
 fn command_stats(service: &Service, text: &mut String) {
-    for (verb, calls) in VERBS.iter().zip(&service.counters.calls) {
-        let (Verb { name, .. }, calls) = (verb, load(calls));
-        if calls > 0 {
-            let facts =
-                format_args!("calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0");
-            line(text, &format!("cmdstat_{name}"), facts);
-        }
+    for verb in &VERBS {
+        let Some(known) = service.counters.calls.of(verb) else { continue };
+        let (calls, us) = (known.times.count(), known.took.as_micros());
+        let each = if calls == 0 { 0.0 } else { us as f64 / calls as f64 };
+        let (rejected, failed) = (known.rejected, known.failed);
+        let facts = format_args!(
+            "calls={calls},usec={us},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}"
+        );
+        line(text, &format!("cmdstat_{}", verb.name), facts);
+    }
+}
+
+/// Percentiles of the times that each verb took.
+fn latency_stats(service: &Service, text: &mut String) {
+    for verb in &VERBS {
+        let Some(known) = service.counters.calls.of(verb).filter(|known| known.times.count() > 0) else {
+            continue;
+        };
+        let percentiles = PERCENTILES.map(|percent| {
+            let us = known.times.percentile(percent).as_nanos() as f64 / 1000.0;
+            format!("p{percent}={us:.3}")
+        });
+        line(text, &format!("latency_percentiles_usec_{}", verb.name), percentiles.join(","));
     }
 }
 

@@ -33,7 +33,7 @@ mod strings;
 mod verbs;
 pub(super) mod words;
 
-pub(super) use verbs::{COUNT as VERBS_COUNT, VERBS};
+pub(super) use verbs::{COUNT as VERBS_COUNT, VERBS, find};
 
 /// Answers a command that does not wait for anything.
 pub(super) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);

@@ -1,7 +1,10 @@
 //! SLOWLOG, LATENCY and MEMORY, for people and tools that watch a server.
 
+use std::time::Duration;
+
 use super::number::parse_integer;
 use super::words::{self, is};
+use super::{VERBS, verbs};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -50,21 +53,59 @@ pub(super) fn slowlog(command: Command<'_>, _: &mut Session, service: &Service, 
     }
 }
 
-/// Nothing is recorded: the answers are those of a Redis whose latency monitor is off.
-pub(super) fn latency(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+/// HISTOGRAM is of the commands; the others answer as a Redis does whose latency monitor is off.
+pub(super) fn latency(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "latest") && command.len() == 2 => replies.array(0),
         word if is(word, "history") && command.len() == 3 => replies.array(0),
         word if is(word, "reset") => replies.integer(0),
-        word if is(word, "histogram") => replies.map(0),
+        word if is(word, "histogram") => histogram(command, service, replies),
         word if is(word, "doctor") && command.len() == 2 => {
-            replies.text(b"Latencies are not recorded here. Durations of slow commands are in SLOWLOG.\n");
+            replies.text(b"Single events are not recorded here: see LATENCY HISTOGRAM, INFO latencystats and SLOWLOG.\n");
         }
         word if ["latest", "history", "doctor"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
             replies.error(&words::wrong_arguments(&format!("latency|{name}")));
         }
         _ => replies.error(&words::unknown_subcommand("LATENCY", command)),
+    }
+}
+
+/// Bounds of the histograms' buckets: Redis' are these, doubled again and again, and it tells them in microseconds.
+const FIRST_BOUND_NS: u64 = 1032;
+
+/// The longest that is told apart, as in Redis: beyond a second.
+const BOUNDS: u32 = 20;
+
+/// How many calls of each verb took at most so long, at each bound that holds more calls than the one before.
+fn histogram(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    let named = |word| verbs::named(word).into_iter();
+    let verbs: Vec<_> = match command.len() {
+        2 => VERBS.iter().collect(),
+        _ => command.arguments(2).flat_map(named).collect(),
+    };
+    let known = verbs.into_iter().filter_map(|verb| Some((verb, service.counters.calls.of(verb)?.times)));
+    let known: Vec<_> = known.filter(|(_, times)| times.count() > 0).collect();
+    replies.map(known.len());
+    for (verb, times) in known {
+        replies.bulk(verb.name.as_bytes());
+        replies.map(2);
+        replies.bulk(b"calls");
+        replies.integer(times.count() as i64);
+        replies.bulk(b"histogram_usec");
+        let mut bounds = Vec::new();
+        for power in 0..=BOUNDS {
+            let bound = Duration::from_nanos(FIRST_BOUND_NS << power);
+            let within = if power == BOUNDS { times.count() } else { times.count_within(bound) };
+            if within > bounds.last().map_or(0, |(_, before)| *before) {
+                bounds.push((bound.as_micros(), within));
+            }
+        }
+        replies.map(bounds.len());
+        for (us, within) in bounds {
+            replies.integer(us as i64);
+            replies.integer(within as i64);
+        }
     }
 }
 

@@ -179,7 +179,7 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
 ];
 
 /// The verb of a command.
-pub(super) fn find(command: Command<'_>) -> Option<&'static Verb> {
+pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
     let verb = named(command.verb())?;
     // The only verb that has keys with one of its subcommands.
     if verb.name == "memory" && command.len() > 1 && is(command.argument(1), "usage") {

@@ -3,6 +3,7 @@
 //! What is in memory is answered from there; device reads of a group are issued together.
 
 use super::*;
+use crate::service::count;
 
 /// GET: values in memory go straight to the answers; from the first one that is not there, look-ups are made together.
 pub(super) async fn gets(
@@ -25,6 +26,7 @@ pub(super) async fn gets(
         width += 1;
     }
     if !hold_values(expected, session, replies).await {
+        session.tally.ended(verb, 1);
         batch.next += 1;
         return;
     }
@@ -41,13 +43,14 @@ pub(super) async fn gets(
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
         Ok(done) => {
-            count(&service.counters.calls[verb.index()], done as u64);
+            session.tally.ended(verb, done as u64);
             count(&service.counters.hits, hits);
             count(&service.counters.misses, done as u64 - hits);
             batch.next += done;
         }
         Err(error) => {
             replies.store_error(&error);
+            session.tally.ended(verb, 1);
             batch.next += 1;
         }
     }
@@ -67,14 +70,11 @@ pub(super) async fn mgets(
         if !matches!(verb.fast, Fast::Get | Fast::Mget) || keys.len() >= session.read_width {
             break;
         }
-        for (index, key) in command.arguments(1 + skip).enumerate() {
+        for key in command.arguments(1 + skip) {
             let hint = service.store.read_bytes_hint(key);
             let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
             if !fits && !keys.is_empty() {
                 break 'group;
-            }
-            if skip + index == 0 {
-                count(&service.counters.calls[verb.index()], 1);
             }
             expected += hint;
             keys.push(key);
@@ -95,9 +95,9 @@ pub(super) async fn mgets(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in &values {
         let command = batch.command(next);
+        let verb = command::find(command).expect("it was admitted");
         let wanted = command.len() - 1;
-        let is_mget = command.verb().len() > 3;
-        if answered == 0 && is_mget {
+        if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);
         }
         match value {
@@ -106,13 +106,21 @@ pub(super) async fn mgets(
                 bytes += value.as_ref().map_or(0, Bytes::len);
                 replies.value_or_null(value.as_ref());
             }
-            Err(error) => replies.store_error(error),
+            Err(error) => {
+                replies.store_error(error);
+                batch.failed = true;
+            }
         }
         answered += 1;
         if answered == wanted {
+            session.tally.ended(verb, 1);
+            if std::mem::take(&mut batch.failed) {
+                service.counters.calls.failed(verb, 1);
+            }
             (next, answered) = (next + 1, 0);
         }
     }
+    replies.take_errors();
     count(&service.counters.hits, hits);
     count(&service.counters.misses, values.len() as u64 - hits);
     (batch.next, batch.answered) = (next, answered);
@@ -130,11 +138,13 @@ fn adapt(session: &mut Session, bytes: usize, service: &Service) {
 
 /// EXISTS and TOUCH: a key counts as often as it is named.
 pub(super) async fn counts(
+    verb: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
+    session.tally.ended(verb, 1);
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
     let (mut total, mut rest) = (Ok(0), &keys[..]);
@@ -167,6 +177,7 @@ async fn is_there(key: &[u8], service: &Service) -> Result<bool, Error> {
 
 /// Other commands that only read.
 pub(super) async fn reads(
+    first: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
@@ -183,10 +194,10 @@ pub(super) async fn reads(
         }
         expected += hint;
         keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
-        count(&service.counters.calls[verb.index()], 1);
-        group.push((command, on_keys));
+        group.push((command, verb, on_keys));
     }
     if !hold_values(expected, session, replies).await {
+        session.tally.ended(first, 1);
         batch.next += 1;
         return;
     }
@@ -195,12 +206,15 @@ pub(super) async fn reads(
     match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-            run_on_view(&group, &keys, entries.into_iter(), service, replies);
+            let (_, failed) = run_on_view(&group, &keys, entries.into_iter(), service, replies);
+            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb, 1));
+            count_failed(&failed, service);
             adapt(session, bytes, service);
             batch.next += done;
         }
         Err(error) if done == 1 => {
             replies.store_error(&error);
+            session.tally.ended(first, 1);
             batch.next += 1;
         }
         // One after the other, so that only those fail that ask for what cannot be read.

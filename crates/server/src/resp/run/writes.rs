@@ -19,6 +19,7 @@ pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Opt
 
 /// Plain SETs. They are appended in their order, so that of two of one key the later one stays.
 pub(super) async fn sets(
+    verb: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
@@ -33,9 +34,6 @@ pub(super) async fn sets(
         }
         durability = options.durability;
         puts.push((command.shared(1), command.shared(2), options.expires_at_ms));
-        if puts.len() == 1 {
-            count(&service.counters.calls[verb.index()], 1);
-        }
     }
     let width = puts.len();
     let durability = durability.or(session.take_durability());
@@ -47,6 +45,7 @@ pub(super) async fn sets(
             Err(error) => replies.store_error(&error),
         }
     }
+    session.tally.ended(verb, width as u64);
     batch.next += width;
 }
 
@@ -59,6 +58,7 @@ const UPDATE_BYTES_MAX: usize = 1 << 20;
 /// Commands that write what depends on what is there. If the store refuses what several of them would write, they run one
 /// by one, so that only those fail that must.
 pub(super) async fn updates(
+    first: &'static Verb,
     batch: &mut Batch<'_>,
     session: &mut Session,
     service: &Service,
@@ -82,27 +82,27 @@ pub(super) async fn updates(
         expected += hint;
         durability = own;
         keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
-        count(&service.counters.calls[verb.index()], 1);
-        group.push((command, on_keys));
+        group.push((command, verb, on_keys));
     }
     let done = group.len();
     if !hold_values(expected, session, replies).await {
+        session.tally.ended(first, 1);
         batch.next += 1;
         return;
     }
+    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb, 1));
     let durability = durability.or(session.take_durability());
     if let Err(error) = update(&group, &keys, durability, service, replies).await {
         if let [_] = *group {
             replies.store_error(&error);
         } else {
-            for (command, on_keys) in group {
-                let verb = command::admit(command, session);
-                let own = verb.iter().flat_map(|verb| verb.keys.of(command));
-                let keys: Vec<_> = own.map(|index| command.shared(index)).collect();
-                if let Err(error) =
-                    update(&vec![(command, on_keys)], &keys, durability, service, replies).await
-                {
+            for one in group {
+                let (command, verb, _) = one;
+                let keys: Vec<_> = verb.keys.of(command).map(|index| command.shared(index)).collect();
+                if let Err(error) = update(&[one], &keys, durability, service, replies).await {
                     replies.store_error(&error);
+                    replies.take_errors();
+                    service.counters.calls.failed(verb, 1);
                 }
             }
         }
@@ -129,7 +129,7 @@ fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Dur
 
 /// Runs commands as one update. After an error they have not answered.
 async fn update(
-    group: &OnView<'_>,
+    group: &[OnView<'_>],
     keys: &[Bytes],
     durability: Option<esker_engine::Durability>,
     service: &Service,
@@ -138,13 +138,19 @@ async fn update(
     let mark = replies.mark();
     let options = WriteOptions { durability, ..WriteOptions::default() };
     let change = |entries: &[Option<Entry>]| {
-        (run_on_view(group, keys, entries.iter().cloned(), service, replies).into_batch(), ())
+        let (view, failed) = run_on_view(group, keys, entries.iter().cloned(), service, replies);
+        (view.into_batch(), failed)
     };
-    let updated = service.store.update(keys, options, change).await;
-    if updated.is_err() {
-        replies.cut(mark);
+    match service.store.update(keys, options, change).await {
+        Ok(failed) => {
+            count_failed(&failed, service);
+            Ok(())
+        }
+        Err(error) => {
+            replies.cut(mark);
+            Err(error)
+        }
     }
-    updated
 }
 
 /// A DEL of very many keys, some at a time: their values would not all fit in memory.
