@@ -5,7 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-use crate::running::{
+use crate::client::{
     Client, Running, from, get, here, key, locked, pb, plain, put, refused, with_authorization,
 };
 

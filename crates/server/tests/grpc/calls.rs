@@ -2,9 +2,9 @@
 
 use tonic::Code;
 
-use crate::running::pb::compare_and_swap_request::{Expected, Replacement};
-use crate::running::pb::{self, condition, expiry};
-use crate::running::{Running, get, key, plain, put, refused};
+use crate::client::pb::compare_and_swap_request::{Expected, Replacement};
+use crate::client::pb::{self, condition, expiry};
+use crate::client::{Running, get, key, plain, put, refused};
 
 #[tokio::test]
 async fn values_are_put_read_and_deleted() {

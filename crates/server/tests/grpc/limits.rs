@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::running::{PATIENCE, Running, get, key, locked, pb, plain, put, refused};
+use crate::client::{PATIENCE, Running, get, key, locked, pb, plain, put, refused};
 
 #[tokio::test]
 async fn messages_have_a_longest() {

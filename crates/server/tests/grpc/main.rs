@@ -3,8 +3,10 @@
 
 mod access;
 mod calls;
+mod client;
 mod generated;
 mod limits;
+#[path = "../running/mod.rs"]
 mod running;
 mod services;
 mod streams;

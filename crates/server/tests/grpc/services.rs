@@ -12,7 +12,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::running::{PATIENCE, Running, get, here, locked, pb, plain, put};
+use crate::client::{PATIENCE, Running, get, here, locked, pb, plain, put};
 
 #[tokio::test]
 async fn health_is_told_to_everybody_and_changes_with_the_server() {

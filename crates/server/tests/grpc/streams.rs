@@ -8,8 +8,8 @@ use futures_util::{StreamExt, stream};
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use crate::running::pb::upload_request::{Head, Part};
-use crate::running::{PATIENCE, Running, key, pb, plain, put, refused};
+use crate::client::pb::upload_request::{Head, Part};
+use crate::client::{PATIENCE, Running, key, pb, plain, put, refused};
 
 fn part(part: Part) -> pb::UploadRequest {
     pb::UploadRequest { part: Some(part) }

@@ -1,71 +1,24 @@
 //! A server on a free port, and a client that says raw bytes.
 
-use std::future::pending;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-use esker_device::{Runtime, Threads};
-use esker_engine::{Options, Store};
-use esker_server::{Config, Limits, Server};
-use tempfile::TempDir;
+use esker_server::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Nothing here takes longer unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use crate::running::{PATIENCE, Running, here};
 
-/// A running server with a store of its own.
-pub(crate) struct Running {
-    pub(crate) address: SocketAddr,
-    pub(crate) store: Store,
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
-    _directory: TempDir,
+/// RESP with these limits.
+pub(crate) fn limited(limits: Limits) -> Config {
+    Config { limits, settings: vec![("dir".into(), "/somewhere".into())], ..Config::resp(here()) }
+}
+
+pub(crate) fn plain() -> Config {
+    limited(Limits::default())
 }
 
 impl Running {
-    pub(crate) async fn start() -> Running {
-        Running::start_with(Limits::default()).await
-    }
-
-    pub(crate) async fn start_with(limits: Limits) -> Running {
-        Running::start_on(Threads::new(2).unwrap(), limits).await
-    }
-
-    pub(crate) async fn start_on(runtime: Arc<dyn Runtime>, limits: Limits) -> Running {
-        let directory = tempfile::tempdir().unwrap();
-        let options =
-            Options::directory(directory.path().join("store")).memory_bytes(128 << 20).runtime(runtime);
-        let store = Store::open(options).await.unwrap();
-        let mut config = Config::resp("127.0.0.1:0".parse().unwrap());
-        config.limits = limits;
-        config.settings = vec![("dir".into(), "/somewhere".into())];
-        let server = Server::bind(config, store.clone()).unwrap();
-        let address = server.addresses()[0];
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(server.run(async {
-            if stopped.await.is_err() {
-                pending::<()>().await;
-            }
-        }));
-        Running { address, store, stop: Some(stop), server, _directory: directory }
-    }
-
     pub(crate) async fn client(&self) -> Client {
-        Client(TcpStream::connect(self.address).await.unwrap())
-    }
-
-    /// Asks the server to stop, without waiting for it.
-    pub(crate) fn ask_to_stop(&mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
-    }
-
-    pub(crate) async fn stopped(self) {
-        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
+        Client(TcpStream::connect(self.resp[0]).await.unwrap())
     }
 }
 

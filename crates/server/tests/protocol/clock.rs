@@ -7,7 +7,7 @@ use std::time::Duration;
 use esker_device::{Runtime, Task, Threads};
 use esker_engine::WriteOptions;
 
-use crate::client::Running;
+use crate::client::{Running, plain};
 
 /// A runtime whose wall clock is ahead.
 struct Ahead {
@@ -46,7 +46,7 @@ const HOUR_MS: u64 = 3_600_000;
 #[tokio::test]
 async fn times_to_live_count_from_the_stores_time() {
     let runtime = Arc::new(Ahead { usual: Threads::new(2).unwrap(), by_ms: AtomicU64::new(HOUR_MS) });
-    let server = Running::start_on(runtime.clone(), Default::default()).await;
+    let server = Running::start_on(runtime.clone(), plain()).await;
     let mut client = server.client().await;
     let soon = WriteOptions { expires_at_ms: Some(server.store.now_ms() + 20), ..WriteOptions::default() };
     server.store.put_with("gone", "x", soon).await.unwrap();

@@ -1,10 +1,10 @@
 //! Error texts, word for word those of Redis.
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, plain};
 
 #[tokio::test]
 async fn unknown_commands() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("foo", "-ERR unknown command 'foo', with args beginning with: \r\n").await;
     client.ask("FOO a 'b c'", "-ERR unknown command 'FOO', with args beginning with: 'a' 'b c' \r\n").await;
@@ -22,7 +22,7 @@ async fn unknown_commands() {
 
 #[tokio::test]
 async fn wrong_numbers_of_arguments() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     for (line, name) in [
         ("GET", "get"),
@@ -53,7 +53,7 @@ async fn wrong_numbers_of_arguments() {
 
 #[tokio::test]
 async fn what_the_store_refuses() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.send(command(&["SET", "", "v"])).await;
     client.expect("-ERR key ").await;
@@ -70,7 +70,7 @@ async fn what_the_store_refuses() {
 
 #[tokio::test]
 async fn broken_protocol_ends_the_connection_after_the_error() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     for (bytes, text) in [
         ("*x\r\n", "invalid multibulk length"),
         ("*1048577\r\n", "invalid multibulk length"),
@@ -92,7 +92,7 @@ async fn broken_protocol_ends_the_connection_after_the_error() {
 
 #[tokio::test]
 async fn browsers_are_shown_the_door() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     for request in ["POST / HTTP/1.1\r\n\r\nSET k v\r\n", "Host: a\r\nSET k v\r\n"] {
         let mut client = server.client().await;
         client.send(request).await;

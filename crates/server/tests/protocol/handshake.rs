@@ -1,6 +1,6 @@
 //! What clients say first, in both protocol versions.
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, plain};
 
 fn hello(protocol: u8, id: u64) -> String {
     let head = if protocol == 3 { "%7" } else { "*14" };
@@ -12,7 +12,7 @@ fn hello(protocol: u8, id: u64) -> String {
 
 #[tokio::test]
 async fn hello_in_both_versions() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("HELLO", &hello(2, 1)).await;
     client.ask("HELLO 2", &hello(2, 1)).await;
@@ -34,7 +34,7 @@ async fn hello_in_both_versions() {
 
 #[tokio::test]
 async fn hello_that_is_wrong_changes_nothing() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("HELLO 4", "-NOPROTO unsupported protocol version\r\n").await;
     client.ask("HELLO 1", "-NOPROTO unsupported protocol version\r\n").await;
@@ -54,7 +54,7 @@ async fn hello_that_is_wrong_changes_nothing() {
 
 #[tokio::test]
 async fn auth_where_there_are_no_passwords() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("AUTH", "-ERR wrong number of arguments for 'auth' command\r\n").await;
     client.ask("AUTH a b c", "-ERR syntax error\r\n").await;
@@ -69,7 +69,7 @@ async fn auth_where_there_are_no_passwords() {
 
 #[tokio::test]
 async fn ping_echo_select_quit() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("PING", "+PONG\r\n").await;
     client.ask("ping 'a b'", "$3\r\na b\r\n").await;
@@ -88,7 +88,7 @@ async fn ping_echo_select_quit() {
 
 #[tokio::test]
 async fn client_subcommands() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CLIENT ID", ":1\r\n").await;
     client.ask("CLIENT GETNAME", "$-1\r\n").await;

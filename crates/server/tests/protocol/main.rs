@@ -8,6 +8,8 @@ mod handshake;
 mod memory;
 mod pipeline;
 mod redis;
+#[path = "../running/mod.rs"]
+mod running;
 mod server;
 mod session;
 mod strings;

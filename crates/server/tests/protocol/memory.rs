@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use esker_server::Limits;
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, limited};
 
 /// What one client may have here.
 const EACH_BYTES: usize = 3 << 20;
@@ -16,7 +16,7 @@ async fn start() -> Running {
         memory_wait: Duration::from_millis(50),
         ..Limits::default()
     };
-    Running::start_with(limits).await
+    Running::start(limited(limits)).await
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn what_a_transaction_will_answer_is_known_before() {
 #[tokio::test]
 async fn the_idle_time_is_told() {
     for (wait, told) in [(None, "0"), (Some(Duration::from_secs(7)), "7")] {
-        let server = Running::start_with(Limits { idle_wait: wait, ..Limits::default() }).await;
+        let server = Running::start(limited(Limits { idle_wait: wait, ..Limits::default() })).await;
         server
             .client()
             .await

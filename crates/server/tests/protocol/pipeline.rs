@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use esker_server::Limits;
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, limited, plain};
 
 /// A fixed stream of mixed commands, the same every run.
 struct Mix(u64);
@@ -79,7 +79,7 @@ fn conversation(seed: u64, commands: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
 #[tokio::test]
 async fn a_pipeline_answers_as_if_run_one_by_one() {
     for seed in 0..10 {
-        let server = Running::start().await;
+        let server = Running::start(plain()).await;
         let mut client = server.client().await;
         let (sent, expected) = conversation(seed, 400);
         println!("replay: conversation({seed}, 400)");
@@ -90,7 +90,7 @@ async fn a_pipeline_answers_as_if_run_one_by_one() {
 
 #[tokio::test]
 async fn a_byte_at_a_time() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.0.set_nodelay(true).unwrap();
     let (sent, expected) = conversation(99, 40);
@@ -106,7 +106,7 @@ async fn pieces_of_every_size() {
     let (sent, expected) = conversation(7, 60);
     let bytes = sent.concat();
     for size in [1, 2, 3, 5, 7, 11, 64, 100, 1000] {
-        let server = Running::start().await;
+        let server = Running::start(plain()).await;
         let mut client = server.client().await;
         client.0.set_nodelay(true).unwrap();
         for piece in bytes.chunks(size) {
@@ -118,7 +118,7 @@ async fn pieces_of_every_size() {
 
 #[tokio::test]
 async fn arrays_and_inline_commands_mix() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client
         .send(
@@ -132,7 +132,7 @@ async fn arrays_and_inline_commands_mix() {
 /// goes on where it was. Other clients notice nothing.
 #[tokio::test]
 async fn a_client_that_does_not_read_is_not_read_from() {
-    let server = Running::start_with(Limits { backlog_bytes_max: 64 << 10, ..Limits::default() }).await;
+    let server = Running::start(limited(Limits { backlog_bytes_max: 64 << 10, ..Limits::default() })).await;
     let mut slow = server.client().await;
     let value = "x".repeat(100_000);
     slow.send(command(&["SET", "k", &value])).await;
@@ -160,7 +160,7 @@ async fn a_client_that_does_not_read_is_not_read_from() {
 /// Lengths are only declared: a thousand clients that promise the most must not cost what they promise.
 #[tokio::test]
 async fn promises_cost_nothing() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut observer = server.client().await;
     let resident = |info: String| -> u64 {
         info.lines().find_map(|line| line.strip_prefix("used_memory_rss:")).unwrap().parse().unwrap()

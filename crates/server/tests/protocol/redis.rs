@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::client::Running;
+use crate::client::{Running, plain};
 
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol").join(name)
@@ -96,8 +96,8 @@ async fn redis_replies_as_recorded() {
         }
     }
     for protocol in [2, 3] {
-        let server = Running::start().await;
-        compare(&recorded(protocol), &replies(server.address, protocol).await, protocol, "Esker");
+        let server = Running::start(plain()).await;
+        compare(&recorded(protocol), &replies(server.resp[0], protocol).await, protocol, "Esker");
     }
 }
 
@@ -112,8 +112,8 @@ async fn redis_replies_of_a_redis_server() {
     for protocol in [2, 3] {
         let theirs = replies(redis.address, protocol).await;
         compare(&recorded(protocol), &theirs, protocol, "redis-server");
-        let server = Running::start().await;
-        compare(&theirs, &replies(server.address, protocol).await, protocol, "Esker");
+        let server = Running::start(plain()).await;
+        compare(&theirs, &replies(server.resp[0], protocol).await, protocol, "Esker");
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use esker_server::{Config, Error, Limits, Sockets};
 use tokio::net::TcpStream;
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, limited, plain};
 
 #[tokio::test]
 async fn info_has_what_clients_look_for() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     assert!(!client.text("INFO").await.contains("db0:"));
     client.ask("MSET a 1 b 2", "+OK\r\n").await;
@@ -20,7 +20,7 @@ async fn info_has_what_clients_look_for() {
             "# Server",
             "redis_version:7.2.5",
             "redis_mode:standalone",
-            &format!("tcp_port:{}", server.address.port()),
+            &format!("tcp_port:{}", server.resp[0].port()),
             "connected_clients:1",
             "loading:0",
             "keyspace_hits:2",
@@ -42,7 +42,7 @@ async fn info_has_what_clients_look_for() {
 
 #[tokio::test]
 async fn config_get() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n").await;
     client.ask("config get APPENDONLY", "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n").await;
@@ -56,7 +56,7 @@ async fn config_get() {
 
 #[tokio::test]
 async fn command_describes_every_verb() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("COMMAND COUNT", ":72\r\n").await;
     client.ask("COMMAND LIST", "*72\r\n$6\r\nappend\r\n").await;
@@ -79,7 +79,7 @@ async fn command_describes_every_verb() {
 
 #[tokio::test]
 async fn one_connection_too_many() {
-    let server = Running::start_with(Limits { connections_max: 2, ..Limits::default() }).await;
+    let server = Running::start(limited(Limits { connections_max: 2, ..Limits::default() })).await;
     let mut first = server.client().await;
     let mut second = server.client().await;
     first.ask("PING", "+PONG\r\n").await;
@@ -100,22 +100,22 @@ async fn one_connection_too_many() {
 
 #[tokio::test]
 async fn a_port_in_use_is_an_error_that_names_it() {
-    let server = Running::start().await;
-    let error = Sockets::bind(&Config::resp(server.address)).unwrap_err();
-    assert!(matches!(error, Error::Bind { address, .. } if address == server.address), "{error}");
-    assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.address)), "{error}");
+    let server = Running::start(plain()).await;
+    let error = Sockets::bind(&Config::resp(server.resp[0])).unwrap_err();
+    assert!(matches!(error, Error::Bind { address, .. } if address == server.resp[0]), "{error}");
+    assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.resp[0])), "{error}");
 }
 
 #[tokio::test]
 async fn a_stop_answers_what_was_read_and_refuses_the_rest() {
-    let mut server = Running::start().await;
+    let mut server = Running::start(plain()).await;
     let mut idle = server.client().await;
     idle.ask("PING", "+PONG\r\n").await;
     let mut halfway = server.client().await;
     let set = command(&["SET", "half", "way"]);
     halfway.send(&[command(&["SET", "k", "v"]).as_slice(), &set[..10]].concat()).await;
     halfway.expect("+OK\r\n").await;
-    let (address, store) = (server.address, server.store.clone());
+    let (address, store) = (server.resp[0], server.store.clone());
     server.ask_to_stop();
     server.stopped().await;
     idle.expect_end().await;

@@ -1,10 +1,10 @@
 //! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
-use crate::client::{Client, Running};
+use crate::client::{Client, Running, plain};
 
 #[tokio::test]
 async fn clients_are_listed_and_killed() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let (mut client, mut other) = (server.client().await, server.client().await);
     client.ask("CLIENT SETNAME me", "+OK\r\n").await;
     client.ask("CLIENT SETINFO lib-name tester", "+OK\r\n").await;
@@ -31,7 +31,7 @@ async fn clients_are_listed_and_killed() {
 
 #[tokio::test]
 async fn answers_can_be_turned_off() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.send("CLIENT REPLY SKIP\r\nSET a 1\r\nGET a\r\n").await;
     client.expect("$1\r\n1\r\n").await;
@@ -42,7 +42,7 @@ async fn answers_can_be_turned_off() {
 
 #[tokio::test]
 async fn reset_forgets_everything() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.send("HELLO 3\r\nCLIENT SETNAME me\r\nWATCH a\r\nMULTI\r\nSET a 1\r\nRESET\r\nEXEC\r\n").await;
     loop {
@@ -57,7 +57,7 @@ async fn reset_forgets_everything() {
 
 #[tokio::test]
 async fn durability_of_a_connection_and_of_one_write() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let flushes = || server.store.stats().activity.flushes + server.store.stats().activity.frames;
     client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
@@ -101,7 +101,7 @@ async fn durability_of_a_connection_and_of_one_write() {
 
 #[tokio::test]
 async fn waiting_makes_durable() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CLIENT DURABILITY none", "+OK\r\n").await;
     for (wait, reply) in [("WAITAOF 1 0 0", "*2\r\n:1\r\n:0\r\n"), ("WAIT 0 0", ":0\r\n")] {
@@ -115,7 +115,7 @@ async fn waiting_makes_durable() {
 
 #[tokio::test]
 async fn slow_commands_are_written_down_without_secrets() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG SET slowlog-log-slower-than 0", "+OK\r\n").await;
     client.ask("SLOWLOG RESET", "+OK\r\n").await;
@@ -134,7 +134,7 @@ async fn slow_commands_are_written_down_without_secrets() {
 
 #[tokio::test]
 async fn shutdown_stops_the_server() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("SET k v", "+OK\r\n").await;
     client.send("SHUTDOWN NOSAVE\r\n").await;
@@ -144,7 +144,7 @@ async fn shutdown_stops_the_server() {
 
 #[tokio::test]
 async fn statistics_are_counted_and_reset() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.send("GET a\r\nGET b\r\nINCR c\r\n").await;
     client.expect("$-1\r\n$-1\r\n:1\r\n").await;
@@ -166,7 +166,7 @@ async fn told(client: &mut Client, section: &str, name: &str) -> Option<String> 
 
 #[tokio::test]
 async fn calls_are_timed_and_told_from_failures_and_refusals() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
     let started = std::time::Instant::now();
@@ -220,7 +220,7 @@ async fn calls_are_timed_and_told_from_failures_and_refusals() {
 
 #[tokio::test]
 async fn histograms_are_of_the_commands_that_ran() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
     client.send("GET a\r\nGET b\r\nGET c\r\n").await;

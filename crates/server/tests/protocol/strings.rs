@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, plain};
 
 #[tokio::test]
 async fn set_and_get() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("GET k", "$-1\r\n").await;
     client.ask("SET k v", "+OK\r\n").await;
@@ -17,7 +17,7 @@ async fn set_and_get() {
 
 #[tokio::test]
 async fn keys_and_values_are_any_bytes() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let key: Vec<u8> = (0..=255).collect();
     let value: Vec<u8> = b"\r\n$-1\r\n\0*3\r\n".repeat(1000);
@@ -29,7 +29,7 @@ async fn keys_and_values_are_any_bytes() {
 
 #[tokio::test]
 async fn large_values_come_back() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let value: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     for key in ["a", "b"] {
@@ -43,7 +43,7 @@ async fn large_values_come_back() {
 
 #[tokio::test]
 async fn mset_and_mget() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("MSET a 1 b 2 a 3", "+OK\r\n").await;
     client.ask("MGET a b c a", "*4\r\n$1\r\n3\r\n$1\r\n2\r\n$-1\r\n$1\r\n3\r\n").await;
@@ -55,7 +55,7 @@ async fn mset_and_mget() {
 
 #[tokio::test]
 async fn an_mget_of_many_keys_is_one_array() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let words: Vec<_> =
         (0..3001).map(|n| if n == 0 { "MGET".into() } else { format!("key{}", (n - 1) % 1000) }).collect();
@@ -81,7 +81,7 @@ async fn an_mget_of_many_keys_is_one_array() {
 
 #[tokio::test]
 async fn deletes_and_counts() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("MSET a 1 b 2 c 3 d 4", "+OK\r\n").await;
     client.ask("DBSIZE", ":4\r\n").await;
@@ -102,7 +102,7 @@ async fn deletes_and_counts() {
 
 #[tokio::test]
 async fn set_under_conditions() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("SET k 1 XX", "$-1\r\n").await;
     client.ask("SET k 1 NX", "+OK\r\n").await;
@@ -124,7 +124,7 @@ async fn set_under_conditions() {
 
 #[tokio::test]
 async fn values_expire() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("SET a 1 PX 150", "+OK\r\n").await;
     client.ask("SET b 1 EX 1000", "+OK\r\n").await;
@@ -153,7 +153,7 @@ async fn values_expire() {
 /// Clients that read before they write must not lose each other's writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swaps_lose_nothing() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut tasks = Vec::new();
     for task in 0..4 {
         let mut client = server.client().await;

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, WriteOptions};
 
-use crate::client::{Running, command};
+use crate::client::{Running, command, plain};
 
 /// Increments over the wire, in transactions, in pipelines, and by an embedder of the same store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_increment_is_lost() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..6 {
         let mut client = server.client().await;
@@ -51,7 +51,7 @@ async fn no_increment_is_lost() {
 /// Appends of one connection stay whole beside those of others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_append_is_lost() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..4 {
         let mut client = server.client().await;
@@ -76,7 +76,7 @@ async fn no_append_is_lost() {
 /// Whoever reads both keys in a transaction sees them equal, while others change both in transactions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn transactions_see_each_other_whole() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     server.client().await.ask("MSET a 0 b 0", "+OK\r\n").await;
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..2 {
@@ -107,7 +107,7 @@ async fn transactions_see_each_other_whole() {
 
 #[tokio::test]
 async fn watched_keys_that_others_change_or_that_expire() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let (mut client, mut other) = (server.client().await, server.client().await);
     for change in ["SET k 2", "DEL k", "EXPIRE k 100", "APPEND k x", "FLUSHALL"] {
         client.ask("SET k 1", "+OK\r\n").await;
@@ -134,7 +134,7 @@ async fn watched_keys_that_others_change_or_that_expire() {
 
 #[tokio::test]
 async fn a_transaction_that_the_store_refuses_does_nothing() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("MULTI", "+OK\r\n").await;
     client.ask("SET a 1", "+QUEUED\r\n").await;
@@ -154,7 +154,7 @@ async fn a_transaction_that_the_store_refuses_does_nothing() {
 /// What one of several updates of a pipeline asks too much for, only that one is refused.
 #[tokio::test]
 async fn a_refusal_hits_one_command_of_a_pipeline() {
-    let server = Running::start().await;
+    let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client
         .send([command(&["INCR", "a"]), command(&["APPEND", "", "x"]), command(&["INCR", "a"])].concat())

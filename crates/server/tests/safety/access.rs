@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use esker_server::{Access, Config, Error, Limits, Password, Right, Sockets, UserEntry, UserFile};
 
-use crate::running::{Client, Running, here};
+use crate::client::{Client, Running, here};
 
 const NOAUTH: &str = "-NOAUTH Authentication required.\r\n";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";

@@ -6,7 +6,7 @@ use esker_server::{Access, Config, Password};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::running::{Client, Running, here};
+use crate::client::{Client, Running, here};
 
 fn config() -> Config {
     Config { http: vec![here()], ..Config::resp(here()) }

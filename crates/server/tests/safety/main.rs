@@ -3,6 +3,8 @@
 
 mod access;
 mod certificates;
+mod client;
 mod http;
+#[path = "../running/mod.rs"]
 mod running;
 mod tls;

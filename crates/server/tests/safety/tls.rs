@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use crate::certificates::Authority;
-use crate::running::{Client, Running, get_over, here};
+use crate::client::{Client, Running, get_over, here};
 
 fn config(tls: TlsFiles) -> Config {
     let mut config =

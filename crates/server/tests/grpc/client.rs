@@ -1,20 +1,13 @@
-//! A server with a store of its own, and clients of it.
-
-use std::future::pending;
-use std::net::SocketAddr;
-use std::time::Duration;
+//! Clients of gRPC, and what they say.
 
 use base64ct::{Base64, Encoding};
-use esker_engine::{Options, Store};
-use esker_server::{Access, Config, Password, Server};
-use tempfile::TempDir;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use esker_server::{Access, Config, Password};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
+
+pub(crate) use crate::running::{PATIENCE, Running, here};
 
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 #[rustfmt::skip]
@@ -23,22 +16,6 @@ pub(crate) mod pb {
 }
 
 pub(crate) type Client = pb::esker_client::EskerClient<Channel>;
-
-/// Nothing here takes longer unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) struct Running {
-    pub(crate) grpc: Vec<SocketAddr>,
-    pub(crate) http: Vec<SocketAddr>,
-    pub(crate) store: Store,
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
-    _directory: TempDir,
-}
-
-pub(crate) fn here() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
 
 /// gRPC for everybody on this machine.
 pub(crate) fn plain() -> Config {
@@ -51,35 +28,12 @@ pub(crate) fn locked(password: &str) -> Config {
 }
 
 impl Running {
-    pub(crate) async fn start(config: Config) -> Running {
-        let directory = tempfile::tempdir().unwrap();
-        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
-        let store = Store::open(options).await.unwrap();
-        let server = Server::bind(config, store.clone()).unwrap();
-        let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(server.run(async {
-            if stopped.await.is_err() {
-                pending::<()>().await;
-            }
-        }));
-        Running { grpc, http, store, stop: Some(stop), server, _directory: directory }
-    }
-
     pub(crate) async fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://{}", self.grpc[0])).unwrap().connect().await.unwrap()
     }
 
     pub(crate) async fn client(&self) -> Client {
         Client::new(self.channel().await).max_decoding_message_size(usize::MAX)
-    }
-
-    pub(crate) fn ask_to_stop(&mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
-    }
-
-    pub(crate) async fn stopped(self) {
-        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
     }
 }
 

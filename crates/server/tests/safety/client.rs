@@ -1,62 +1,14 @@
-//! A server with a store of its own, whatever its configuration, and a client that says raw bytes over any stream.
+//! A client that says raw bytes over any stream.
 
-use std::future::pending;
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use esker_engine::{Options, Store};
-use esker_server::{Config, Control, Server};
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Nothing here takes longer unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) struct Running {
-    pub(crate) resp: Vec<SocketAddr>,
-    pub(crate) http: Vec<SocketAddr>,
-    pub(crate) control: Control,
-    pub(crate) store: Store,
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
-    _directory: TempDir,
-}
-
-pub(crate) fn here() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
+pub(crate) use crate::running::{PATIENCE, Running, here};
 
 impl Running {
-    pub(crate) async fn start(config: Config) -> Running {
-        let directory = tempfile::tempdir().unwrap();
-        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
-        let store = Store::open(options).await.unwrap();
-        let server = Server::bind(config, store.clone()).unwrap();
-        let (resp, http) = (server.addresses().to_vec(), server.http_addresses());
-        let control = server.control();
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(server.run(async {
-            if stopped.await.is_err() {
-                pending::<()>().await;
-            }
-        }));
-        Running { resp, http, control, store, stop: Some(stop), server, _directory: directory }
-    }
-
     pub(crate) async fn client(&self) -> Client<TcpStream> {
         Client(TcpStream::connect(self.resp[0]).await.unwrap())
-    }
-
-    pub(crate) fn ask_to_stop(&mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
-    }
-
-    pub(crate) async fn stopped(self) {
-        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
     }
 
     /// The body of an HTTP answer, after its status.

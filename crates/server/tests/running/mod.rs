@@ -1,0 +1,65 @@
+//! A server with a store of its own, for every binary of tests; what a binary asks of it stands beside its clients.
+#![allow(dead_code, reason = "no binary needs all of it")]
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{Runtime, Threads};
+use esker_engine::{Options, Store};
+use esker_server::{Config, Control, Server};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing here takes longer unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Running {
+    pub(crate) resp: Vec<SocketAddr>,
+    pub(crate) grpc: Vec<SocketAddr>,
+    pub(crate) http: Vec<SocketAddr>,
+    pub(crate) control: Control,
+    pub(crate) store: Store,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+/// A free port.
+pub(crate) fn here() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+impl Running {
+    pub(crate) async fn start(config: Config) -> Running {
+        Running::start_on(Threads::new(2).unwrap(), config).await
+    }
+
+    pub(crate) async fn start_on(runtime: Arc<dyn Runtime>, config: Config) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::directory(directory.path().join("store"));
+        let store = Store::open(options.memory_bytes(128 << 20).runtime(runtime)).await.unwrap();
+        let server = Server::bind(config, store.clone()).unwrap();
+        let (resp, grpc) = (server.addresses().to_vec(), server.grpc_addresses());
+        let (http, control) = (server.http_addresses(), server.control());
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(server.run(async {
+            if stopped.await.is_err() {
+                pending::<()>().await;
+            }
+        }));
+        Running { resp, grpc, http, control, store, stop: Some(stop), server, _directory: directory }
+    }
+
+    /// Asks the server to stop, without waiting for it.
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    pub(crate) async fn stopped(self) {
+        timeout(PATIENCE, self.server).await.expect("the server stops").unwrap();
+    }
+}
