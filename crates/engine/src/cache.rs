@@ -8,20 +8,55 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use esker_log::RecordView;
 use quick_cache::sync::Cache;
 
 use crate::reserve::FixedState;
+use crate::store::Entry;
 
 /// A record in the cache.
 #[derive(Clone)]
 pub(crate) struct Cached {
-    pub(crate) key: Bytes,
-    pub(crate) value: Bytes,
+    /// The key, and then the value: together, so that there is one count of who has them.
+    key_and_value: Bytes,
+    key_bytes: usize,
     pub(crate) sequence: u64,
     pub(crate) expires_at_ms: Option<u64>,
     /// Length on the medium with the padding to the granule.
     pub(crate) padded_bytes: u32,
+}
+
+impl Cached {
+    /// `key_and_value` is all that it keeps of the record's bytes.
+    pub(crate) fn new(record: &RecordView<'_>, key_and_value: Bytes, padded_bytes: u32) -> Cached {
+        let key_bytes = record.key.len();
+        let RecordView { sequence, expires_at_ms, .. } = *record;
+        Cached { key_and_value, key_bytes, sequence, expires_at_ms, padded_bytes }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key_and_value[..self.key_bytes]
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.key_and_value[self.key_bytes..]
+    }
+
+    pub(crate) fn into_value(mut self) -> Bytes {
+        self.key_and_value.advance(self.key_bytes);
+        self.key_and_value
+    }
+
+    pub(crate) fn into_entry(mut self) -> Entry {
+        let (version, expires_at_ms) = (self.sequence, self.expires_at_ms);
+        Entry {
+            key: self.key_and_value.split_to(self.key_bytes),
+            value: self.key_and_value,
+            version,
+            expires_at_ms,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -32,7 +67,7 @@ const ENTRY_BYTES: u64 = 160;
 
 impl quick_cache::Weighter<(u64, u32), Cached> for Weight {
     fn weight(&self, _place: &(u64, u32), cached: &Cached) -> u64 {
-        (cached.key.len() + cached.value.len()) as u64 + ENTRY_BYTES
+        cached.key_and_value.len() as u64 + ENTRY_BYTES
     }
 }
 

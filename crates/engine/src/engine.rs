@@ -341,13 +341,13 @@ impl Engine {
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
         if let Some(resident) = self.residents.hold().find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
-            if let Ok(record) = RecordView::parse(resident.record(location.offset), &identity) {
+            if let Ok(record) = RecordView::in_memory(resident.record(location.offset), &identity) {
                 let shape = self.tier(location.tier).shape();
                 return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
             }
         }
         if let Some(cached) = self.cache.get(segment, location.offset) {
-            return (verdict(cached.key == key), Some(i64::from(cached.padded_bytes)));
+            return (verdict(cached.key() == key), Some(i64::from(cached.padded_bytes)));
         }
         (Occupant::Unknown, None)
     }

@@ -42,7 +42,7 @@ impl Engine {
                 Fetched::Moved => continue,
                 Fetched::Record(record) => record,
             };
-            if record.key == key {
+            if record.key() == key {
                 return Ok(Some(Found { record, pointer }));
             }
             // Another key has the slot. All that is known of this hash, at one instant:
@@ -50,7 +50,7 @@ impl Engine {
             if let Some(&(_, exact)) = suspects.exact.iter().find(|(other, _)| other == hash) {
                 match self.fetch(hash, exact, Some(key)).await? {
                     Fetched::Moved => continue,
-                    Fetched::Record(record) if record.key == key => {
+                    Fetched::Record(record) if record.key() == key => {
                         return Ok(Some(Found { record, pointer: exact }));
                     }
                     Fetched::Record(_) => return Ok(None),
@@ -174,19 +174,12 @@ enum Source<'a> {
     Owned(&'a Bytes),
 }
 
-/// Key and value: as parts of the memory that they lie in, if it may be handed out, else in one allocation of their own, so
-/// that they pin nothing else.
+/// The record with its key and value: as a part of the memory that they lie in, if it may be handed out, else in an
+/// allocation of their own, so that they pin nothing else.
 fn to_cached(record: &RecordView<'_>, padded_bytes: u32, source: Source<'_>) -> Cached {
-    let (key, value) = match source {
-        Source::Owned(owner) => (owner.slice_ref(record.key), owner.slice_ref(record.value)),
-        Source::Memory | Source::Device => {
-            let mut both = Vec::with_capacity(record.key.len() + record.value.len());
-            both.extend_from_slice(record.key);
-            both.extend_from_slice(record.value);
-            let mut key = Bytes::from(both);
-            let value = key.split_off(record.key.len());
-            (key, value)
-        }
+    let key_and_value = match source {
+        Source::Owned(owner) => owner.slice_ref(record.key_and_value),
+        Source::Memory | Source::Device => Bytes::copy_from_slice(record.key_and_value),
     };
-    Cached { key, value, sequence: record.sequence, expires_at_ms: record.expires_at_ms, padded_bytes }
+    Cached::new(record, key_and_value, padded_bytes)
 }

@@ -125,9 +125,14 @@ impl Recorder {
 
     /// Something took so long.
     pub(crate) fn record(&self, what: Timed, took: Duration) {
+        self.record_each(what, took, 1);
+    }
+
+    /// So many things took so long each, as they were done together.
+    pub(crate) fn record_each(&self, what: Timed, took: Duration, count: usize) {
         // A thread that is ending has no number any more.
         let shard = THREAD.try_with(|number| *number).unwrap_or(0) & (self.shards.len() - 1);
-        self.shards[shard].0[what.index()].record(took, 1);
+        self.shards[shard].0[what.index()].record(took, count as u64);
     }
 
     pub(crate) fn snapshot(&self, what: Timed) -> Latency {

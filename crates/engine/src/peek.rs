@@ -5,6 +5,7 @@
 
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, RecordView};
+use smallvec::SmallVec;
 
 use crate::append::Prepared;
 use crate::cache::Cached;
@@ -46,9 +47,7 @@ impl Store {
         self.engine.check_open()?;
         let engine = &self.engine;
         let began = engine.runtime.now();
-        let [row] = engine.seek([Some(key.as_ref())]);
-        let row = row.expect("one key was asked for");
-        let peek = match engine.peek(&row, &engine.residents.hold()) {
+        let peek = match engine.peek(&engine.seek(key.as_ref()), &engine.residents.hold()) {
             Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
             Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
             Peek::Absent => Peek::Absent,
@@ -60,8 +59,8 @@ impl Store {
     }
 
     /// Shows the values of several keys to `see`, one after the other, `None` for a key that is not there, until it takes
-    /// more than a look at memory or `see` says that it has seen enough. Returns how many it was shown. What holds for the
-    /// `see` of [`peek`](Self::peek) holds here.
+    /// more than a look at memory or `see` does not want one and says `false`. Returns how many it took. What holds for
+    /// the `see` of [`peek`](Self::peek) holds here.
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close).
@@ -73,17 +72,18 @@ impl Store {
         self.engine.check_open()?;
         let mut keys = keys.into_iter();
         let mut shown = 0;
+        let mut began = self.engine.runtime.now();
         loop {
-            let began = self.engine.runtime.now();
             // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
             // together, where one key after the other would wait for each.
-            let rows: [Option<Sought<'k>>; ROW] = self.engine.seek(std::array::from_fn(|_| keys.next()));
-            let (more, goes_on) = self.engine.peek_row(&rows, &mut see);
+            let row: SmallVec<[_; ROW]> = keys.by_ref().take(ROW).map(|key| self.engine.seek(key)).collect();
+            let more = self.engine.peek_row(&row, &mut see);
             // They were made together, and took that long together.
-            let took = self.engine.runtime.now().saturating_sub(began);
-            (0..more).for_each(|_| self.engine.recorder().record(Timed::Get, took));
+            let now = self.engine.runtime.now();
+            self.engine.recorder().record_each(Timed::Get, now.saturating_sub(began), more);
+            began = now;
             shown += more;
-            if !goes_on {
+            if more < ROW {
                 return Ok(shown);
             }
         }
@@ -108,52 +108,40 @@ enum Shown<'a> {
 
 impl Cached {
     fn view(&self) -> View<'_> {
-        View { value: &self.value, version: self.sequence, expires_at_ms: self.expires_at_ms }
+        View { value: self.value(), version: self.sequence, expires_at_ms: self.expires_at_ms }
     }
 }
 
 impl Engine {
-    /// Shows a row of keys; how many, and whether to go on after it.
-    fn peek_row(
-        &self,
-        rows: &[Option<Sought<'_>>],
-        see: &mut impl FnMut(Option<View<'_>>) -> bool,
-    ) -> (usize, bool) {
+    /// Shows a row of keys; how many were taken.
+    fn peek_row(&self, row: &[Sought<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
         let residents = self.residents.hold();
-        rows.iter().flatten().filter_map(|row| row.pointer).for_each(|at| self.touch(at, &residents));
-        for (shown, row) in rows.iter().enumerate() {
-            let Some(row) = row else { return (shown, false) };
-            let goes_on = match self.peek(row, &residents) {
-                Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
-                Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
-                Peek::Absent => see(None),
-                Peek::Unknown => return (shown, false),
-            };
-            if !goes_on {
-                return (shown + 1, false);
-            }
+        if row.len() > 1 {
+            row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.touch(at, &residents));
         }
-        (rows.len(), true)
+        let mut take = |sought: &Sought<'_>| match self.peek(sought, &residents) {
+            Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
+            Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
+            Peek::Absent => see(None),
+            Peek::Unknown => false,
+        };
+        row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
     }
 
-    fn seek<'k, const N: usize>(&self, keys: [Option<&'k [u8]>; N]) -> [Option<Sought<'k>>; N] {
-        let hashed = keys.map(|key| key.map(|key| (key, self.hash(key))));
-        hashed.map(|hashed| {
-            hashed.map(|(key, hash)| {
-                let pointer = self.between_batches(|| self.index.get(&hash)).filter(|_| !key.is_empty());
-                Sought { key, hash, pointer }
-            })
-        })
+    fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {
+        let hash = self.hash(key);
+        let pointer = self.between_batches(|| self.index.get(&hash)).filter(|_| !key.is_empty());
+        Sought { key, hash, pointer }
     }
 
     /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
     /// that they may displace. Under the lane's lock each put would wait for its own.
     pub(crate) fn touch_displaced(&self, puts: &[Prepared]) {
         for row in puts.chunks(ROW) {
-            let pointers: [Option<Pointer>; ROW] =
-                std::array::from_fn(|at| row.get(at).and_then(|put| self.index.get(&put.hash)));
+            let pointers: SmallVec<[_; ROW]> =
+                row.iter().filter_map(|put| self.index.get(&put.hash)).collect();
             let residents = self.residents.hold();
-            pointers.into_iter().flatten().for_each(|pointer| self.touch(pointer, &residents));
+            pointers.into_iter().for_each(|pointer| self.touch(pointer, &residents));
         }
     }
 
@@ -167,19 +155,19 @@ impl Engine {
         }
     }
 
-    fn peek<'a>(&self, row: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
-        let Some(pointer) = row.pointer else { return Peek::Absent };
+    fn peek<'a>(&self, sought: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
+        let Some(pointer) = sought.pointer else { return Peek::Absent };
         let location = self.packing.unpack(pointer.get());
         let segment = self.slot(location).segment();
         // Must come after the number was read; see `fetch`.
-        if !self.index.is_current(&row.hash, pointer) {
+        if !self.index.is_current(&sought.hash, pointer) {
             return Peek::Unknown;
         }
         let expired = |at: Option<u64>| self.has_expired(at);
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
-            let record = RecordView::parse(resident.record(location.offset), &identity).ok();
-            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == row.key;
+            let record = RecordView::in_memory(resident.record(location.offset), &identity).ok();
+            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == sought.key;
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             self.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
@@ -187,7 +175,7 @@ impl Engine {
             return if expired(expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::InMemory(view)) };
         }
         match self.cache.get(segment, location.offset) {
-            Some(cached) if cached.key == row.key => {
+            Some(cached) if cached.key() == sought.key => {
                 self.counters.cache_hit();
                 if expired(cached.expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::Cached(cached)) }
             }

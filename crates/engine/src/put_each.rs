@@ -26,7 +26,9 @@ impl Store {
         let began = self.engine.runtime.now();
         let results =
             self.engine.put_each(puts, WriteOptions { durability, ..WriteOptions::default() }).await;
-        results.iter().filter(|result| result.is_ok()).for_each(|_| self.engine.took(Timed::Put, began));
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        let took = self.engine.runtime.now().saturating_sub(began);
+        self.engine.recorder().record_each(Timed::Put, took, done);
         results
     }
 }

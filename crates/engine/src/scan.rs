@@ -78,18 +78,14 @@ impl Engine {
                         continue;
                     }
                 };
-                let hash = self.hash(&record.key);
+                let hash = self.hash(record.key());
                 let record = if self.index.is_current(&hash, pointer) {
                     Some(record)
                 } else {
-                    self.look_up(&record.key, &hash).await?.map(|found| found.record)
+                    self.look_up(record.key(), &hash).await?.map(|found| found.record)
                 };
-                entries.extend(record.filter(|r| !self.has_expired(r.expires_at_ms)).map(|r| Entry {
-                    key: r.key,
-                    value: r.value,
-                    version: r.sequence,
-                    expires_at_ms: r.expires_at_ms,
-                }));
+                let alive = record.filter(|r| !self.has_expired(r.expires_at_ms));
+                entries.extend(alive.map(Cached::into_entry));
             }
             if failed.is_empty() {
                 // A key may have been met at its place and behind a claim.

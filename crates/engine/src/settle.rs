@@ -19,30 +19,30 @@ impl Engine {
             if seen.claims.is_empty() {
                 return Ok(());
             }
-            let mut occupant_key = None;
+            let mut occupant_record = None;
             let mut displaced = Vec::new();
             for pointer in seen.occupant.into_iter().chain(seen.claims.iter().map(|c| c.displaced)) {
                 let location = self.packing.unpack(pointer.get());
                 let segment = self.slot(location).segment();
                 match self.read_record(location, segment).await? {
-                    Ok(record) if seen.occupant == Some(pointer) => occupant_key = Some(record.key),
+                    Ok(record) if seen.occupant == Some(pointer) => occupant_record = Some(record),
                     Ok(record) => displaced.push((pointer, record)),
                     // Either somebody settled the claims and the segment is gone, or it is damage.
                     Err(_) if self.index.suspects(hash) != seen => continue 'again,
                     Err(damaged) => return Err(damaged.into_error(None)),
                 }
             }
-            let newest_of = |key| -> Option<u64> {
-                displaced.iter().filter(|(_, r)| r.key == key).map(|(_, r)| r.sequence).max()
+            let newest_of = |key: &[u8]| -> Option<u64> {
+                displaced.iter().filter(|(_, r)| r.key() == key).map(|(_, r)| r.sequence).max()
             };
             let is_hidden = |record: &Cached| {
-                let key_hash = self.hash(&record.key);
-                occupant_key.as_ref() != Some(&record.key)
+                let key_hash = self.hash(record.key());
+                occupant_record.as_ref().map(Cached::key) != Some(record.key())
                     && !seen.exact.iter().any(|(exact, _)| *exact == key_hash)
-                    && newest_of(record.key.clone()) == Some(record.sequence)
+                    && newest_of(record.key()) == Some(record.sequence)
             };
             let hidden: Vec<_> = displaced.iter().filter(|(_, r)| is_hidden(r)).collect();
-            let entries: Vec<_> = hidden.iter().map(|(p, r)| (self.hash(&r.key), *p)).collect();
+            let entries: Vec<_> = hidden.iter().map(|(p, r)| (self.hash(r.key()), *p)).collect();
             if !self.index.settle(hash, &seen, &entries) {
                 continue;
             }

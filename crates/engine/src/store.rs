@@ -50,17 +50,6 @@ pub struct Entry {
     pub expires_at_ms: Option<u64>,
 }
 
-impl From<Cached> for Entry {
-    fn from(record: Cached) -> Entry {
-        Entry {
-            key: record.key,
-            value: record.value,
-            version: record.sequence,
-            expires_at_ms: record.expires_at_ms,
-        }
-    }
-}
-
 /// A condition of a put or delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
@@ -107,7 +96,7 @@ impl Store {
     /// # Errors
     /// `Corrupt` if its record is damaged, `Io` if the device fails, `Closed` after [`close`](Self::close).
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        Ok(self.get_entry(key).await?.map(|entry| entry.value))
+        Ok(self.get_record(key.as_ref()).await?.map(Cached::into_value))
     }
 
     /// The value of a key with its version and expiry.
@@ -115,7 +104,10 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
-        let key = key.as_ref();
+        Ok(self.get_record(key.as_ref()).await?.map(Cached::into_entry))
+    }
+
+    async fn get_record(&self, key: &[u8]) -> Result<Option<Cached>> {
         self.engine.check_open()?;
         if key.is_empty() {
             return Ok(None);
@@ -124,8 +116,8 @@ impl Store {
         let hash = self.engine.hash(key);
         let found = self.engine.look_up(key, &hash).await?;
         self.engine.took(Timed::Get, began);
-        let alive = found.filter(|f| !self.engine.has_expired(f.record.expires_at_ms));
-        Ok(alive.map(|found| Entry::from(found.record)))
+        let record = found.map(|found| found.record);
+        Ok(record.filter(|record| !self.engine.has_expired(record.expires_at_ms)))
     }
 
     /// The values of several keys, in their order; device reads are made together.

@@ -63,7 +63,7 @@ impl Engine {
             found
                 .as_ref()
                 .filter(|f| !self.has_expired(f.record.expires_at_ms))
-                .map(|f| Entry::from(f.record.clone()))
+                .map(|f| f.record.clone().into_entry())
         };
         let entries: Vec<Option<Entry>> = found.iter().map(alive).collect();
         let (batch, outcome) = change(&entries);

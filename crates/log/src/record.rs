@@ -181,6 +181,8 @@ pub struct RecordView<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
+    /// Both, as they lie one behind the other.
+    pub key_and_value: &'a [u8],
     /// Checksum that the value should have.
     pub value_check: u64,
     /// Sequence number.
@@ -193,7 +195,7 @@ pub struct RecordView<'a> {
     pub brief: bool,
 }
 
-/// What is known of a record before its value is read; verified.
+/// What is known of a record before its value is read.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordHead<'a> {
     /// What it says.
@@ -217,8 +219,19 @@ pub struct RecordHead<'a> {
 }
 
 impl<'a> RecordHead<'a> {
-    /// Reads the head of the record that begins at the start of `bytes` and lies at `identity`.
+    /// Reads the head of the record that begins at the start of `bytes` and lies at `identity`, and verifies it.
     pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordHead<'a>, Damage> {
+        let head = RecordHead::unverified(bytes)?;
+        if head.is_verified_by(bytes, identity) { Ok(head) } else { Err(Damage::Header) }
+    }
+
+    fn is_verified_by(&self, bytes: &[u8], identity: &Identity) -> bool {
+        let crc = identity.crc(&[&bytes[..CRC.offset], &bytes[HEADER_BYTES..self.value_offset]]);
+        u64::from(crc) == CRC.get(bytes)
+    }
+
+    /// As [`parse`](Self::parse), as far as it can be told without the checksum.
+    fn unverified(bytes: &'a [u8]) -> Result<RecordHead<'a>, Damage> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
@@ -227,12 +240,9 @@ impl<'a> RecordHead<'a> {
             return Err(Damage::Header);
         }
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
-        // The length is not trusted before the checksum that covers it agrees; it only says where that one ends.
+        // The lengths only say where things should end, before the checksum that covers them agrees.
         let (expiry, rest) = rest.split_at_checked(expiry_bytes).ok_or(Damage::Length)?;
         let (key, _) = rest.split_at_checked(KEY_BYTES.get(header) as usize + 1).ok_or(Damage::Length)?;
-        if u64::from(identity.crc(&[&header[..CRC.offset], expiry, key])) != CRC.get(header) {
-            return Err(Damage::Header);
-        }
         Ok(RecordHead {
             kind,
             key,
@@ -250,10 +260,34 @@ impl<'a> RecordHead<'a> {
 impl<'a> RecordView<'a> {
     /// Reads the record that begins at the start of `bytes` and lies at `identity`.
     pub fn parse(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
-        let head = RecordHead::parse(bytes, identity)?;
-        let value = bytes[head.value_offset..].get(..head.value_bytes).ok_or(Damage::Length)?;
-        let RecordHead { kind, key, value_check, sequence, expires_at_ms, batch_goes_on, brief, .. } = head;
-        Ok(RecordView { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on, brief })
+        RecordView::with_value(bytes, RecordHead::parse(bytes, identity)?)
+    }
+
+    /// Reads a record in the memory that this process has written it to, at a place that is known to hold one. It is not
+    /// verified, as nothing else that is only in memory is.
+    pub fn in_memory(bytes: &'a [u8], identity: &Identity) -> Result<RecordView<'a>, Damage> {
+        let head = RecordHead::unverified(bytes)?;
+        debug_assert!(head.is_verified_by(bytes, identity), "{identity:?} is no place of a record");
+        RecordView::with_value(bytes, head)
+    }
+
+    fn with_value(bytes: &'a [u8], head: RecordHead<'a>) -> Result<RecordView<'a>, Damage> {
+        let RecordHead { kind, key, value_offset, value_bytes, value_check, .. } = head;
+        let RecordHead { sequence, expires_at_ms, batch_goes_on, brief, .. } = head;
+        let key_and_value = &bytes[value_offset - key.len()..];
+        let key_and_value = key_and_value.get(..key.len() + value_bytes).ok_or(Damage::Length)?;
+        let value = &key_and_value[key.len()..];
+        Ok(RecordView {
+            kind,
+            key,
+            value,
+            key_and_value,
+            value_check,
+            sequence,
+            expires_at_ms,
+            batch_goes_on,
+            brief,
+        })
     }
 
     /// Length on the medium, without the padding to the granule.

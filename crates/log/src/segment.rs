@@ -15,6 +15,9 @@ use crate::location::Tier;
 use crate::record::Record;
 use crate::summary::{self, Entry, SummaryHead};
 
+/// What records are padded with.
+static ZEROS: [u8; 4096] = [0; 4096];
+
 /// What all segments of a tier have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentShape {
@@ -221,15 +224,14 @@ impl OpenSegment {
         frame.records += 1;
         let offset = self.base + self.memory.tail() as u32;
         let header = record.encode_header(&self.secret.identity(self.name.segment, offset));
-        let padding = [0u8; 4096];
         let mut gap = padded as usize - bytes;
-        if gap <= padding.len() {
-            self.memory.append(&[&header, record.key, record.value, &padding[..gap]]);
+        if gap <= ZEROS.len() {
+            self.memory.append(&[&header, record.key, record.value, &ZEROS[..gap]]);
         } else {
             self.memory.append(&[&header, record.key, record.value]);
             while gap > 0 {
-                let piece = gap.min(padding.len());
-                self.memory.append(&[&padding[..piece]]);
+                let piece = gap.min(ZEROS.len());
+                self.memory.append(&[&ZEROS[..piece]]);
                 gap -= piece;
             }
         }
