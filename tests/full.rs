@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{ErrorKind, Store, WriteOptions};
+use esker::{Durability, ErrorKind, Store, WriteOptions};
 use esker_device::Runtime;
 use esker_device::{Latency, MemoryOptions};
 use esker_sim::Random;
 use futures_util::future::{join_all, select};
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use support::{Config, Tiers, VALUE_BYTES_MIN, World, cases, stamp_of, value};
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 
@@ -184,6 +184,72 @@ fn overwrite(seed: u64) {
 #[test]
 fn overwriting_what_fits_never_fills_a_store() {
     cases("full", "overwriting_what_fits_never_fills_a_store", 12, overwrite);
+}
+
+/// A small store is filled to its limit, and what is in it is overwritten by as much again and again.
+fn overwrite_at_limit(seed: u64) {
+    let mut random = Random::new(seed);
+    let tiers = TIERS[seed as usize % 3];
+    let mut config = Config::random(&mut random, tiers);
+    (config.hash_bits, config.more_memory_bytes) = (None, 32 << 20);
+    // A device has 2 MiB more than its segments take, so there are 10 to 48 slots.
+    let (segment_bytes, most) = [(64 << 10, 25), (128 << 10, 17), (512 << 10, 5)][random.below(3) as usize];
+    config.segment_bytes = u64::max(segment_bytes, 8 * config.unit_bytes);
+    (config.fast_segments, config.capacity_segments) = (8 + random.below(most), 8 + random.below(most));
+    config.reserve_percent = [5, 10, 20, 35][random.below(4) as usize];
+    let shape = format!("{config:?}");
+    let world = World::new(seed, config.clone());
+    let store = world.open();
+    let tier = store.stats().tiers.last().expect("a tier").clone();
+    let limit = store.stats().user_limit_bytes;
+    let longest = [100, 1000, config.segment_bytes / 8][random.below(3) as usize];
+    let record_bytes = |number: u64| VALUE_BYTES_MIN + Random::new(seed ^ number).below(longest) as usize;
+    let percent = 95 + random.below(6);
+    let at_once = [1, 8, 32][random.below(3) as usize];
+    let put = |number: u64, stamp: u64| {
+        let value = value(&key(number), stamp, record_bytes(number));
+        let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+        let alone = stamp % 64 == 0;
+        let options = if alone { WriteOptions::default() } else { options };
+        store.put_with(key(number), value, options)
+    };
+    let describe = |what: &str| {
+        format!(
+            "{what}: {shape}, {} slots of {}, records up to {longest}, {percent} %, {at_once} at once; {:?}",
+            tier.segments_total,
+            tier.segment_bytes,
+            store.stats()
+        )
+    };
+    let mut keys = 0;
+    while (store.stats().live_bytes + 24 * keys + longest + 200) * 100 <= limit * percent {
+        let filled = world.runtime.run(put(keys, keys));
+        filled.unwrap_or_else(|error| panic!("{}", describe(&format!("key {keys}: {error}"))));
+        keys += 1;
+    }
+    let capacity_bytes = tier.segments_total * tier.segment_bytes;
+    let mut written = 0;
+    let mut stamp = keys;
+    while written < 10 * capacity_bytes {
+        let numbers: Vec<u64> = (0..at_once).map(|_| random.below(keys)).collect();
+        let puts = numbers.iter().map(|number| {
+            stamp += 1;
+            written += record_bytes(*number) as u64 + 40;
+            put(*number, stamp)
+        });
+        for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
+            put.unwrap_or_else(|error| {
+                panic!("{}", describe(&format!("after {written} bytes of {keys} keys: {error}")))
+            });
+        }
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn overwriting_at_the_limit_goes_on() {
+    cases("full", "overwriting_at_the_limit_goes_on", 10, overwrite_at_limit);
 }
 
 /// A capacity device that is slow: writers wait, none fails, and reads are answered meanwhile.

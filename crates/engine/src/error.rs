@@ -53,7 +53,7 @@ pub enum Error {
     Full {
         /// Bytes of records that are current.
         live_bytes: u64,
-        /// What users may fill: capacity less the reserve.
+        /// What users may fill: capacity less the reserve, and less what a small store has to work in.
         limit_bytes: u64,
     },
     /// No memory for more keys.

@@ -33,7 +33,9 @@ use crate::latency::Recorder;
 use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, pointer};
 use crate::options::{Layout, Options, Place};
+use crate::provision::KEEP_FOR_RELOCATION;
 use crate::recover::{Recovered, Scene, Unsealed};
+use crate::relocate::{LEAST_YIELD, frame_bytes};
 use crate::slot::Contents;
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
@@ -44,7 +46,11 @@ use crate::{commit, provision, reclaim, trim};
 const PARTED_PIECES: usize = 4;
 /// Slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8) while it is written to,
 /// about; of a small one a sixteenth.
-const WORKING_SLOTS: u64 = 20;
+const WORKING_SLOTS: u32 = 20;
+/// Of these a small tier has at least: those kept for relocation, and a lane's open one, spare one and one being sealed.
+const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
+/// Share of a segment that the next record does not fit in, in the mean, if records are an eighth of it long at most.
+const SEGMENT_END: f64 = 1.0 / 16.0;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
@@ -112,9 +118,6 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let large = two_tiers
         .then(|| Arc::new(Lane::new(Stream::LARGE, tiers[1].shape(), pool(Backing::Anonymous), false)));
     let bulk = tiers.last().expect("a store has a tier");
-    let slots = u64::from(bulk.slots_total());
-    // The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it.
-    let usable = (slots - (slots / 16).min(WORKING_SLOTS)) * bulk.shape().max_record_bytes();
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
     let engine = Engine::new(Parts {
         secret,
@@ -129,7 +132,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
             .unwrap_or(u64::from(bulk.shape().unit_bytes)),
         durability: options.durability,
         outlives_process,
-        user_limit_bytes: (usable as f64 * (1.0 - reserve_share)) as u64,
+        user_limit_bytes: user_limit_bytes(bulk, reserve_share),
         reserve_share,
         placement: Placement::new(spare_outputs(bulk, reserve_share)),
         clock: Clock::new(superblocks.iter().map(|s| s.clock_ms).max().unwrap_or(0)),
@@ -180,6 +183,21 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         duration: engine.runtime.now().saturating_sub(began),
     };
     Ok((engine, recovery))
+}
+
+/// What users may fill of the tier where records stay: what is beside the reserve, and no more than can be worked with.
+///
+/// The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it. In a tier
+/// of few slots that is most of it; see `docs/decisions/0005-placement.md` for the arithmetic.
+fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
+    let (slots, shape) = (f64::from(tier.slots_total()), tier.shape());
+    let working = f64::from(WORKING_SLOTS);
+    let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
+    // The last unit of a frame is half empty in the middle.
+    let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
+    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding)).min(working);
+    let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
+    (beside_reserve.min(workable) * shape.max_record_bytes() as f64) as u64
 }
 
 /// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,

@@ -48,8 +48,7 @@ impl Engine {
         let mut row = Row { results, waiting: Vec::new(), prepared };
         let durability = self.durability(&options);
         for (key, value, expires_at_ms) in puts {
-            self.find_room((key.len() + value.len()) as u64).await;
-            match self.prepare_one(key, value, expires_at_ms, &durability) {
+            match self.prepare_one(key, value, expires_at_ms, &durability).await {
                 Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
                 Ok(put) => {
                     // Not before those in front of it, which may be of the same key, are seen.
@@ -69,7 +68,7 @@ impl Engine {
         row.results
     }
 
-    fn prepare_one(
+    async fn prepare_one(
         &self,
         key: Bytes,
         value: Bytes,
@@ -79,7 +78,7 @@ impl Engine {
         durability.as_ref().map_err(Error::clone)?;
         let put = self.prepare(Kind::Put, key, value, expires_at_ms)?;
         self.check_writable()?;
-        self.check_room(put.padded_bytes(self.lane.shape))?;
+        self.find_room_for(&put).await?;
         Ok(put)
     }
 

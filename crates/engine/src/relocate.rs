@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
 use esker_index::KeyHash;
-use esker_log::{Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, Tier as TierName, class_of};
+use esker_log::{
+    Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, SegmentShape, Tier as TierName, class_of,
+};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
@@ -345,14 +347,10 @@ impl<'a> Relocator<'a> {
                 Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..*entry }),
             })
             .collect();
-        let bytes = copied_bytes(&copies, self.engine.output_tier().shape(), self.frame_bytes());
+        let shape = self.engine.output_tier().shape();
+        let bytes = copied_bytes(&copies, shape, frame_bytes(shape));
         let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
         bytes + (used as f64 * LEAST_YIELD) as u64 <= used
-    }
-
-    fn frame_bytes(&self) -> u32 {
-        let shape = self.engine.output_tier().shape();
-        (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
     }
 
     async fn copy(
@@ -373,7 +371,7 @@ impl<'a> Relocator<'a> {
         if tier_name != output_shape.tier {
             outlet.origin = Origin::Destaged;
         }
-        let frame_bytes = self.frame_bytes();
+        let frame_bytes = frame_bytes(output_shape);
         let copied = copy_needed(&outlet, &self.engine.secret, victims, &mut outputs, frame_bytes).await;
         self.outputs = outputs;
         copied
@@ -427,6 +425,11 @@ impl<'a> Relocator<'a> {
             }
         }
     }
+}
+
+/// Frames of copies are so long.
+pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
+    (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
 }
 
 pub(crate) fn hash_of(entry: &Entry) -> KeyHash {

@@ -229,7 +229,8 @@ pub struct Stats {
     /// Bytes of current records, as far as known: overwrites of records that were not at hand are estimates until
     /// verified.
     pub live_bytes: u64,
-    /// What users may fill.
+    /// What users may fill. Up to here puts that take no more than what they displace find room, if no record is longer than an
+    /// eighth of a segment.
     pub user_limit_bytes: u64,
     /// What users may not fill of the tier where records stay: the reserve, and what is open, spare or kept free.
     pub reserve_bytes: u64,

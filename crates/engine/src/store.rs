@@ -265,7 +265,7 @@ impl Store {
     /// What a put would fail with: `Closed` or `Full`.
     pub fn check_writable(&self) -> Result<()> {
         self.engine.check_writable()?;
-        self.engine.check_room(0)
+        self.engine.check_room(1)
     }
 
     /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's, but never before an expiry that was

@@ -74,8 +74,7 @@ impl Engine {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Put, key, value, options.expires_at_ms)?;
         self.check_writable()?;
-        self.find_room(prepared.padded_bytes(self.lane.shape)).await;
-        self.check_room(prepared.padded_bytes(self.lane.shape))?;
+        self.find_room_for(&prepared).await?;
         self.counters.count_put(prepared.key.len() + prepared.value.len());
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
@@ -278,6 +277,20 @@ impl Engine {
         }
     }
 
+    /// Sees to it that there is room for a put, or refuses it. At the limit what it displaces is read: a put that takes no more
+    /// than that needs none, and the index tells a length only within a factor of two.
+    pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
+        let mut bytes = put.padded_bytes(self.lane.shape);
+        if self.has_no_room(bytes) {
+            // A record that cannot be read is replaced as if it were not there.
+            let found = self.look_up(&put.key, &put.hash).await.ok().flatten();
+            let counted = found.filter(|found| !self.has_expired(found.record.expires_at_ms));
+            bytes = bytes.saturating_sub(counted.map_or(0, |found| found.record.padded_bytes.into()));
+            self.find_room(bytes).await;
+        }
+        self.check_room(bytes)
+    }
+
     /// Refuses what users may not fill.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
         if self.out_of_memory.load(Ordering::Acquire) {
@@ -290,10 +303,10 @@ impl Engine {
         if self.has_no_room(bytes) { Err(self.full_error()) } else { Ok(()) }
     }
 
-    /// Whether there is no room for so many bytes more.
+    /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone.
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let summaries = self.index.len() * SUMMARY_BYTES;
-        let over = self.live_bytes() + summaries + bytes > self.user_limit_bytes;
+        let over = bytes > 0 && self.live_bytes() + summaries + bytes > self.user_limit_bytes;
         over || self.full.load(Ordering::Acquire)
     }
 }
