@@ -7,6 +7,7 @@
 
 pub(crate) mod clients;
 pub(crate) mod model;
+pub(crate) mod opening;
 
 use std::path::PathBuf;
 use std::sync::Arc;
