@@ -1,14 +1,16 @@
 //! Clients that mean harm, against a server in a process of its own: its memory stays within the budget, an honest
 //! client is served all the while, nothing panics and nothing hangs.
 //!
-//! `ESKER_HOSTILE_SECONDS` makes every attack last longer; `cargo test -p esker-server --test hostile -- --ignored` runs
-//! all of them at once, for a minute by default.
+//! `ESKER_HOSTILE_SECONDS` makes every attack last longer; `cargo test -p esker-server --test hostile -- --ignored all_at_once`
+//! runs all of them at once, for a minute by default; with `--nocapture p99` instead, one after the other, and compares what
+//! honest clients wait for with what they wait for alone (`latency`).
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod attack;
 mod grpc;
 mod honest;
 mod http2;
+mod latency;
 mod server;
 
 use std::time::{Duration, Instant};
