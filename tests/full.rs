@@ -209,7 +209,7 @@ fn overwrite_at_limit(seed: u64) {
     let put = |number: u64, stamp: u64| {
         let value = value(&key(number), stamp, record_bytes(number));
         let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
-        let alone = stamp % 64 == 0;
+        let alone = stamp.is_multiple_of(64);
         let options = if alone { WriteOptions::default() } else { options };
         store.put_with(key(number), value, options)
     };
