@@ -19,7 +19,7 @@ use crate::store::Entry;
 #[derive(Clone)]
 pub(crate) struct Cached {
     /// The key, and then the value: together, so that there is one count of who has them.
-    key_and_value: Bytes,
+    pub(crate) key_and_value: Bytes,
     key_bytes: usize,
     pub(crate) sequence: u64,
     pub(crate) expires_at_ms: Option<u64>,

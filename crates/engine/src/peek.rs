@@ -3,6 +3,7 @@
 //! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
 //! bytes in the segment's memory. Whatever is not that simple is left to [`Store::get_entry`].
 
+use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, RecordView};
 use smallvec::SmallVec;
@@ -31,10 +32,19 @@ pub enum Peek<T> {
 pub struct View<'a> {
     /// The value.
     pub value: &'a [u8],
+    /// What it is a part of, where that can be kept: in the cache.
+    owner: Option<&'a Bytes>,
     /// See [`Entry::version`](crate::Entry::version).
     pub version: u64,
     /// See [`Entry::expires_at_ms`](crate::Entry::expires_at_ms).
     pub expires_at_ms: Option<u64>,
+}
+
+impl View<'_> {
+    /// The value, to be kept without a copy of it, if that is possible where it lies.
+    pub fn shared(&self) -> Option<Bytes> {
+        self.owner.map(|owner| owner.slice_ref(self.value))
+    }
 }
 
 impl Store {
@@ -108,7 +118,8 @@ enum Shown<'a> {
 
 impl Cached {
     fn view(&self) -> View<'_> {
-        View { value: self.value(), version: self.sequence, expires_at_ms: self.expires_at_ms }
+        let owner = Some(&self.key_and_value);
+        View { value: self.value(), owner, version: self.sequence, expires_at_ms: self.expires_at_ms }
     }
 }
 
@@ -171,7 +182,7 @@ impl Engine {
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             self.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
-            let view = View { value, version, expires_at_ms };
+            let view = View { value, owner: None, version, expires_at_ms };
             return if expired(expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::InMemory(view)) };
         }
         match self.cache.get(segment, location.offset) {

@@ -103,7 +103,7 @@ where
         }
     }
     let goodbye = async {
-        while !transport.replies.unsent().is_empty() {
+        while transport.replies.unsent_bytes() > 0 {
             transport.exchange(false, service).await?;
         }
         transport.stream.shutdown().await
@@ -220,11 +220,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         while !batch.is_done() && !self.session.leaving {
             run::next(&mut batch, &mut self.session, self.service, &mut self.transport.replies).await;
             self.session.held_bytes = self.held() + work;
-            let unsent = self.transport.replies.unsent().len();
+            let unsent = self.transport.replies.unsent_bytes();
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
             }
-            while self.transport.replies.unsent().len() > limits.backlog_bytes_max {
+            while self.transport.replies.unsent_bytes() > limits.backlog_bytes_max {
                 tokio::select! {
                     biased;
                     exchanged = self.transport.exchange(false, self.service) => { exchanged?; }
@@ -253,7 +253,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 tokio::select! {
                     biased;
                     held = &mut hold => break held.map_err(|_| Ended::Dropped(Dropped::Memory))?,
-                    exchanged = self.transport.exchange(false, self.service), if !self.transport.replies.unsent().is_empty() => {
+                    exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
                         exchanged?;
                     }
                     () = stop.announced() => return Ok(false),

@@ -1,10 +1,14 @@
 //! Answers to bytes, in RESP2 or RESP3 as the client asked for with `HELLO`.
 //!
 //! [`Replies`] is the output of one connection: answers are appended in the order of the commands, and bytes are taken
-//! off the front as the socket accepts them.
+//! off the front as the socket accepts them. Large values are not copied into it: they stand between its bytes, and go to
+//! the socket as they are.
 
-use bytes::Bytes;
-use esker_engine::{Error, ErrorKind};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+use esker_engine::{Error, ErrorKind, View};
 
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,28 +20,88 @@ pub(crate) enum Protocol {
 /// An emptied buffer larger than this gives its memory back.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
+/// From this length on a value is handed on instead of copied.
+const HANDED_BYTES_MIN: usize = 16 << 10;
+
 /// Unsent answers.
 pub(crate) struct Replies {
     bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
     sent: usize,
+    /// Values that stand between them, in their order.
+    handed: VecDeque<Handed>,
+    /// What is not sent of all of those.
+    handed_bytes: usize,
+    /// Memory of all of those, which stays whole until the last byte is sent.
+    handed_held: usize,
     /// Errors since they were last asked for.
     errors: u64,
     pub(crate) protocol: Protocol,
 }
 
+/// A value that is not copied.
+struct Handed {
+    /// So many of the copied bytes stand before it.
+    at: usize,
+    /// What is not sent of it.
+    value: Bytes,
+    len: usize,
+}
+
 impl Replies {
     pub(crate) fn new() -> Replies {
-        Replies { bytes: Vec::new(), sent: 0, errors: 0, protocol: Protocol::Resp2 }
+        Replies {
+            bytes: Vec::new(),
+            sent: 0,
+            handed: VecDeque::new(),
+            handed_bytes: 0,
+            handed_held: 0,
+            errors: 0,
+            protocol: Protocol::Resp2,
+        }
     }
 
-    pub(crate) fn unsent(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+    /// Bytes of answers that are not sent.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.bytes.len() - self.sent + self.handed_bytes
+    }
+
+    /// What is to be sent next, in as many pieces as fit.
+    pub(crate) fn unsent<const PIECES: usize>(&self) -> ([IoSlice<'_>; PIECES], usize) {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (mut count, mut from) = (0, self.sent);
+        let handed = self.handed.iter().map(|handed| (handed.at, &*handed.value));
+        for (at, value) in handed.chain([(self.bytes.len(), &[][..])]) {
+            for piece in [&self.bytes[from..at], value].into_iter().filter(|piece| !piece.is_empty()) {
+                if count == PIECES {
+                    return (pieces, count);
+                }
+                pieces[count] = IoSlice::new(piece);
+                count += 1;
+            }
+            from = at;
+        }
+        (pieces, count)
     }
 
     pub(crate) fn mark_sent(&mut self, bytes: usize) {
-        self.sent += bytes;
+        let mut left = bytes;
+        while let Some(first) = self.handed.front_mut() {
+            let before = left.min(first.at - self.sent);
+            let of_value = (left - before).min(first.value.len());
+            self.sent += before;
+            self.handed_bytes -= of_value;
+            left -= before + of_value;
+            first.value.advance(of_value);
+            if !first.value.is_empty() {
+                break;
+            }
+            self.handed_held -= first.len;
+            self.handed.pop_front();
+        }
+        self.sent += left;
         assert!(self.sent <= self.bytes.len(), "more bytes sent than there were");
-        if self.sent == self.bytes.len() {
+        if self.unsent_bytes() == 0 {
             self.sent = 0;
             self.bytes.clear();
             if self.bytes.capacity() > KEPT_BYTES_MAX {
@@ -48,13 +112,20 @@ impl Replies {
 
     /// Where the next answer begins.
     pub(crate) fn mark(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.handed_bytes
     }
 
     /// Takes back what was answered since a mark. Nothing was sent since then: commands are answered between two writes.
     pub(crate) fn cut(&mut self, mark: usize) {
-        assert!(self.sent <= mark, "an answer that was sent is taken back");
-        self.bytes.truncate(mark);
+        // A value ends behind the mark if its answer does: marks are at the beginnings of answers.
+        while let Some(last) = self.handed.back().filter(|last| last.at + self.handed_bytes > mark) {
+            self.handed_bytes -= last.value.len();
+            self.handed_held -= last.len;
+            self.handed.pop_back();
+        }
+        let copied = mark - self.handed_bytes;
+        assert!(self.sent <= copied, "an answer that was sent is taken back");
+        self.bytes.truncate(copied);
     }
 
     /// How many errors were answered since the last time that this was asked.
@@ -64,13 +135,14 @@ impl Replies {
 
     /// Memory that unsent answers, and room for more, take.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.handed_held + self.handed.capacity() * size_of::<Handed>()
     }
 
     /// Gives memory back that no answer needs.
     pub(crate) fn trim(&mut self) {
-        if self.bytes.is_empty() {
+        if self.unsent_bytes() == 0 {
             self.bytes = Vec::new();
+            self.handed = VecDeque::new();
         }
     }
 
@@ -114,7 +186,25 @@ impl Replies {
 
     /// A value from the store.
     pub(crate) fn value(&mut self, value: &Bytes) {
-        self.bulk(value);
+        if value.len() < HANDED_BYTES_MIN { self.bulk(value) } else { self.hand(value.clone()) }
+    }
+
+    /// A value as it lies in the store's memory.
+    pub(crate) fn shown(&mut self, view: &View<'_>) {
+        let large = view.value.len() >= HANDED_BYTES_MIN;
+        match large.then(|| view.shared()).flatten() {
+            Some(value) => self.hand(value),
+            None => self.bulk(view.value),
+        }
+    }
+
+    fn hand(&mut self, value: Bytes) {
+        let len = value.len();
+        self.header(b'$', len);
+        self.handed.push_back(Handed { at: self.bytes.len(), value, len });
+        self.handed_bytes += len;
+        self.handed_held += len;
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     pub(crate) fn value_or_null(&mut self, value: Option<&Bytes>) {
@@ -189,5 +279,62 @@ impl Replies {
         self.bytes.push(kind);
         self.bytes.extend_from_slice(rest);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(replies: &mut Replies, at_once: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while replies.unsent_bytes() > 0 {
+            let (pieces, count) = replies.unsent::<4>();
+            let taken: Vec<u8> =
+                pieces[..count].iter().flat_map(|piece| piece.iter().copied()).take(at_once).collect();
+            replies.mark_sent(taken.len());
+            all.extend(taken);
+        }
+        all
+    }
+
+    #[test]
+    fn large_values_are_sent_as_they_are_and_in_their_place() {
+        let large = |byte, more| Bytes::from(vec![byte; HANDED_BYTES_MIN + more]);
+        for at_once in [1, 7, HANDED_BYTES_MIN, 1 << 20] {
+            let (mut replies, mut expected) = (Replies::new(), Replies::new());
+            for value in [large(b'a', 0), large(b'b', 1), Bytes::from_static(b"small"), large(b'c', 5)] {
+                replies.value(&value);
+                expected.bulk(&value);
+            }
+            assert_eq!(replies.handed.len(), 3);
+            assert_eq!(replies.unsent_bytes(), expected.unsent_bytes());
+            assert!(replies.bytes.capacity() < 1 << 10, "values were copied");
+            assert!(replies.held_bytes() > 3 * HANDED_BYTES_MIN, "values are not counted");
+            replies.mark_sent(100);
+            assert!(
+                replies.held_bytes() > 3 * HANDED_BYTES_MIN,
+                "a value that is sent in part is there as a whole"
+            );
+            expected.mark_sent(100);
+            assert!(sent(&mut replies, at_once) == sent(&mut expected, 1 << 20), "{at_once} at once");
+            assert_eq!((replies.unsent_bytes(), replies.handed.len(), replies.handed_held), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn answers_are_taken_back_with_their_values() {
+        let (first, second) =
+            (Bytes::from(vec![1; HANDED_BYTES_MIN]), Bytes::from(vec![2; 2 * HANDED_BYTES_MIN]));
+        let mut replies = Replies::new();
+        replies.value(&first);
+        replies.mark_sent(100);
+        let (mark, unsent) = (replies.mark(), replies.unsent_bytes());
+        replies.value(&second);
+        replies.simple("OK");
+        replies.cut(mark);
+        assert_eq!((replies.mark(), replies.unsent_bytes(), replies.handed.len()), (mark, unsent, 1));
+        let rest = sent(&mut replies, 1 << 20);
+        assert!(rest.len() == unsent && rest.ends_with(b"\x01\r\n"));
     }
 }

@@ -17,6 +17,9 @@ const READ_BYTES_MIN: usize = 4 << 10;
 /// Room for one read after reads that filled what they were given.
 const READ_BYTES_MAX: usize = 256 << 10;
 
+/// Pieces of answers that are written at once.
+const PIECES_MAX: usize = 16;
+
 /// What a connection may keep while it waits for its client.
 pub(super) const IDLE_BYTES_MAX: usize = 8 << 10;
 
@@ -119,9 +122,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     /// Whether anything was written. If not everything was, the task is woken when more can be.
     fn poll_write(&mut self, context: &mut Context<'_>, service: &Service) -> io::Result<bool> {
         let mut wrote = false;
-        while !self.replies.unsent().is_empty() {
-            let unsent = self.replies.unsent();
-            match Pin::new(&mut self.stream).poll_write(context, unsent) {
+        while self.replies.unsent_bytes() > 0 {
+            let (unsent, pieces) = self.replies.unsent::<PIECES_MAX>();
+            let stream = Pin::new(&mut self.stream);
+            let written = match &unsent[..pieces] {
+                [piece] => stream.poll_write(context, piece),
+                pieces => stream.poll_write_vectored(context, pieces),
+            };
+            match written {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(bytes)) => {
                     wrote = true;

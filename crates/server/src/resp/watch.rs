@@ -108,7 +108,7 @@ impl Watch {
             return Err(Dropped::SlowCommand);
         }
         match &mut self.answers {
-            _ if transport.replies.unsent().is_empty() => self.answers = None,
+            _ if transport.replies.unsent_bytes() == 0 => self.answers = None,
             None => self.answers = Some((Pace::start(), transport.sent)),
             Some((pace, sent)) => {
                 pace.progress((transport.sent - *sent) as usize);

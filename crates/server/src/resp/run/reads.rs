@@ -35,7 +35,7 @@ pub(super) async fn gets(
     let shown = service.store.peek_each(keys.take(width).map(|(command, _)| command.argument(1)), |view| {
         hits += u64::from(view.is_some());
         match view {
-            Some(view) => replies.bulk(view.value),
+            Some(view) => replies.shown(&view),
             None => replies.null(),
         }
         replies.mark() < goal
