@@ -116,11 +116,10 @@ pub(crate) struct Share {
 impl Share {
     /// Makes the share so large; waits if it grows and too little is left. Dropping the future leaves it as it was.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
-        let wanted = bytes.div_ceil(UNIT_BYTES).saturating_sub(self.floor);
-        if wanted <= self.beyond {
-            self.shrink(wanted);
+        if self.try_hold(bytes) {
             return Ok(());
         }
+        let wanted = self.beyond_floor(bytes);
         if bytes > self.budget.each_bytes {
             self.budget.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::TooMuch { wanted: bytes, limit: self.budget.each_bytes });
@@ -128,6 +127,31 @@ impl Share {
         self.budget.acquire(wanted - self.beyond).await?;
         self.beyond = wanted;
         Ok(())
+    }
+
+    /// Makes the share so large if it takes no waiting; whether it did.
+    pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
+        let wanted = self.beyond_floor(bytes);
+        if wanted <= self.beyond {
+            self.shrink(wanted);
+            return true;
+        }
+        if bytes > self.budget.each_bytes {
+            return false;
+        }
+        match self.budget.left.try_acquire_many((wanted - self.beyond) as u32) {
+            Ok(permit) => {
+                permit.forget();
+                self.beyond = wanted;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Units beyond the floor that so many bytes take.
+    fn beyond_floor(&self, bytes: usize) -> usize {
+        bytes.div_ceil(UNIT_BYTES).saturating_sub(self.floor)
     }
 
     fn shrink(&mut self, beyond: usize) {

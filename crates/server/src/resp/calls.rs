@@ -100,8 +100,8 @@ impl Tally {
     pub(super) fn settle(&mut self, took: Duration, calls: &Calls) -> u64 {
         self.took += took;
         let ended = self.ended.iter().map(|(_, ended)| ended).sum();
-        if ended > 0 {
-            let each = Duration::from_nanos(self.took.as_nanos() as u64 / ended);
+        if let Some(each) = (self.took.as_nanos() as u64).checked_div(ended) {
+            let each = Duration::from_nanos(each);
             for (verb, ended) in self.ended.drain(..) {
                 calls.took(verb, ended, each);
             }

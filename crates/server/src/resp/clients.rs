@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use super::command::VERBS;
-use crate::service::wall_clock_ms;
 
 /// What others see of a connection.
 pub(crate) struct Client {
@@ -17,8 +17,8 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    connected_ms: u64,
-    /// When it was last heard of.
+    connected: Instant,
+    /// When it was last heard of, in milliseconds since then.
     active_ms: AtomicU64,
     /// Its last verb's place in the table.
     verb: AtomicU8,
@@ -56,9 +56,9 @@ impl Client {
     }
 
     /// Notes what the client does.
-    pub(crate) fn note(&self, verb: usize, now_ms: u64) {
+    pub(crate) fn note(&self, verb: usize, now: Instant) {
         self.verb.store(verb as u8, Ordering::Relaxed);
-        self.active_ms.store(now_ms, Ordering::Relaxed);
+        self.active_ms.store((now - self.connected).as_millis() as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn note_protocol(&self, protocol: u8) {
@@ -71,7 +71,7 @@ impl Client {
 
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
-        self.kill.notify_one();
+        self.kill.notify_waiters();
     }
 
     pub(crate) fn is_killed(&self) -> bool {
@@ -80,15 +80,18 @@ impl Client {
 
     /// Returns when somebody has killed the connection.
     pub(crate) async fn killed(&self) {
-        while !self.is_killed() {
-            self.kill.notified().await;
+        // Must be made before the flag is looked at, or else it could miss who sets it in between.
+        let notified = self.kill.notified();
+        if !self.is_killed() {
+            notified.await;
         }
     }
 
     /// The line of CLIENT LIST, without its end.
     pub(crate) fn describe(&self, text: &mut Vec<u8>) {
         let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
-        let seconds_since = |ms: u64| wall_clock_ms().saturating_sub(ms) / 1000;
+        let age_ms = self.connected.elapsed().as_millis() as u64;
+        let idle_ms = age_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed));
         let verb = VERBS.get(self.verb.load(Ordering::Relaxed) as usize).map_or("NULL", |verb| verb.name);
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
         let mut line = String::new();
@@ -100,8 +103,8 @@ impl Client {
             line,
             " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
              rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir=-1 resp={} lib-name=",
-            seconds_since(self.connected_ms),
-            seconds_since(self.active_ms.load(Ordering::Relaxed)),
+            age_ms / 1000,
+            idle_ms / 1000,
             if multi >= 0 { "x" } else { "N" },
             self.protocol.load(Ordering::Relaxed),
         );
@@ -124,14 +127,13 @@ pub(crate) struct Present<'a> {
 
 impl Clients {
     pub(crate) fn enter(&self, id: u64, peer: SocketAddr, local: SocketAddr, user: &str) -> Present<'_> {
-        let now = wall_clock_ms();
         let introduction = Introduction { user: user.to_owned(), ..Introduction::default() };
         let client = Arc::new(Client {
             id,
             peer,
             local,
-            connected_ms: now,
-            active_ms: AtomicU64::new(now),
+            connected: Instant::now(),
+            active_ms: AtomicU64::new(0),
             verb: AtomicU8::new(u8::MAX),
             protocol: AtomicU8::new(2),
             queued: AtomicU64::new(0),

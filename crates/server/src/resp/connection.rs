@@ -12,6 +12,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -21,6 +22,7 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::clients::Client;
 use super::frame::{Commands, Parser};
 use super::run::{self, Batch};
 use super::session::Session;
@@ -73,7 +75,7 @@ pub(crate) async fn serve<S>(
     peer: Peer,
     share: Share,
     service: &Service,
-    mut stop: Stop,
+    stop: Stop,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -84,8 +86,8 @@ where
     let client = present.client.clone();
     let mut session = Session::new(address, peer.user, client.clone());
     session.share = Some(share);
-    let mut conversation = Conversation::new(stream, session, service);
-    let ended = conversation.talk(&mut stop).await;
+    let mut conversation = Conversation::new(stream, session, service, stop);
+    let ended = conversation.talk().await;
     let Conversation { transport, .. } = &mut conversation;
     match ended {
         Ok(()) => {}
@@ -111,6 +113,30 @@ where
     timeout(service.config.limits.closing_wait, goodbye).await?
 }
 
+/// What ends a conversation while it waits.
+enum Interrupt {
+    Killed,
+    Stopped,
+}
+
+impl Interrupt {
+    /// What it means for who waits to go on.
+    fn end(self) -> Result<bool, Ended> {
+        match self {
+            Interrupt::Killed => Err(Ended::Killed),
+            Interrupt::Stopped => Ok(false),
+        }
+    }
+}
+
+async fn interrupt(client: Arc<Client>, mut stop: Stop) -> Interrupt {
+    tokio::select! {
+        biased;
+        () = client.killed() => Interrupt::Killed,
+        () = stop.announced() => Interrupt::Stopped,
+    }
+}
+
 /// A client and what is known of it.
 struct Conversation<'a, S> {
     service: &'a Service,
@@ -123,24 +149,27 @@ struct Conversation<'a, S> {
     /// Whether the parser has the narrow limits.
     is_narrow: bool,
     watch: Watch,
+    /// Made once: to begin waiting for it anew with every command costs as much as a short command.
+    interrupt: Pin<Box<dyn Future<Output = Interrupt> + Send>>,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
-    fn new(stream: S, session: Session, service: &'a Service) -> Conversation<'a, S> {
+    fn new(stream: S, session: Session, service: &'a Service, stop: Stop) -> Conversation<'a, S> {
         let limits = &service.config.limits;
         let narrow = limits.before_login();
         let is_narrow = session.user.is_none();
         let parser = Parser::new(if is_narrow { &narrow } else { limits });
         let watch = Watch::new(limits, is_narrow);
         let (transport, commands) = (Transport::new(stream), Commands::default());
-        Conversation { service, transport, session, parser, commands, narrow, is_narrow, watch }
+        let interrupt = Box::pin(interrupt(session.client.clone(), stop));
+        Conversation { service, transport, session, parser, commands, narrow, is_narrow, watch, interrupt }
     }
 
     fn limits(&self) -> &Limits {
         if self.is_narrow { &self.narrow } else { &self.service.config.limits }
     }
 
-    async fn talk(&mut self, stop: &mut Stop) -> Result<(), Ended> {
+    async fn talk(&mut self) -> Result<(), Ended> {
         while !self.session.leaving && !self.session.client.is_killed() {
             self.look_at_user()?;
             // 1.
@@ -154,10 +183,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             // 2.
             if !self.commands.is_empty() {
                 count(&self.service.counters.commands, self.commands.len() as u64);
-                let started = Instant::now();
                 let data = self.transport.take(consumed);
                 self.run(data).await?;
-                self.service.counters.batch_times.observe(started.elapsed());
             } else {
                 drop(self.transport.take(consumed));
             }
@@ -176,7 +203,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 tokio::task::yield_now().await;
                 continue;
             }
-            if !self.read(stop).await? {
+            if !self.read().await? {
                 break;
             }
         }
@@ -217,8 +244,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let client = self.session.client.clone();
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
+        let began = Instant::now();
+        let mut now = began;
         while !batch.is_done() && !self.session.leaving {
-            run::next(&mut batch, &mut self.session, self.service, &mut self.transport.replies).await;
+            let replies = &mut self.transport.replies;
+            now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
             self.session.held_bytes = self.held() + work;
             let unsent = self.transport.replies.unsent_bytes();
             if unsent > limits.backlog_bytes_hard {
@@ -234,31 +264,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
                     }
                 }
+                // Who waits for its client does not make commands slow.
+                now = Instant::now();
             }
         }
+        self.service.counters.batch_times.observe(now - began);
         Ok(())
     }
 
     /// Reads more input, and writes answers meanwhile; false if the client or the server ends the conversation.
-    async fn read(&mut self, stop: &mut Stop) -> Result<bool, Ended> {
+    async fn read(&mut self) -> Result<bool, Ended> {
         let room_max = if self.is_narrow { IDLE_BYTES_MAX } else { usize::MAX };
         let room = self.transport.room(self.parser.missing_bytes(self.transport.input.len()), room_max);
         let (now, peak) = self.transport.held_after(room);
-        let client = self.session.client.clone();
         let others = self.held() - self.transport.held_bytes();
-        // Nothing is read until there is memory for it; answers go out meanwhile.
-        {
-            let mut hold = std::pin::pin!(self.session.hold(peak + others));
-            loop {
-                tokio::select! {
-                    biased;
-                    held = &mut hold => break held.map_err(|_| Ended::Dropped(Dropped::Memory))?,
-                    exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
-                        exchanged?;
-                    }
-                    () = stop.announced() => return Ok(false),
-                }
-            }
+        if !self.session.try_hold(peak + others) && !self.wait_for_memory(peak + others).await? {
+            return Ok(false);
         }
         self.transport.make_room(room);
         if peak > now {
@@ -288,12 +309,29 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             tokio::select! {
                 biased;
                 exchanged = self.transport.exchange(true, self.service) => return Ok(self.note(exchanged?)),
-                () = client.killed() => return Err(Ended::Killed),
+                interrupt = &mut self.interrupt => return interrupt.end(),
                 () = self.watch.tick() => {
                     let budget = &self.service.budget;
                     self.watch.check(&self.transport, false, budget).map_err(Ended::Dropped)?;
                 }
-                () = stop.announced() => return Ok(false),
+            }
+        }
+    }
+
+    /// Waits for memory, and writes answers meanwhile; false if the server ends the conversation.
+    async fn wait_for_memory(&mut self, bytes: usize) -> Result<bool, Ended> {
+        let mut hold = std::pin::pin!(self.session.hold(bytes));
+        loop {
+            tokio::select! {
+                biased;
+                held = &mut hold => {
+                    held.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+                    return Ok(true);
+                }
+                exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
+                    exchanged?;
+                }
+                interrupt = &mut self.interrupt => return interrupt.end(),
             }
         }
     }

@@ -290,6 +290,11 @@ impl Parser {
     /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
     fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, ProtocolError> {
         let start = self.position;
+        if let Some((number, bytes)) = short_number(&input[start + 1..]) {
+            self.searched = 0;
+            self.position = start + 1 + bytes;
+            return Ok(Some(number));
+        }
         let Some(end) = self.line_end(input, long)? else { return Ok(None) };
         let line = &input[start + 1..end];
         let number = line.strip_suffix(b"\r").and_then(parse_integer);
@@ -324,6 +329,15 @@ impl Parser {
         split_words(&mut input[..end], &mut self.arguments)?;
         Ok(if self.arguments.is_empty() { Progress::Nothing } else { Progress::Command })
     }
+}
+
+/// The number of one to three digits that a line is, as most are, and the line's length.
+fn short_number(input: &[u8]) -> Option<(i64, usize)> {
+    let end = input.iter().take(4).position(|&byte| byte == b'\r')?;
+    if input.get(end + 1) != Some(&b'\n') {
+        return None;
+    }
+    parse_integer(&input[..end]).map(|number| (number, end + 2))
 }
 
 /// Splits an inline command into words and unescapes quoted ones in place.

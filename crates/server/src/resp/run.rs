@@ -23,7 +23,7 @@ use super::reply::Replies;
 use super::session::{Answers, Session};
 use super::transaction;
 use super::view::View;
-use crate::service::{Service, wall_clock_ms};
+use crate::service::Service;
 
 mod reads;
 mod writes;
@@ -41,11 +41,13 @@ pub(super) struct Batch<'a> {
     answered: usize,
     /// Whether one of those could not be.
     failed: bool,
+    /// The command that was let in last, and its verb.
+    let_in: Option<(usize, &'static Verb)>,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
-        Batch { commands, data, next: 0, answered: 0, failed: false }
+        Batch { commands, data, next: 0, answered: 0, failed: false, let_in: None }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -63,19 +65,23 @@ impl<'a> Batch<'a> {
         let end = if alone { self.next + 1 } else { self.commands.len() };
         (self.next..end).map_while(|index| {
             let command = self.command(index);
-            command::admit(command, session).ok().map(|verb| (command, verb))
+            match self.let_in {
+                Some((known, verb)) if known == index => Some((command, verb)),
+                _ => command::admit(command, session).ok().map(|verb| (command, verb)),
+            }
         })
     }
 }
 
-/// Runs the next group of a batch that is not done.
+/// Runs the next group of a batch that is not done, which began when the one before it ended; when it ended itself.
 pub(super) async fn next(
     batch: &mut Batch<'_>,
+    began: Instant,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) {
-    let (first, began) = (batch.next, Instant::now());
+) -> Instant {
+    let first = batch.next;
     let (mark, answers) = (replies.mark(), session.answers);
     let verb = match command::admit(batch.command(first), session) {
         Ok(verb) => verb,
@@ -87,9 +93,11 @@ pub(super) async fn next(
                 service.counters.calls.rejected(verb);
             }
             batch.next += 1;
-            return hush(answers, mark, session, replies);
+            hush(answers, mark, session, replies);
+            return began;
         }
     };
+    batch.let_in = Some((first, verb));
     if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
@@ -101,7 +109,8 @@ pub(super) async fn next(
     }
     hush(answers, mark, session, replies);
 
-    let took = began.elapsed();
+    let now = Instant::now();
+    let took = now - began;
     let ended = session.tally.settle(took, &service.counters.calls);
     // Where commands of several verbs ran together, each of them has already taken its own errors.
     let errors = replies.take_errors();
@@ -112,7 +121,8 @@ pub(super) async fn next(
     if service.slowlog.is_slow(took_us) {
         service.slowlog.note(batch.command(first), took_us, command::has_secrets(verb), session);
     }
-    session.client.note(verb.index(), wall_clock_ms());
+    session.client.note(verb.index(), now);
+    now
 }
 
 /// Takes back what a client that does not want to be answered was answered.

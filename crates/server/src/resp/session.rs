@@ -96,6 +96,11 @@ impl Session {
         }
     }
 
+    /// As [`hold`](Self::hold), if it takes no waiting; whether it did not.
+    pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
+        self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
+    }
+
     /// Memory that lasts from command to command: the transaction and the watched keys.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
@@ -120,6 +125,11 @@ impl Session {
     /// Takes memory beside that of the batch, for values that are about to be read or made.
     pub(crate) async fn hold_also(&mut self, bytes: usize) -> Result<(), Refused> {
         self.hold(self.held_bytes.saturating_add(bytes)).await
+    }
+
+    /// As [`hold_also`](Self::hold_also), if it takes no waiting; whether it did not.
+    pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
+        self.try_hold(self.held_bytes.saturating_add(bytes))
     }
 
     /// How the next write is acknowledged.

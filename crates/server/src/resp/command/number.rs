@@ -2,16 +2,24 @@
 
 /// The number that the bytes spell, if it fits.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let strict = match digits {
-        [b'0'] => text.len() == 1,
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
     };
-    if !strict {
-        return None;
+    match digits {
+        [b'0'] => return (!is_negative).then_some(0),
+        // Nineteen digits fit in 64 bits without a sign.
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let mut magnitude = 0u64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        magnitude = magnitude * 10 + u64::from(digit - b'0');
+    }
+    if is_negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 #[cfg(test)]
@@ -23,7 +31,21 @@ mod tests {
         for good in ["0", "7", "-7", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(parse_integer(good.as_bytes()), Some(good.parse().unwrap()), "{good}");
         }
-        for bad in ["", "-", "-0", "+1", "01", " 1", "1 ", "1.0", "0x1", "9223372036854775808"] {
+        for bad in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            " 1",
+            "1 ",
+            "1.0",
+            "0x1",
+            "1x",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "10000000000000000000",
+        ] {
             assert_eq!(parse_integer(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -5,6 +5,12 @@
 use super::*;
 use crate::service::count;
 
+/// Room for answers of a group of GETs, for which no client waits; the first that there is.
+const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
+
+/// What an answer has beside its value.
+const REPLY_BYTES: usize = 32;
+
 /// GET: values in memory go straight to the answers; from the first one that is not there, look-ups are made together.
 pub(super) async fn gets(
     verb: &'static Verb,
@@ -13,32 +19,23 @@ pub(super) async fn gets(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let (mut width, mut expected) = (0, 0);
-    for (command, verb) in batch.admitted(session) {
-        if verb.fast != Fast::Get {
-            break;
-        }
-        let hint = service.store.read_bytes_hint(command.argument(1));
-        if width > 0 && expected + hint > service.read_bytes_goal {
-            break;
-        }
-        expected += hint;
-        width += 1;
-    }
-    if !hold_values(expected, session, replies).await {
-        session.tally.ended(verb, 1);
-        batch.next += 1;
-        return;
-    }
-    let (mut hits, goal) = (0, replies.mark() + service.read_bytes_goal);
+    // How long values are is asked only if they are not in memory: it costs as much as a look at them.
+    let Some(room) = ROOMS.into_iter().find(|room| session.try_hold_also(2 * room)) else {
+        return mgets(batch, session, service, replies).await;
+    };
+    let (mut hits, end) = (0, replies.mark() + room.min(service.read_bytes_goal));
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
-    let shown = service.store.peek_each(keys.take(width).map(|(command, _)| command.argument(1)), |view| {
+    let shown = service.store.peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+        let bytes = view.map_or(0, |view| view.value.len());
+        if replies.mark() + bytes + REPLY_BYTES > end {
+            return false;
+        }
         hits += u64::from(view.is_some());
         match view {
             Some(view) => replies.shown(&view),
             None => replies.null(),
         }
-        replies.mark() < goal
+        true
     });
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
