@@ -1,7 +1,8 @@
 //! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records.
 //!
-//! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when no such
-//!    frame is in flight, so that whatever came in the meantime shares the next one. There is no timer.
+//! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when at most one
+//!    such frame is in flight, so that whatever came in the meantime shares the next one, and the device has it by the
+//!    time that one is finished with. There is no timer.
 //! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
 //!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
 //!    cut takes back.
@@ -28,8 +29,10 @@ use crate::slot::Contents;
 use crate::tier::Tier;
 use crate::zero_ahead::ZeroAhead;
 
-/// Frames in flight that nobody waits for.
+/// Frames in flight.
 const DEPTH: usize = 4;
+/// Frames in flight that somebody waits for.
+const DEPTH_WAITED_FOR: usize = 2;
 
 struct InFlight {
     frame: FrameJob,
@@ -99,8 +102,9 @@ impl Committer<'_> {
                 self.finish_all(true).await?;
                 continue;
             }
-            let waited_for = self.in_flight.iter().any(|f| !f.frame.groups.is_empty());
-            let job = if self.in_flight.len() < DEPTH { self.lane.next_job(!waited_for, now) } else { None };
+            let waited_for = self.in_flight.iter().filter(|f| !f.frame.groups.is_empty()).count();
+            let may_close = waited_for < DEPTH_WAITED_FOR;
+            let job = if self.in_flight.len() < DEPTH { self.lane.next_job(may_close, now) } else { None };
             match job {
                 Some(Job::Frame(frame)) => {
                     let gate = frame.gate.clone();
