@@ -126,6 +126,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(outcome.workers)
         .enable_all()
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))?;
@@ -137,7 +138,7 @@ fn usage(text: String) -> Failure {
 }
 
 async fn serve(outcome: Outcome) -> Result<(), Failure> {
-    let Outcome { options, config, places } = outcome;
+    let Outcome { options, config, places, .. } = outcome;
     // 1.
     for path in &places {
         check_parent(path)?;

@@ -29,6 +29,8 @@ pub(crate) struct Outcome {
     pub(crate) config: Config,
     /// The directory, or the devices and files, fast first.
     pub(crate) places: Vec<PathBuf>,
+    /// Threads that serve clients.
+    pub(crate) workers: usize,
 }
 
 impl Settings {
@@ -49,7 +51,7 @@ impl Settings {
     fn count(&self, name: &str) -> usize {
         match self.get(name).map(|given| &given.value) {
             Some(&Value::Count(count)) => count as usize,
-            other => unreachable!("{name} is a number with a default in the table, and not {other:?}"),
+            other => unreachable!("{name} is a number that is given or has a default, and not {other:?}"),
         }
     }
 
@@ -104,7 +106,15 @@ impl Settings {
         // Passwords of a file are checked one at a time.
         let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 };
         let options = self.options(config.limits.client_bytes_max + login_bytes);
-        Ok(Outcome { options, config, places: self.places() })
+        Ok(Outcome { options, config, places: self.places(), workers: self.workers() })
+    }
+
+    fn workers(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        match self.get("workers") {
+            Some(_) => self.count("workers"),
+            None => (cores - 1).max(1),
+        }
     }
 
     /// Refuses two settings that cannot both hold.
@@ -307,6 +317,9 @@ impl Settings {
         }
         if let Some(bytes) = self.bytes("iu") {
             options = options.indirection_unit_bytes(bytes);
+        }
+        if let Some(bytes) = self.bytes("background-limit") {
+            options = options.background_bytes_per_s(bytes);
         }
         options
     }

@@ -77,6 +77,8 @@ settings! {
         "Indirection unit of the capacity tier, fixed when it is formatted.";
     STORE "reserve" Kind::Count(5, 50), "20",
         "Share of the capacity that users cannot fill, in percent.";
+    STORE "background-limit" Kind::Size, "" else "no limit",
+        "Bytes a second that destaging and collecting may read and write; writes are slowed down if it is not enough.";
     STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",
         "How to do input and output: io_uring, threads that block, or whichever works.";
     STORE "force-format" Kind::Switch, "false" in FlagOnly,
@@ -93,6 +95,8 @@ settings! {
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
         "Addresses that answer gRPC over TLS.";
+    NETWORK "workers" Kind::Count(1, 1024), "" else "one for each core but one, which the store's own threads need",
+        "Threads that serve clients.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
         "Password of the user default, who may do everything. Give it in the file or the environment.";
     ACCESS "users" Kind::Path, "" else "no users",

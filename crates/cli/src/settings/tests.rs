@@ -201,3 +201,11 @@ fn clients_have_a_part_of_the_memory() {
     assert_eq!((given.client_bytes_max, given.bulk_bytes_max), (100 << 20, 10 << 20));
     assert!(matches!(Setting::find("memory").unwrap().kind, Kind::Size));
 }
+
+#[test]
+fn one_core_is_left_to_the_store_unless_workers_says_otherwise() {
+    let workers = |text: &str| from_file(text).unwrap().outcome().unwrap().workers;
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(workers(""), usize::max(cores - 1, 1));
+    assert_eq!(workers("workers = 3"), 3);
+}
