@@ -6,7 +6,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker::Store;
+use bytes::Bytes;
+use esker::{Store, WriteOptions};
 use esker_device::Runtime;
 use esker_sim::Random;
 use futures_util::future::{Either, join_all, select};
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 
 use support::clients::{Client, Load, check_recovered, read_all};
 use support::model::{End, Model};
-use support::{Config, Tiers, World, cases, stamp_of};
+use support::{Config, Tiers, World, cases, stamp_of, value};
 
 /// One store through several lives.
 fn lives(seed: u64, tiers: Tiers, staging: bool) {
@@ -209,4 +210,48 @@ fn with_a_staging_file() {
 fn lives_that_went_wrong_before() {
     // The number of a segment that had been freed was given out again.
     lives(396, Tiers::Capacity, false);
+}
+
+/// Keys that expire are deleted while the store takes them out by itself; others share their stored hashes.
+fn deletes_beside_expiry(seed: u64) {
+    let mut random = Random::new(seed);
+    let config = Config { hash_bits: Some(6), capacity_segments: 60, ..Config::new(Tiers::Capacity) };
+    let world = World::new(seed, config);
+    let store = world.open();
+    let value = |key: &Bytes| value(key, 1, 1500);
+    let lasting: Vec<_> = (0..60).map(|number| Bytes::from(format!("lasting {number}"))).collect();
+    for key in &lasting {
+        world.runtime.run(store.put(key.clone(), value(key))).expect("it is put");
+    }
+    for round in 0..20 {
+        let brief: Vec<_> = (0..60).map(|number| Bytes::from(format!("brief {round} {number}"))).collect();
+        for key in &brief {
+            let expires_at_ms = Some(world.runtime.wall_clock_ms() + 4 + random.below(10));
+            let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
+            world.runtime.run(store.put_with(key.clone(), value(key), options)).expect("it is put");
+        }
+        let deletes = brief.iter().map(|key| {
+            let pause = Duration::from_micros(random.below(15_000));
+            let (store, runtime) = (&store, &world.runtime);
+            async move {
+                runtime.sleep(pause).await;
+                store.delete(key.clone()).await
+            }
+        });
+        for deleted in world.runtime.run(join_all(deletes)) {
+            deleted.expect("it is deleted, or had expired");
+        }
+        for key in &lasting {
+            let found = world.runtime.run(store.get(key)).expect("it can be read");
+            assert!(found.as_deref() == Some(&*value(key)), "{key:?} in round {round}");
+        }
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_delete_takes_no_key_with_it_that_shares_its_stored_hash() {
+    let test = "a_delete_takes_no_key_with_it_that_shares_its_stored_hash";
+    cases("model", test, 20, deletes_beside_expiry);
 }

@@ -323,7 +323,8 @@ impl Engine {
             self.reclaim.notify_one();
         }
         let mut current = replaced.pointer;
-        // The key is reserved, so only relocation can have moved it. If the side table has it, the slot is another key's.
+        // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has it, the
+        // slot is another key's.
         while !self.index.remove(&record.hash, current) {
             let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
             match now {

@@ -35,12 +35,17 @@ impl Engine {
         Ok(any)
     }
 
-    /// Takes an expired record out of the index; false if it was not in it.
+    /// Takes an expired record out of the index; false if it was not in it, or if somebody has the key reserved: who has
+    /// looked at it relies on it to be found until what they write is published, or else a delete could take another key of
+    /// the same stored hash for it. It is not waited for, since they may wait for room; the record is relocated then.
     async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<bool> {
         if !self.is_current(tier, slot, entry) {
             return Ok(false);
         }
         let hash = hash_of(entry);
+        let Some(_reservation) = self.lane.try_reserve(vec![self.index.stored_hash(&hash)]) else {
+            return Ok(false);
+        };
         // Must come first, or else another key that the slot hides would go with it.
         self.settle(&hash).await?;
         let location = self.location(tier, slot, entry);

@@ -433,6 +433,11 @@ impl Lane {
         self.reserve_by(engine, |reservations| reservations.take(keys.clone())).await
     }
 
+    /// Reserves keys, if nobody else has one of them and without waiting for what was appended before.
+    pub(crate) fn try_reserve(&self, keys: Vec<u64>) -> Option<Reservation> {
+        self.state.lock().reservations.take(keys).ok()
+    }
+
     /// Reserves every key.
     pub(crate) async fn reserve_all(&self, engine: &Engine) -> Result<Reservation> {
         self.reserve_by(engine, Reservations::take_all).await
