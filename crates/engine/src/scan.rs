@@ -1,5 +1,7 @@
 //! Iterating over all keys, in no order, from where one left off.
 
+use std::sync::atomic::Ordering;
+
 use esker_index::{Cursor as IndexCursor, Pointer};
 use futures_util::future::join_all;
 
@@ -60,6 +62,9 @@ impl Engine {
         self.check_open()?;
         let mut suspects = Vec::new();
         loop {
+            // Must be read before the pointers, or else a segment could be taken for the one that they lead to which was
+            // opened in that one's slot since: whatever lay there before has moved, and would be missed.
+            let opened_through = self.segments.load(Ordering::Acquire);
             // Among them are pointers of records that were displaced without looking: the key there may be hidden.
             let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
             let read = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
@@ -67,6 +72,10 @@ impl Engine {
             let mut failed = Vec::new();
             for (pointer, segment, record) in read {
                 let record = match record? {
+                    Ok(_) if segment > opened_through => {
+                        failed.push((pointer, segment));
+                        continue;
+                    }
                     Ok(record) => record,
                     // Either the segment was freed meanwhile, and the next look at this place will not find the pointer; or
                     // it is damage.
