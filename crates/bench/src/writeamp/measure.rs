@@ -130,22 +130,34 @@ struct Measurement<'a> {
     sizes: &'a Sizes,
     bed: &'a Bed,
     values: Values,
-    /// Which write of each key was the last that was issued.
-    stamps: Vec<u64>,
+    /// How many overwrites of each key were issued.
+    issued: Vec<u64>,
+    /// The highest version of each key and which of its writes has it. Writes of one key that are in flight together happen in any
+    /// order, and one that was held back may be behind many that were issued later.
+    newest: Vec<(u64, u64)>,
     refused: Shared<u64>,
 }
 
 impl<'a> Measurement<'a> {
     fn new(arguments: &'a Arguments, cell: Cell, sizes: &'a Sizes, bed: &'a Bed) -> Self {
         let values = Values::new(arguments.seed);
-        Measurement { arguments, cell, sizes, bed, values, stamps: Vec::new(), refused: Shared::new(0) }
+        Measurement {
+            arguments,
+            cell,
+            sizes,
+            bed,
+            values,
+            issued: Vec::new(),
+            newest: Vec::new(),
+            refused: Shared::new(0),
+        }
     }
 
     async fn run(mut self) -> Result<Run> {
         let began = Instant::now();
         self.fill().await?;
         let capacity_records = self.sizes.segments * self.sizes.records_per_segment;
-        let keys = self.stamps.len() as u64;
+        let keys = self.issued.len() as u64;
         let mut popularity = Popularity::new(self.cell.shape, keys, self.arguments.seed.wrapping_add(0x5EED));
         let bar = progress::bar(
             &format!("{}, {} %", self.cell.shape, self.cell.reserve_percent),
@@ -176,21 +188,22 @@ impl<'a> Measurement<'a> {
             (number < keys).then(|| store.put(key(number, KEY_BYTES), values.value(number, 0, bytes)))
         };
         drive(self.arguments.depth as usize, put, |done| done.map(|_| ()).map_err(Failure::from)).await?;
-        self.stamps = vec![0; keys as usize];
+        (self.issued, self.newest) = (vec![0; keys as usize], vec![(0, 0); keys as usize]);
         Ok(store.flush().await?)
     }
 
     /// Overwrites so many records.
     async fn overwrite(&mut self, count: u64, popularity: &mut Popularity) -> Result<()> {
         let (bed, refused) = (self.bed, &self.refused);
-        let (stamps, values, bytes) = (&mut self.stamps, &self.values, self.arguments.value_bytes as usize);
+        let (issued, newest) = (&mut self.issued, &mut self.newest);
+        let (values, bytes) = (&self.values, self.arguments.value_bytes as usize);
         let mut left = count;
         let put = || {
             left = left.checked_sub(1)?;
             let number = popularity.draw();
-            let stamp = &mut stamps[number as usize];
-            *stamp += 1;
-            let (key, value) = (key(number, KEY_BYTES), values.value(number, *stamp, bytes));
+            issued[number as usize] += 1;
+            let stamp = issued[number as usize];
+            let (key, value) = (key(number, KEY_BYTES), values.value(number, stamp, bytes));
             Some(async move {
                 let began = Instant::now();
                 loop {
@@ -199,30 +212,35 @@ impl<'a> Measurement<'a> {
                             refused.set(refused.get() + 1);
                             bed.runtime.sleep(Duration::from_millis(1)).await;
                         }
-                        done => return done,
+                        done => return done.map(|version| (number, version, stamp)),
                     }
                 }
             })
         };
-        drive(self.arguments.depth as usize, put, |done| done.map(|_| ()).map_err(Failure::from)).await?;
+        let done = |done: esker_engine::Result<(u64, u64, u64)>| {
+            let (number, version, stamp) = done?;
+            let newest = &mut newest[number as usize];
+            *newest = (version, stamp).max(*newest);
+            Ok(())
+        };
+        drive(self.arguments.depth as usize, put, done).await?;
         Ok(bed.store.flush().await?)
     }
 
-    /// Reads every key back. Writes of one key that were in flight together may have happened in any order.
+    /// Reads every key back: it has the value of the write with the highest version.
     async fn verify(&self) -> Result<u64> {
-        let depth = self.arguments.depth;
         let mut verified = 0;
-        let numbers: Vec<u64> = (0..self.stamps.len() as u64).collect();
+        let numbers: Vec<u64> = (0..self.newest.len() as u64).collect();
         for chunk in numbers.chunks(1024) {
             let get = |number: u64| async move { (number, self.bed.store.get(key(number, KEY_BYTES)).await) };
             let mut gets: FuturesUnordered<_> = chunk.iter().map(|number| get(*number)).collect();
             while let Some((number, found)) = gets.next().await {
                 let found = found?.ok_or_else(|| Failure::Failed(format!("key {number} is lost")))?;
                 let stamp = self.values.stamp_of(number, &found);
-                let last = self.stamps[number as usize];
-                if stamp.is_none_or(|stamp| stamp > last || stamp + depth < last) {
+                let (_, newest) = self.newest[number as usize];
+                if stamp != Some(newest) {
                     return Err(Failure::Failed(format!(
-                        "key {number} has the value of write {stamp:?}; the last was {last}"
+                        "key {number} has the value of write {stamp:?}; the newest is {newest}"
                     )));
                 }
                 verified += 1;
@@ -237,7 +255,7 @@ impl<'a> Measurement<'a> {
         let turns: Vec<Account> = accounts.windows(2).map(|pair| pair[1].since(&pair[0])).collect();
         let middle = &accounts[accounts.len() / 2];
         let second_half = accounts[accounts.len() - 1].since(middle);
-        let keys = self.stamps.len() as u64;
+        let keys = self.issued.len() as u64;
         let effective_reserve = 1.0 - keys as f64 / (sizes.segments * sizes.records_per_segment) as f64;
         let one_tier = self.bed.fast.is_none();
         let ratio = |over: u64, under: u64| one_tier.then(|| over as f64 / under as f64);
