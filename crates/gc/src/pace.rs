@@ -16,9 +16,9 @@ impl Pacer {
     /// How long a write of so many bytes waits.
     ///
     /// `free_share` is what is left of the room that is being used up, 0 to 1; `drain_bytes_per_s` how fast it is being
-    /// made, more than 0. Above a `relaxed` share nobody waits. Below, the admitted rate goes linearly from twice the drain rate down
-    /// to half of it where nothing is left, so that the room settles in between whatever the load. Waits of less than half a
-    /// millisecond are put off until they have added up: a timer is no good at them.
+    /// made, more than 0. Above a `relaxed` share nobody waits. Below, the admitted rate goes linearly from twice the
+    /// drain rate down to half of it where nothing is left, so that the room settles in between whatever the load. Waits of less
+    /// than half a millisecond are put off until they have added up: a timer is no good at them.
     pub fn wait(
         &mut self,
         now: Duration,

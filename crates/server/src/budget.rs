@@ -129,7 +129,7 @@ impl Share {
         Ok(())
     }
 
-    /// Makes the share so large if it takes no waiting; whether it did.
+    /// Makes the share so large, or leaves it if that takes waiting or is too much; whether it is so large now.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
         let wanted = self.beyond_floor(bytes);
         if wanted <= self.beyond {

@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// As [`hold`](Self::hold), if it takes no waiting; whether it did not.
+    /// As [`hold`](Self::hold), but says `false` where that would wait or refuse.
     pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
         self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
     }
@@ -127,7 +127,7 @@ impl Session {
         self.hold(self.held_bytes.saturating_add(bytes)).await
     }
 
-    /// As [`hold_also`](Self::hold_also), if it takes no waiting; whether it did not.
+    /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.
     pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
         self.try_hold(self.held_bytes.saturating_add(bytes))
     }
