@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Buffer, DeviceCounters, DeviceError, Geometry, Pending, SegmentBuffer};
+use crate::{Buffer, DeviceCounters, DeviceError, Geometry, Pending, SegmentBuffer, Task};
 
 /// Where a write takes its bytes from. Kept alive by the device until the write completes.
 #[derive(Debug)]
@@ -106,6 +106,16 @@ pub trait Device: Send + Sync + 'static {
 
     /// What the device was asked to do since it was opened.
     fn counters(&self) -> DeviceCounters;
+
+    /// Runs a task on the thread that hears first when this device completes something, so that what the task asks of the
+    /// device, and what it waits for there, passes to no other thread. Gives it back where there is no such thread.
+    ///
+    /// Whatever else completes waits while the task is polled, so that must be short. It is dropped unfinished with the
+    /// device. `name` appears in messages.
+    fn attend(&self, name: &'static str, task: Task) -> Option<Task> {
+        let _ = name;
+        Some(task)
+    }
 }
 
 impl fmt::Debug for dyn Device {

@@ -101,6 +101,13 @@ pub(crate) fn start_thread(name: String, work: impl FnOnce() + Send + 'static) -
     std::thread::Builder::new().name(name).spawn(work)
 }
 
+/// A panic ends its task, not the thread. Whoever depends on the task notices through a guard of its own.
+pub(crate) async fn catching(name: &'static str, task: Task) {
+    if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+        tracing::error!(task = name, "a background task panicked");
+    }
+}
+
 impl Runtime for Threads {
     fn now(&self) -> Duration {
         self.started.elapsed()
@@ -117,13 +124,7 @@ impl Runtime for Threads {
     }
 
     fn spawn(&self, name: &'static str, task: Task) {
-        let task = async move {
-            // A panic ends its task, not the worker. Whoever depends on the task notices through a guard of its own.
-            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-                tracing::error!(task = name, "a background task panicked");
-            }
-        };
-        self.executor.spawn(task).detach();
+        self.executor.spawn(catching(name, task)).detach();
     }
 
     fn sleep(&self, duration: Duration) -> Task {

@@ -1,15 +1,18 @@
 //! One suite that every backend passes: io_uring and threads on a file, both buffered and direct, io_uring and threads
 //! on a raw block device (a loop device, where this may make one), and memory.
 
+use std::future::poll_fn;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
+use std::time::Duration;
 
 use esker_device::{
     Backend, Buffer, Device, DeviceError, DeviceKind, Direct, MemoryDevice, OpenOptions, SegmentBuffer,
     Source, WriteMode, block_on, open,
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,6 +50,7 @@ fn conforms(device: &Arc<dyn Device>) {
     survives_dropped_answers(device);
     writes_from_a_segment_buffer(&**device);
     discards(&**device);
+    attends_to_tasks(device);
     assert_eq!(device.counters().in_flight, 0);
 }
 
@@ -136,6 +140,65 @@ fn survives_dropped_answers(device: &Arc<dyn Device>) {
         std::thread::yield_now();
     }
     assert!(*read(&**device, MIB + 49 * 4096, 4096) == *filled(&**device, 49, 4096));
+}
+
+/// Completes when it was polled so often, and wakes itself until then.
+async fn wake_oneself(times: u32) {
+    let mut left = times;
+    poll_fn(|context| {
+        left = left.saturating_sub(1);
+        context.waker().wake_by_ref();
+        if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn attends_to_tasks(device: &Arc<dyn Device>) {
+    let has_thread = device.attend("nothing", Box::pin(async {})).is_none();
+    assert_eq!(has_thread, device.geometry().backend == "io_uring");
+    let (said, heard) = mpsc::channel();
+    let (waits, waiting) = mpsc::channel();
+    let (busy, reader) = (device.clone(), said.clone());
+    // Woken by another thread, by completions, and by itself with nothing and with something in flight.
+    let task = Box::pin(async move {
+        let mut is_woken = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut is_woken, true) {
+                return Poll::Ready(());
+            }
+            waits.send(context.waker().clone()).unwrap();
+            Poll::Pending
+        })
+        .await;
+        wake_oneself(1000).await;
+        let here = std::thread::current();
+        for round in 0..20 {
+            let written = busy.write(0, filled(&*busy, round, 4096).into(), WriteMode::Durable).await;
+            written.unwrap();
+            let reading = busy.read(0, busy.buffer(4096));
+            let (_, (buffer, outcome)) = join(wake_oneself(100), reading).await;
+            outcome.unwrap();
+            assert!(*buffer == *filled(&*busy, round, 4096));
+            assert_eq!(std::thread::current().id(), here.id());
+        }
+        drop(busy);
+        reader.send(here.name().map(str::to_owned)).unwrap();
+    });
+    let left = device.attend("test", task);
+    std::thread::scope(|scope| {
+        scope.spawn(move || waiting.recv().unwrap().wake());
+        left.into_iter().for_each(block_on);
+    });
+    let name = heard.recv_timeout(Duration::from_secs(60)).expect("the task ends");
+    assert!(!has_thread || name.as_deref() == Some("esker-uring"), "{name:?}");
+    if has_thread {
+        // A panic is the task's alone, and one that never ends keeps nothing from ending.
+        assert!(device.attend("panics", Box::pin(async { panic!("on purpose") })).is_none());
+        assert!(device.attend("stays", Box::pin(std::future::pending())).is_none());
+        let after = Box::pin(async move { said.send(None).unwrap() });
+        assert!(device.attend("after", after).is_none());
+        heard.recv_timeout(Duration::from_secs(60)).expect("the thread goes on");
+    }
 }
 
 fn writes_from_a_segment_buffer(device: &dyn Device) {

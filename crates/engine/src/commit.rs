@@ -1,4 +1,5 @@
-//! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records.
+//! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records. It
+//! runs next to the lane's device (`Engine::spawn_at`), where what it waits for is heard of first.
 //!
 //! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when at most one
 //!    such frame is in flight, so that whatever came in the meantime shares the next one, and the device has it by the
@@ -51,7 +52,7 @@ struct Written {
 
 struct Committer<'a> {
     engine: &'a Arc<Engine>,
-    lane: &'a Lane,
+    lane: &'a Arc<Lane>,
     tier: &'a Tier,
     in_flight: VecDeque<InFlight>,
     /// Something written is not durable yet.
@@ -261,18 +262,19 @@ impl Committer<'_> {
         for zeros in &mut self.zeros {
             zeros.finish().await?;
         }
-        let name = segment.name();
-        let (start, bytes) = segment.summary();
-        let used = segment.tail();
-        let contents = Contents::of(segment.entries());
-        let records = segment.entries().len().max(1) as u32;
-        // Before its memory can go: as long as that is there, what displaces its records sees them.
-        self.tier.slot(name.slot).expect_records_of(used / records);
-        let (memory, _) = segment.into_parts();
-        self.lane.pool.park(name.segment, Piece { memory, index: piece });
-        let (engine, tier_name) = (self.engine.clone(), self.tier.name());
+        let (engine, lane) = (self.engine.clone(), self.lane.clone());
+        // By others, since it takes as long as there are records.
         self.engine.spawn("seal", async move {
-            let tier = engine.tier(tier_name);
+            let tier = engine.tier(lane.shape.tier);
+            let name = segment.name();
+            let (start, bytes) = segment.summary();
+            let used = segment.tail();
+            let contents = Contents::of(segment.entries());
+            let records = segment.entries().len().max(1) as u32;
+            // Before its memory can go: as long as that is there, what displaces its records sees them.
+            tier.slot(name.slot).expect_records_of(used / records);
+            let (memory, _) = segment.into_parts();
+            lane.pool.park(name.segment, Piece { memory, index: piece });
             engine.counters.count_summary(bytes.len() as u64);
             let written = match tier.device() {
                 Ok(device) => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use esker_device::Runtime;
+use esker_device::{Device, Runtime, Task};
 use esker_gc::Placement;
 use esker_index::{Index, KeyHash, Occupant, Pointer};
 use esker_log::{Kind, Location, Packing, RecordView, Secret, Superblock, Tier as TierName, class_bytes};
@@ -253,13 +253,35 @@ impl Engine {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
+        let task = self.accompany(name, task);
+        self.runtime.spawn(name, task);
+    }
+
+    /// The same, for work that mostly waits for a device and is brief between: next to that device, if there is such a
+    /// place.
+    pub(crate) fn spawn_at(
+        self: &Arc<Engine>,
+        device: &dyn Device,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if let Some(task) = device.attend(name, self.accompany(name, task)) {
+            self.runtime.spawn(name, task);
+        }
+    }
+
+    /// Counts a task until it has ended.
+    fn accompany(
+        self: &Arc<Engine>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Task {
         self.tasks.fetch_add(1, Ordering::AcqRel);
         let running = Running { engine: self.clone(), name, finished: false };
-        let task = async move {
+        Box::pin(async move {
             task.await;
             running.finish();
-        };
-        self.runtime.spawn(name, Box::pin(task));
+        })
     }
 
     /// Waits until no background work is left.

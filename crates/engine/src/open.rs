@@ -168,7 +168,8 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     engine.balance_memory();
     // 6.
     for lane in engine.lanes() {
-        engine.spawn("commit", commit::run(engine.clone(), lane.clone()));
+        let device = engine.tier(lane.shape.tier).device()?;
+        engine.spawn_at(&*device, "commit", commit::run(engine.clone(), lane.clone()));
         engine.spawn("provision", provision::run(engine.clone(), lane.clone()));
     }
     engine.spawn("reclaim", reclaim::run(engine.clone()));

@@ -1,8 +1,9 @@
 //! The thread that owns the ring. Each turn of its loop:
 //!
-//! 1. Take requests from the queue, as many as may be in flight, and push them.
-//! 2. If the queue is empty, tell the bell that this thread is about to sleep, and look at the queue once more. Must
-//!    happen in this order, or else a request queued in between waits for some other completion.
+//! 1. Poll the tasks of this thread that were woken. Then take requests from the queue, theirs among them, as many as may be in
+//!    flight, and push them.
+//! 2. If both are empty, tell the bell that this thread is about to sleep, and look once more. Must happen in this
+//!    order, or else a request queued in between waits for some other completion.
 //! 3. Submit everything and wait for one completion: the only system call of the turn.
 //! 4. Settle every completion there is, pushing again what was short.
 //! 5. Wake everybody whose operation completed.
@@ -73,10 +74,14 @@ impl Reactor {
         let guard = AbortOnUnwind;
         let failure = loop {
             // 1.
+            self.poll_tasks();
             self.take_requests();
             // 2.
-            if !self.free.is_empty() {
-                self.shared.bell.fall_asleep();
+            self.shared.bell.fall_asleep();
+            if !self.shared.ready.is_empty() {
+                // So that the wait ends at once, and those that wake themselves keep no completion waiting.
+                self.shared.bell.ring();
+            } else if !self.free.is_empty() {
                 if !self.shared.queue.is_empty() {
                     self.shared.bell.wake_up();
                     continue;
@@ -106,6 +111,14 @@ impl Reactor {
             Some(error) => self.fail(&error),
         }
         std::mem::forget(guard);
+    }
+
+    /// Polls those that are ready now, and not those that wake meanwhile.
+    fn poll_tasks(&self) {
+        for _ in 0..self.shared.ready.len() {
+            let Some(runnable) = self.shared.ready.pop() else { break };
+            runnable.run();
+        }
     }
 
     fn take_requests(&mut self) {
@@ -183,8 +196,9 @@ impl Reactor {
                 self.wakers.extend(operation.complete(outcome, &self.shared.file));
             }
             self.wake();
+            self.poll_tasks();
             self.shared.bell.fall_asleep();
-            if self.shared.queue.is_empty() {
+            if self.shared.queue.is_empty() && self.shared.ready.is_empty() {
                 if self.shared.stopping.load(Ordering::Acquire) {
                     return;
                 }
