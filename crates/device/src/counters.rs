@@ -25,6 +25,18 @@ pub struct DeviceCounters {
     pub submit_calls: u64,
 }
 
+impl DeviceCounters {
+    /// Operations submitted: reads, writes, flushes and discards.
+    pub fn submitted(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.discards
+    }
+
+    /// Those of them that were completed, if nothing else (a resize) is in flight.
+    pub fn completed(&self) -> u64 {
+        self.submitted().saturating_sub(self.in_flight)
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Counters {
     reads: AtomicU64,

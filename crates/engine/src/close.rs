@@ -107,7 +107,8 @@ impl Engine {
     pub(crate) fn stats(&self) -> Stats {
         let tier_stats = |name: TierName| {
             let tier = self.tier(name);
-            let geometry = tier.device().map(|d| d.geometry()).ok();
+            let device = tier.device().ok();
+            let geometry = device.as_ref().map(|device| device.geometry());
             let (states, live_bytes) = (tier.slots().states(), tier.live_bytes());
             let segment_bytes = u64::from(tier.shape().segment_bytes);
             let segments_total = u64::from(tier.slots_total());
@@ -130,6 +131,7 @@ impl Engine {
                 free_bytes,
                 states,
                 classes: tier.slots().classes(),
+                operations: device.map(|device| device.counters()).unwrap_or_default(),
             }
         };
         let output = self.output_tier();

@@ -62,4 +62,4 @@ pub use scan::{Cursor, Page};
 pub use stats::{Activity, Classes, Recovery, States, Stats, TierStats};
 pub use store::{Condition, Entry, Store, WriteOptions};
 
-pub use esker_device::Backend;
+pub use esker_device::{Backend, DeviceCounters};

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_device::DeviceCounters;
+
 use crate::ledger::Written;
 
 macro_rules! counters {
@@ -218,6 +220,8 @@ pub struct TierStats {
     pub states: States,
     /// Segments that are not free, by what they hold.
     pub classes: Classes,
+    /// What the device was asked to do since it was opened, and how much of that is in flight; zeros once it is closed.
+    pub operations: DeviceCounters,
 }
 
 /// Numbers about the store, cheap to ask for.

@@ -171,6 +171,17 @@ fn store(text: &mut Text, service: &Service) {
         let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
         text.labelled(&format!("tier_{name}"), "gauge", help, &lines);
     }
+    let operations: [(&str, &str, Number); 5] = [
+        ("reads", "Reads submitted to the device.", |tier| tier.operations.reads),
+        ("writes", "Writes submitted to the device.", |tier| tier.operations.writes),
+        ("flushes", "Flushes submitted to the device.", |tier| tier.operations.flushes),
+        ("discards", "Discards submitted to the device.", |tier| tier.operations.discards),
+        ("completed", "Operations that the device completed.", |tier| tier.operations.completed()),
+    ];
+    for (name, help, number) in operations {
+        let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
+        text.labelled(&format!("tier_device_{name}_total"), "counter", help, &lines);
+    }
     for tier in &stats.tiers {
         let by_state: Vec<_> = tier.states.all().map(|(state, count)| ("state", state, count)).collect();
         let name = format!("tier_{}_segments_by_state", tier.name);

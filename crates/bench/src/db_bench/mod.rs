@@ -147,6 +147,11 @@ mod tests {
             assert!((share - reads).abs() < 0.07, "{name}: {share}");
             assert_eq!(of(name)["operations"], 1000);
         }
+        let tier = &all["store"]["tiers"][0];
+        let count = |name: &str| tier[name].as_u64().expect("a number");
+        let kinds = ["reads", "writes", "flushes", "discards"].map(count);
+        assert!(kinds[1] > 0 && count("submitted") == kinds.iter().sum::<u64>(), "{tier}");
+        assert!((0..64).contains(&(count("submitted") - count("completed"))), "{tier}");
         // What D reads was written, also the keys that it inserts itself; one that is being written may be missed.
         assert!(of("ycsbd")["found"].as_u64() >= of("ycsbd")["reads"].as_u64().map(|reads| reads - 10));
         assert_eq!(

@@ -354,6 +354,25 @@ impl Session {
 
     fn json(self, stats: &Stats) -> Result<()> {
         let Some(path) = &self.config.json else { return Ok(()) };
+        let tiers: Vec<_> = stats
+            .tiers
+            .iter()
+            .map(|tier| {
+                let of = &tier.operations;
+                json!({
+                    "name": tier.name,
+                    "submitted": of.submitted(),
+                    "completed": of.completed(),
+                    "reads": of.reads,
+                    "read_bytes": of.read_bytes,
+                    "writes": of.writes,
+                    "write_bytes": of.write_bytes,
+                    "flushes": of.flushes,
+                    "discards": of.discards,
+                    "system_calls": of.submit_calls,
+                })
+            })
+            .collect();
         let all = json!({
             "command": "db_bench",
             "version": env!("CARGO_PKG_VERSION"),
@@ -377,6 +396,7 @@ impl Session {
                 "device_reads": stats.activity.device_reads,
                 "stall_us": stats.activity.stall_us,
                 "write_amplification_per_user_byte": stats.write_amplification_per_user_byte(),
+                "tiers": tiers,
             },
         });
         let text = format!("{all:#}\n");

@@ -1,6 +1,6 @@
 //! The store's numbers, printed.
 
-use esker_engine::{Activity, Stats};
+use esker_engine::{Activity, DeviceCounters, Stats};
 
 pub(crate) const RULE: &str = "------------------------------------------------";
 
@@ -20,6 +20,15 @@ pub(crate) fn print(stats: &Stats, since: &Activity) {
         println!(
             "tier {} {} free of {} segments, live {} bytes",
             tier.name, tier.segments_free, tier.segments_total, tier.live_bytes
+        );
+        let DeviceCounters { reads, writes, flushes, discards, in_flight, submit_calls, .. } =
+            tier.operations;
+        println!(
+            "tier {} submitted {} ({reads} reads {writes} writes {flushes} flushes {discards} discards) completed {} \
+             in flight {in_flight} system calls {submit_calls}",
+            tier.name,
+            tier.operations.submitted(),
+            tier.operations.completed(),
         );
     }
     let now = &stats.activity;
