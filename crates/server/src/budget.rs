@@ -2,8 +2,9 @@
 //!
 //! Every connection has a small *floor* from its first to its last byte, which is enough for small commands. Whatever
 //! it holds beyond that it takes from what is left, before it allocates. If nothing is left it waits, in the order of
-//! arrival, and is dropped if it waited too long; connections that stay within their floors never wait. At most three
-//! quarters of the budget go to floors, so that something is left.
+//! arrival, and is dropped if it waited too long; connections that stay within their floors never wait. A quarter of the
+//! budget is kept for floors, so that who comes finds room whatever others hold; at most three quarters go to floors, so
+//! that something is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +30,10 @@ pub(crate) enum Refused {
 /// What all connections together may hold.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// What is left for everything.
     left: Semaphore,
+    /// What is left for floors alone.
+    kept: Semaphore,
     units: usize,
     units_of_floors: AtomicUsize,
     /// What one connection may hold.
@@ -42,11 +46,13 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(limit_bytes: usize, each_bytes: usize, wait: Duration) -> Arc<Budget> {
         let units = (limit_bytes / UNIT_BYTES).clamp(1, u32::MAX as usize);
+        let kept = units / 4;
         Arc::new(Budget {
-            left: Semaphore::new(units),
+            left: Semaphore::new(units - kept),
+            kept: Semaphore::new(kept),
             units,
             units_of_floors: AtomicUsize::new(0),
-            each_bytes,
+            each_bytes: each_bytes.min((units - kept) * UNIT_BYTES),
             wait,
             waits: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -58,12 +64,12 @@ impl Budget {
     }
 
     pub(crate) fn used_bytes(&self) -> usize {
-        (self.units - self.left.available_permits()) * UNIT_BYTES
+        (self.units - self.left.available_permits() - self.kept.available_permits()) * UNIT_BYTES
     }
 
     /// Whether so little is left that clients which do not take their answers should go.
     pub(crate) fn is_tight(&self) -> bool {
-        self.left.available_permits() < self.units / 4
+        self.left.available_permits() < self.units / 5
     }
 
     /// Takes so many units, waiting for them if it must.
@@ -91,16 +97,19 @@ impl Budget {
         let reserve = |used: usize| Some(used + floor).filter(|&used| used <= self.units / 4 * 3);
         let order = Ordering::Relaxed;
         self.units_of_floors.fetch_update(order, order, reserve).ok()?;
-        match self.left.try_acquire_many(floor as u32) {
-            Ok(permit) => {
+        for is_kept in [true, false] {
+            if let Ok(permit) = self.floors(is_kept).try_acquire_many(floor as u32) {
                 permit.forget();
-                Some(Share { budget: self.clone(), floor, beyond: 0 })
-            }
-            Err(_) => {
-                self.units_of_floors.fetch_sub(floor, order);
-                None
+                return Some(Share { budget: self.clone(), floor, is_kept, beyond: 0 });
             }
         }
+        self.units_of_floors.fetch_sub(floor, order);
+        None
+    }
+
+    /// Where a floor comes from: what is kept for floors, or what is left for everything.
+    fn floors(&self, is_kept: bool) -> &Semaphore {
+        if is_kept { &self.kept } else { &self.left }
     }
 }
 
@@ -109,6 +118,8 @@ impl Budget {
 pub(crate) struct Share {
     budget: Arc<Budget>,
     floor: usize,
+    /// Whether the floor is of what is kept for floors.
+    is_kept: bool,
     /// Units beyond the floor.
     beyond: usize,
 }
@@ -167,7 +178,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.shrink(0);
         self.budget.units_of_floors.fetch_sub(self.floor, Ordering::Relaxed);
-        self.budget.left.add_permits(self.floor);
+        self.budget.floors(self.is_kept).add_permits(self.floor);
     }
 }
 
@@ -255,9 +266,9 @@ mod tests {
         assert_eq!(one.hold(61 << 10).await, Err(Refused::TooMuch { wanted: 61 << 10, limit: 60 << 10 }));
         one.hold(60 << 10).await.unwrap();
         assert_eq!(two.hold(50 << 10).await, Err(Refused::UsedUp));
-        two.hold(40 << 10).await.unwrap();
+        two.hold(35 << 10).await.unwrap();
         assert!(budget.is_tight());
-        assert_eq!(budget.used_bytes(), 100 << 10);
+        assert_eq!(budget.used_bytes(), 95 << 10);
         let waiting = async {
             tokio::time::sleep(WAIT / 4).await;
             drop(one);
@@ -288,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn small_pieces_come_from_the_floor_and_never_wait() {
         let budget = Budget::new(100 << 10, 100 << 10, WAIT);
-        let all = Pieces::new(budget.clone(), 0).take(100 << 10).await.unwrap();
+        let all = Pieces::new(budget.clone(), 0).take(75 << 10).await.unwrap();
         let pieces = Pieces::new(budget.clone(), 10 << 10);
         for _ in 0..3 {
             let first = pieces.take(6 << 10).await.unwrap();
@@ -298,6 +309,23 @@ mod tests {
             drop((first, second));
         }
         drop(all);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_comes_finds_room_whatever_others_hold() {
+        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
+        let pieces = Pieces::new(budget.clone(), 0);
+        let refused = pieces.take(76 << 10).await.unwrap_err();
+        assert_eq!(refused, Refused::TooMuch { wanted: 76 << 10, limit: 75 << 10 });
+        let all = pieces.take(75 << 10).await.unwrap();
+        let mut shares: Vec<_> = (0..).map_while(|_| budget.share(10 << 10)).collect();
+        assert_eq!((shares.len(), budget.used_bytes()), (2, 95 << 10));
+        drop((all, shares.pop()));
+        assert_eq!(budget.used_bytes(), 10 << 10);
+        assert_eq!(budget.share(20 << 10).map(|share| share.is_kept), Some(false));
+        assert_eq!(budget.share(15 << 10).map(|share| share.is_kept), Some(true));
+        drop(shares);
         assert_eq!(budget.used_bytes(), 0);
     }
 

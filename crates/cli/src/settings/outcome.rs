@@ -182,9 +182,10 @@ impl Settings {
             () if clients > memory / 2 => {
                 (pair("client-memory", "memory"), "clients may have half of it at most")
             }
-            () if each > clients => {
-                (pair("client-memory-each", "client-memory"), "one client cannot have more than all")
-            }
+            () if each > clients / 4 * 3 => (
+                pair("client-memory-each", "client-memory"),
+                "one client cannot have more than three quarters, since a quarter is kept for those who come",
+            ),
             () if self.explicit("argument-limit").is_some() && argument > each / 3 => {
                 // Whichever of the three was given bounds what one client may hold.
                 let bound = ["client-memory-each", "client-memory", "memory"];

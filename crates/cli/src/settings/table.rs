@@ -118,7 +118,7 @@ settings! {
     LIMITS "client-memory" Kind::Size, "" else "an eighth of memory",
         "Part of memory for all clients together: input, commands that run, answers that wait.";
     LIMITS "client-memory-each" Kind::Size, "" else "three quarters of client-memory",
-        "How much of client-memory one client may take.";
+        "How much of client-memory one client may take, at most three quarters.";
     LIMITS "argument-limit" Kind::Size, "16m",
         "Bytes of one argument, so of one value; at most a third of client-memory-each.";
     LIMITS "arguments" Kind::Count(10, 1 << 24), "1048576",

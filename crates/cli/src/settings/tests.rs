@@ -148,7 +148,7 @@ fn contradictions_name_both() {
         ("tls-client-auth = \"optional\"", &["needs tls-client-ca"]),
         ("client-memory = \"300m\"", &["client-memory (", "memory (default)"]),
         (
-            "client-memory-each = \"300m\"\nclient-memory = \"100m\"",
+            "client-memory-each = \"76m\"\nclient-memory = \"100m\"",
             &["client-memory-each (", "client-memory ("],
         ),
         ("argument-limit = \"30m\"", &["argument-limit (", "memory (default)"]),

@@ -250,6 +250,7 @@ impl Body for Leaving {
         let frame = frame?;
         if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
             this.service.counters.grpc.ended(status.code());
+            this.answering.ended();
         }
         let frame = frame.map_data(|bytes| {
             count(&this.service.counters.output_bytes, bytes.len() as u64);

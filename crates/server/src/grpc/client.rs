@@ -152,6 +152,11 @@ impl Answering {
         self.note(&unsent);
     }
 
+    /// The last of it was handed on.
+    pub(super) fn ended(&self) {
+        self.client.waiting.answered();
+    }
+
     fn note(&self, unsent: &Unsent) {
         let Some(wait) = self.wait else { return };
         let mut stalled = self.client.stalled.lock().expect("nobody panics with it");

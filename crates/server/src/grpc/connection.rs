@@ -146,6 +146,7 @@ async fn call(
     // A call that fails before it answers says so in the head.
     if let Some(status) = Status::from_header_map(answer.headers()) {
         service.counters.grpc.ended(status.code());
+        client.waiting.answered();
     }
     Ok(answer.map(|body| Leaving::new(body, answering, service, held)))
 }

@@ -3,6 +3,9 @@
 //! Flow control bounds the bytes of data that wait to be read, and not what they take: every frame has a place of a few
 //! hundred bytes in a queue, and keeps the buffer that it was read into, with whatever else came in that. So a window of
 //! frames of one byte takes hundreds of windows. Both are counted here; a connection with too much of either ends.
+//!
+//! A call that gets no answer, since there are too many at a time or since it is taken back, costs as much as others. A client
+//! that goes on making them is ended.
 
 use std::io;
 use std::pin::Pin;
@@ -22,9 +25,15 @@ const BESIDE_BYTES_MAX: usize = 128 << 10;
 
 const PREFACE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 9;
+/// The highest bit of a stream's number means nothing.
+const STREAM_BITS: u32 = u32::MAX >> 1;
 const DATA: u8 = 0;
+const HEADERS: u8 = 1;
 
-/// Frames of data of a connection that came and that no call has read.
+/// Calls that may be without an answer, more than got one.
+const UNANSWERED_MAX: usize = 256;
+
+/// What a connection's frames left behind: calls, and frames of data that came and that no call has read.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Counts>);
 
@@ -35,6 +44,10 @@ struct Counts {
     small: usize,
     /// What came between them and is no data.
     beside_bytes: usize,
+    /// The last call that came.
+    stream: u32,
+    /// Calls without an answer, less those that got one.
+    unanswered: usize,
 }
 
 impl Waiting {
@@ -42,8 +55,15 @@ impl Waiting {
         self.0.lock().expect("nobody panics with it")
     }
 
-    fn came(&self, kind: u8, bytes: usize) -> io::Result<()> {
+    fn came(&self, kind: u8, stream: u32, bytes: usize) -> io::Result<()> {
         let mut counts = self.lock();
+        if kind == HEADERS && stream > counts.stream {
+            counts.stream = stream;
+            counts.unanswered += 1;
+            if counts.unanswered > UNANSWERED_MAX {
+                return Err(io::Error::other("too many calls at a time, or taken back"));
+            }
+        }
         if kind == DATA {
             counts.frames += 1;
             counts.small += usize::from(bytes < SMALL_BYTES);
@@ -58,6 +78,12 @@ impl Waiting {
         Ok(())
     }
 
+    /// A call was answered to the end, which makes up for one that was not.
+    pub(super) fn answered(&self) {
+        let mut counts = self.lock();
+        counts.unanswered = counts.unanswered.saturating_sub(2);
+    }
+
     /// A call read a frame, and with it goes its part of what came beside.
     pub(super) fn read(&self, bytes: usize) {
         let mut counts = self.lock();
@@ -68,7 +94,8 @@ impl Waiting {
 
     /// No call is open, so nothing waits: what calls left behind was thrown away.
     pub(super) fn reset(&self) {
-        *self.lock() = Counts::default();
+        let mut counts = self.lock();
+        *counts = Counts { stream: counts.stream, unanswered: counts.unanswered, ..Counts::default() };
     }
 }
 
@@ -102,9 +129,9 @@ impl<S> Frames<S> {
             if self.known > 0 {
                 continue;
             }
-            let [a, b, c, kind, ..] = self.head;
+            let [a, b, c, kind, _flags, stream @ ..] = self.head;
             self.pass = u32::from_be_bytes([0, a, b, c]) as usize;
-            self.waiting.came(kind, self.pass)?;
+            self.waiting.came(kind, u32::from_be_bytes(stream) & STREAM_BITS, self.pass)?;
         }
         Ok(())
     }
@@ -177,12 +204,31 @@ mod tests {
         for part in bytes.chunks(5) {
             frames.look_at(part).unwrap();
         }
-        assert_eq!(*waiting.lock(), Counts { frames: 5, small: 3, beside_bytes: 12 });
+        let calls = Counts { stream: 1, unanswered: 1, ..Counts::default() };
+        assert_eq!(*waiting.lock(), Counts { frames: 5, small: 3, beside_bytes: 12, ..calls });
         waiting.read(255);
         waiting.read(256);
-        assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8 });
+        assert_eq!(*waiting.lock(), Counts { frames: 3, small: 2, beside_bytes: 8, ..calls });
         waiting.reset();
-        assert_eq!(*waiting.lock(), Counts::default());
+        assert_eq!(*waiting.lock(), calls);
+    }
+
+    #[test]
+    fn calls_without_an_answer_end_the_connection() {
+        let waiting = Waiting::default();
+        let call = |n: usize| waiting.came(HEADERS, 2 * n as u32 + 1, 50);
+        for n in 0..1000 {
+            call(n).unwrap();
+            waiting.answered();
+        }
+        for n in 1000..1000 + UNANSWERED_MAX {
+            call(n).unwrap();
+        }
+        waiting.came(HEADERS, 1, 50).expect("trailers of a call are no call");
+        waiting.answered();
+        call(2000).unwrap();
+        call(2001).unwrap();
+        assert!(call(2002).is_err());
     }
 
     #[test]

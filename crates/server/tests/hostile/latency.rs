@@ -37,7 +37,11 @@ fn p99_of_honest_clients_beside_each_attack() {
     server::raise_file_limit();
     let mut slow = Vec::new();
     println!("{:<18} {:>10} {:>10} {:>6}   {:>10} {:>10} {:>6}", "p99 in us", "RESP", "", "", "gRPC", "", "");
+    let only = std::env::var("ESKER_HOSTILE_ATTACK").ok();
     for attack in Attack::ALL {
+        if only.as_ref().is_some_and(|only| *only != format!("{attack:?}")) {
+            continue;
+        }
         // A new one, in which no attack has left anything.
         let server = Hosted::start();
         serve(&server, &[], seconds(5) / 5);

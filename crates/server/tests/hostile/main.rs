@@ -3,7 +3,8 @@
 //!
 //! `ESKER_HOSTILE_SECONDS` makes every attack last longer; `cargo test -p esker-server --test hostile -- --ignored all_at_once`
 //! runs all of them at once, for a minute by default; with `--nocapture p99` instead, one after the other, and compares what
-//! honest clients wait for with what they wait for alone (`latency`).
+//! honest clients wait for with what they wait for alone (`latency`), beside each attack or the one that
+//! `ESKER_HOSTILE_ATTACK` names.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod attack;
