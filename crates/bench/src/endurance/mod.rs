@@ -6,7 +6,7 @@
 //! 3. The same keys and load on a store with so much space that nothing has to be collected, for `--baseline-minutes` or
 //!    until that space is used up.
 //! 4. Checks: is throughput at the end what it was, are gets not much slower than without collection, is memory flat, how
-//!    long did the longest put wait.
+//!    much longer than the longest operation of the device did the longest put take.
 
 mod checks;
 mod client;
@@ -79,8 +79,8 @@ pub(crate) struct Arguments {
     /// When a write is acknowledged: sync, process, periodic:MS or none.
     #[arg(long, value_name = "WHEN", default_value = "periodic:100", value_parser = durability::parse)]
     durability: Durability,
-    /// The longest that a put may wait, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000.0)]
+    /// How much longer than the longest operation of the device a put may take, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 250.0)]
     put_limit_ms: f64,
     /// Seconds between two lines.
     #[arg(long, value_name = "S", default_value_t = 10.0)]

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::block_on;
+use esker_engine::Store;
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -80,6 +81,8 @@ pub(crate) struct Phase {
     pub(crate) latencies: [(&'static str, Latencies); 3],
     pub(crate) segments_freed: u64,
     pub(crate) refused: u64,
+    /// What the device took at most for a read or a write, filling included.
+    pub(crate) longest_of_device: Duration,
 }
 
 impl Phase {
@@ -226,7 +229,13 @@ fn load(
         latencies: [("get", gets), ("put", puts), ("delete", deletes)],
         segments_freed: bed.account().since(&filled).segments_freed,
         refused,
+        longest_of_device: longest_of_device(&bed.store),
     })
+}
+
+fn longest_of_device(store: &Store) -> Duration {
+    let tiers = store.latencies().tiers;
+    tiers.iter().flat_map(|tier| [tier.read.max(), tier.write.max()]).max().unwrap_or_default()
 }
 
 /// Takes a sample after each interval.

@@ -142,11 +142,13 @@ pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase
         println!("{all:#}");
         return;
     }
+    let who =
+        if arguments.dir.is_some() { "client and store" } else { "client, store and devices in memory" };
     for (name, phase) in [("loaded", Some(loaded)), ("baseline", baseline)] {
         let Some(phase) = phase else { continue };
         println!();
         println!(
-            "{name}: {} operations in {:.0} s, {:.0}/s, {:.1} us of processor each (client, store and devices in memory); {} segments freed",
+            "{name}: {} operations in {:.0} s, {:.0}/s, {:.1} us of processor each ({who}); {} segments freed",
             phase.operations,
             phase.took.as_secs_f64(),
             phase.rate(),
