@@ -178,6 +178,14 @@ impl Latency {
         within.map(|(_, count)| count).sum()
     }
 
+    /// What was counted since `earlier`, a snapshot of the same histogram.
+    pub fn since(&self, earlier: &Latency) -> Latency {
+        let before = earlier.buckets.iter().chain(std::iter::repeat(&0));
+        Latency {
+            buckets: self.buckets.iter().zip(before).map(|(now, then)| now.saturating_sub(*then)).collect(),
+        }
+    }
+
     /// The longest, a thirty-second too much at most.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.buckets.iter().rposition(|count| *count > 0).map_or(0, top_of))
@@ -286,5 +294,17 @@ mod tests {
         assert_eq!(recorder.snapshot(Timed::Put).percentile(99.0), Duration::ZERO);
         assert_eq!(recorder.snapshot(Timed::Read(TierName::Fast)).count(), 0);
         assert!(recorder.memory_bytes() <= MAX_SHARDS as u64 * (70 << 10));
+    }
+
+    #[test]
+    fn what_was_counted_before_a_snapshot_is_not_counted_since_it() {
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_secs(1), 2);
+        let before = histogram.snapshot();
+        histogram.record(Duration::from_micros(10), 3);
+        let since = histogram.snapshot().since(&before);
+        assert_eq!((since.count(), since.percentile(100.0)), (3, since.max()));
+        assert!(since.max() < Duration::from_micros(11), "{:?}", since.max());
+        assert_eq!(since.since(&Latency::default()), since);
     }
 }

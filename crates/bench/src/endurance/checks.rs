@@ -88,20 +88,13 @@ pub(crate) fn of(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>
 mod tests {
     use std::time::Duration;
 
-    use clap::Parser;
-
     use super::*;
+    use crate::command::parse;
     use crate::latency::Latencies;
-
-    #[derive(Parser)]
-    struct Whole {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
 
     /// The check of the longest put, with a limit of 250 ms.
     fn longest_put(put_ms: u64, device_ms: u64) -> Check {
-        let arguments = Whole::try_parse_from(["endurance"]).expect("arguments").arguments;
+        let arguments = parse("");
         let mut puts = Latencies::default();
         puts.record(Duration::from_millis(put_ms));
         let loaded = Phase {

@@ -143,25 +143,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Whole {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
+    use crate::command::parse;
 
     #[test]
     fn a_short_run_reads_what_it_wrote_and_says_so() {
         let csv = tempfile::NamedTempFile::new().expect("a temporary file");
         let words = format!(
-            "endurance --minutes 0.05 --baseline-minutes 0.02 --interval 0.5 --fill 85 --capacity 32m --segment 256k \
+            "--minutes 0.05 --baseline-minutes 0.02 --interval 0.5 --fill 85 --capacity 32m --segment 256k \
              --value-bytes 1000 --memory 40m --durability none --csv {}",
             csv.path().display()
         );
-        let arguments = Whole::try_parse_from(words.split_whitespace()).expect("arguments").arguments;
+        let arguments: Arguments = parse(&words);
         let mut lines = report::Lines::new(&arguments).expect("the CSV is made");
         let loaded = phase::run(&arguments, phase::Kind::Loaded, arguments.duration(), &mut lines);
         let loaded = loaded.expect("the load runs");
@@ -183,9 +176,7 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         for words in ["--gets 90 --deletes 20", "--minutes 0", "--rate 0.5"] {
-            let words = ["endurance"].into_iter().chain(words.split_whitespace());
-            let arguments = Whole::try_parse_from(words).expect("arguments").arguments;
-            assert!(matches!(run(&arguments), Err(Failure::Usage(_))));
+            assert!(matches!(run(&parse(words)), Err(Failure::Usage(_))));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::block_on;
-use esker_engine::Store;
+use esker_engine::Latencies as StoreLatencies;
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ pub(crate) struct Phase {
     pub(crate) latencies: [(&'static str, Latencies); 3],
     pub(crate) segments_freed: u64,
     pub(crate) refused: u64,
-    /// What the device took at most for a read or a write, filling included.
+    /// What the device took at most for a read or a write since the load began.
     pub(crate) longest_of_device: Duration,
 }
 
@@ -182,7 +182,7 @@ fn load(
     block_on(bed.store.flush())?;
 
     let began = Instant::now();
-    let (filled, cpu_before) = (bed.account(), cpu_seconds());
+    let (filled, before, cpu_before) = (bed.account(), bed.store.latencies(), cpu_seconds());
     let failure: Arc<Mutex<Option<Failure>>> = Arc::default();
     let running: Vec<_> = clients
         .iter()
@@ -229,13 +229,15 @@ fn load(
         latencies: [("get", gets), ("put", puts), ("delete", deletes)],
         segments_freed: bed.account().since(&filled).segments_freed,
         refused,
-        longest_of_device: longest_of_device(&bed.store),
+        longest_of_device: longest_of_device(&bed.store.latencies(), &before),
     })
 }
 
-fn longest_of_device(store: &Store) -> Duration {
-    let tiers = store.latencies().tiers;
-    tiers.iter().flat_map(|tier| [tier.read.max(), tier.write.max()]).max().unwrap_or_default()
+fn longest_of_device(now: &StoreLatencies, before: &StoreLatencies) -> Duration {
+    let tiers = now.tiers.iter().zip(&before.tiers);
+    let longest = tiers
+        .map(|(now, before)| now.read.since(&before.read).max().max(now.write.since(&before.write).max()));
+    longest.max().unwrap_or_default()
 }
 
 /// Takes a sample after each interval.

@@ -136,35 +136,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Whole {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
-    fn parse(words: &str) -> Arguments {
-        let words = ["writeamp"].into_iter().chain(words.split_whitespace());
-        Whole::try_parse_from(words).expect("the arguments are right").arguments
-    }
+    use crate::command::parse;
 
     #[test]
     fn without_arguments_the_whole_matrix_is_measured() {
-        assert_eq!(parse("").cells().expect("cells").len(), 16);
-        assert_eq!(parse("--reserve 20").cells().expect("cells").len(), 4);
-        assert_eq!(parse("--distribution zipf").cells().expect("cells").len(), 12);
+        let cells = |words: &str| parse::<Arguments>(words).cells();
+        assert_eq!(cells("").expect("cells").len(), 16);
+        assert_eq!(cells("--reserve 20").expect("cells").len(), 4);
+        assert_eq!(cells("--distribution zipf").expect("cells").len(), 12);
         let cell = Cell { shape: Shape::Zipf(0.99), reserve_percent: 20 };
-        assert_eq!(parse("--theta 0.99 --reserve 20").cells().expect("cells"), [cell]);
-        assert!(parse("--distribution uniform --theta 1").cells().is_err());
-        assert!(parse("--theta 0").cells().is_err());
+        assert_eq!(cells("--theta 0.99 --reserve 20").expect("cells"), [cell]);
+        assert!(cells("--distribution uniform --theta 1").is_err());
+        assert!(cells("--theta 0").is_err());
     }
 
     #[test]
     fn a_small_measurement_agrees_with_itself() {
-        let arguments = parse(
+        let arguments: Arguments = parse(
             "--distribution uniform --reserve 20 --records 16000 --turns 4 --segment 64k --value-bytes 976 --memory 32m",
         );
         let cell = arguments.cells().expect("a cell")[0];
