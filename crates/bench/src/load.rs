@@ -19,9 +19,16 @@ pub(crate) async fn drive<F: Future>(
     mut next: impl FnMut() -> Option<F>,
     mut done: impl FnMut(F::Output) -> Result<()>,
 ) -> Result<()> {
+    if depth <= 1 {
+        // Alone, an operation that is done at once should cost nothing but itself.
+        while let Some(operation) = next() {
+            done(operation.await)?;
+        }
+        return Ok(());
+    }
     let mut in_flight = FuturesUnordered::new();
     loop {
-        while in_flight.len() < depth.max(1) {
+        while in_flight.len() < depth {
             match next() {
                 Some(operation) => in_flight.push(operation),
                 None => break,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use esker_device::{Runtime, block_on};
 use esker_engine::{Batch, Cursor, Durability, Store, WriteOptions};
 
@@ -16,6 +17,9 @@ use super::source::{Operation, Role, Source};
 use crate::failure::{Failure, Result};
 use crate::load::{drive, drive_at};
 use crate::workload::{Values, key};
+
+/// A thread tells the others of so many operations at once.
+const TOLD_AFTER: u64 = 64;
 
 /// What all threads of a benchmark share.
 pub(crate) struct Shared {
@@ -42,6 +46,16 @@ struct Outcome {
     reads: u64,
     found: u64,
     took: Duration,
+}
+
+impl Outcome {
+    /// What a key led to.
+    fn look_up(&mut self, key: &[u8], value: Option<Bytes>) {
+        if let Some(value) = value {
+            self.found += 1;
+            self.bytes += (key.len() + value.len()) as u64;
+        }
+    }
 }
 
 impl Shared {
@@ -76,18 +90,15 @@ impl Shared {
                 outcome.operations = records.len() as u64;
                 outcome.bytes = self.put(&records).await?;
             }
-            Operation::Get(keys) => {
+            Operation::Get(key) => {
+                (outcome.kind, outcome.reads) = (Kind::Read, 1);
+                outcome.look_up(&key, self.store.get(&key).await?);
+            }
+            Operation::GetMany(keys) => {
                 (outcome.kind, outcome.operations) = (Kind::Read, keys.len() as u64);
-                let found = match &keys[..] {
-                    [one] => vec![self.store.get(one).await],
-                    _ => self.store.get_many(&keys).await,
-                };
                 outcome.reads = keys.len() as u64;
-                for (key, found) in keys.iter().zip(found) {
-                    if let Some(value) = found? {
-                        outcome.found += 1;
-                        outcome.bytes += (key.len() + value.len()) as u64;
-                    }
+                for (key, found) in keys.iter().zip(self.store.get_many(&keys).await) {
+                    outcome.look_up(key, found?);
                 }
             }
             Operation::Update(number, bytes) => {
@@ -138,6 +149,8 @@ impl Shared {
 pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -> Result<Counts> {
     let mut source = Source::new(shared, index, role, until);
     let counts = RefCell::new(Counts::default());
+    // Told to the others now and then only: threads that all count in one place wait for each other.
+    let mut untold = 0;
     if source.work == Work::Scan {
         block_on(scan(shared, until, &mut counts.borrow_mut()))?;
         return Ok(counts.into_inner());
@@ -147,8 +160,9 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
         let mut counts = counts.borrow_mut();
         counts.record(outcome.kind, outcome.operations, outcome.bytes, outcome.took);
         counts.look_up(outcome.reads, outcome.found);
-        if role == Role::Measured {
-            shared.done.fetch_add(outcome.operations, Ordering::Relaxed);
+        untold += if role == Role::Measured { outcome.operations } else { 0 };
+        if untold >= TOLD_AFTER {
+            shared.done.fetch_add(std::mem::take(&mut untold), Ordering::Relaxed);
         }
         Ok(())
     };
@@ -162,6 +176,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
             None => drive(depth, || next(Instant::now()), done).await,
         }
     })?;
+    shared.done.fetch_add(untold, Ordering::Relaxed);
     Ok(counts.into_inner())
 }
 

@@ -199,7 +199,7 @@ impl Session {
                 block_on(self.store.flush())?;
                 let moved = || {
                     let did = self.store.stats().activity;
-                    (did.relocated_bytes, did.segments_freed)
+                    (did.relocated_bytes, did.segments_freed, did.claims_settled)
                 };
                 let (mut last, mut since) = (moved(), Instant::now());
                 while since.elapsed() < RESTED {

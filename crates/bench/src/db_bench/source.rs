@@ -22,7 +22,8 @@ const YCSB_THETA: f64 = 0.99;
 /// One operation.
 pub(super) enum Operation {
     Put(Vec<(u64, usize)>),
-    Get(Vec<Bytes>),
+    Get(Bytes),
+    GetMany(Vec<Bytes>),
     /// With the length of the value that is put in its place.
     Update(u64, usize),
     Delete(Vec<u64>),
@@ -126,7 +127,7 @@ impl Source {
         let draw = self.random.random_range(0..100);
         if draw < mix.reads {
             let number = self.popular(mix.order);
-            return Operation::Get(vec![self.key(number)]);
+            return Operation::Get(self.key(number));
         }
         if draw < mix.reads + mix.updates {
             let number = self.popular(mix.order);
@@ -167,7 +168,7 @@ impl Source {
             }
             Work::Read { missing, batch: many } => {
                 of_batch = if many { batch } else { 1 };
-                let keys = (0..of_batch).map(|_| {
+                let mut draw = || {
                     let number = self.number(Order::Random);
                     // A longer key than any that was written.
                     if missing {
@@ -175,13 +176,17 @@ impl Source {
                     } else {
                         self.key(number)
                     }
-                });
-                Operation::Get(keys.collect())
+                };
+                if many {
+                    Operation::GetMany((0..of_batch).map(|_| draw()).collect())
+                } else {
+                    Operation::Get(draw())
+                }
             }
             Work::ReadWrite => {
                 let number = self.number(Order::Random);
                 if self.random.random_range(0..100) < self.shared.config.readwritepercent {
-                    Operation::Get(vec![self.key(number)])
+                    Operation::Get(self.key(number))
                 } else {
                     self.put(number)
                 }
@@ -192,7 +197,7 @@ impl Source {
                 let (reads, deletes) =
                     (self.shared.config.readwritepercent, self.shared.config.deletepercent);
                 if draw < reads {
-                    Operation::Get(vec![self.key(number)])
+                    Operation::Get(self.key(number))
                 } else if draw < reads + deletes {
                     Operation::Delete(vec![number])
                 } else {
@@ -205,7 +210,7 @@ impl Source {
             }
             Work::Mix => match self.shared.model.draw(&mut self.random) {
                 (number, Mixed::Put(bytes)) => Operation::Put(vec![(number, bytes)]),
-                (number, Mixed::Get | Mixed::Seek) => Operation::Get(vec![self.key(number)]),
+                (number, Mixed::Get | Mixed::Seek) => Operation::Get(self.key(number)),
             },
             Work::Ycsb(mix) => self.ycsb(mix),
             // Made elsewhere.
