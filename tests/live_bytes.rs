@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use esker::{ErrorKind, Store};
+use esker::{Durability, ErrorKind, Store};
 use esker_device::Runtime;
 use esker_log::{MIN_GRANULE_BYTES, record_bytes};
 use esker_sim::Random;
@@ -159,4 +159,35 @@ fn live_bytes_are_those_of_the_records() {
         claims > 0 && freed > 0 && hidden > 0,
         "{claims} claims settled, {freed} segments freed, {hidden} hidden keys found"
     );
+}
+
+/// A put displaces a record that is not in memory unseen, which has to be remembered until somebody sees it: more of that
+/// than the index should take is seen to before the segments are needed, however much there is to relocate.
+#[test]
+fn what_is_remembered_of_dead_records_is_bounded() {
+    const KEYS: u64 = 20_000;
+    /// 28 bytes each, of four bytes a key.
+    const CLAIMS: u64 = KEYS * 4 / 28;
+    cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
+        let (durability, capacity_segments) = (Durability::None, 48);
+        let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
+        let world = World::new(seed, config);
+        let (store, mut random, mut most) = (world.open(), Random::new(seed), 0);
+        for stamp in 0..12 * KEYS {
+            let key = if stamp < KEYS { stamp } else { random.below(KEYS) };
+            let put = store.put(key.to_le_bytes().to_vec(), stamp.to_le_bytes().repeat(5));
+            world.runtime.run(put).expect("there is room");
+            // In the beginning there is nothing to relocate, and no time to look at claims.
+            if stamp > 6 * KEYS && stamp.is_multiple_of(100) {
+                most = most.max(store.stats().claims);
+            }
+        }
+        let freed = store.stats().activity.segments_freed;
+        assert!(
+            freed > 100 && most > CLAIMS / 2 && most < CLAIMS * 3 / 2,
+            "{freed} freed, {most} claims of {CLAIMS}"
+        );
+        drop(store);
+        world.end();
+    });
 }

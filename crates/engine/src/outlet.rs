@@ -18,7 +18,7 @@ use crate::relocate::KEEP_FOR_COLLECTING;
 use crate::slot::Contents;
 
 /// So many reads are under way at a time where nothing holds relocation back.
-const READS_AT_ONCE: usize = 5;
+const READS_AT_ONCE: usize = 8;
 
 /// The store as relocation sees it.
 pub(crate) struct Outlet<'a> {

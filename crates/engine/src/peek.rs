@@ -101,7 +101,7 @@ impl Store {
 }
 
 /// Keys that are looked up together.
-const ROW: usize = 16;
+pub(crate) const ROW: usize = 16;
 
 /// A key with what the index says of it.
 struct Sought<'k> {

@@ -5,6 +5,7 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
+mod claims;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use futures_util::future::{Either, select};
 
 pub(crate) use self::choose::Choice;
 use self::choose::{Progress, Stuck};
+use self::claims::Unverified;
 use crate::compact::Compaction;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -39,6 +41,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         stuck: None,
         one_at_a_time: false,
         failures: BTreeMap::new(),
+        unverified: Unverified::default(),
         compaction: None,
         compacted_last: false,
     };
@@ -81,6 +84,7 @@ pub(crate) struct Reclaimer<'a> {
     one_at_a_time: bool,
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
+    unverified: Unverified,
     /// What was asked for and is not done yet.
     pub(crate) compaction: Option<Compaction>,
     /// The last step was for that.
@@ -116,7 +120,8 @@ impl Reclaimer<'_> {
         let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(self.engine.now_ms()).max(1));
         // A clock that is set forward is noticed within the minute.
         let expiry = self.next_expiry_ms().map(|at_ms| until(at_ms).min(Duration::from_secs(60)));
-        let Some(left) = expiry.into_iter().chain(self.engine.clock_due()).min() else { return woken.await };
+        let due = expiry.into_iter().chain(self.claims_due()).chain(self.engine.clock_due()).min();
+        let Some(left) = due else { return woken.await };
         let woken = std::pin::pin!(woken);
         match select(woken, self.engine.runtime.sleep(left)).await {
             Either::Left(_) | Either::Right(_) => {}
@@ -133,6 +138,7 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
         self.engine.save_clock().await?;
+        self.settle_beyond_limit().await?;
         if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;
             return Ok(true);
@@ -164,7 +170,7 @@ impl Reclaimer<'_> {
         if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
             return Ok(true);
         }
-        if self.engine.index.claims_pressure() > 0.5 && self.settle_most().await? {
+        if self.settle_at_leisure().await? {
             return Ok(true);
         }
         if self.engine.lanes().any(|lane| lane.is_out_of_room()) {
@@ -242,27 +248,6 @@ impl Reclaimer<'_> {
             engine.expire_segment(tier, slot, entries).await
         })
         .await
-    }
-
-    /// Verifies the claims against the segment that has most of them.
-    async fn settle_most(&mut self) -> Result<bool> {
-        let engine = self.engine;
-        let mut counts = BTreeMap::new();
-        engine.index.claims_where(|pointer| {
-            let location = engine.packing.unpack(pointer.get());
-            *counts.entry((location.tier, location.slot)).or_insert(0u64) += 1;
-            false
-        });
-        let sealed =
-            |&(tier, slot): &(TierName, u32)| engine.tier(tier).slot(slot).state() == SlotState::Sealed;
-        let most = counts.into_iter().filter(|(place, _)| sealed(place)).max_by_key(|(_, count)| *count);
-        let Some(((tier, slot), _)) = most else { return Ok(false) };
-        let entries = engine.read_entries(engine.tier(tier), slot).await;
-        self.with_entries(tier, slot, entries, async |entries| {
-            engine.settle_segment(tier, slot, entries).await
-        })
-        .await?;
-        Ok(true)
     }
 
     /// Does something with the entries of a segment's summary, if it could be read.

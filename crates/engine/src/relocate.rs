@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ledger::Origin;
 use crate::outlet::Outlet;
+use crate::peek::ROW;
 use crate::slot::SlotState;
 use crate::tier::Tier;
 
@@ -40,7 +41,7 @@ pub(crate) enum Outcome {
     OutOfRoom,
 }
 
-/// Segments that are being emptied, with what their summaries say.
+/// Segments that are being emptied, with what their summaries say of records that may be needed.
 type Victims = Vec<(Victim, Vec<Entry>)>;
 
 /// Moves records from segment to segment.
@@ -77,6 +78,26 @@ impl Engine {
     pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.location(tier, slot, entry);
         entry.kind == Kind::Put && self.index.is_current(&hash_of(entry), self.pointer(location))
+    }
+
+    /// Whether the index leads to a record of a sealed segment, or a claim remembers it. It stays unknown once it is.
+    fn is_known(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
+        let location = self.location(tier, slot, entry);
+        entry.kind == Kind::Put && self.index.is_known(&hash_of(entry), self.pointer(location))
+    }
+
+    /// Keeps of a segment's entries those that may be needed: what is known, and what may go on hiding older versions.
+    fn forget_dead(&self, tier: TierName, slot: u32, entries: &mut Vec<Entry>) {
+        let mut kept = Vec::with_capacity(entries.len() / 2);
+        for row in entries.chunks(ROW) {
+            // Their buckets are mostly not in the processor's cache: so they are waited for together.
+            for entry in row {
+                std::hint::black_box(self.index.get(&hash_of(entry)));
+            }
+            let hides = |entry: &Entry| entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
+            kept.extend(row.iter().filter(|entry| hides(entry) || self.is_known(tier, slot, entry)));
+        }
+        *entries = kept;
     }
 }
 
@@ -175,13 +196,17 @@ impl<'a> Relocator<'a> {
         if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
             return Ok(None);
         }
-        let Some(entries) = engine.read_entries(tier, slot).await? else {
+        let Some(mut entries) = engine.read_entries(tier, slot).await? else {
             tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
             tier.slots().set_state(slot, SlotState::Damaged);
             return Ok(None);
         };
         engine.expire_segment(tier_name, slot, &entries).await?;
-        let victim = Victim { segment: state.segment(), slot, shape: tier.shape(), stream: state.stream() };
+        engine.settle_segment(tier_name, slot, &entries).await?;
+        let records = entries.len();
+        engine.forget_dead(tier_name, slot, &mut entries);
+        let (segment, stream) = (state.segment(), state.stream());
+        let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
         if !always && tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
             // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
             // alone until more of it is dead.
@@ -265,14 +290,15 @@ impl<'a> Relocator<'a> {
 
     /// Whether nothing leads to a victim any more.
     fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
-        let engine = self.engine;
-        let tier = victim.shape.tier;
-        let here = |pointer: esker_index::Pointer| {
-            let location = engine.packing.unpack(pointer.get());
-            location.tier == tier && location.slot == victim.slot
-        };
-        engine.index.claims_where(here).is_empty()
-            && !entries.iter().any(|e| engine.is_current(tier, victim.slot, e))
+        let (engine, tier) = (self.engine, victim.shape.tier);
+        let is_empty = !entries.iter().any(|entry| engine.is_known(tier, victim.slot, entry));
+        if cfg!(debug_assertions) && is_empty {
+            engine.index.displaced(|pointer| {
+                let Location { tier: of, slot, .. } = engine.packing.unpack(pointer.get());
+                assert!(of != tier || slot != victim.slot, "there are claims against records only");
+            });
+        }
+        is_empty
     }
 
     async fn flush_outputs(&mut self) -> Result<()> {
@@ -297,14 +323,14 @@ impl<'a> Relocator<'a> {
         let tier = engine.tier(tier_name);
         // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
         engine.flush().await?;
-        for (victim, entries) in victims {
+        for (victim, _) in victims {
             let state = tier.slot(victim.slot);
             self.note_life(victim, state.lived(engine.sequence.load(Ordering::Relaxed)));
             tier.free_slot(victim.slot, &engine.secret, engine.runtime.now()).await?;
             if tier_name == engine.output_tier().name() {
                 self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
             }
-            engine.counters.count_freed(entries.len() as u64);
+            engine.counters.count_freed(victim.records as u64);
             engine.full.store(false, Ordering::Release);
             engine.announce_free_slot();
         }

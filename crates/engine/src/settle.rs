@@ -2,14 +2,13 @@
 //!
 //! See `docs/decisions/0002-index-slot-and-claims.md`.
 
-use esker_index::{Claim, KeyHash};
-use esker_log::{Entry, Tier as TierName};
-use hashbrown::HashMap;
+use esker_index::KeyHash;
+use esker_log::{Entry, Kind, Tier as TierName};
 
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::reserve::FixedState;
+use crate::relocate::hash_of;
 
 impl Engine {
     /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found.
@@ -56,35 +55,25 @@ impl Engine {
         }
     }
 
-    /// Verifies the claims against one segment by means of its summary.
+    /// Verifies the claims against one segment by means of its summary, of which `entries` are those that there may be
+    /// claims against.
     pub(crate) async fn settle_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
-        let here = |pointer: esker_index::Pointer| {
-            let location = self.packing.unpack(pointer.get());
-            location.tier == tier && location.slot == slot
-        };
-        let claims = self.index.claims_where(here);
-        if claims.is_empty() {
+        if self.index.claims_len() == 0 {
             return Ok(());
         }
-        let by_offset: HashMap<u32, &Entry, FixedState> = entries.iter().map(|e| (e.offset, e)).collect();
         let shape = self.tier(tier).shape();
-        let mut same: Vec<Claim> = Vec::new();
-        let mut corrections = 0;
-        let mut other = Vec::new();
-        for claim in claims {
-            let location = self.packing.unpack(claim.displaced.get());
-            let entry = by_offset.get(&location.offset);
-            let digest = |e: &&Entry| KeyHash { slot: e.digest.slot, check: e.digest.check };
-            match entry {
-                Some(entry) if digest(entry) == claim.hash => {
-                    corrections += self.estimate(claim.displaced) - shape.padded(entry.bytes as usize) as i64;
-                    same.push(claim);
-                }
-                _ => other.push(claim.hash),
+        let (mut settled, mut corrections, mut other) = (0, 0, Vec::new());
+        for entry in entries.iter().filter(|entry| entry.kind == Kind::Put) {
+            let (hash, pointer) = (hash_of(entry), self.pointer(self.location(tier, slot, entry)));
+            let verified = self.index.verify(&hash, pointer);
+            if verified.same > 0 {
+                let bytes = shape.padded(entry.bytes as usize) as i64;
+                corrections += verified.same as i64 * (self.estimate(pointer) - bytes);
             }
+            settled += verified.same as u64;
+            other.extend((verified.other > 0).then_some(hash));
         }
-        self.index.release(&same);
-        self.counters.count_settled(same.len() as u64, 0);
+        self.counters.count_settled(settled, 0);
         self.tier(tier).add_live(slot, corrections);
         for hash in other {
             self.settle(&hash).await?;

@@ -32,6 +32,8 @@ pub struct Victim {
     pub shape: SegmentShape,
     /// The flow of records that it belongs to.
     pub stream: Stream,
+    /// Records that were written to it, needed or not.
+    pub records: usize,
 }
 
 /// What is still needed of a record.

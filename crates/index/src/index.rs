@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::claims::{CLAIM_BYTES, Claim, Suspects};
+use crate::claims::{CLAIM_BYTES, Claim, Suspects, Verified};
 use crate::grow;
 use crate::hash::{Cut, KeyHash, Place, SHARDS};
 use crate::options::{ClaimsLimit, IndexOptions};
@@ -80,7 +80,7 @@ impl Index {
         if let Some(displaced) = writer.shard.side.get(stored, &hash) {
             let claimed = compare(displaced) == Occupant::Unknown;
             if claimed {
-                self.claim(&mut writer, Claim { hash, displaced });
+                self.claim(&mut writer, stored, Claim { displaced, check: hash.check });
             }
             writer.shard.side.insert(stored, &hash, new);
             return Published { displaced: Some(displaced), claimed };
@@ -101,7 +101,7 @@ impl Index {
             }
             Occupant::Unknown => {
                 // The claim first: a reader that meets the foreign key then finds it.
-                self.claim(&mut writer, Claim { hash, displaced });
+                self.claim(&mut writer, stored, Claim { displaced, check: hash.check });
                 writer.table().swing(found, new);
                 Published { displaced: Some(displaced), claimed: true }
             }
@@ -135,7 +135,7 @@ impl Index {
         if found.is_none() && writer.shard.side.get(stored, hash) != Some(old) {
             return false;
         }
-        debug_assert!(writer.state.claims.of(self.cut, stored).is_empty(), "removed with claims pending");
+        debug_assert!(writer.state.claims.of(stored).is_empty(), "removed with claims pending");
         match found {
             Some(found) => writer.remove(found),
             None => writer.shard.side.remove(stored, hash),
@@ -194,7 +194,7 @@ impl Index {
         let mut from = cursor.stored();
         for shard in cursor.shard()..SHARDS {
             let wanted = limit.saturating_sub(pointers.len()).max(1);
-            let (found, next) = self.shards[shard].scan(&self.slabs, self.cut, shard, from, wanted);
+            let (found, next) = self.shards[shard].scan(&self.slabs, shard, from, wanted);
             pointers.extend(found.into_iter().map(|(_, pointer)| pointer));
             if let Some(stored) = next {
                 return (pointers, Some(Cursor::at(shard, stored)));
@@ -219,14 +219,37 @@ impl Index {
         (self.claims_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
     }
 
-    /// All claims whose displaced pointer satisfies the predicate.
-    pub fn claims_where(&self, mut pred: impl FnMut(Pointer) -> bool) -> Vec<Claim> {
-        let mut claims = Vec::new();
-        for shard in 0..SHARDS {
-            let writer = self.lock(shard);
-            claims.extend(writer.state.claims.iter().filter(|claim| pred(claim.displaced)));
+    /// Whether anything leads to this pointer: the slot or the side table, or a claim that it was displaced by. Once nothing
+    /// does, nothing will again, since only pointers that claims remember come back.
+    pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let writer = self.lock(shard);
+        writer.find(stored).is_some_and(|found| found.pointer() == pointer)
+            || writer.shard.side.get(stored, hash) == Some(pointer)
+            || writer.state.claims.remember(stored, pointer)
+    }
+
+    /// The record at `displaced` has this hash: drops the claims against it that are those of its own key, and tells how
+    /// many are not. Claims against a record have its stored hash, as it was displaced by keys that share its slot.
+    pub fn verify(&self, hash: &KeyHash, displaced: Pointer) -> Verified {
+        let Place { shard, stored } = self.cut.place(hash);
+        let mut writer = self.lock(shard);
+        let all = writer.state.claims.of(stored);
+        let against = all.iter().filter(|claim| claim.displaced == displaced).count();
+        if against == 0 {
+            return Verified::default();
         }
-        claims
+        let same =
+            writer.state.claims.remove(stored, |claim| claim == Claim { displaced, check: hash.check });
+        self.claims_len.fetch_sub(same, Ordering::Relaxed);
+        Verified { same, other: against - same }
+    }
+
+    /// Shows what each pending claim displaced.
+    pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
+        for shard in 0..SHARDS {
+            self.lock(shard).state.claims.iter().for_each(|claim| see(claim.displaced));
+        }
     }
 
     /// Everything known about the stored hash of `hash`.
@@ -251,20 +274,9 @@ impl Index {
             assert!(belongs, "a hidden key has the stored hash of its claims");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
-        let dropped = writer.state.claims.remove(self.cut, stored);
+        let dropped = writer.state.claims.remove(stored, |_| true);
         self.claims_len.fetch_sub(dropped, Ordering::Relaxed);
         true
-    }
-
-    /// Drops claims that were verified: the displaced record had the same key.
-    pub fn release(&self, claims: &[Claim]) {
-        let mut claims = claims.to_vec();
-        claims.sort_by_key(|claim| self.placed(claim));
-        for of_shard in claims.chunk_by(|a, b| self.placed(a).0 == self.placed(b).0) {
-            let mut writer = self.lock(self.placed(&of_shard[0]).0);
-            let dropped = writer.state.claims.release(self.cut, of_shard);
-            self.claims_len.fetch_sub(dropped, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn lock(&self, shard: usize) -> Writer<'_> {
@@ -290,8 +302,8 @@ impl Index {
         }
     }
 
-    fn claim(&self, writer: &mut Writer<'_>, claim: Claim) {
-        writer.state.claims.insert(self.cut, claim);
+    fn claim(&self, writer: &mut Writer<'_>, stored: u32, claim: Claim) {
+        writer.state.claims.insert(stored, claim);
         self.claims_len.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -305,12 +317,7 @@ impl Index {
         Suspects {
             occupant: writer.find(stored).map(|found| found.pointer()),
             exact: writer.shard.side.of(stored),
-            claims: writer.state.claims.of(self.cut, stored).to_vec(),
+            claims: writer.state.claims.of(stored),
         }
-    }
-
-    fn placed(&self, claim: &Claim) -> (usize, u32) {
-        let place = self.cut.place(&claim.hash);
-        (place.shard, place.stored)
     }
 }

@@ -36,7 +36,7 @@ mod slab;
 mod slot;
 mod table;
 
-pub use claims::{Claim, Suspects};
+pub use claims::{Claim, Suspects, Verified};
 pub use hash::KeyHash;
 pub use index::Index;
 pub use options::{ClaimsLimit, IndexOptions};

@@ -34,6 +34,6 @@ pub struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> IndexOptions {
-        IndexOptions { hash_bits: None, claims_limit: ClaimsLimit::BytesPerKey(0.5) }
+        IndexOptions { hash_bits: None, claims_limit: ClaimsLimit::BytesPerKey(4.0) }
     }
 }

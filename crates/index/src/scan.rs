@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::hash::{Cut, STORED_HASHES};
+use crate::hash::STORED_HASHES;
 use crate::shard::Shard;
 use crate::slab::Slabs;
 use crate::slot::Pointer;
@@ -49,7 +49,6 @@ impl Shard {
     pub(crate) fn scan(
         &self,
         slabs: &Slabs,
-        cut: Cut,
         number: usize,
         from: u32,
         limit: usize,
@@ -61,7 +60,7 @@ impl Shard {
             (u64::from(STORED_HASHES).saturating_mul(limit as u64) / self.len().max(1) as u64).max(1);
         while start < u64::from(STORED_HASHES) {
             let end = start.saturating_add(width).min(u64::from(STORED_HASHES));
-            let mut found = self.entries_in(slabs, cut, number, start as u32..end as u32);
+            let mut found = self.entries_in(slabs, number, start as u32..end as u32);
             let mut next = end as u32;
             if found.len() > limit.saturating_mul(2) {
                 found.sort_unstable();
@@ -82,9 +81,9 @@ impl Shard {
     }
 
     /// An entry goes from its slot to a claim, and from there to the side table: whoever looks in that order meets it.
-    fn entries_in(&self, slabs: &Slabs, cut: Cut, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
+    fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
         let mut found = self.slots_in(slabs, number, range.clone());
-        found.extend(self.lock(slabs, number).state.claims.displaced_in(cut, range.clone()));
+        found.extend(self.lock(slabs, number).state.claims.displaced_in(range.clone()));
         found.extend(self.side.entries_in(range));
         found
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use esker_index::{Claim, KeyHash, Occupant, Pointer, Published, Suspects};
+use esker_index::{Claim, KeyHash, Occupant, Pointer, Published, Suspects, Verified};
 
 /// What slots keep of a hash.
 type Stored = u64;
@@ -52,7 +52,7 @@ impl Oracle {
             let displaced = std::mem::replace(at, new);
             let claimed = compare(displaced) == Occupant::Unknown;
             if claimed {
-                self.claims.entry(stored).or_default().push(Claim { hash, displaced });
+                self.claims.entry(stored).or_default().push(Claim { displaced, check: hash.check });
             }
             return Published { displaced: Some(displaced), claimed };
         }
@@ -71,7 +71,7 @@ impl Oracle {
             }
             Occupant::Unknown => {
                 self.slots.insert(stored, new);
-                self.claims.entry(stored).or_default().push(Claim { hash, displaced: occupant });
+                self.claims.entry(stored).or_default().push(Claim { displaced: occupant, check: hash.check });
                 Published { displaced: Some(occupant), claimed: true }
             }
         }
@@ -116,17 +116,19 @@ impl Oracle {
         all
     }
 
-    pub(crate) fn claims_where(&self, mut pred: impl FnMut(Pointer) -> bool) -> Vec<Claim> {
-        self.claims.values().flatten().filter(|claim| pred(claim.displaced)).copied().collect()
+    pub(crate) fn displaced(&self) -> Vec<Pointer> {
+        self.claims.values().flatten().map(|claim| claim.displaced).collect()
     }
 
     pub(crate) fn suspects(&self, hash: &KeyHash) -> Suspects {
         let stored = self.stored(hash);
         let exact = self.side.get(&stored).into_iter().flatten();
+        let mut claims = self.claims.get(&stored).cloned().unwrap_or_default();
+        claims.sort();
         Suspects {
             occupant: self.slots.get(&stored).copied(),
             exact: exact.map(|(&(slot, check), &at)| (KeyHash { slot, check }, at)).collect(),
-            claims: self.claims.get(&stored).cloned().unwrap_or_default(),
+            claims,
         }
     }
 
@@ -141,13 +143,15 @@ impl Oracle {
         true
     }
 
-    pub(crate) fn release(&mut self, claims: &[Claim]) {
-        for claim in claims {
-            let stored = self.stored(&claim.hash);
-            if let Some(pending) = self.claims.get_mut(&stored) {
-                pending.retain(|known| known != claim);
-            }
-        }
+    pub(crate) fn verify(&mut self, hash: &KeyHash, displaced: Pointer) -> Verified {
+        let mut verified = Verified::default();
+        self.claims.entry(self.stored(hash)).or_default().retain(|claim| {
+            let (against, same) = (claim.displaced == displaced, claim.check == hash.check);
+            verified.same += usize::from(against && same);
+            verified.other += usize::from(against && !same);
+            !(against && same)
+        });
+        verified
     }
 
     pub(crate) fn clear(&mut self) {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use esker_index::{Claim, Cursor, Index, IndexOptions, KeyHash, Occupant, Pointer, Suspects};
+use esker_index::{Cursor, Index, IndexOptions, KeyHash, Occupant, Pointer, Suspects};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -26,6 +26,8 @@ pub(crate) struct World {
     hash: fn(Key) -> KeyHash,
     records: BTreeMap<Pointer, Record>,
     truth: BTreeMap<Key, u64>,
+    /// Records that nothing led to when it was last looked at.
+    unknown: BTreeSet<Pointer>,
     next: u64,
     /// The newest so many records are in memory.
     in_memory: u64,
@@ -52,6 +54,7 @@ impl World {
             hash,
             records: BTreeMap::new(),
             truth: BTreeMap::new(),
+            unknown: BTreeSet::new(),
             next: 1,
             in_memory,
         }
@@ -166,33 +169,32 @@ impl World {
 
     /// Frees a segment: its claims are verified, its current records move, the rest is gone.
     pub(crate) fn relocate(&mut self, segment: Range<u64>) {
-        let mut claims = self.index.claims_where(|pointer| segment.contains(&pointer.get()));
-        if let Some(oracle) = &self.oracle {
-            let mut expected = oracle.claims_where(|pointer| segment.contains(&pointer.get()));
-            let order = |claim: &Claim| (claim.displaced, claim.hash.slot);
-            claims.sort_by_key(order);
-            expected.sort_by_key(order);
-            assert_eq!(claims, expected);
-        }
-        let same = |claim: &Claim| (self.hash)(self.read(claim.displaced).key) == claim.hash;
-        let (same, other): (Vec<_>, Vec<_>) = claims.into_iter().partition(same);
-        let before = self.index.claims_len();
-        self.index.release(&same);
-        assert_eq!(self.index.claims_len(), before - same.len());
-        if let Some(oracle) = &mut self.oracle {
-            oracle.release(&same);
-        }
-        for claim in other {
-            self.settle(&claim.hash);
-        }
-        assert_eq!(self.index.claims_where(|pointer| segment.contains(&pointer.get())), []);
-
+        self.note_unknown();
         let range = Pointer::new(segment.start).unwrap()..Pointer::new(segment.end).unwrap();
-        let moving: Vec<_> = self.records.range(range).map(|(at, record)| (*at, *record)).collect();
-        for (old, record) in moving {
+        let displaced = self.displaced(&range);
+        let records: Vec<_> = self.records.range(range.clone()).map(|(at, record)| (*at, *record)).collect();
+        let (mut before, mut other) = (self.index.claims_len(), Vec::new());
+        for (at, record) in &records {
+            let hash = (self.hash)(record.key);
+            let verified = self.index.verify(&hash, *at);
+            if let Some(oracle) = &mut self.oracle {
+                assert_eq!(verified, oracle.verify(&hash, *at));
+            }
+            assert_eq!(verified.same + verified.other, displaced.iter().filter(|known| *known == at).count());
+            before -= verified.same;
+            assert_eq!(self.index.claims_len(), before);
+            other.extend((verified.other > 0).then_some(hash));
+        }
+        for hash in other {
+            self.settle(&hash);
+        }
+        assert_eq!(self.displaced(&range), [], "claims are against records");
+
+        for (old, record) in records {
             let hash = (self.hash)(record.key);
             let current = self.truth.get(&record.key) == Some(&record.sequence);
             assert_eq!(self.index.is_current(&hash, old), current, "{record:?} at {old:?}");
+            assert_eq!(self.index.is_known(&hash, old), current, "there is no claim against it any more");
             if let Some(oracle) = &mut self.oracle {
                 assert_eq!(oracle.is_current(&hash, old), current);
             }
@@ -208,6 +210,31 @@ impl World {
         }
     }
 
+    /// What pending claims displaced in a range.
+    fn displaced(&self, range: &Range<Pointer>) -> Vec<Pointer> {
+        let mut displaced = Vec::new();
+        self.index.displaced(|pointer| displaced.extend(range.contains(&pointer).then_some(pointer)));
+        displaced.sort();
+        if let Some(oracle) = &self.oracle {
+            let mut expected = oracle.displaced();
+            expected.retain(|pointer| range.contains(pointer));
+            expected.sort();
+            assert_eq!(displaced, expected);
+        }
+        displaced
+    }
+
+    /// Once nothing leads to a record, nothing will again, whatever is settled.
+    fn note_unknown(&mut self) {
+        for (at, record) in &self.records {
+            if self.index.is_known(&(self.hash)(record.key), *at) {
+                assert!(!self.unknown.contains(at), "{record:?} at {at:?} has come back");
+            } else {
+                self.unknown.insert(*at);
+            }
+        }
+    }
+
     pub(crate) fn scan(&mut self, limit: usize) {
         let (mut found, mut cursor) = (BTreeSet::new(), Some(Cursor::START));
         while let Some(at) = cursor {
@@ -219,9 +246,9 @@ impl World {
             cursor = next;
         }
         // What claims say was displaced is met too.
-        for claim in self.index.claims_where(|_| true) {
-            assert!(found.remove(&claim.displaced), "a displaced record is in no slot, but a scan meets it");
-        }
+        self.index.displaced(|displaced| {
+            assert!(found.remove(&displaced), "a displaced record is in no slot, but a scan meets it");
+        });
         assert_eq!(found.len() as u64, self.index.len());
         if let Some(oracle) = &self.oracle {
             assert_eq!(found.into_iter().collect::<Vec<_>>(), oracle.pointers());

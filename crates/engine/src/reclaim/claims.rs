@@ -1,0 +1,112 @@
+//! Verifying claims before the segments that they are against are relocated, so that they take little memory.
+//!
+//! It takes a segment's summary and a look at each of its records, whether there are many claims against it or few. So it is
+//! put off as long as there is room for more of them, and then those segments come first that have most.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::Tier as TierName;
+use hashbrown::HashMap;
+
+use super::Reclaimer;
+use crate::error::Result;
+use crate::reserve::FixedState;
+use crate::slot::SlotState;
+
+/// Where claims take more memory than they should, so many segments' are verified before anything else is done.
+const AT_A_TIME: usize = 8;
+/// So much of what claims may take they have as long as segments are being written, and so much at rest.
+const AT_WORK: f64 = 0.5;
+const AT_REST: f64 = 1.0 / 16.0;
+/// Nothing is being written if no segment was begun for so long.
+const QUIET_AFTER: Duration = Duration::from_millis(250);
+/// Claims are counted again after those with most of them, one in so many of the segments.
+const COUNTED_FOR: usize = 4;
+
+/// What is known of the claims that are left.
+#[derive(Default)]
+pub(super) struct Unverified {
+    /// Segments with claims against them, those with most last, as they were counted.
+    segments: Vec<(TierName, u32)>,
+    /// Segments that had been begun when it was last considered.
+    begun: u64,
+    /// Segments that had been begun when none of the claims was against a sealed one.
+    out_of_reach: Option<u64>,
+}
+
+impl Reclaimer<'_> {
+    /// Verifies claims if they take more memory than they should, whatever else there is to do.
+    pub(super) async fn settle_beyond_limit(&mut self) -> Result<()> {
+        for _ in 0..AT_A_TIME {
+            if self.engine.index.claims_pressure() <= 1.0 || !self.settle_most().await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies the claims against a segment, where there is nothing else to do; false if not even that.
+    pub(super) async fn settle_at_leisure(&mut self) -> Result<bool> {
+        let begun = self.begun();
+        let is_quiet = std::mem::replace(&mut self.unverified.begun, begun) == begun;
+        let allowed = if is_quiet { AT_REST } else { AT_WORK };
+        Ok(self.engine.index.claims_pressure() > allowed && self.settle_most().await?)
+    }
+
+    /// When to look whether it has become quiet.
+    pub(super) fn claims_due(&self) -> Option<Duration> {
+        let due = !self.are_out_of_reach() && self.engine.index.claims_pressure() > AT_REST;
+        due.then_some(QUIET_AFTER)
+    }
+
+    /// Verifies the claims against the segment that had most of them when they were counted, of those that are left of that.
+    async fn settle_most(&mut self) -> Result<bool> {
+        let engine = self.engine;
+        if self.are_out_of_reach() {
+            return Ok(false);
+        }
+        if self.unverified.segments.is_empty() {
+            self.count_claims();
+        }
+        while let Some((tier, slot)) = self.unverified.segments.pop() {
+            if self.is_sealed(tier, slot) {
+                let entries = engine.read_entries(engine.tier(tier), slot).await;
+                self.with_entries(tier, slot, entries, async |entries| {
+                    engine.settle_segment(tier, slot, entries).await
+                })
+                .await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks at every claim that there is.
+    fn count_claims(&mut self) {
+        let engine = self.engine;
+        let mut counts: HashMap<(TierName, u32), u64, FixedState> = HashMap::default();
+        engine.index.displaced(|pointer| {
+            let location = engine.packing.unpack(pointer.get());
+            *counts.entry((location.tier, location.slot)).or_default() += 1;
+        });
+        counts.retain(|&(tier, slot), _| self.is_sealed(tier, slot));
+        let mut places: Vec<_> = counts.into_iter().map(|(place, count)| (count, place)).collect();
+        places.sort_unstable();
+        let others = places.len() - places.len().div_ceil(COUNTED_FOR);
+        self.unverified.segments = places.into_iter().skip(others).map(|(_, place)| place).collect();
+        self.unverified.out_of_reach = self.unverified.segments.is_empty().then(|| self.begun());
+    }
+
+    fn are_out_of_reach(&self) -> bool {
+        self.unverified.out_of_reach == Some(self.begun())
+    }
+
+    fn begun(&self) -> u64 {
+        self.engine.segments.load(Ordering::Relaxed)
+    }
+
+    fn is_sealed(&self, tier: TierName, slot: u32) -> bool {
+        self.engine.tier(tier).slot(slot).state() == SlotState::Sealed
+    }
+}
