@@ -38,7 +38,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) urgency: f64,
     /// The last free slot is not for it: there was another one when it began.
     pub(crate) keeps_last: bool,
-    /// Mean length of the victim's records.
+    /// Mean length of those of the victim's records that may be needed.
     pub(crate) record_bytes: u32,
     /// Of the records that are copied.
     pub(crate) origin: Origin,
@@ -64,13 +64,23 @@ impl Outlet<'_> {
         if self.engine.admission.holds_back(self.engine.runtime.now()) { 1.0 } else { self.urgency }
     }
 
-    /// Gives the device back to others for a while, after a piece of work.
     async fn yield_device(&self, bytes: u64, began: Duration) {
-        let took = self.engine.runtime.now() - began;
-        let pause = self.throttle.lock().pause(bytes, took, self.urgency());
-        if let Some(pause) = pause {
-            self.engine.runtime.sleep(pause).await;
-        }
+        yield_device(self.engine, self.throttle, bytes, began, self.urgency()).await;
+    }
+}
+
+/// Gives the device back to others for a while, after a piece of work.
+pub(crate) async fn yield_device(
+    engine: &Engine,
+    throttle: &Mutex<Throttle>,
+    bytes: u64,
+    began: Duration,
+    urgency: f64,
+) {
+    let took = engine.runtime.now() - began;
+    let pause = throttle.lock().pause(bytes, took, urgency);
+    if let Some(pause) = pause {
+        engine.runtime.sleep(pause).await;
     }
 }
 

@@ -116,7 +116,7 @@ impl Engine {
 
 impl Reclaimer<'_> {
     /// Waits for something to do.
-    async fn rest(&self, woken: impl Future<Output = ()>) {
+    async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(self.engine.now_ms()).max(1));
         // A clock that is set forward is noticed within the minute.
         let expiry = self.next_expiry_ms().map(|at_ms| until(at_ms).min(Duration::from_secs(60)));
@@ -170,16 +170,14 @@ impl Reclaimer<'_> {
         if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
             return Ok(true);
         }
-        if self.settle_at_leisure().await? {
-            return Ok(true);
-        }
         if self.engine.lanes().any(|lane| lane.is_out_of_room()) {
             if self.relieve().await? {
                 return Ok(true);
             }
             self.declare_full();
         }
-        Ok(false)
+        // Nobody is to wait for what has time.
+        Ok(!self.engine.relief.requests.is_wanted() && self.settle_at_leisure().await?)
     }
 
     /// Relocates what was chosen; false if there was no room for that.

@@ -19,8 +19,7 @@ use parking_lot::Mutex;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ledger::Origin;
-use crate::outlet::Outlet;
-use crate::peek::ROW;
+use crate::outlet::{Outlet, yield_device};
 use crate::slot::SlotState;
 use crate::tier::Tier;
 
@@ -55,6 +54,8 @@ pub(crate) struct Relocator<'a> {
     gained_bytes: AtomicI64,
     /// What of it writers are paced by already.
     told_bytes: AtomicI64,
+    /// Time that went to other work since the last relocation.
+    other_work: Duration,
 }
 
 impl Engine {
@@ -85,20 +86,6 @@ impl Engine {
         let location = self.location(tier, slot, entry);
         entry.kind == Kind::Put && self.index.is_known(&hash_of(entry), self.pointer(location))
     }
-
-    /// Keeps of a segment's entries those that may be needed: what is known, and what may go on hiding older versions.
-    fn forget_dead(&self, tier: TierName, slot: u32, entries: &mut Vec<Entry>) {
-        let mut kept = Vec::with_capacity(entries.len() / 2);
-        for row in entries.chunks(ROW) {
-            // Their buckets are mostly not in the processor's cache: so they are waited for together.
-            for entry in row {
-                std::hint::black_box(self.index.get(&hash_of(entry)));
-            }
-            let hides = |entry: &Entry| entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
-            kept.extend(row.iter().filter(|entry| hides(entry) || self.is_known(tier, slot, entry)));
-        }
-        *entries = kept;
-    }
 }
 
 impl<'a> Relocator<'a> {
@@ -111,6 +98,7 @@ impl<'a> Relocator<'a> {
             throttle: Mutex::new(throttle),
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
+            other_work: Duration::ZERO,
         }
     }
 
@@ -125,6 +113,12 @@ impl<'a> Relocator<'a> {
     /// Bytes of the tier where records stay that collecting freed, less those that it filled.
     pub(crate) fn gained_bytes(&self) -> i64 {
         self.gained_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Other work on so many bytes began at that time and is done: gives the device back for a while.
+    pub(crate) async fn did_other_work(&mut self, bytes: u64, began: Duration, urgency: f64) {
+        self.other_work += self.engine.runtime.now() - began;
+        yield_device(self.engine, &self.throttle, bytes, began, urgency).await;
     }
 
     /// Whether another output could be opened.
@@ -177,8 +171,9 @@ impl<'a> Relocator<'a> {
                 return Err((slot, failed.error));
             }
         }
-        let worked =
-            (self.engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
+        let took = (self.engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
+        // What was done while nothing had to be freed held nothing up.
+        let worked = took + std::mem::take(&mut self.other_work).min(took);
         self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
         Ok(Outcome::Freed(victims.len()))
     }
@@ -196,15 +191,14 @@ impl<'a> Relocator<'a> {
         if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
             return Ok(None);
         }
-        let Some(mut entries) = engine.read_entries(tier, slot).await? else {
+        let Some(entries) = engine.read_entries(tier, slot).await? else {
             tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
             tier.slots().set_state(slot, SlotState::Damaged);
             return Ok(None);
         };
         engine.expire_segment(tier_name, slot, &entries).await?;
-        engine.settle_segment(tier_name, slot, &entries).await?;
         let records = entries.len();
-        engine.forget_dead(tier_name, slot, &mut entries);
+        let entries = engine.settle_segment(tier_name, slot, &entries).await?;
         let (segment, stream) = (state.segment(), state.stream());
         let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
         if !always && tier_name == engine.output_tier().name() && !self.is_worth_it(&victim, &entries) {
@@ -227,9 +221,9 @@ impl<'a> Relocator<'a> {
         let engine = self.engine;
         let mut first = true;
         while !victims.is_empty() {
-            for (number, (victim, entries)) in victims.iter().enumerate() {
-                let settled = engine.settle_segment(tier_name, victim.slot, entries).await;
-                settled.map_err(|error| Failed { victim: number, error })?;
+            for (number, (victim, entries)) in victims.iter_mut().enumerate() {
+                let needed = engine.settle_segment(tier_name, victim.slot, entries).await;
+                *entries = needed.map_err(|error| Failed { victim: number, error })?;
             }
             let relocated = self.copy(tier_name, victims, first, urgency).await?;
             if !relocated.moves.is_empty() {

@@ -8,6 +8,7 @@ use esker_log::{Entry, Kind, Tier as TierName};
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::peek::ROW;
 use crate::relocate::hash_of;
 
 impl Engine {
@@ -55,29 +56,43 @@ impl Engine {
         }
     }
 
-    /// Verifies the claims against one segment by means of its summary, of which `entries` are those that there may be
-    /// claims against.
-    pub(crate) async fn settle_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
-        if self.index.claims_len() == 0 {
-            return Ok(());
-        }
+    /// Verifies the claims against one segment by means of its summary, of which `entries` are those that may be needed.
+    /// Returns those that still may: what anything leads to, and what may go on hiding older versions of its key.
+    pub(crate) async fn settle_segment(
+        &self,
+        tier: TierName,
+        slot: u32,
+        entries: &[Entry],
+    ) -> Result<Vec<Entry>> {
         let shape = self.tier(tier).shape();
         let (mut settled, mut corrections, mut other) = (0, 0, Vec::new());
-        for entry in entries.iter().filter(|entry| entry.kind == Kind::Put) {
-            let (hash, pointer) = (hash_of(entry), self.pointer(self.location(tier, slot, entry)));
-            let verified = self.index.verify(&hash, pointer);
-            if verified.same > 0 {
-                let bytes = shape.padded(entry.bytes as usize) as i64;
-                corrections += verified.same as i64 * (self.estimate(pointer) - bytes);
+        let mut needed = Vec::with_capacity(entries.len() / 2);
+        for row in entries.chunks(ROW) {
+            // Their buckets are mostly not in the processor's cache: so they are waited for together.
+            for entry in row {
+                std::hint::black_box(self.index.get(&hash_of(entry)));
             }
-            settled += verified.same as u64;
-            other.extend((verified.other > 0).then_some(hash));
+            for entry in row {
+                let mut may_be_needed = entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
+                if entry.kind == Kind::Put {
+                    let (hash, pointer) = (hash_of(entry), self.pointer(self.location(tier, slot, entry)));
+                    let verified = self.index.verify(&hash, pointer);
+                    if verified.same > 0 {
+                        let bytes = shape.padded(entry.bytes as usize) as i64;
+                        corrections += verified.same as i64 * (self.estimate(pointer) - bytes);
+                        settled += verified.same as u64;
+                    }
+                    other.extend((verified.other > 0).then_some(hash));
+                    may_be_needed |= verified.is_known;
+                }
+                needed.extend(may_be_needed.then_some(*entry));
+            }
         }
         self.counters.count_settled(settled, 0);
         self.tier(tier).add_live(slot, corrections);
         for hash in other {
             self.settle(&hash).await?;
         }
-        Ok(())
+        Ok(needed)
     }
 }

@@ -18,7 +18,8 @@ pub struct Claim {
     pub check: u64,
 }
 
-/// Bytes that a claim takes, with the slack of the table it is in: 21 where that is about to grow, 41 where it just has.
+/// Bytes that a claim counts for. With the slack of the table that it is in it takes 21 where that is about to grow, 41 where
+/// it just has, and up to 82 before a table that has emptied is made smaller.
 pub(crate) const CLAIM_BYTES: u64 = 28;
 
 /// Everything an index knows about one stored hash.
@@ -32,13 +33,16 @@ pub struct Suspects {
     pub claims: Vec<Claim>,
 }
 
-/// What became of the claims against a record whose hash has been seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// What became of the claims against a record whose hash has been seen, and of the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {
     /// So many were those of the record's own key. They are gone.
     pub same: usize,
     /// So many are those of other keys. They are to be settled.
     pub other: usize,
+    /// Whether anything leads to the record still: the slot or the side table, or one of those claims. Once nothing does,
+    /// nothing will again, since only pointers that claims remember come back.
+    pub is_known: bool,
 }
 
 /// A claim as it is kept: stored hash, displaced pointer and check in 4, 5 and 8 bytes.
@@ -97,9 +101,9 @@ impl Claims {
         claims
     }
 
-    /// Whether a claim remembers a record of this stored hash.
-    pub(crate) fn remember(&self, stored: u32, displaced: Pointer) -> bool {
-        self.with(stored).any(|claim| claim.displaced == displaced)
+    /// How many claims remember a record of this stored hash.
+    pub(crate) fn against(&self, stored: u32, displaced: Pointer) -> usize {
+        self.with(stored).filter(|claim| claim.displaced == displaced).count()
     }
 
     /// Drops the claims of one stored hash that are to be dropped; how many there were.

@@ -212,37 +212,32 @@ impl Index {
         self.claims_len.load(Ordering::Relaxed)
     }
 
-    /// The memory of the pending claims, as a fraction of its limit. Beyond one the caller is to settle before it
-    /// publishes more.
+    /// The memory of the pending claims, as a fraction of its limit. Beyond one the caller is to settle some of them.
     pub fn claims_pressure(&self) -> f64 {
         let limit = self.claims_limit.bytes(self.len());
         (self.claims_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
     }
 
-    /// Whether anything leads to this pointer: the slot or the side table, or a claim that it was displaced by. Once nothing
-    /// does, nothing will again, since only pointers that claims remember come back.
+    /// Whether anything leads to this pointer; see [`Verified::is_known`].
     pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
-        writer.find(stored).is_some_and(|found| found.pointer() == pointer)
-            || writer.shard.side.get(stored, hash) == Some(pointer)
-            || writer.state.claims.remember(stored, pointer)
+        is_at(&writer, stored, hash, pointer) || writer.state.claims.against(stored, pointer) > 0
     }
 
-    /// The record at `displaced` has this hash: drops the claims against it that are those of its own key, and tells how
-    /// many are not. Claims against a record have its stored hash, as it was displaced by keys that share its slot.
-    pub fn verify(&self, hash: &KeyHash, displaced: Pointer) -> Verified {
+    /// The record at `pointer` has this hash: drops the claims against it that are those of its own key, and tells what is
+    /// left. Claims against a record have its stored hash, as it was displaced by keys that share its slot.
+    pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
-        let all = writer.state.claims.of(stored);
-        let against = all.iter().filter(|claim| claim.displaced == displaced).count();
-        if against == 0 {
-            return Verified::default();
+        let (against, mut same) = (writer.state.claims.against(stored, pointer), 0);
+        if against > 0 {
+            let of_key = Claim { displaced: pointer, check: hash.check };
+            same = writer.state.claims.remove(stored, |claim| claim == of_key);
+            self.claims_len.fetch_sub(same, Ordering::Relaxed);
         }
-        let same =
-            writer.state.claims.remove(stored, |claim| claim == Claim { displaced, check: hash.check });
-        self.claims_len.fetch_sub(same, Ordering::Relaxed);
-        Verified { same, other: against - same }
+        let other = against - same;
+        Verified { same, other, is_known: other > 0 || is_at(&writer, stored, hash, pointer) }
     }
 
     /// Shows what each pending claim displaced.
@@ -320,4 +315,10 @@ impl Index {
             claims: writer.state.claims.of(stored),
         }
     }
+}
+
+/// Whether a key's slot or its entry in the side table leads to this pointer.
+fn is_at(writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) -> bool {
+    writer.find(stored).is_some_and(|found| found.pointer() == pointer)
+        || writer.shard.side.get(stored, hash) == Some(pointer)
 }

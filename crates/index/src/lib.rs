@@ -1,4 +1,4 @@
-//! The in-memory hash index of Esker: at most ten bytes a key, exact, lock-free look-ups.
+//! The in-memory hash index of Esker: at most ten bytes a key and what claims take, exact, lock-free look-ups.
 //!
 //! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and knows nothing of records: where
 //! it cannot tell two keys apart it says so ([`Claim`], [`Suspects`]), and the caller, who can read, settles it.

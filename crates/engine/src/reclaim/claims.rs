@@ -9,18 +9,20 @@ use std::time::Duration;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
-use super::Reclaimer;
+use super::{CALM, Reclaimer};
 use crate::error::Result;
 use crate::reserve::FixedState;
 use crate::slot::SlotState;
 
 /// Where claims take more memory than they should, so many segments' are verified before anything else is done.
 const AT_A_TIME: usize = 8;
-/// So much of what claims may take they have as long as segments are being written, and so much at rest.
+/// So much of what claims may take they have as long as there are writers, and so much at rest.
 const AT_WORK: f64 = 0.5;
 const AT_REST: f64 = 1.0 / 16.0;
-/// Nothing is being written if no segment was begun for so long.
-const QUIET_AFTER: Duration = Duration::from_millis(250);
+/// It is quiet when nothing was written for so long.
+const QUIET_AFTER: Duration = Duration::from_millis(500);
+/// What a record takes in a summary, about.
+const ENTRY_BYTES: u64 = 22;
 /// Claims are counted again after those with most of them, one in so many of the segments.
 const COUNTED_FOR: usize = 4;
 
@@ -29,8 +31,10 @@ const COUNTED_FOR: usize = 4;
 pub(super) struct Unverified {
     /// Segments with claims against them, those with most last, as they were counted.
     segments: Vec<(TierName, u32)>,
-    /// Segments that had been begun when it was last considered.
-    begun: u64,
+    /// The last write that was seen, and when.
+    written: (u64, Duration),
+    /// There was nothing else to do in the last step.
+    at_leisure: bool,
     /// Segments that had been begun when none of the claims was against a sealed one.
     out_of_reach: Option<u64>,
 }
@@ -38,8 +42,9 @@ pub(super) struct Unverified {
 impl Reclaimer<'_> {
     /// Verifies claims if they take more memory than they should, whatever else there is to do.
     pub(super) async fn settle_beyond_limit(&mut self) -> Result<()> {
+        self.unverified.at_leisure = false;
         for _ in 0..AT_A_TIME {
-            if self.engine.index.claims_pressure() <= 1.0 || !self.settle_most().await? {
+            if self.engine.index.claims_pressure() <= 1.0 || !self.settle_most(1.0).await? {
                 break;
             }
         }
@@ -48,20 +53,31 @@ impl Reclaimer<'_> {
 
     /// Verifies the claims against a segment, where there is nothing else to do; false if not even that.
     pub(super) async fn settle_at_leisure(&mut self) -> Result<bool> {
-        let begun = self.begun();
-        let is_quiet = std::mem::replace(&mut self.unverified.begun, begun) == begun;
-        let allowed = if is_quiet { AT_REST } else { AT_WORK };
-        Ok(self.engine.index.claims_pressure() > allowed && self.settle_most().await?)
+        self.unverified.at_leisure = true;
+        let allowed = if self.quiet_in().is_zero() { AT_REST } else { AT_WORK };
+        Ok(self.engine.index.claims_pressure() > allowed && self.settle_most(CALM).await?)
     }
 
-    /// When to look whether it has become quiet.
-    pub(super) fn claims_due(&self) -> Option<Duration> {
-        let due = !self.are_out_of_reach() && self.engine.index.claims_pressure() > AT_REST;
-        due.then_some(QUIET_AFTER)
+    /// When there will be claims to verify, if nothing is written until then.
+    pub(super) fn claims_due(&mut self) -> Option<Duration> {
+        let waits = self.unverified.at_leisure && !self.are_out_of_reach();
+        let due = waits && self.engine.index.claims_pressure() > AT_REST;
+        due.then(|| self.quiet_in().max(Duration::from_millis(1)))
+    }
+
+    /// How long until it is quiet, if nothing is written.
+    fn quiet_in(&mut self) -> Duration {
+        let (last, now) = (self.engine.sequence.load(Ordering::Relaxed), self.engine.runtime.now());
+        let (known, at) = self.unverified.written;
+        if known != last {
+            self.unverified.written = (last, now);
+            return QUIET_AFTER;
+        }
+        (at + QUIET_AFTER).saturating_sub(now)
     }
 
     /// Verifies the claims against the segment that had most of them when they were counted, of those that are left of that.
-    async fn settle_most(&mut self) -> Result<bool> {
+    async fn settle_most(&mut self, urgency: f64) -> Result<bool> {
         let engine = self.engine;
         if self.are_out_of_reach() {
             return Ok(false);
@@ -71,11 +87,14 @@ impl Reclaimer<'_> {
         }
         while let Some((tier, slot)) = self.unverified.segments.pop() {
             if self.is_sealed(tier, slot) {
+                let (began, mut bytes) = (engine.runtime.now(), 0);
                 let entries = engine.read_entries(engine.tier(tier), slot).await;
                 self.with_entries(tier, slot, entries, async |entries| {
-                    engine.settle_segment(tier, slot, entries).await
+                    bytes = entries.len() as u64 * ENTRY_BYTES;
+                    engine.settle_segment(tier, slot, entries).await.map(drop)
                 })
                 .await?;
+                self.relocator.did_other_work(bytes, began, urgency).await;
                 return Ok(true);
             }
         }

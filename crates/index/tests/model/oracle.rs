@@ -144,11 +144,12 @@ impl Oracle {
     }
 
     pub(crate) fn verify(&mut self, hash: &KeyHash, displaced: Pointer) -> Verified {
-        let mut verified = Verified::default();
+        let mut verified = Verified { same: 0, other: 0, is_known: self.is_current(hash, displaced) };
         self.claims.entry(self.stored(hash)).or_default().retain(|claim| {
             let (against, same) = (claim.displaced == displaced, claim.check == hash.check);
             verified.same += usize::from(against && same);
             verified.other += usize::from(against && !same);
+            verified.is_known |= against && !same;
             !(against && same)
         });
         verified

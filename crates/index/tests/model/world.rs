@@ -180,6 +180,7 @@ impl World {
             if let Some(oracle) = &mut self.oracle {
                 assert_eq!(verified, oracle.verify(&hash, *at));
             }
+            assert_eq!(verified.is_known, self.index.is_known(&hash, *at));
             assert_eq!(verified.same + verified.other, displaced.iter().filter(|known| *known == at).count());
             before -= verified.same;
             assert_eq!(self.index.claims_len(), before);
