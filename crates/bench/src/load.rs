@@ -41,11 +41,12 @@ pub(crate) async fn drive<F: Future>(
     }
 }
 
-/// Like [`drive`], at so many operations a second. `next` gets the time from which the operation's latency counts: now,
+/// Like [`drive`], at so many operations a second, begun when `run` of them are due. `next` gets the time from which the operation's latency counts: now,
 /// or when it was due if it had to wait because `depth` others were in flight. So a store that stops for a second is seen
 /// by all operations that fell due in it, and not by `depth` alone.
 pub(crate) async fn drive_at<F: Future>(
     rate: f64,
+    run: u64,
     depth: usize,
     runtime: &dyn Runtime,
     mut next: impl FnMut(Instant) -> Option<F>,
@@ -79,7 +80,8 @@ pub(crate) async fn drive_at<F: Future>(
             }
             continue;
         }
-        let sleep = runtime.sleep(due.saturating_duration_since(now).max(LEAST_SLEEP));
+        let all_due = due + Duration::from_secs_f64(run.saturating_sub(1) as f64 / rate);
+        let sleep = runtime.sleep(all_due.saturating_duration_since(now).max(LEAST_SLEEP));
         if in_flight.is_empty() {
             sleep.await;
         } else if let Either::Left((Some(output), _)) = select(in_flight.next(), sleep).await {
@@ -113,18 +115,20 @@ mod tests {
 
     #[test]
     fn so_many_are_in_flight_and_all_are_done() {
-        let (running, most) = (Cell::new(0), Cell::new(0));
-        let (mut left, mut finished) = (100, 0);
-        let next = || {
-            left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
-            Some(slow(&running, &most))
-        };
-        let all = drive(7, next, |()| {
-            finished += 1;
-            Ok(())
-        });
-        block_on(all).expect("nothing fails");
-        assert_eq!((finished, most.get(), running.get()), (100, 7, 0));
+        for depth in [1, 7] {
+            let (running, most) = (Cell::new(0), Cell::new(0));
+            let (mut left, mut finished) = (100, 0);
+            let next = || {
+                left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+                Some(slow(&running, &most))
+            };
+            let all = drive(depth, next, |()| {
+                finished += 1;
+                Ok(())
+            });
+            block_on(all).expect("nothing fails");
+            assert_eq!((finished, most.get(), running.get()), (100, depth, 0));
+        }
     }
 
     #[test]
@@ -152,9 +156,23 @@ mod tests {
             left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
             Some(async {})
         };
-        block_on(drive_at(1000.0, 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        block_on(drive_at(1000.0, 1, 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
         let took = began.elapsed();
         assert!(took > Duration::from_millis(190), "200 operations at 1000 a second took {took:?}");
+    }
+
+    #[test]
+    fn operations_of_a_run_come_together() {
+        let runtime = Threads::new(1).expect("a thread");
+        let (mut last, mut pauses, mut left) = (Instant::now(), 0, 100);
+        let next = |start: Instant| {
+            pauses += usize::from(start.duration_since(last) > Duration::from_millis(10));
+            last = start;
+            left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+            Some(async {})
+        };
+        block_on(drive_at(1000.0, 20, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        assert!(pauses >= 4, "one before each 20, but there are {pauses}");
     }
 
     #[test]
@@ -171,7 +189,7 @@ mod tests {
                 }
             })
         };
-        block_on(drive_at(1000.0, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        block_on(drive_at(1000.0, 1, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
         // The second was due after a millisecond and could begin after fifty.
         assert!(waited.get() > Duration::from_millis(40), "{:?}", waited.get());
     }

@@ -72,7 +72,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         ("reader at the top step of write pressure, p99", vec!["esker", "rocksdb", "raw"]),
         ("synced puts, one writer, p50", vec!["esker", "rocksdb", "raw"]),
         ("bytes written, steady overwrite, like Zipf 0.99", vec!["esker"]),
-        ("index in memory, 100 B values", vec!["esker"]),
+        ("index in memory at rest, 100 B values", vec!["esker"]),
         ("processor, uncached get", vec!["esker", "rocksdb"]),
     ] {
         for engine in engines {
@@ -123,9 +123,11 @@ fn all_configurations_are_measured() {
     let output = compare(&out, &["--with", "esker,esker-two-tier,esker-fast", "--only", "load,small"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let all: Value = serde_json::from_str(&read(&out.join("results.json"))).expect("it is JSON");
-    for what in
-        ["load, 16 B / 4 KiB, not synced", "small values (100 B), 70/30", "index in memory, 100 B values"]
-    {
+    for what in [
+        "load, 16 B / 4 KiB, not synced",
+        "small values (100 B), 70/30",
+        "index in memory at rest, 100 B values",
+    ] {
         for engine in ["esker", "esker-two-tier", "esker-fast"] {
             let median = row(&all, what)["figures"][engine]["median"].as_f64();
             assert!(median > Some(0.0), "{what} on {engine}");

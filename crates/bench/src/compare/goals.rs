@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
     row("bytes written, steady overwrite, like Zipf 0.99", "popular", Metric::Written, &[rocksdb(0.6)]),
     row("bytes written, load and settling", "load", Metric::WrittenInAll, &[]),
     row(
-        "index in memory, 100 B values",
+        "index in memory at rest, 100 B values",
         "small-load",
         Metric::Index,
         &[Goal { against: Against::Nothing, bound: 10.0 }],

@@ -86,10 +86,11 @@ impl Sizes {
         (self.memory_bytes / 2 / (VALUE_BYTES + KEY_BYTES)).min(self.keys()).max(100)
     }
 
-    /// Of the file that is read and written in the raw: reads are to be spread as widely as the store's, about.
+    /// Of the file that is read and written in the raw: reads are to be spread as widely as the store's, since what is
+    /// below the device may have a cache.
     pub(super) fn raw_bytes(&self, step: &Step) -> u64 {
-        let most = if step.benchmarks.contains(&Benchmark::Read) { 4 << 30 } else { 1 << 30 };
-        (self.data_bytes / 2).clamp(4 << 20, most)
+        let reads = [Benchmark::Read, Benchmark::Pressure].iter().any(|read| step.benchmarks.contains(read));
+        if reads { self.data_bytes.max(4 << 20) } else { (self.data_bytes / 2).clamp(4 << 20, 1 << 30) }
     }
 
     /// Bytes that an engine may need on the disk at once.

@@ -13,13 +13,15 @@ use super::benchmark::{Benchmark, Work};
 use super::config::{Config, ValueSize};
 use super::measure::{Counts, Kind};
 use super::mixgraph::Model;
+use super::raw_pressure::RUN_BYTES;
 use super::source::{Operation, Role, Source};
 use crate::failure::{Failure, Result};
 use crate::load::{drive, drive_at};
 use crate::workload::{Values, key};
 
-/// A thread tells the others of so many operations at once.
+/// A thread tells the others of so many operations at once, unless they take so long that it is seen.
 const TOLD_AFTER: u64 = 64;
+const SLOW: Duration = Duration::from_micros(100);
 
 /// What all threads of a benchmark share.
 pub(crate) struct Shared {
@@ -125,13 +127,26 @@ impl Shared {
         Ok(outcome)
     }
 
-    /// Operations a second of one thread, if they are limited. Batches count as one.
-    fn rate(&self, role: Role, work: Work) -> Option<f64> {
-        let config = &self.config;
-        let value_bytes = match config.value_size {
+    /// Mean length of a value.
+    fn value_bytes(&self) -> usize {
+        match self.config.value_size {
             ValueSize::Fixed(bytes) => bytes,
             ValueSize::Uniform(least, most) | ValueSize::Normal(least, most) => (least + most) / 2,
-        };
+        }
+    }
+
+    /// How many operations of one thread come together, if they come at a rate: in the steps of write pressure writers write
+    /// as much at a time as they do without a store.
+    fn run(&self, role: Role) -> u64 {
+        if role == Role::Measured || !self.benchmark.steps {
+            return 1;
+        }
+        (RUN_BYTES / (self.config.key_size + self.value_bytes()).max(1)).max(1) as u64
+    }
+
+    /// Operations a second of one thread, if they are limited. Batches count as one.
+    fn rate(&self, role: Role, work: Work) -> Option<f64> {
+        let (config, value_bytes) = (&self.config, self.value_bytes());
         let beside = role == Role::BesideWriter;
         let writers = if beside { self.benchmark.beside_writers.max(1) } else { config.threads };
         match work {
@@ -161,7 +176,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
         counts.record(outcome.kind, outcome.operations, outcome.bytes, outcome.took);
         counts.look_up(outcome.reads, outcome.found);
         untold += if role == Role::Measured { outcome.operations } else { 0 };
-        if untold >= TOLD_AFTER {
+        if untold >= TOLD_AFTER || outcome.took >= SLOW {
             shared.done.fetch_add(std::mem::take(&mut untold), Ordering::Relaxed);
         }
         Ok(())
@@ -172,7 +187,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     let mut next = |start: Instant| source.draw().map(|operation| shared.operate(start, operation));
     block_on(async {
         match rate {
-            Some(rate) => drive_at(rate, depth, &*shared.runtime, next, done).await,
+            Some(rate) => drive_at(rate, shared.run(role), depth, &*shared.runtime, next, done).await,
             None => drive(depth, || next(Instant::now()), done).await,
         }
     })?;

@@ -17,7 +17,7 @@ use crate::load::{drive, drive_at};
 use crate::process::cpu_seconds;
 
 /// What one write is long, as large as a device likes them.
-const RUN_BYTES: usize = 128 << 10;
+pub(super) const RUN_BYTES: usize = 128 << 10;
 const WRITERS: u64 = 8;
 
 impl RawFile {
@@ -108,6 +108,6 @@ impl RawFile {
             written.fetch_add(RUN_BYTES as u64, Ordering::Relaxed);
             Ok(())
         };
-        block_on(drive_at(rate, 1, runtime, write, done))
+        block_on(drive_at(rate, 1, 1, runtime, write, done))
     }
 }

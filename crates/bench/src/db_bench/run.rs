@@ -25,7 +25,7 @@ use crate::workload::Values;
 use crate::{durability, process};
 
 /// Background work rests when nothing was moved for so long.
-const RESTED: Duration = Duration::from_secs(1);
+const RESTED: Duration = Duration::from_secs(2);
 
 /// A store and what was measured on it.
 pub(crate) struct Session {

@@ -115,7 +115,7 @@ impl Client {
         let done = |outcome: Outcome| self.finish(&mut keys.borrow_mut(), outcome);
         let depth = shared.arguments.depth as usize;
         match shared.rate {
-            Some(rate) => drive_at(rate, depth, &*shared.runtime, next, done).await,
+            Some(rate) => drive_at(rate, 1, depth, &*shared.runtime, next, done).await,
             None => drive(depth, || next(Instant::now()), done).await,
         }
     }
