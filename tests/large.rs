@@ -9,7 +9,7 @@ use esker::{Blocking, ErrorKind, Options};
 use esker_device::Runtime;
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, value};
+use support::{Config, Tiers, World, cases, status, value};
 
 fn parts(seed: u64) {
     let mut random = Random::new(seed);
@@ -85,13 +85,6 @@ fn parts_of_values_are_those_of_the_whole() {
 }
 
 const VALUE_BYTES: usize = 100 << 20;
-
-/// What `status` says of this process, in bytes.
-fn status(name: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("it has the line");
-    line.trim().trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
 
 /// How much more memory than before was in use at once while something was done, in MiB.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, u64) {

@@ -1,17 +1,14 @@
 //! What the read cache takes of memory is what it says it does, for small values too. Alone in its process, whose memory is
 //! looked at.
 
+mod support;
+
 use bytes::Bytes;
 use esker::{Blocking, Durability, Options};
 
-const KEYS: u64 = 300_000;
+use support::status;
 
-/// What is in use of this process's memory.
-fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has the line");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
+const KEYS: u64 = 300_000;
 
 #[test]
 fn a_cache_full_of_small_values_takes_what_it_says() {
@@ -23,7 +20,7 @@ fn a_cache_full_of_small_values_takes_what_it_says() {
         store.put(key(number), vec![number as u8; 100]).expect("there is room");
     }
     store.flush().expect("it can be flushed");
-    let before = resident_bytes();
+    let before = status("VmRSS");
     // Each twice in a row, as a full cache takes in what is read again soon.
     for numbers in (0..KEYS).collect::<Vec<_>>().chunks(256) {
         let keys: Vec<Bytes> = numbers.iter().map(|number| key(*number)).collect();
@@ -33,7 +30,7 @@ fn a_cache_full_of_small_values_takes_what_it_says() {
             }
         }
     }
-    let (said, took) = (store.store().stats().cache_bytes, resident_bytes().saturating_sub(before));
+    let (said, took) = (store.store().stats().cache_bytes, status("VmRSS").saturating_sub(before));
     println!("a cache of {} MiB takes {} MiB", said >> 20, took >> 20);
     assert!(said > 32 << 20, "the cache is full: {said}");
     assert!(took < said + (4 << 20), "a cache that says that it has {said} bytes takes {took}");

@@ -287,3 +287,10 @@ pub(crate) fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
     }
     assert_eq!(failed, 0, "cases failed");
 }
+
+/// What `status` says of this process, in bytes.
+pub(crate) fn status(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("it has the line");
+    line.trim().trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
