@@ -1,7 +1,7 @@
 //! Resumable iteration over every entry, in the order of stored hashes, which no growth changes.
 //!
-//! A step reads its shard's whole table and all its claims, some hundred microseconds at 100 M keys, and keeps the entries of a range
-//! of stored hashes: wherever displacement has put an entry, it is seen or the step is repeated.
+//! A step reads its shard's whole table, some hundred microseconds at 100 M keys, and all its claims, and keeps the
+//! entries of a range of stored hashes: wherever displacement has put an entry, it is seen or the step is repeated.
 
 use std::ops::Range;
 

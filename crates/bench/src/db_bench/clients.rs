@@ -164,12 +164,12 @@ impl Shared {
 pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<Instant>) -> Result<Counts> {
     let mut source = Source::new(shared, index, role, until);
     let counts = RefCell::new(Counts::default());
-    // Told to the others now and then only: threads that all count in one place wait for each other.
-    let mut untold = 0;
     if source.work == Work::Scan {
         block_on(scan(shared, until, &mut counts.borrow_mut()))?;
         return Ok(counts.into_inner());
     }
+    // Told to the others now and then only: threads that all count in one place wait for each other.
+    let mut untold = 0;
     let done = |outcome: esker_engine::Result<Outcome>| {
         let outcome = outcome.map_err(Failure::from)?;
         let mut counts = counts.borrow_mut();
