@@ -165,20 +165,20 @@ fn live_bytes_are_those_of_the_records() {
 /// than the index should take is seen to before the segments are needed, however much there is to relocate.
 #[test]
 fn what_is_remembered_of_dead_records_is_bounded() {
-    const KEYS: u64 = 20_000;
+    const KEYS: u64 = 100_000;
     /// 28 bytes each, of four bytes a key.
     const CLAIMS: u64 = KEYS * 4 / 28;
     cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
-        let (durability, capacity_segments) = (Durability::None, 48);
+        let (durability, capacity_segments) = (Durability::None, 240);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
         let world = World::new(seed, config);
         let (store, mut random, mut most) = (world.open(), Random::new(seed), 0);
-        for stamp in 0..12 * KEYS {
+        for stamp in 0..6 * KEYS {
             let key = if stamp < KEYS { stamp } else { random.below(KEYS) };
             let put = store.put(key.to_le_bytes().to_vec(), stamp.to_le_bytes().repeat(5));
             world.runtime.run(put).expect("there is room");
             // In the beginning there is nothing to relocate, and no time to look at claims.
-            if stamp > 6 * KEYS && stamp.is_multiple_of(100) {
+            if stamp > 3 * KEYS && stamp.is_multiple_of(100) {
                 most = most.max(store.stats().claims);
             }
         }

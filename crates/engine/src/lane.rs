@@ -39,11 +39,21 @@ struct Filling {
     due: bool,
     /// When it is to be written at the latest, and be durable.
     deadline: Option<Duration>,
+    /// The shortest time that somebody gave it. Whoever comes later and gives it as much changes nothing, and need not look at
+    /// the clock.
+    shortest: Duration,
 }
 
 impl Filling {
     fn new() -> Filling {
-        Filling { gate: Gate::new(), groups: Vec::new(), sync: false, due: false, deadline: None }
+        Filling {
+            gate: Gate::new(),
+            groups: Vec::new(),
+            sync: false,
+            due: false,
+            deadline: None,
+            shortest: Duration::MAX,
+        }
     }
 }
 
@@ -279,19 +289,18 @@ impl Lane {
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
         let wait = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
         let filling = &mut state.filling;
-        let deadline = match durability {
-            Durability::Sync => None,
-            Durability::Periodic(d) => Some(d.min(MAX_UNWRITTEN)),
-            Durability::Process | Durability::None => Some(MAX_UNWRITTEN),
+        let may_take = match durability {
+            Durability::Sync => Duration::MAX,
+            Durability::Periodic(d) => d.min(MAX_UNWRITTEN),
+            Durability::Process | Durability::None => MAX_UNWRITTEN,
         };
-        if let Some(age) = deadline {
-            let at = engine.runtime.now() + age;
-            if filling.deadline.is_none_or(|d| at < d) {
-                if filling.deadline.is_none() {
-                    self.work.notify_one();
-                }
-                filling.deadline = Some(at);
+        if may_take < filling.shortest {
+            let at = engine.runtime.now() + may_take;
+            if filling.deadline.is_none() {
+                self.work.notify_one();
             }
+            filling.deadline = Some(filling.deadline.map_or(at, |before| before.min(at)));
+            filling.shortest = may_take;
         }
         filling.sync |= matches!(durability, Durability::Sync);
         let answer = if wait || state.unpublished > 0 {

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
 use esker_gc::Placement;
-use esker_index::{Index, IndexOptions, KeyHash};
+use esker_index::{ClaimsLimit, Index, IndexOptions, KeyHash};
 use esker_log::{
     ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
     Tier as TierName, class_of,
@@ -84,8 +84,8 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         None => Vec::new(),
     };
     // 2.
-    let index =
-        Arc::new(Index::new(IndexOptions { hash_bits: options.index_hash_bits, ..IndexOptions::default() }));
+    let claims_limit = ClaimsLimit { at_least: memory.claims_bytes, ..ClaimsLimit::default() };
+    let index = Arc::new(Index::new(IndexOptions { hash_bits: options.index_hash_bits, claims_limit }));
     let scene = Scene {
         runtime: &runtime,
         tiers: tiers.iter().zip(&superblocks).collect(),
@@ -230,6 +230,8 @@ struct MemoryPlan {
     lane_pieces: usize,
     /// For the index, which grows with the keys, and the read cache.
     cache_bytes: u64,
+    /// What of it claims may take however few keys there are.
+    claims_bytes: u64,
     recovery_bytes: u64,
 }
 
@@ -244,6 +246,7 @@ impl MemoryPlan {
         Ok(MemoryPlan {
             lane_pieces: pieces as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
+            claims_bytes: (left / 32).clamp(64 << 10, 8 << 20),
             // The lanes have no segments in memory yet.
             recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
         })

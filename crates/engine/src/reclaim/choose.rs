@@ -13,6 +13,10 @@ use crate::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
 const DESTAGE_BELOW: f64 = 0.5;
+/// So many segments' worth of garbage is let be however little is live, but no more than this share of the slots: before long
+/// nothing in them is live, and they are freed without a copy.
+const GARBAGE_SEGMENTS: u32 = 8;
+const GARBAGE_SHARE: u32 = 32;
 /// Few sealed segments are let be while less than half of one is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Of a segment that yields so much, the copies take less room however badly they fit.
@@ -190,8 +194,10 @@ impl Reclaimer<'_> {
     fn calm_yield(&self, tier: &Tier) -> Option<f64> {
         let segment_bytes = u64::from(tier.shape().segment_bytes);
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));
-        let allowed = tier.live_bytes() as f64 / (1.0 - self.engine.reserve_share);
-        if sealed * segment_bytes <= allowed as u64 {
+        let live_bytes = tier.live_bytes().max(0) as u64;
+        let beside_live = live_bytes as f64 * self.engine.reserve_share / (1.0 - self.engine.reserve_share);
+        let let_be = u64::from((tier.slots_total() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
+        if sealed * segment_bytes <= live_bytes + let_be.max(beside_live as u64) {
             return None;
         }
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
