@@ -194,7 +194,7 @@ impl Reclaimer<'_> {
     fn calm_yield(&self, tier: &Tier) -> Option<f64> {
         let segment_bytes = u64::from(tier.shape().segment_bytes);
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));
-        let live_bytes = tier.live_bytes().max(0) as u64;
+        let live_bytes = tier.live_bytes();
         let beside_live = live_bytes as f64 * self.engine.reserve_share / (1.0 - self.engine.reserve_share);
         let let_be = u64::from((tier.slots_total() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
         if sealed * segment_bytes <= live_bytes + let_be.max(beside_live as u64) {
