@@ -4,15 +4,25 @@ use std::time::Duration;
 
 use esker_engine::Durability;
 
+/// Durable within a day.
+const LONGEST_MS: u64 = 86_400_000;
+
 /// `sync`, `process`, `none` or `periodic:MS`.
 pub(crate) fn parse(text: &str) -> Result<Durability, String> {
-    let wrong = || format!("'{text}' is no durability: sync, process, none or periodic:100 (milliseconds)");
+    let wrong = || {
+        format!(
+            "'{text}' is no durability: sync, process, none or periodic:100 (milliseconds, at most {LONGEST_MS})"
+        )
+    };
     match text {
         "sync" => Ok(Durability::Sync),
         "process" => Ok(Durability::Process),
         "none" => Ok(Durability::None),
         _ => {
-            let ms = text.strip_prefix("periodic:").and_then(|ms| ms.parse().ok()).filter(|ms| *ms > 0);
+            let ms = text
+                .strip_prefix("periodic:")
+                .and_then(|ms| ms.parse().ok())
+                .filter(|ms| (1..=LONGEST_MS).contains(ms));
             ms.map(|ms| Durability::Periodic(Duration::from_millis(ms))).ok_or_else(wrong)
         }
     }
@@ -35,7 +45,7 @@ mod tests {
         for text in ["sync", "process", "none", "periodic:250"] {
             assert_eq!(super::parse(text).map(super::name), Ok(text.to_owned()));
         }
-        for text in ["", "periodic", "periodic:0", "Sync"] {
+        for text in ["", "periodic", "periodic:0", "periodic:18446744073709551615", "Sync"] {
             assert!(super::parse(text).is_err(), "{text}");
         }
     }

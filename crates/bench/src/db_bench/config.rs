@@ -83,16 +83,24 @@ pub(crate) struct Places {
 const BESIDE_CACHE_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES: u64 = 512 << 20;
 
+/// No device is as fast as this, or as large.
+const PRESSURE_MB: u64 = 1 << 20;
+const RAW_BYTES: u64 = 1 << 50;
+
 impl Config {
     /// Reads the flags. Also adds to their notes.
     pub(crate) fn of(flags: &mut Parsed) -> Result<Config, String> {
-        let num = flags.positive("num").unwrap_or(1_000_000);
+        let num = flags.count("num", 1_000_000);
+        // -1 is --num.
         let or_num = |name| u64::try_from(flags.int(name, -1)).unwrap_or(num);
-        let (least, most) =
-            (flags.positive("value_size_min").unwrap_or(100), flags.positive("value_size_max"));
-        let most = most.unwrap_or(102_400).max(least);
-        let value_size = match flags.text("value_size_distribution_type").unwrap_or("fixed") {
-            "fixed" => ValueSize::Fixed(flags.int("value_size", 100).max(0) as usize),
+        let (least, most) = (flags.count("value_size_min", 100), flags.count("value_size_max", 102_400));
+        let distribution = flags.text("value_size_distribution_type").unwrap_or("fixed");
+        let both = flags.is_set("value_size_min") && flags.is_set("value_size_max");
+        if least > most && (both || distribution != "fixed") {
+            return Err(format!("--value_size_max={most}: it has to be at least --value_size_min, {least}"));
+        }
+        let value_size = match distribution {
+            "fixed" => ValueSize::Fixed(flags.count("value_size", 100) as usize),
             "uniform" => ValueSize::Uniform(least as usize, most as usize),
             "normal" => ValueSize::Normal(least as usize, most as usize),
             other => {
@@ -101,7 +109,7 @@ impl Config {
                 ));
             }
         };
-        let key_size = flags.positive("key_size").unwrap_or(16);
+        let key_size = flags.count("key_size", 16);
         if key_size < 8 && num > 1 << (8 * key_size) {
             return Err(format!("--key_size={key_size}: {num} keys are not different in so few bytes"));
         }
@@ -118,52 +126,42 @@ impl Config {
             }
         });
         let seconds = |name| flags.positive(name).map(Duration::from_secs);
-        let percent = |name, default| {
-            let value = flags.int(name, default);
-            u64::try_from(value)
-                .ok()
-                .filter(|v| *v <= 100)
-                .ok_or(format!("--{name}={value}: it has to be 0 to 100"))
-        };
         let report_every = seconds("report_interval_seconds");
-        let pressure =
-            flags.text("pressure_mb").unwrap_or("0,10,20,40,80,160").split(',').map(str::parse).collect();
-        let pressure: Result<Vec<u64>, _> = pressure;
-        let pressure_step = seconds("pressure_seconds").unwrap_or(Duration::from_secs(10));
+        let pressure_mb = pressure_mb(flags.text("pressure_mb").unwrap_or("0,10,20,40,80,160"))?;
+        let raw_bytes = raw_bytes(flags.text("raw_bytes").unwrap_or("1g"))?;
         let (duration, stats_interval) = (seconds("duration"), seconds("stats_interval_seconds"));
-        let (readwritepercent, deletepercent) =
-            (percent("readwritepercent", 90)?, percent("deletepercent", 2)?);
-        let counts = [or_num("reads"), or_num("deletes")];
+        let [reads, writes, deletes] = ["reads", "writes", "deletes"].map(or_num);
         let places = Places::of(flags)?;
         // As db_bench: without one, each run draws its own, so that a later run does not read in the order of the writes.
-        let seed = flags.positive("seed").unwrap_or_else(|| {
+        let mut seed = flags.int("seed", 0) as u64;
+        if seed == 0 {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let seed = since.map_or(301, |since| since.as_micros() as u64);
+            seed = since.map_or(301, |since| since.as_micros() as u64);
             flags.notes.push(format!("Set seed to {seed} because --seed was 0"));
-            seed
-        });
+        }
         Ok(Config {
             benchmarks: flags
                 .text("benchmarks")
                 .unwrap_or("fillseq,fillrandom,overwrite,readrandom")
                 .trim_matches('"')
                 .split(',')
+                .map(str::trim)
                 .filter(|name| !name.is_empty())
                 .map(str::to_owned)
                 .collect(),
             num,
-            reads: counts[0],
+            reads,
             // benchmark.sh gives 0 where it does not limit them.
-            writes: flags.positive("writes").unwrap_or(num),
-            deletes: counts[1],
+            writes: if writes == 0 { num } else { writes },
+            deletes,
             key_size: key_size as usize,
             value_size,
-            threads: flags.positive("threads").unwrap_or(1),
+            threads: flags.count("threads", 1),
             duration,
-            batch_size: flags.positive("batch_size").unwrap_or(1),
-            queue_depth: flags.positive("queue_depth").unwrap_or(1) as usize,
-            readwritepercent,
-            deletepercent,
+            batch_size: flags.count("batch_size", 1),
+            queue_depth: flags.count("queue_depth", 1) as usize,
+            readwritepercent: flags.count("readwritepercent", 90),
+            deletepercent: flags.count("deletepercent", 2),
             write_limit: flags.positive("benchmark_write_rate_limit"),
             read_limit: flags.positive("benchmark_read_rate_limit"),
             histogram: flags.boolean("histogram", false),
@@ -178,13 +176,27 @@ impl Config {
             durability,
             places,
             json: flags.text("json").map(str::to_owned),
-            pressure_mb: pressure
-                .map_err(|_| "--pressure_mb: it has to be numbers with commas between".to_owned())?,
-            pressure_step,
-            raw_bytes: size::parse(flags.text("raw_bytes").unwrap_or("1g"))
-                .map_err(|error| format!("--raw_bytes: {error}"))?,
+            pressure_mb,
+            pressure_step: Duration::from_secs(flags.count("pressure_seconds", 10)),
+            raw_bytes,
         })
     }
+}
+
+/// The rates of `--pressure_mb`.
+fn pressure_mb(text: &str) -> Result<Vec<u64>, String> {
+    let one = |part: &str| part.parse().ok().filter(|megabytes| *megabytes <= PRESSURE_MB);
+    let all: Option<Vec<u64>> = text.split(',').map(one).collect();
+    all.ok_or(format!(
+        "--pressure_mb={text}: it has to be numbers from 0 to {PRESSURE_MB} with commas between"
+    ))
+}
+
+/// The size of `--raw_bytes`.
+fn raw_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text).map_err(|error| format!("--raw_bytes: {error}"))?;
+    let fits = (1..=RAW_BYTES).contains(&bytes);
+    fits.then_some(bytes).ok_or(format!("--raw_bytes={text}: it has to be from 1 byte to {RAW_BYTES} bytes"))
 }
 
 impl Places {
@@ -201,7 +213,8 @@ impl Places {
             "threads" => Backend::Threads,
             other => return Err(format!("--backend={other}: it has to be auto, uring or threads")),
         };
-        let cache = flags.positive("cache_size").unwrap_or(0);
+        // As in db_bench, less than 0 is no cache.
+        let cache = u64::try_from(flags.int("cache_size", 0)).unwrap_or(0);
         let mut notes = Vec::new();
         let memory = memory.unwrap_or_else(|| {
             let memory = MEMORY_BYTES.max(cache + BESIDE_CACHE_BYTES);
@@ -214,11 +227,8 @@ impl Places {
             memory
         });
         let direct = flags.boolean("use_direct_reads", true)
-            || flags.boolean("use_direct_io_for_flush_and_compaction", true);
+            && flags.boolean("use_direct_io_for_flush_and_compaction", true);
         let path = |name| flags.text(name).map(PathBuf::from);
-        let reserve = flags
-            .text("reserve")
-            .map(|text| text.parse().map_err(|_| format!("--reserve={text}: it has to be 5 to 50 percent")));
         let places = Places {
             db: path("db").unwrap_or_else(|| std::env::temp_dir().join("esker-dbbench")),
             fast: path("fast"),
@@ -227,7 +237,7 @@ impl Places {
             capacity_limit,
             iu,
             segment,
-            reserve: reserve.transpose()?,
+            reserve: flags.is_set("reserve").then(|| flags.count("reserve", 20) as u8),
             memory,
             backend,
             direct,
@@ -319,12 +329,31 @@ mod tests {
             config("--benchmarks=\"fillseq,stats\"").expect("it is right").benchmarks,
             ["fillseq", "stats"]
         );
+        assert_eq!(counts("--num=10 --writes=-1 --deletes=4"), (10, 10, 10, 4));
         assert_eq!(
-            config("--value_size_distribution_type=normal --value_size_max=50")
+            config("--value_size_distribution_type=normal --value_size_max=500")
                 .expect("it is right")
                 .value_size,
-            ValueSize::Normal(100, 100)
+            ValueSize::Normal(100, 500)
         );
+        let blanks = parse(&["--benchmarks=fillseq, readrandom ,".to_owned()]);
+        let blanks = Config::of(&mut blanks.expect("flags")).expect("it is right");
+        assert_eq!(blanks.benchmarks, ["fillseq", "readrandom"]);
+    }
+
+    #[test]
+    fn a_page_cache_is_used_if_either_flag_asks_for_it() {
+        let direct = |line| config(line).expect(line).places.direct;
+        assert!(direct("") && direct("--use_direct_reads"));
+        assert!(!direct("--use_direct_reads=false"));
+        assert!(!direct("--use_direct_io_for_flush_and_compaction=0 --use_direct_reads"));
+    }
+
+    #[test]
+    fn a_seed_is_drawn_only_for_zero() {
+        let seed = |line| config(line).expect(line).seed;
+        assert_eq!((seed("--seed=7"), seed("--seed=-1")), (7, u64::MAX));
+        assert!(seed("--seed=0") > 7);
     }
 
     #[test]
@@ -338,7 +367,12 @@ mod tests {
             "--backend=magic",
             "--reserve=many",
             "--pressure_mb=1,x",
+            "--pressure_mb=99999999999999999",
             "--raw_bytes=few",
+            "--raw_bytes=0",
+            "--raw_bytes=18446744073709551615",
+            "--value_size_min=500 --value_size_max=100",
+            "--value_size_distribution_type=normal --value_size_max=50",
         ] {
             assert!(config(line).is_err(), "{line}");
         }

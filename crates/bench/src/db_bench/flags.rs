@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::flagfile;
 use super::known::{FLAGS, Flag, Kind, Meaning};
 
 /// The flags of a command line, by name.
@@ -46,18 +47,31 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
+/// A whole number, as gflags reads them: also `0x10`.
+fn whole(text: &str) -> Option<i128> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(i128::from),
+        None => text.parse().ok(),
+    }
+}
+
 fn check(flag: &Flag, value: &str) -> Result<(), String> {
     let (fits, form) = match flag.kind {
-        Kind::Bool => (boolean(value).is_some(), "true or false"),
-        Kind::Int => (value.parse::<i128>().is_ok(), "a whole number"),
-        Kind::Float => (value.parse::<f64>().is_ok(), "a number"),
-        Kind::Text => (true, ""),
+        Kind::Bool => (boolean(value).is_some(), "true or false".to_owned()),
+        Kind::Int(least, most) => (
+            whole(value).is_some_and(|value| (least..=most).contains(&value)),
+            format!("a whole number from {least} to {most}"),
+        ),
+        Kind::Float => (value.parse().is_ok_and(f64::is_finite), "a number".to_owned()),
+        Kind::Text => (true, String::new()),
     };
     if fits { Ok(()) } else { Err(format!("--{}={value}: it has to be {form}", flag.name)) }
 }
 
 /// Reads the words of a command line.
 pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
+    let words = flagfile::expand(words, &|name| std::env::var(name).ok())?;
+    let may_be_unknown = flagfile::may_be_unknown(&words);
     let mut parsed = Parsed::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -75,6 +89,11 @@ pub(crate) fn parse(words: &[String]) -> Result<Parsed, String> {
             value = flag.map(|_| "false".to_owned());
         }
         let Some(flag) = flag else {
+            let positive = name.strip_prefix("no").unwrap_or(name);
+            if may_be_unknown.iter().any(|known| known == name || known == positive) {
+                parsed.notes.push(format!("--{name} is unknown, which --undefok allows"));
+                continue;
+            }
             let meant = suggestion(name).map_or(String::new(), |name| format!("; is --{name} meant?"));
             return Err(format!("unknown flag --{name}{meant}"));
         };
@@ -109,14 +128,21 @@ impl Parsed {
         self.text(name).and_then(boolean).unwrap_or(default)
     }
 
-    /// The flag, or what it is by default.
+    /// The whole number, or what it is by default. Its range was checked when it was read.
     pub(crate) fn int(&self, name: &'static str, default: i64) -> i64 {
-        self.text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
+        let value = self.text(name).and_then(whole);
+        value.map_or(default, |value| i64::try_from(value).expect("its range was checked"))
     }
 
-    /// The flag if it is positive.
+    /// The same, where nothing is below 0.
+    pub(crate) fn count(&self, name: &'static str, default: u64) -> u64 {
+        let value = self.text(name).and_then(whole);
+        value.map_or(default, |value| u64::try_from(value).expect("its range was checked"))
+    }
+
+    /// The same, where 0 is none.
     pub(crate) fn positive(&self, name: &'static str) -> Option<u64> {
-        u64::try_from(self.int(name, 0)).ok().filter(|value| *value > 0)
+        Some(self.count(name, 0)).filter(|value| *value > 0)
     }
 
     /// The flag, or what it is by default.
@@ -212,6 +238,22 @@ mod tests {
             ("--value_sise=3", "--value_size meant"),
             ("--zzzzzzzzzzzz=3", "unknown flag --zzzzzzzzzzzz"),
             ("--num=many", "whole number"),
+            ("--num=-5", "--num=-5: it has to be a whole number from 1 to 281474976710656"),
+            ("--num=0", "from 1 to"),
+            ("--num=99999999999999999999", "from 1 to"),
+            ("--num=", "from 1 to"),
+            ("--threads=-3", "--threads=-3: it has to be a whole number from 1 to 4096"),
+            ("--threads=100000", "from 1 to 4096"),
+            ("--key_size=-1", "from 1 to 65535"),
+            ("--key_size=2000000000000", "from 1 to 65535"),
+            ("--value_size=-1", "from 0 to 1073741824"),
+            ("--value_size=1099511627776", "from 0 to 1073741824"),
+            ("--duration=9223372036854775807", "from 0 to"),
+            ("--pressure_seconds=0", "from 1 to"),
+            ("--reserve=3", "from 5 to 50"),
+            ("--sine_a=nan", "a number"),
+            ("--mix_get_ratio=inf", "a number"),
+            ("--write_buffer_size=18446744073709551616", "a whole number"),
             ("--sync=maybe", "true or false"),
             ("--compression_ratio=half", "a number"),
             ("--num", "needs a value"),
@@ -221,6 +263,57 @@ mod tests {
             let error = parse(&words(line)).expect_err(line);
             assert!(error.contains(part), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn numbers_are_written_as_gflags_writes_them() {
+        for (line, num) in [("--num=0x10", 16), ("--num 0XfF", 255), ("--num=010", 10), ("--num=+3", 3)] {
+            assert_eq!(parse(&words(line)).expect(line).count("num", 1), num, "{line}");
+        }
+        let parsed = parse(&words("--reads=-1 --benchmark_read_rate_limit=18446744073709551615"));
+        let parsed = parsed.expect("they are read");
+        assert_eq!(parsed.int("reads", 5), -1);
+        assert_eq!(parsed.positive("benchmark_read_rate_limit"), Some(u64::MAX));
+        assert_eq!(parsed.positive("duration"), None);
+    }
+
+    #[test]
+    fn every_flag_of_db_bench_is_accepted_with_its_default() {
+        let all = include_str!("captured/flags-7.8.3.txt");
+        assert_eq!(all.lines().count(), 357);
+        for line in all.lines() {
+            let mut parts = line.splitn(3, ' ');
+            let mut part = || parts.next().expect("name, type and default");
+            let (name, kind, default) = (part(), part(), part().trim_matches('"'));
+            let accepted = parse(&[format!("--{name}={default}")]);
+            assert!(accepted.is_ok(), "{line}: {accepted:?}");
+            let flag = find(name).expect("it is known");
+            let alike = match kind {
+                "bool" => flag.kind == Kind::Bool,
+                "string" => flag.kind == Kind::Text,
+                // Of older versions it is a double.
+                "int32" if name == "bloom_bits" => flag.kind == Kind::Float,
+                "double" => flag.kind == Kind::Float,
+                _ => matches!(flag.kind, Kind::Int(..)),
+            };
+            assert!(alike, "{line}: {:?}", flag.kind);
+        }
+    }
+
+    #[test]
+    fn what_does_not_change_the_workload_is_said() {
+        let lines = "--readonly --read_random_exp_range=15 --overwrite_probability=0.5 --stats_interval=1000 \
+                     --ops_between_duration_checks=1 --trace_replay_fast_forward=1.5";
+        let notes = parse(&words(lines)).expect("it is read").notes;
+        assert_eq!(notes.len(), 6, "{notes:?}");
+        assert_eq!(notes.iter().filter(|note| note.contains("WORKLOAD IS NOT CHANGED")).count(), 3);
+    }
+
+    #[test]
+    fn flags_that_may_be_unknown_are_noted() {
+        let parsed = parse(&words("--undefok=later,other --later=3 --noother --num=4")).expect("it is read");
+        assert_eq!((parsed.count("num", 0), parsed.notes.len()), (4, 2));
+        assert!(parse(&words("--undefok=later --latest=3")).is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Model {
         let ranges = range
             .iter()
             .any(|p| *p != 0.0)
-            .then(|| Ranges::new(num, flags.positive("keyrange_num").unwrap_or(1), range, seed));
+            .then(|| Ranges::new(num, flags.count("keyrange_num", 1), range, seed));
         let (get, put, seek) = (f("mix_get_ratio", 1.0), f("mix_put_ratio", 0.0), f("mix_seek_ratio", 0.0));
         let all = (get + put + seek).max(f64::MIN_POSITIVE);
         Model {
@@ -57,7 +57,7 @@ impl Model {
             key_dist: (f("key_dist_a", 0.0), f("key_dist_b", 0.0)),
             ranges,
             value: (f("value_theta", 0.0), f("value_k", 0.2615), f("value_sigma", 25.45)),
-            value_max: flags.positive("mix_max_value_size").unwrap_or(1024),
+            value_max: flags.count("mix_max_value_size", 1024),
             get_below: get / all,
             put_below: (get + put) / all,
             sine: flags

@@ -1,14 +1,16 @@
 //! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
 //!
-//! `flags` reads the command line by the list in `known`; `config` is what it says; `benchmark` knows the names; `run` does
+//! `flags` reads the command line by the lists in `known` and `idle`, with what stands for others by `flagfile`; `config` is what it says; `benchmark` knows the names; `run` does
 //! one after the other, with the threads in `clients`, whose
 //! operations `source` draws; `raw` and `raw_pressure` do without the store; `measure` and `histogram` print in db_bench's format.
 
 mod benchmark;
 mod clients;
 mod config;
+mod flagfile;
 mod flags;
 mod histogram;
+mod idle;
 mod known;
 mod measure;
 mod mixgraph;

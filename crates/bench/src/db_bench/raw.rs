@@ -96,7 +96,7 @@ impl RawFile {
         // Long writes are as many bytes as the store would write, not as many operations.
         let count = match raw {
             Raw::Read | Raw::RecordRead => config.reads,
-            Raw::Write => (config.writes * value_bytes as u64).div_ceil(bytes as u64),
+            Raw::Write => config.writes.saturating_mul(value_bytes as u64).div_ceil(bytes as u64),
             Raw::SyncWrite => config.writes,
         };
         let next = AtomicU64::new(0);
