@@ -107,12 +107,30 @@ impl Arguments {
                 "--gets, --deletes and --expiries are {shares} percent together, more than 100"
             )));
         }
-        let positive = [("--minutes", self.minutes), ("--interval", self.interval)];
-        if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value <= 0.0) {
-            return Err(Failure::usage(format!("{name} is {value}; it has to be more than 0")));
+        let numbers = [
+            ("--minutes", self.minutes, 0.001, 5_256_000.0),
+            ("--baseline-minutes", self.baseline_minutes, 0.0, 5_256_000.0),
+            ("--interval", self.interval, 0.01, 86_400.0),
+            ("--rate", self.rate.unwrap_or(1.0), 1.0, 1e9),
+            ("--theta", self.theta.unwrap_or(1.0), 0.001, 5.0),
+            ("--put-limit-ms", self.put_limit_ms, 0.0, 1e9),
+        ];
+        // What is no number is in no range.
+        let wrong = |(_, value, least, most): &(&str, f64, f64, f64)| !(*least..=*most).contains(value);
+        if let Some((name, value, least, most)) = numbers.into_iter().find(wrong) {
+            return Err(Failure::usage(format!("{name} is {value}; it has to be from {least} to {most}")));
         }
-        if self.rate.is_some_and(|rate| rate < 1.0) {
-            return Err(Failure::usage("--rate has to be at least 1 operation a second"));
+        let bytes = [
+            ("--value-bytes", self.value_bytes, 16, 1 << 30),
+            ("--capacity", self.capacity, 1 << 20, 1 << 50),
+            ("--fast", self.fast.unwrap_or(1 << 20), 1 << 20, 1 << 50),
+            ("--segment", self.segment, 1 << 12, 1 << 32),
+        ];
+        let wrong = |(_, value, least, most): &(&str, u64, u64, u64)| !(*least..=*most).contains(value);
+        if let Some((name, value, least, most)) = bytes.into_iter().find(wrong) {
+            return Err(Failure::usage(format!(
+                "{name} is {value}; it has to be from {least} to {most} bytes"
+            )));
         }
         Ok(())
     }
@@ -129,7 +147,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let loaded = phase::run(arguments, phase::Kind::Loaded, arguments.duration(), &mut lines)?;
     let baseline = if arguments.baseline_minutes > 0.0 {
         let most = Duration::from_secs_f64(arguments.baseline_minutes * 60.0);
-        Some(phase::run(arguments, phase::Kind::Baseline { rate: loaded.rate() }, most, &mut lines)?)
+        Some(phase::run(
+            arguments,
+            phase::Kind::Baseline { rate: loaded.rate(), keys: loaded.keys },
+            most,
+            &mut lines,
+        )?)
     } else {
         None
     };
@@ -162,7 +185,7 @@ mod tests {
         let did =
             |kind: &str| loaded.latencies.iter().find(|(name, _)| *name == kind).map(|(_, l)| l.count());
         assert!(did("get") > did("put") && did("put") > did("delete") && did("delete") > Some(0));
-        let kind = phase::Kind::Baseline { rate: loaded.rate() };
+        let kind = phase::Kind::Baseline { rate: loaded.rate(), keys: loaded.keys };
         let baseline = phase::run(&arguments, kind, Duration::from_secs(1), &mut lines).expect("it runs");
         assert_eq!(baseline.segments_freed, 0, "there is space enough");
         let checks = checks::of(&arguments, &loaded, Some(&baseline));
@@ -174,9 +197,35 @@ mod tests {
     }
 
     #[test]
+    fn small_stores_are_filled_to_their_own_limit() {
+        let words = "--minutes 0.005 --baseline-minutes 0 --interval 0.1 --fill 95 --capacity 8m --segment 256k \
+                     --value-bytes 1000 --memory 40m --durability none";
+        let arguments: Arguments = parse(words);
+        let mut lines = report::Lines::new(&arguments).expect("no CSV is asked for");
+        let loaded = phase::run(&arguments, phase::Kind::Loaded, arguments.duration(), &mut lines);
+        assert!(loaded.expect("there is room").keys > 1000);
+    }
+
+    #[test]
     fn contradictions_are_refused() {
-        for words in ["--gets 90 --deletes 20", "--minutes 0", "--rate 0.5"] {
-            assert!(matches!(run(&parse(words)), Err(Failure::Usage(_))));
+        for words in [
+            "--gets 90 --deletes 20",
+            "--minutes 0",
+            "--minutes nan",
+            "--minutes inf",
+            "--baseline-minutes inf",
+            "--interval nan",
+            "--interval 1e300",
+            "--rate 0.5",
+            "--rate nan",
+            "--theta=-3",
+            "--theta nan",
+            "--put-limit-ms nan",
+            "--value-bytes 1099511627776",
+            "--segment 0",
+            "--capacity 16777215t",
+        ] {
+            assert!(matches!(run(&parse(words)), Err(Failure::Usage(_))), "{words}");
         }
     }
 }

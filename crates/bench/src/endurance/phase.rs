@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Baseline {
         /// What the loaded store did.
         rate: f64,
+        /// What it was filled with.
+        keys: u64,
     },
 }
 
@@ -92,8 +94,8 @@ impl Phase {
     }
 }
 
+/// Of the store, before it is opened.
 struct Sizes {
-    keys: u64,
     capacity_bytes: u64,
     reserve: u8,
     /// What all clients may do at most.
@@ -102,23 +104,32 @@ struct Sizes {
 
 impl Sizes {
     fn of(arguments: &Arguments, kind: Kind, duration: Duration) -> Sizes {
-        let record = esker_log::record_bytes(KEY_BYTES, arguments.value_bytes as usize, true)
-            .next_multiple_of(16) as u64
-            + SUMMARY_BYTES;
-        let user_limit = arguments.capacity * u64::from(100 - arguments.reserve) / 100;
-        let keys = (user_limit * u64::from(arguments.fill) / 100 / record).max(arguments.threads);
-        let live_bytes = keys * record;
-        let Kind::Baseline { rate } = kind else {
+        let Kind::Baseline { rate, keys } = kind else {
             let (capacity_bytes, reserve) = (arguments.capacity, arguments.reserve);
-            return Sizes { keys, capacity_bytes, reserve, operations: u64::MAX };
+            return Sizes { capacity_bytes, reserve, operations: u64::MAX };
         };
         // With half of the capacity in reserve, garbage is left alone until it takes as much room as what is live: so that
         // nothing is collected, less than that may be written. At most twice as fast as the loaded store.
         let writes = (100 - u64::from(arguments.gets)).max(1);
         let fitting = keys * 7 / 10 * 100 / writes;
         let operations = ((rate * 2.0 * duration.as_secs_f64()) as u64).min(fitting);
-        Sizes { keys, capacity_bytes: live_bytes * 27 / 10, reserve: 50, operations }
+        Sizes { capacity_bytes: keys * record_bytes(arguments) * 27 / 10, reserve: 50, operations }
     }
+}
+
+/// What a record takes.
+fn record_bytes(arguments: &Arguments) -> u64 {
+    let bytes = esker_log::record_bytes(KEY_BYTES, arguments.value_bytes as usize, true);
+    bytes.next_multiple_of(16) as u64 + SUMMARY_BYTES
+}
+
+/// How many keys fill the store as far as it is to be filled.
+fn keys(arguments: &Arguments, kind: Kind, bed: &Bed) -> u64 {
+    if let Kind::Baseline { keys, .. } = kind {
+        return keys;
+    }
+    let limit = bed.store.stats().user_limit_bytes;
+    (limit * u64::from(arguments.fill) / 100 / record_bytes(arguments)).max(arguments.threads)
 }
 
 /// Fills a new store and runs the load on it.
@@ -163,7 +174,7 @@ fn load(
         rate: arguments.rate.map(|rate| rate / threads as f64),
         operations: sizes.operations / threads,
     });
-    let per_client = sizes.keys / threads;
+    let per_client = keys(arguments, kind, bed) / threads;
     let clients: Vec<Arc<Client>> = (0..threads)
         .map(|index| {
             Arc::new(Client {
