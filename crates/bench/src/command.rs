@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
 use crate::{chart, compare, db_bench, endurance, writeamp};
@@ -12,6 +12,7 @@ use crate::{chart, compare, db_bench, endurance, writeamp};
 /// Measurements of the Esker store.
 ///
 /// Without a command it takes the flags of RocksDB's db_bench: --benchmarks=fillrandom,readrandom --num=1000000 …
+/// (--help lists flags and benchmarks)
 #[derive(Parser)]
 #[command(name = "esker-bench", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -46,20 +47,34 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Exit
     ExitCode::from(code)
 }
 
-/// The command line, if it is one of db_bench: it begins with a flag, and not with one of ours.
+/// The command line, if it is one of db_bench: it begins with a flag.
 fn db_bench_words(arguments: &[OsString]) -> Option<Vec<String>> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let first = words.first()?;
-    let ours = ["-h", "--help", "-V", "--version"].contains(&first.as_str());
-    (first.starts_with('-') && !ours).then_some(words)
+    words.first()?.starts_with('-').then_some(words)
+}
+
+/// What one of these words asks for instead of a benchmark, wherever it stands: help, or the version.
+fn asked_for(words: &[String]) -> Option<&'static str> {
+    words.iter().find_map(|word| match word.as_str() {
+        "-h" => Some("-h"),
+        "-help" | "--help" | "-helpfull" | "--helpfull" | "-helpshort" | "--helpshort" => Some("--help"),
+        "-V" | "-version" | "--version" => Some("--version"),
+        _ => None,
+    })
 }
 
 fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
-    if let Some(words) = db_bench_words(arguments) {
-        return db_bench::run(&words).map(|()| ExitCode::SUCCESS);
+    let mut arguments = arguments.to_vec();
+    if let Some(words) = db_bench_words(&arguments) {
+        let Some(asked) = asked_for(&words) else {
+            return db_bench::run(&words).map(|()| ExitCode::SUCCESS);
+        };
+        arguments = vec![asked.into()];
     }
-    let words = [OsString::from(program)].into_iter().chain(arguments.iter().cloned());
-    match Arguments::try_parse_from(words) {
+    let words = [OsString::from(program)].into_iter().chain(arguments);
+    let command = Arguments::command().after_long_help(db_bench::help::text());
+    let matches = command.try_get_matches_from(words);
+    match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => match arguments.command {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
             Command::Endurance(arguments) => endurance::run(&arguments),
@@ -68,7 +83,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
         }
         .map(|()| ExitCode::SUCCESS),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            let _ = error.print();
+            print!("{}", error.render());
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => Err(Failure::usage(error.to_string().trim_start_matches("error: ").trim_end())),
@@ -92,6 +107,16 @@ mod tests {
         let words = |line: &str| db_bench_words(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(words("--benchmarks=fillseq --num 5").map(|words| words.len()), Some(3));
         assert!(words("-benchmarks=fillseq").is_some());
-        assert!(words("--help").is_none() && words("writeamp --json").is_none());
+        assert!(words("writeamp --json").is_none() && words("writeamp --help").is_none());
+    }
+
+    #[test]
+    fn help_and_version_are_asked_for_anywhere() {
+        let asked = |line: &str| asked_for(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for line in ["--help", "--num=5 --help", "-helpshort", "--num 5 --helpfull --version"] {
+            assert_eq!(asked(line), Some("--help"), "{line}");
+        }
+        assert_eq!((asked("-h"), asked("--num=5 -version")), (Some("-h"), Some("--version")));
+        assert_eq!(asked("--benchmarks=fillseq --db=--help"), None);
     }
 }

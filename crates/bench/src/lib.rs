@@ -8,11 +8,15 @@
 //! - `account`: which bytes were written to which tier, as the store says and as the devices say.
 //! - one module for each command; `compare` runs other engines beside this one.
 //!
-//! Results go to stdout, progress and notes to stderr.
+//! Results go to stdout (`output`), progress and notes to stderr.
 #![allow(
     clippy::disallowed_methods,
     reason = "a measurement lives in real time; only the engine is replayed"
 )]
+
+// First, since its macros are for what comes after it.
+#[macro_use]
+mod output;
 
 mod account;
 mod bed;

@@ -1,5 +1,6 @@
 //! The benchmarks by name: what each does.
 
+use super::config::{Config, ValueSize};
 use super::flags::distance;
 
 /// How keys are chosen.
@@ -101,6 +102,20 @@ pub(crate) struct Benchmark {
     pub(crate) shape: Option<Shape>,
     /// So many times fewer operations than `--num`.
     pub(crate) fewer: u64,
+    /// Values are of this length.
+    pub(crate) value_bytes: Option<usize>,
+    /// So many keys are written at once.
+    pub(crate) batch: Option<u64>,
+}
+
+impl Benchmark {
+    /// Sets the length of values and batches, if the name says them.
+    pub(crate) fn fix_lengths(&self, config: &mut Config) {
+        if let Some(bytes) = self.value_bytes {
+            config.value_size = ValueSize::Fixed(bytes);
+        }
+        config.batch_size = self.batch.unwrap_or(config.batch_size);
+    }
 }
 
 const fn of(name: &'static str, work: Work) -> Benchmark {
@@ -115,6 +130,8 @@ const fn of(name: &'static str, work: Work) -> Benchmark {
         fixed: false,
         shape: None,
         fewer: 1,
+        value_bytes: None,
+        batch: None,
     }
 }
 
@@ -136,11 +153,14 @@ const fn cache(name: &'static str, kib: usize, order: Order) -> Benchmark {
     Benchmark { shape: Some(shape), ..of(name, Work::Fill(order)) }
 }
 
-const BENCHMARKS: &[Benchmark] = &[
+/// All of them.
+pub(super) const BENCHMARKS: &[Benchmark] = &[
     fill("fillseq", Order::Sequential),
     fill("fillrandom", Order::Random),
     fill("filluniquerandom", Order::Unique),
     Benchmark { sync: true, fewer: 1000, ..fill("fillsync", Order::Random) },
+    Benchmark { value_bytes: Some(100_000), fewer: 1000, ..fill("fill100K", Order::Random) },
+    Benchmark { batch: Some(1000), ..fill("fillbatch", Order::Sequential) },
     of("overwrite", Work::Fill(Order::Random)),
     read("readrandom", false, false),
     read("readmissing", true, false),
@@ -188,6 +208,37 @@ pub(crate) enum Chore {
     Flush,
 }
 
+/// Their names; what RocksDB compacts is what rests when nothing is left to be moved.
+pub(super) const CHORES: &[(&str, Chore)] = &[
+    ("stats", Chore::Stats),
+    ("levelstats", Chore::Stats),
+    ("cachestats", Chore::Stats),
+    ("memstats", Chore::Stats),
+    ("sstables", Chore::Stats),
+    ("resetstats", Chore::ResetStats),
+    ("waitforcompaction", Chore::Settle),
+    ("compact", Chore::Settle),
+    ("compactall", Chore::Settle),
+    ("compact0", Chore::Settle),
+    ("compact1", Chore::Settle),
+    ("flush", Chore::Flush),
+];
+
+/// Why a benchmark of RocksDB is not there.
+fn missing(name: &str) -> Option<&'static str> {
+    let begins = |parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
+    if name == "ycsbe" {
+        Some("scans of key ranges, which a hash index does not have")
+    } else if name.contains("merg") {
+        Some("merge operators, which this store does not have")
+    } else if begins(&["seek", "newiterator", "readreverse", "readrandomfast", "fillseek", "approximatesize"])
+    {
+        Some("keys in order, which this store does not keep")
+    } else {
+        None
+    }
+}
+
 /// One entry of `--benchmarks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -201,6 +252,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Does it write each key once?
+    pub(crate) fn is_unique(&self) -> bool {
+        matches!(self, Step::Run { benchmark, .. } if benchmark.work == Work::Fill(Order::Unique))
+    }
+
     /// Reads an entry: `name`, or `name[X3-W1]` for three runs after one that does not count.
     pub(crate) fn parse(entry: &str) -> Result<Step, String> {
         let (name, repeats) = match entry.split_once('[') {
@@ -220,36 +276,21 @@ impl Step {
                 }
             }
         }
-        let chore = match name {
-            "stats" | "levelstats" | "cachestats" | "memstats" => Some(Chore::Stats),
-            "resetstats" => Some(Chore::ResetStats),
-            "waitforcompaction" | "compact" | "compactall" => Some(Chore::Settle),
-            "flush" => Some(Chore::Flush),
-            _ => None,
-        };
-        if let Some(chore) = chore {
-            return Ok(Step::Chore(chore));
+        if let Some((_, chore)) = CHORES.iter().find(|(chore, _)| *chore == name) {
+            return Ok(Step::Chore(*chore));
         }
         if let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) {
             return Ok(Step::Run { benchmark: *benchmark, times, warm_ups });
         }
-        if name == "ycsbe" {
-            return Err(
-                "benchmark 'ycsbe' needs scans of key ranges, which a hash index does not have".into()
-            );
-        }
-        if ["readreverse", "seekrandom", "seekrandomwhilewriting", "readrandomfast", "newiterator"]
-            .contains(&name)
-            || name.starts_with("seek")
-        {
-            return Err(format!("benchmark '{name}' needs keys in order, which this store does not keep"));
+        if let Some(why) = missing(name) {
+            return Err(format!("benchmark '{name}' needs {why}"));
         }
         let close = BENCHMARKS.iter().map(|benchmark| (distance(name, benchmark.name), benchmark.name)).min();
         let meant = close.filter(|(distance, _)| *distance <= 1 + name.len() / 4);
         let meant = meant.map_or(String::new(), |(_, name)| format!("; is {name} meant?"));
         let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
         Err(format!(
-            "unknown benchmark '{name}'{meant} There are {}, stats, resetstats, flush and waitforcompaction",
+            "unknown benchmark '{name}'{meant}; there are {}, stats, resetstats, flush and waitforcompaction",
             names.join(", ")
         ))
     }
@@ -263,7 +304,8 @@ mod tests {
     fn all_names_that_are_asked_for_are_known() {
         for name in "fillseq,fillrandom,filluniquerandom,fillsync,overwrite,readrandom,readmissing,readseq,\
                      readwhilewriting,readrandomwriterandom,updaterandom,multireadrandom,deleterandom,mixgraph,stats,\
-                     waitforcompaction,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite"
+                     waitforcompaction,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite,\
+                     compact0,compact1,sstables,fill100K,fillbatch"
             .split(',')
         {
             assert!(Step::parse(name).is_ok(), "{name}");
@@ -285,6 +327,14 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_with_what_was_meant() {
         assert!(Step::parse("fillrandm").expect_err("unknown").contains("is fillrandom meant?"));
+        let unknown = Step::parse("lunch").expect_err("unknown");
+        assert!(unknown.contains("unknown benchmark 'lunch'; there are fillseq, "), "{unknown}");
+        for name in ["readwhilemerging", "mergerandom", "readrandommergerandom"] {
+            assert!(Step::parse(name).expect_err("merges").contains("merge operators"), "{name}");
+        }
+        for name in ["newiteratorwhilewriting", "seekrandomwhilemerging", "readreverse"] {
+            assert!(Step::parse(name).expect_err("ordered").contains("needs"), "{name}");
+        }
         assert!(Step::parse("seekrandom").expect_err("ordered").contains("order"));
         assert!(Step::parse("ycsbe").expect_err("ordered").contains("ranges"));
     }

@@ -154,6 +154,8 @@ impl Shared {
                 let batch = config.batch_size * (config.key_size + value_bytes) as u64;
                 limit as f64 / batch as f64 / writers as f64
             }),
+            // It is no reader.
+            Work::Delete(_) => None,
             Work::Mix => self.model.rate(0.0).map(|rate| rate / config.threads as f64),
             _ => config.read_limit.map(|limit| limit as f64 / config.threads as f64),
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use esker_device::Backend;
 use esker_engine::{Durability, Options};
+use esker_log::Superblock;
 
 use super::flags::Parsed;
 use crate::{durability, size};
@@ -275,6 +276,18 @@ impl Places {
             options = options.reserve_percent(percent);
         }
         options
+    }
+
+    /// Is a store of another shape asked for than this one?
+    pub(crate) fn differs(&self, there: &Superblock) -> bool {
+        self.segment.is_some_and(|bytes| bytes != there.segment_bytes)
+            || self.iu.is_some_and(|bytes| bytes != there.unit_bytes)
+    }
+
+    /// The same places with a store of the shape that it has.
+    pub(crate) fn of_shape(&self, there: &Superblock) -> Places {
+        let (segment, iu) = (Some(there.segment_bytes), Some(there.unit_bytes));
+        Places { segment, iu, capacity_limit: None, ..self.clone() }
     }
 
     /// The directory of the store's files; none if it lies on devices.

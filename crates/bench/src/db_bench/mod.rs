@@ -1,7 +1,7 @@
 //! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
 //!
 //! `flags` reads the command line by the lists in `known` and `idle`, with what stands for others by `flagfile`; `config` is what it says; `benchmark` knows the names; `run` does
-//! one after the other, with the threads in `clients`, whose
+//! one after the other, with the threads in `clients`, once `prepare` has looked at the store, whose
 //! operations `source` draws; `raw` and `raw_pressure` do without the store; `measure` and `histogram` print in db_bench's format.
 
 mod benchmark;
@@ -9,11 +9,13 @@ mod clients;
 mod config;
 mod flagfile;
 mod flags;
+pub(crate) mod help;
 mod histogram;
 mod idle;
 mod known;
 mod measure;
 mod mixgraph;
+mod prepare;
 mod raw;
 mod raw_pressure;
 mod run;
@@ -23,6 +25,9 @@ mod watch;
 
 use crate::failure::{Failure, Result};
 
+/// Keys that are drawn once each, of which all are kept in memory.
+const MOST_UNIQUE: u64 = 1 << 32;
+
 /// Runs what the command line asks for.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let mut flags = flags::parse(words).map_err(Failure::Usage)?;
@@ -31,6 +36,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let steps = steps.collect::<std::result::Result<Vec<_>, _>>().map_err(Failure::Usage)?;
     if steps.is_empty() {
         return Err(Failure::usage("--benchmarks names none"));
+    }
+    let unique = |step: &benchmark::Step| step.is_unique();
+    if config.num > MOST_UNIQUE && steps.iter().any(unique) {
+        return Err(Failure::usage(format!(
+            "--num={}: filluniquerandom keeps all numbers in memory; at most {MOST_UNIQUE}",
+            config.num
+        )));
     }
     let model = mixgraph::Model::of(&flags, config.num, config.seed);
     if flags.float("mix_seek_ratio", 0.0) > 0.0 {
@@ -101,6 +113,91 @@ mod tests {
         let text = std::fs::read_to_string(json).expect("there is JSON");
         let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         assert_eq!(all["runs"][0]["found"], 0);
+    }
+
+    #[test]
+    fn a_store_of_another_shape_is_made_anew_and_other_files_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = dir.path().join("db");
+        let common = format!("--benchmarks=fillseq --db={} --num=100 --capacity_limit=64m", db.display());
+        let sizes = || std::fs::metadata(db.join("data.esker")).expect("a store").len();
+        run_line(&format!("{common} --segment=256k")).expect("it fills");
+        std::fs::write(db.join("mine"), "x").expect("a file");
+        run_line(&format!("{common} --segment=512k")).expect("it begins again");
+        run_line(&format!("{common} --segment=512k --iu=16k")).expect("it begins again");
+        let error = run_line(&format!("{common} --segment=1m --use_existing_db"));
+        assert!(matches!(error, Err(Failure::Usage(_))), "{error:?}");
+        assert!(db.join("mine").exists() && sizes() > 0);
+        // What is no store is left as it is.
+        std::fs::write(db.join("data.esker"), vec![7; 8192]).expect("a file");
+        assert!(run_line(&format!("{common} --segment=256k")).is_err());
+        assert_eq!(sizes(), 8192);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_before_a_store_is_emptied() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (json, report) = (dir.path().join("out.json"), dir.path().join("report.csv"));
+        let common = format!(
+            "--db={} --num=100 --durability=none --capacity_limit=64m --segment=256k",
+            dir.path().join("db").display()
+        );
+        std::fs::write(&report, "older").expect("a file");
+        let missing =
+            format!("--benchmarks=readrandom --use_existing_db {common} --report_file={}", report.display());
+        assert!(matches!(run_line(&missing), Err(Failure::Usage(_))));
+        assert_eq!(std::fs::read_to_string(&report).expect("a report"), "older");
+        run_line(&format!("--benchmarks=fillseq {common}")).expect("it fills");
+        for wrong in ["--json=/nonexistent/x.json", "--report_file=/nonexistent/x.csv", "--value_size=300000"]
+        {
+            let error = run_line(&format!("--benchmarks=fillseq {common} {wrong}"));
+            assert!(matches!(error, Err(Failure::Usage(_))), "{wrong}: {error:?}");
+        }
+        let read = format!("--benchmarks=readrandom --use_existing_db {common} --json={}", json.display());
+        run_line(&read).expect("it reads");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(all["runs"][0]["found"], 100, "nothing was deleted");
+    }
+
+    #[test]
+    fn the_file_of_the_raw_benchmarks_does_not_outlive_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = dir.path().join("db");
+        let mut words =
+            vec!["--benchmarks=rawrandread".to_owned(), "--num=10".into(), "--raw_bytes=1m".into()];
+        words.extend([
+            "--segment=256k".into(),
+            "--capacity_limit=64m".into(),
+            format!("--db={}", db.display()),
+        ]);
+        std::fs::create_dir(&db).expect("a directory");
+        let mut flags = flags::parse(&words).expect("flags");
+        let file = raw::RawFile::make(&config::Config::of(&mut flags).expect("it is right")).expect("a file");
+        assert_eq!(std::fs::read_dir(&db).expect("a directory").count(), 0, "it has no name any longer");
+        drop(file);
+        run(&words).expect("it runs");
+    }
+
+    #[test]
+    fn a_rate_of_reads_is_not_one_of_deletes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let json = dir.path().join("out.json");
+        // At one a second this would take most of an hour.
+        let line = format!(
+            "--benchmarks=fillseq,deleteseq,fill100K,fillbatch --benchmark_read_rate_limit=1 --num=3000 --segment=256k \
+             --capacity_limit=64m --durability=none --db={} --json={}",
+            dir.path().join("db").display(),
+            json.display()
+        );
+        run_line(&line).expect("it runs");
+        let text = std::fs::read_to_string(json).expect("there is JSON");
+        let all: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(all["runs"][1]["operations"], 3000);
+        // Three values of 100,000 bytes, and three batches of 1000 keys.
+        assert_eq!(all["runs"][2]["operations"], 3);
+        assert_eq!(all["runs"][3]["latency_us"]["write"]["count"], 3);
+        assert_eq!(all["store"]["keys"], 3000);
     }
 
     #[test]
@@ -228,9 +325,14 @@ mod tests {
     fn wrong_lines_are_refused_before_anything_is_made() {
         let dir = tempfile::tempdir().expect("a directory");
         let db = dir.path().join("db");
-        for rest in
-            ["--benchmarks=fillsec", "--benchmarks=seekrandom", "--bencmarks=fillseq", "--benchmarks=,"]
-        {
+        for rest in [
+            "--benchmarks=fillsec",
+            "--benchmarks=seekrandom",
+            "--bencmarks=fillseq",
+            "--benchmarks=,",
+            "--num=5000000000 --benchmarks=filluniquerandom",
+            "--num=-5",
+        ] {
             let error = run_line(&format!("--db={} {rest}", db.display()));
             assert!(matches!(error, Err(Failure::Usage(_))), "{rest}: {error:?}");
         }

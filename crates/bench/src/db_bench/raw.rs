@@ -1,6 +1,5 @@
 //! What the device does without a store: the ceilings that the store's figures are shares of.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -24,7 +23,6 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// A file beside the store's, on the same file system, which is reached in the same way.
 pub(crate) struct RawFile {
-    path: PathBuf,
     pub(super) device: Arc<dyn Device>,
     pub(super) bytes: u64,
 }
@@ -46,14 +44,12 @@ impl RawFile {
         let (device, warnings) = esker_device::open(options)?;
         warnings.iter().for_each(|warning| eprintln!("{warning}"));
         let pieces = config.raw_bytes.div_ceil(PIECE_BYTES as u64).max(1);
-        let file = RawFile { path, device, bytes: pieces * PIECE_BYTES as u64 };
-        match file.fill(pieces, config.seed) {
-            Ok(()) => Ok(file),
-            Err(failure) => {
-                file.remove()?;
-                Err(failure)
-            }
-        }
+        // It is there as long as it is open, and not after an error or a signal.
+        std::fs::remove_file(&path)
+            .map_err(|error| Failure::failed(&format!("removing {}", path.display()), error))?;
+        let file = RawFile { device, bytes: pieces * PIECE_BYTES as u64 };
+        file.fill(pieces, config.seed)?;
+        Ok(file)
     }
 
     fn fill(&self, pieces: u64, seed: u64) -> Result<()> {
@@ -71,12 +67,6 @@ impl RawFile {
         };
         block_on(drive(8, write, |done| done.map_err(Failure::from)))?;
         Ok(block_on(self.device.flush())?)
-    }
-
-    /// Removes the file.
-    pub(crate) fn remove(self) -> Result<()> {
-        std::fs::remove_file(&self.path)
-            .map_err(|error| Failure::failed(&format!("removing {}", self.path.display()), error))
     }
 
     /// As many threads and operations in flight as the store gets.

@@ -14,6 +14,7 @@ use super::clients::{self, Shared};
 use super::config::{Config, ValueSize};
 use super::measure::{Counts, Outcome, average};
 use super::mixgraph::Model;
+use super::prepare;
 use super::raw::RawFile;
 use super::source::Role;
 use super::stats::{self, RULE};
@@ -50,8 +51,9 @@ impl Session {
         notes.iter().for_each(|note| eprintln!("note: {note}"));
         let runtime: Arc<dyn Runtime> =
             Threads::new(2).map_err(|error| Failure::failed("threads for background work", error))?;
-        let report = ReportFile::new(&config)?;
         let store = open(&config, &runtime)?;
+        prepare::check(&config, &store)?;
+        let report = ReportFile::new(&config)?;
         if !config.use_existing_db && !store.is_empty() {
             // As db_bench, which destroys what is there, unless it is told to use it.
             block_on(store.clear())?;
@@ -132,9 +134,6 @@ impl Session {
         }
         let stats = self.store.stats();
         block_on(self.store.close())?;
-        if let Some(raw) = self.raw.take() {
-            raw.remove()?;
-        }
         self.json(&stats)
     }
 
@@ -224,6 +223,7 @@ impl Session {
             return self.raw_file()?.measure(benchmark.name, raw, &config);
         }
         let mut config = self.config.clone();
+        benchmark.fix_lengths(&mut config);
         if benchmark.fixed {
             (config.key_size, config.value_size, config.readwritepercent) = (16, ValueSize::Fixed(4096), 70);
         }
@@ -338,15 +338,7 @@ impl Session {
             return self.chore(Chore::Settle);
         }
         block_on(self.store.close())?;
-        for name in ["data.esker", "staging.esker"] {
-            let path = places.db.join(name);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Failure::failed(&format!("removing {}", path.display()), error));
-                }
-                _ => {}
-            }
-        }
+        prepare::remove_files(&places.db)?;
         self.store = open(&self.config, &self.runtime)?;
         self.since = Activity::default();
         Ok(())
@@ -415,6 +407,9 @@ fn open(config: &Config, runtime: &Arc<dyn Runtime>) -> Result<Store> {
     if let Some(parent) = parent.filter(|_| !config.use_existing_db) {
         std::fs::create_dir_all(parent)
             .map_err(|error| Failure::failed(&format!("making {}", parent.display()), error))?;
+    }
+    if !config.use_existing_db {
+        prepare::remove_other_shape(places, runtime)?;
     }
     let options = places.options(config.durability).create(!config.use_existing_db).runtime(runtime.clone());
     Ok(block_on(Store::open(options))?)
