@@ -26,8 +26,13 @@ mod usage;
 pub(crate) use self::report::short;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use self::cgroup::Group as Limit;
 use self::engine::{Engine, Line, Programs};
@@ -76,7 +81,8 @@ pub(crate) struct Arguments {
     /// Where the report goes.
     #[arg(long, value_name = "DIR", default_value = "esker-compare")]
     out: PathBuf,
-    /// Where the engines keep their data while they are measured: on the disk that is to be measured [default: OUT/data].
+    /// Where the engines keep their data while they are measured: on the disk that is to be measured [default: OUT]; below it in
+    /// esker-compare-data.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Keep what an earlier run of the same settings measured, and measure the rest.
@@ -103,6 +109,8 @@ struct Comparison {
     dir: PathBuf,
     out: PathBuf,
     machine: Machine,
+    /// Held until the end.
+    _lock: File,
     began: Instant,
 }
 
@@ -130,7 +138,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Only what was made here, and only if it is empty.
     let _ = std::fs::remove_dir(&comparison.dir);
     println!("{}", comparison.out.join("report.md").display());
-    Ok(())
+    outcome(&records.all)
+}
+
+/// A step that failed is a failure of all, and so is a call that measured nothing; the report is there nevertheless.
+fn outcome(records: &[Record]) -> Result<()> {
+    let failed = records.iter().filter(|record| record.failed.is_some()).count();
+    match (failed, records.len()) {
+        (0, 0) => Err(Failure::Failed("nothing was measured".into())),
+        (0, _) => Ok(()),
+        (failed, all) => Err(Failure::Failed(format!("{failed} of {all} steps failed; the report says why"))),
+    }
 }
 
 impl Comparison {
@@ -154,7 +172,9 @@ impl Comparison {
         }
         let out = absolute(&arguments.out)?;
         // Below a directory of our own, since it is emptied.
-        let dir = absolute(arguments.dir.as_ref().unwrap_or(&arguments.out))?.join("esker-compare-data");
+        let parent = absolute(arguments.dir.as_ref().unwrap_or(&arguments.out))?;
+        let dir = parent.join("esker-compare-data");
+        let lock = lock(&parent)?;
         // What an interrupted run left.
         machine::remove(&dir)?;
         for made in [&out, &out.join("logs"), &dir] {
@@ -217,6 +237,7 @@ impl Comparison {
             dir,
             out,
             machine,
+            _lock: lock,
             began: Instant::now(),
         })
     }
@@ -321,6 +342,20 @@ fn put_share(step: &Step) -> f64 {
         Some(Benchmark::Fill | Benchmark::FillEach | Benchmark::Overwrite | Benchmark::Popular) => 1.0,
         Some(Benchmark::Mixed) => 1.0 - step.read_percent.unwrap_or(90) as f64 / 100.0,
         _ => 0.0,
+    }
+}
+
+/// Locks the directory that the data lies in, so that no other run removes it. The lock ends with the process.
+fn lock(parent: &Path) -> Result<File> {
+    let named = |error: &dyn Display| Failure::usage(format!("{}: {error}", parent.display()));
+    std::fs::create_dir_all(parent).map_err(|error| named(&error))?;
+    let dir = File::open(parent).map_err(|error| named(&error))?;
+    match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(dir),
+        Err(error) if error == Errno::WOULDBLOCK => {
+            Err(named(&"another comparison keeps its data here; give another --dir"))
+        }
+        Err(error) => Err(named(&error)),
     }
 }
 

@@ -93,9 +93,14 @@ impl Sizes {
         if reads { self.data_bytes.max(4 << 20) } else { (self.data_bytes / 2).clamp(4 << 20, 1 << 30) }
     }
 
+    /// Could an engine keep all of the data in its memory?
+    pub(super) fn fits_in_memory(&self) -> bool {
+        self.data_bytes <= self.memory_bytes
+    }
+
     /// Bytes that an engine may need on the disk at once.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.data_bytes * 2 + (1 << 30)
+        self.data_bytes.saturating_mul(2).saturating_add(1 << 30)
     }
 }
 
