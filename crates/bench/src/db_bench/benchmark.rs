@@ -100,7 +100,7 @@ pub(crate) struct Benchmark {
     pub(crate) fixed: bool,
     /// How many threads write values of which length.
     pub(crate) shape: Option<Shape>,
-    /// So many times fewer operations than `--num`.
+    /// So many times fewer keys than `--num`.
     pub(crate) fewer: u64,
     /// Values are of this length.
     pub(crate) value_bytes: Option<usize>,

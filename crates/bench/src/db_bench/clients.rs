@@ -23,6 +23,9 @@ use crate::workload::{Values, key};
 const TOLD_AFTER: u64 = 64;
 const SLOW: Duration = Duration::from_micros(100);
 
+/// Records that `readseq` asks for at once.
+const PAGE: usize = 256;
+
 /// What all threads of a benchmark share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -33,11 +36,11 @@ pub(crate) struct Shared {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) values: Values,
     pub(crate) model: Model,
-    /// Operations done so far, for the lines between.
-    pub(crate) done: AtomicU64,
+    /// Operations done so far, those of earlier benchmarks included, for the lines between.
+    pub(crate) done: Arc<AtomicU64>,
     /// Keys there are, for workloads that insert.
     pub(crate) inserted: AtomicU64,
-    /// Set when the threads that are measured are through.
+    /// Set when the threads that are measured are through, or those that they wait for.
     pub(crate) over: AtomicBool,
 }
 
@@ -96,6 +99,10 @@ impl Shared {
                 (outcome.kind, outcome.reads) = (Kind::Read, 1);
                 outcome.look_up(&key, self.store.get(&key).await?);
             }
+            Operation::Seek(key) => {
+                (outcome.kind, outcome.reads) = (Kind::Seek, 1);
+                outcome.look_up(&key, self.store.get(&key).await?);
+            }
             Operation::GetMany(keys) => {
                 (outcome.kind, outcome.operations) = (Kind::Read, keys.len() as u64);
                 outcome.reads = keys.len() as u64;
@@ -125,6 +132,16 @@ impl Shared {
         }
         outcome.took = start.elapsed();
         Ok(outcome)
+    }
+
+    /// How many keys there are to choose from.
+    pub(super) fn keys(&self) -> u64 {
+        (self.config.num / self.benchmark.fewer).max(1)
+    }
+
+    /// Whether the writers beside the threads that are measured make as many puts as are asked for, however soon those end.
+    pub(super) fn writers_finish(&self) -> bool {
+        self.config.finish_after_writes && self.benchmark.beside_writers > 0 && !self.benchmark.steps
     }
 
     /// Mean length of a value.
@@ -167,7 +184,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     let mut source = Source::new(shared, index, role, until);
     let counts = RefCell::new(Counts::default());
     if source.work == Work::Scan {
-        block_on(scan(shared, until, &mut counts.borrow_mut()))?;
+        block_on(scan(shared, &mut counts.borrow_mut()))?;
         return Ok(counts.into_inner());
     }
     // Told to the others now and then only: threads that all count in one place wait for each other.
@@ -197,22 +214,25 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     Ok(counts.into_inner())
 }
 
-/// Reads records in the order of the index.
-async fn scan(shared: &Shared, until: Option<Instant>, counts: &mut Counts) -> Result<()> {
+/// Reads records in the order of the index, in pages. Each is measured as its share of the page.
+async fn scan(shared: &Shared, counts: &mut Counts) -> Result<()> {
     let mut cursor = Some(Cursor::START);
-    let mut left = if until.is_some() { u64::MAX } else { shared.config.reads };
+    let mut left = usize::try_from(shared.config.reads).unwrap_or(usize::MAX);
     while let Some(at) = cursor
         && left > 0
-        && until.is_none_or(|until| Instant::now() < until)
     {
         let began = Instant::now();
-        let page = shared.store.scan(at, left.min(256) as usize).await?;
-        let read = page.entries.len() as u64;
-        let bytes = page.entries.iter().map(|entry| (entry.key.len() + entry.value.len()) as u64).sum();
-        counts.record(Kind::Read, read, bytes, began.elapsed());
-        counts.look_up(read, read);
-        shared.done.fetch_add(read, Ordering::Relaxed);
-        left = left.saturating_sub(read);
+        let mut page = shared.store.scan(at, left.min(PAGE)).await?;
+        // A page may have more than it was asked for.
+        page.entries.truncate(left);
+        let each = began.elapsed() / page.entries.len().max(1) as u32;
+        for entry in &page.entries {
+            counts.record(Kind::Read, 1, (entry.key.len() + entry.value.len()) as u64, each);
+        }
+        let read = page.entries.len();
+        counts.look_up(read as u64, read as u64);
+        shared.done.fetch_add(read as u64, Ordering::Relaxed);
+        left -= read;
         cursor = page.next;
     }
     Ok(())

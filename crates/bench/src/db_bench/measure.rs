@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Write,
     Delete,
     Update,
+    /// A get where db_bench looks for the next key in order.
+    Seek,
 }
 
 impl Kind {
@@ -24,8 +26,18 @@ impl Kind {
             Kind::Write => "write",
             Kind::Delete => "delete",
             Kind::Update => "update",
+            Kind::Seek => "seek",
         }
     }
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, Default)]
+struct OfKind {
+    operations: u64,
+    bytes: u64,
+    rocks: RocksHistogram,
+    precise: Latencies,
 }
 
 /// What one thread counted.
@@ -36,7 +48,7 @@ pub(crate) struct Counts {
     /// Look-ups, and how many of them found something.
     pub(crate) reads: u64,
     pub(crate) found: u64,
-    histograms: BTreeMap<Kind, (RocksHistogram, Latencies)>,
+    kinds: BTreeMap<Kind, OfKind>,
 }
 
 impl Counts {
@@ -44,9 +56,21 @@ impl Counts {
     pub(crate) fn record(&mut self, kind: Kind, operations: u64, bytes: u64, took: Duration) {
         self.operations += operations;
         self.bytes += bytes;
-        let (rocks, precise) = self.histograms.entry(kind).or_default();
-        rocks.record(took);
-        precise.record(took);
+        let of = self.kinds.entry(kind).or_default();
+        of.operations += operations;
+        of.bytes += bytes;
+        of.rocks.record(took);
+        of.precise.record(took);
+    }
+
+    /// Operations of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> u64 {
+        self.kinds.get(&kind).map_or(0, |of| of.operations)
+    }
+
+    /// Bytes of a kind.
+    pub(crate) fn bytes_of(&self, kind: Kind) -> u64 {
+        self.kinds.get(&kind).map_or(0, |of| of.bytes)
     }
 
     pub(crate) fn look_up(&mut self, reads: u64, found: u64) {
@@ -59,10 +83,12 @@ impl Counts {
         self.bytes += other.bytes;
         self.reads += other.reads;
         self.found += other.found;
-        for (kind, (rocks, precise)) in &other.histograms {
-            let mine = self.histograms.entry(*kind).or_default();
-            mine.0.add(rocks);
-            mine.1.add(precise);
+        for (kind, theirs) in &other.kinds {
+            let mine = self.kinds.entry(*kind).or_default();
+            mine.operations += theirs.operations;
+            mine.bytes += theirs.bytes;
+            mine.rocks.add(&theirs.rocks);
+            mine.precise.add(&theirs.precise);
         }
     }
 }
@@ -112,17 +138,15 @@ impl Outcome {
 
     /// Histograms, one for each kind of operation.
     pub(crate) fn histograms(&self) -> String {
-        let of = |(kind, (rocks, _)): (&Kind, &(RocksHistogram, Latencies))| {
-            format!("Microseconds per {}:\n{rocks}\n", kind.name())
-        };
-        self.counts.histograms.iter().filter(|(_, (rocks, _))| rocks.count() > 0).map(of).collect()
+        let of = |(kind, of): (&Kind, &OfKind)| format!("Microseconds per {}:\n{}\n", kind.name(), of.rocks);
+        self.counts.kinds.iter().filter(|(_, of)| of.rocks.count() > 0).map(of).collect()
     }
 
     /// Percentiles to five nines, in microseconds.
     pub(crate) fn quality(&self) -> String {
         let mut text = String::new();
-        for (kind, (_, precise)) in &self.counts.histograms {
-            let summary = precise.summary();
+        for (kind, of) in &self.counts.kinds {
+            let summary = of.precise.summary();
             let at: Vec<_> = summary.percentiles.iter().map(|(p, us)| format!("p{p} {us:.1}")).collect();
             let (count, mean, max) = (summary.count, summary.mean, summary.max);
             let kind = kind.name();
@@ -132,12 +156,8 @@ impl Outcome {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let latencies: BTreeMap<_, _> = self
-            .counts
-            .histograms
-            .iter()
-            .map(|(kind, (_, precise))| (kind.name(), precise.summary()))
-            .collect();
+        let latencies: BTreeMap<_, _> =
+            self.counts.kinds.iter().map(|(kind, of)| (kind.name(), of.precise.summary())).collect();
         json!({
             "name": self.name,
             "operations": self.counts.operations,
@@ -154,20 +174,59 @@ impl Outcome {
     }
 }
 
-/// Mean and spread of a benchmark that was repeated, in db_bench's words.
-pub(crate) fn average(name: &str, outcomes: &[Outcome]) -> String {
-    let rates: Vec<f64> = outcomes.iter().map(Outcome::operations_per_s).collect();
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (rate, n) = (mean(&rates), rates.len() as f64);
-    let deviation = (rates.iter().map(|r| (r - rate).powi(2)).sum::<f64>() / (n - 1.0).max(1.0)).sqrt();
-    let megabytes: Vec<f64> = outcomes.iter().map(Outcome::mb_per_s).collect();
-    format!(
-        "{name} [AVG {} runs] : {} (\u{b1} {}) ops/sec; {:6.1} MB/sec",
-        outcomes.len(),
-        rate as u64,
-        (1.96 * deviation / n.sqrt()) as u64,
-        mean(&megabytes)
-    )
+/// Rates of a benchmark that was repeated.
+struct Rates(Vec<f64>);
+
+impl Rates {
+    fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
+    /// Half the width of the interval in which the mean is with 95 %.
+    fn spread(&self) -> f64 {
+        let (mean, n) = (self.mean(), self.0.len() as f64);
+        let squares = self.0.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+        1.96 * (squares / (n - 1.0).max(1.0)).sqrt() / n.sqrt()
+    }
+
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let half = sorted.len() / 2;
+        if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+    }
+}
+
+/// Rates of a benchmark's runs, in operations and in megabytes, the latter if all of them moved some.
+fn rates(outcomes: &[Outcome]) -> (Rates, Option<Rates>) {
+    let megabytes = outcomes.iter().all(|outcome| outcome.counts.bytes > 0);
+    let megabytes = megabytes.then(|| Rates(outcomes.iter().map(Outcome::mb_per_s).collect()));
+    (Rates(outcomes.iter().map(Outcome::operations_per_s).collect()), megabytes)
+}
+
+/// Mean and spread of a benchmark after so many runs, in db_bench's words; `runs` is how it writes their number.
+fn averaged(name: &str, runs: &str, outcomes: &[Outcome]) -> String {
+    let (rates, megabytes) = rates(outcomes);
+    let (rate, spread) = (rates.mean() as u64, rates.spread() as u64);
+    let line = format!("{name} [AVG {runs} runs] : {rate} (\u{b1} {spread}) ops/sec");
+    match megabytes {
+        Some(mb) => format!("{line}; {:6.1} (\u{b1} {:.1}) MB/sec", mb.mean(), mb.spread()),
+        None => line,
+    }
+}
+
+/// The line after each run of several; none after the first.
+pub(crate) fn so_far(name: &str, outcomes: &[Outcome]) -> Option<String> {
+    (outcomes.len() > 1).then(|| averaged(name, &outcomes.len().to_string(), outcomes))
+}
+
+/// The lines after all runs: mean, spread and median.
+pub(crate) fn repeated(name: &str, outcomes: &[Outcome]) -> String {
+    let count = outcomes.len();
+    let average = averaged(name, &format!("   {count}"), outcomes);
+    let (rates, megabytes) = rates(outcomes);
+    let megabytes = megabytes.map_or(String::new(), |mb| format!("; {:6.1} MB/sec", mb.median()));
+    format!("{average}\n{name} [MEDIAN {count} runs] : {} ops/sec{megabytes}", rates.median() as u64)
 }
 
 #[cfg(test)]
@@ -214,8 +273,29 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_averaged() {
-        let line = average("fillseq", &[outcome("fillseq", 1 << 20), outcome("fillseq", 1 << 20)]);
-        assert_eq!(line, "fillseq [AVG 2 runs] : 81004 (\u{b1} 0) ops/sec;    0.1 MB/sec");
+    fn repetitions_are_summed_up_as_by_db_bench() {
+        let of = |operations, bytes| {
+            let mut counts = Counts::default();
+            counts.record(Kind::Write, operations, bytes, Duration::from_micros(12));
+            Outcome { counts, elapsed: Duration::from_secs(1), ..outcome("fillrandom", 0) }
+        };
+        // Rates that db_bench 7.8.3 measured, and what it said of them.
+        let runs =
+            [(167_225, 19_398_656), (152_144, 17_616_200), (141_095, 16_357_786)].map(|(o, b)| of(o, b));
+        assert_eq!(so_far("fillrandom", &runs[..1]), None);
+        assert_eq!(
+            so_far("fillrandom", &runs[..2]).as_deref(),
+            Some("fillrandom [AVG 2 runs] : 159684 (\u{b1} 14779) ops/sec;   17.7 (\u{b1} 1.7) MB/sec")
+        );
+        assert_eq!(
+            repeated("fillrandom", &runs),
+            "fillrandom [AVG    3 runs] : 153488 (\u{b1} 14842) ops/sec;   17.0 (\u{b1} 1.6) MB/sec\n\
+             fillrandom [MEDIAN 3 runs] : 152144 ops/sec;   16.8 MB/sec"
+        );
+        assert_eq!(
+            repeated("readmissing", &[of(255_330, 0), of(266_148, 0)]),
+            "readmissing [AVG    2 runs] : 260739 (\u{b1} 10601) ops/sec\n\
+             readmissing [MEDIAN 2 runs] : 260739 ops/sec"
+        );
     }
 }

@@ -69,8 +69,8 @@ impl RawFile {
         Ok(block_on(self.device.flush())?)
     }
 
-    /// As many threads and operations in flight as the store gets.
-    pub(crate) fn measure(&self, name: &str, raw: Raw, config: &Config) -> Result<Outcome> {
+    /// As many threads and operations in flight as the store gets; `all` counts operations.
+    pub(crate) fn measure(&self, name: &str, raw: Raw, config: &Config, all: &AtomicU64) -> Result<Outcome> {
         let value_bytes = config.value_size.most();
         let block = self.device.geometry().block_bytes as usize;
         let bytes = match raw {
@@ -123,6 +123,7 @@ impl RawFile {
             let done = |(took, done): (Duration, std::result::Result<(), esker_device::DeviceError>)| {
                 done?;
                 counts.record(kind, 1, bytes as u64, took);
+                all.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             };
             block_on(drive(config.queue_depth, operation, done))?;

@@ -21,13 +21,14 @@ pub(super) const RUN_BYTES: usize = 128 << 10;
 const WRITERS: u64 = 8;
 
 impl RawFile {
-    /// One step: reads for `config.pressure_step` while `megabytes` (of 2^20 bytes) a second are written in all.
+    /// One step: reads for `config.pressure_step` while `megabytes` (of 2^20 bytes) a second are written in all; `all` counts reads.
     pub(super) fn pressure(
         &self,
         name: String,
         megabytes: u64,
         config: &Config,
         runtime: &dyn Runtime,
+        all: &AtomicU64,
     ) -> Result<Outcome> {
         let (began, cpu_before) = (Instant::now(), cpu_seconds());
         let until = began + config.pressure_step;
@@ -37,7 +38,7 @@ impl RawFile {
             let (over, written) = (&over, &written);
             let write = |index| move || self.write_beside(index, megabytes, over, written, runtime);
             let beside: Vec<_> = (0..writers).map(|index| scope.spawn(write(index))).collect();
-            let read = self.read_until(until, config);
+            let read = self.read_until(until, config, all);
             over.store(true, Ordering::Relaxed);
             let joined = |writer: thread::ScopedJoinHandle<'_, Result<()>>| {
                 let bug = |_| Failure::Failed("a writer ended by a bug in the measurement".into());
@@ -59,7 +60,7 @@ impl RawFile {
         })
     }
 
-    fn read_until(&self, until: Instant, config: &Config) -> Result<Counts> {
+    fn read_until(&self, until: Instant, config: &Config, all: &AtomicU64) -> Result<Counts> {
         let bytes = value_pages(config);
         let places = self.bytes / bytes as u64;
         let (mut counts, mut random) = (Counts::default(), SmallRng::seed_from_u64(config.seed));
@@ -73,6 +74,7 @@ impl RawFile {
             done?;
             counts.record(Kind::Read, 1, bytes as u64, start.elapsed());
             counts.look_up(1, 1);
+            all.fetch_add(1, Ordering::Relaxed);
             Ok(())
         };
         block_on(drive(1, read, done))?;

@@ -12,13 +12,15 @@ use serde_json::{Value, json};
 use super::benchmark::{Benchmark, Chore, Order, Step, Work};
 use super::clients::{self, Shared};
 use super::config::{Config, ValueSize};
-use super::measure::{Counts, Outcome, average};
+use super::head;
+use super::measure::{Counts, Outcome, repeated, so_far};
+use super::message::message;
 use super::mixgraph::Model;
 use super::prepare;
 use super::raw::RawFile;
-use super::source::Role;
-use super::stats::{self, RULE};
-use super::watch::{ReportFile, Watch};
+use super::source::{Role, counted};
+use super::stats;
+use super::watch::{Extent, ReportFile, Watch};
 use crate::failure::{Failure, Result};
 use crate::process::cpu_seconds;
 use crate::progress;
@@ -27,6 +29,13 @@ use crate::{durability, process};
 
 /// Background work rests when nothing was moved for so long.
 const RESTED: Duration = Duration::from_secs(2);
+
+/// A thread that is through.
+struct Ran {
+    counts: Result<Counts>,
+    began: Instant,
+    ended: Instant,
+}
 
 /// A store and what was measured on it.
 pub(crate) struct Session {
@@ -37,7 +46,8 @@ pub(crate) struct Session {
     /// When the numbers were last reset.
     since: Activity,
     report: Option<ReportFile>,
-    done_before: u64,
+    /// Operations of all benchmarks so far.
+    done: Arc<AtomicU64>,
     runs: Vec<Value>,
     raw: Option<RawFile>,
     turns: u64,
@@ -53,7 +63,8 @@ impl Session {
             Threads::new(2).map_err(|error| Failure::failed("threads for background work", error))?;
         let store = open(&config, &runtime)?;
         prepare::check(&config, &store)?;
-        let report = ReportFile::new(&config)?;
+        let done = Arc::new(AtomicU64::new(0));
+        let report = ReportFile::begin(&config, done.clone())?;
         if !config.use_existing_db && !store.is_empty() {
             // As db_bench, which destroys what is there, unless it is told to use it.
             block_on(store.clear())?;
@@ -65,46 +76,14 @@ impl Session {
             runtime,
             since: Activity::default(),
             report,
-            done_before: 0,
+            done,
             runs: Vec::new(),
             raw: None,
             turns: 0,
             untouched: true,
         };
-        session.head();
+        head::print(&session.config, &session.store);
         Ok(session)
-    }
-
-    fn head(&self) {
-        let config = &self.config;
-        let (least, most) = match config.value_size {
-            ValueSize::Fixed(bytes) => (bytes, bytes),
-            ValueSize::Uniform(least, most) | ValueSize::Normal(least, most) => (least, most),
-        };
-        let values = if least == most { format!("{most}") } else { format!("{least} to {most}") };
-        let raw = config.num as f64 * (config.key_size as f64 + (least + most) as f64 / 2.0) / 1048576.0;
-        println!("Esker:      version {}", env!("CARGO_PKG_VERSION"));
-        println!("Keys:       {} bytes each", config.key_size);
-        println!("Values:     {values} bytes each (not compressed)");
-        println!("Entries:    {}", config.num);
-        println!("RawSize:    {raw:.1} MB (estimated)");
-        println!("Write rate: {} bytes/second", config.write_limit.unwrap_or(0));
-        println!("Read rate: {} ops/second", config.read_limit.unwrap_or(0));
-        println!("Durability: {}", durability::name(config.durability));
-        for tier in &self.store.stats().tiers {
-            println!(
-                "Tier:       {} {} by {}, direct {}, unit {}, {} segments of {} bytes",
-                tier.name,
-                tier.path,
-                tier.backend,
-                tier.direct,
-                tier.unit_bytes,
-                tier.segments_total,
-                tier.segment_bytes
-            );
-        }
-        println!("{RULE}");
-        println!("DB path: [{}]", config.places.name());
     }
 
     /// Does all steps, closes the store, and writes the JSON.
@@ -112,21 +91,7 @@ impl Session {
         for step in steps {
             match step {
                 Step::Chore(chore) => self.chore(*chore)?,
-                Step::Run { benchmark, .. } if benchmark.steps => self.pressure(benchmark)?,
-                Step::Run { benchmark, times, warm_ups } => {
-                    let mut outcomes = Vec::new();
-                    for turn in 0..warm_ups + times {
-                        let outcome = self.benchmark(benchmark)?;
-                        if turn < *warm_ups {
-                            continue;
-                        }
-                        self.print(&outcome, benchmark);
-                        outcomes.push(outcome);
-                    }
-                    if *times > 1 {
-                        println!("{}", average(benchmark.name, &outcomes));
-                    }
-                }
+                Step::Run { benchmark, times, warm_ups } => self.repeat(benchmark, *times, *warm_ups)?,
             }
         }
         if self.config.statistics {
@@ -134,6 +99,9 @@ impl Session {
         }
         let stats = self.store.stats();
         block_on(self.store.close())?;
+        if let Some(report) = self.report.take() {
+            report.end()?;
+        }
         self.json(&stats)
     }
 
@@ -156,27 +124,70 @@ impl Session {
         self.runs.push(outcome.json());
     }
 
-    /// One reader while writers write more and more.
-    fn pressure(&mut self, benchmark: &Benchmark) -> Result<()> {
-        for megabytes in self.config.pressure_mb.clone() {
-            if benchmark.work == Work::RawPressure {
-                let name = format!("{} {megabytes} MB/s", benchmark.name);
-                let (config, runtime) = (self.config.clone(), self.runtime.clone());
-                let outcome = self.raw_file()?.pressure(name, megabytes, &config, &*runtime)?;
-                self.print(&outcome, benchmark);
-                continue;
+    /// Runs a benchmark as often as it is asked for, each of its steps if it has some.
+    fn repeat(&mut self, benchmark: &Benchmark, times: u64, warm_ups: u64) -> Result<()> {
+        let mut steps: Vec<_> = self.config.pressure_mb.iter().copied().map(Some).collect();
+        if !benchmark.steps {
+            steps = vec![None];
+        }
+        for step in steps {
+            if warm_ups > 0 {
+                println!("Warming up benchmark by running {warm_ups} times");
             }
-            let mut config = self.config.clone();
-            config.write_limit = Some(megabytes << 20);
-            config.duration = Some(config.pressure_step);
-            config.threads = 1;
-            let writers = if megabytes == 0 { 0 } else { benchmark.beside_writers };
-            let step = Benchmark { beside_writers: writers, ..*benchmark };
-            let mut outcome = self.measure(&step, config)?;
-            outcome.name = format!("{} {megabytes} MB/s", benchmark.name);
-            self.print(&outcome, benchmark);
+            for _ in 0..warm_ups {
+                println!("{}", self.once(benchmark, step)?.line());
+            }
+            if times > 1 {
+                println!("Running benchmark for {times} times");
+            }
+            let mut outcomes = Vec::new();
+            for _ in 0..times {
+                let outcome = self.once(benchmark, step)?;
+                self.print(&outcome, benchmark);
+                outcomes.push(outcome);
+                if let Some(line) = so_far(&outcomes[0].name, &outcomes) {
+                    println!("{line}");
+                }
+            }
+            if times > 1 {
+                println!("{}", repeated(&outcomes[0].name, &outcomes));
+            }
         }
         Ok(())
+    }
+
+    /// Runs a benchmark, or one step of it, under watch.
+    fn once(&mut self, benchmark: &Benchmark, step: Option<u64>) -> Result<Outcome> {
+        // What is made for it is not watched.
+        if benchmark.fresh && !self.config.use_existing_db && !self.untouched {
+            self.begin_again()?;
+        }
+        if matches!(benchmark.work, Work::Raw(_) | Work::RawPressure) {
+            self.raw_file()?;
+        }
+        let extent = self.extent(benchmark);
+        let bar = progress::bar(benchmark.name, extent.length());
+        let _watch = Watch::begin(self.config.stats_interval, extent, bar, self.done.clone());
+        match step {
+            Some(megabytes) => self.pressure(benchmark, megabytes),
+            None => self.benchmark(benchmark),
+        }
+    }
+
+    /// One reader while writers write so many megabytes a second.
+    fn pressure(&mut self, benchmark: &Benchmark, megabytes: u64) -> Result<Outcome> {
+        let name = format!("{} {megabytes} MB/s", benchmark.name);
+        if benchmark.work == Work::RawPressure {
+            let (config, runtime, done) = (self.config.clone(), self.runtime.clone(), self.done.clone());
+            return self.raw_file()?.pressure(name, megabytes, &config, &*runtime, &done);
+        }
+        let mut config = self.config.clone();
+        config.write_limit = Some(megabytes << 20);
+        config.duration = Some(config.pressure_step);
+        config.threads = 1;
+        let writers = if megabytes == 0 { 0 } else { benchmark.beside_writers };
+        let step = Benchmark { beside_writers: writers, ..*benchmark };
+        Ok(Outcome { name, ..self.measure(&step, config)? })
     }
 
     /// The file of the raw benchmarks, which is made for the first of them.
@@ -215,12 +226,10 @@ impl Session {
     }
 
     fn benchmark(&mut self, benchmark: &Benchmark) -> Result<Outcome> {
-        if benchmark.fresh && !self.config.use_existing_db && !self.untouched {
-            self.begin_again()?;
-        }
         if let Work::Raw(raw) = benchmark.work {
             let config = self.config.clone();
-            return self.raw_file()?.measure(benchmark.name, raw, &config);
+            let done = self.done.clone();
+            return self.raw_file()?.measure(benchmark.name, raw, &config, &done);
         }
         let mut config = self.config.clone();
         benchmark.fix_lengths(&mut config);
@@ -248,7 +257,7 @@ impl Session {
             runtime: self.runtime.clone(),
             values: Values::new(self.config.seed),
             model: self.model.clone(),
-            done: AtomicU64::new(0),
+            done: self.done.clone(),
             inserted: AtomicU64::new(config.num),
             over: AtomicBool::new(false),
         });
@@ -263,46 +272,36 @@ impl Session {
                 if counts.is_err() {
                     shared.over.store(true, Ordering::Relaxed);
                 }
-                (counts, began.elapsed())
+                Ran { counts, began, ended: Instant::now() }
             })
         };
         let threads: Vec<_> = (0..config.threads).map(|index| spawn(index, Role::Measured)).collect();
         let writers = config.threads..config.threads + benchmark.beside_writers;
         let beside: Vec<_> = writers.map(|index| spawn(index, Role::BesideWriter)).collect();
-        let mut watch = Watch::new(&config, progress::bar(benchmark.name, self.expected(benchmark)));
-        while !threads.iter().all(thread::JoinHandle::is_finished) {
-            thread::sleep(Duration::from_millis(5));
-            let done = shared.done.load(Ordering::Relaxed);
-            watch.tick(done);
-            if let Some(report) = &mut self.report {
-                report.tick(self.done_before + done)?;
-            }
-        }
-        let elapsed = began.elapsed();
-        watch.end();
-        if !config.finish_after_writes {
+        let bug = |_| Failure::Failed("a client thread ended by a bug in the measurement".into());
+        let ran: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
+        if !shared.writers_finish() {
             shared.over.store(true, Ordering::Relaxed);
         }
-        self.done_before += shared.done.load(Ordering::Relaxed);
-        let (mut counts, mut thread_seconds) = (Counts::default(), 0.0);
-        let bug = |_| Failure::Failed("a client thread ended by a bug in the measurement".into());
-        for thread in threads {
-            let (done, took) = thread.join().map_err(bug)?;
-            counts.add(&done?);
-            thread_seconds += took.as_secs_f64();
+        let (mut counts, mut thread_seconds, mut ended) = (Counts::default(), 0.0, began);
+        for ran in ran {
+            let ran = ran.map_err(bug)?;
+            counts.add(&ran.counts?);
+            thread_seconds += (ran.ended - ran.began).as_secs_f64();
+            ended = ended.max(ran.ended);
         }
+        let elapsed = ended - began;
         let cpu = cpu_seconds() - cpu_before;
-        let mut message = match benchmark.work {
-            Work::Read { .. } | Work::Update | Work::ReadWrite | Work::Ycsb(_) => {
-                format!("({} of {} found)", counts.found, counts.reads)
-            }
-            _ => String::new(),
-        };
+        let mut message = message(benchmark.work, &counts, config.key_size);
+        if shared.keys() != config.num {
+            // What db_bench calls the keys of fillsync.
+            message = format!("({} ops)", shared.keys());
+        }
         let (mut wrote, mut longest) = (Counts::default(), Duration::ZERO);
         for beside in beside {
-            let (did, took) = beside.join().map_err(bug)?;
-            wrote.add(&did?);
-            longest = longest.max(took);
+            let ran = beside.join().map_err(bug)?;
+            wrote.add(&ran.counts?);
+            longest = longest.max(ran.ended - ran.began);
         }
         if benchmark.beside_writers > 0 {
             let rate = wrote.bytes as f64 / 1048576.0 / longest.as_secs_f64().max(1e-9);
@@ -318,16 +317,21 @@ impl Session {
         })
     }
 
-    /// About how many operations a benchmark makes, for the bar.
-    fn expected(&self, benchmark: &Benchmark) -> u64 {
+    /// For how long, or for about how many operations, a benchmark goes on.
+    fn extent(&self, benchmark: &Benchmark) -> Extent {
         let config = &self.config;
-        let each = match benchmark.work {
-            Work::Fill(Order::Unique) => return config.num,
-            Work::Fill(_) => config.writes,
-            Work::Delete(_) => config.deletes,
-            _ => config.reads,
-        };
-        config.threads * each / benchmark.fewer
+        if benchmark.steps {
+            return Extent::Time(config.pressure_step);
+        }
+        if let Some(duration) = config.duration.filter(|_| !counted(benchmark.work)) {
+            return Extent::Time(duration);
+        }
+        Extent::Operations(match benchmark.work {
+            Work::Fill(Order::Unique) => config.writes.min(config.num),
+            Work::Fill(_) => config.threads * config.writes,
+            Work::Delete(_) => config.threads * config.deletes,
+            _ => config.threads * config.reads,
+        })
     }
 
     /// Empties the store: of a directory the files go, elsewhere everything is deleted.

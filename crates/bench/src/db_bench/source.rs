@@ -23,6 +23,7 @@ const YCSB_THETA: f64 = 0.99;
 pub(super) enum Operation {
     Put(Vec<(u64, usize)>),
     Get(Bytes),
+    Seek(Bytes),
     GetMany(Vec<Bytes>),
     /// With the length of the value that is put in its place.
     Update(u64, usize),
@@ -46,8 +47,18 @@ pub(super) struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Measured,
-    /// Overwrites random keys until the others are through.
+    /// Overwrites random keys until the others are through, or they until it is.
     BesideWriter,
+}
+
+/// Whether work is a number of operations whatever `--duration` says, as db_bench does it where keys come in order or once.
+pub(super) fn counted(work: Work) -> bool {
+    let once = |order| matches!(order, Order::Sequential | Order::Unique);
+    match work {
+        Work::Fill(order) => once(order),
+        Work::Delete(order) => order == Order::Sequential,
+        work => work == Work::Scan,
+    }
 }
 
 impl Source {
@@ -64,13 +75,23 @@ impl Source {
         if work == Work::Fill(Order::Unique) {
             order = (0..config.num).filter(|number| number % config.threads == index).collect();
             order.shuffle(&mut random);
+            // All threads together make as many as one would.
+            let more = u64::from(index < count % config.threads);
+            order.truncate((count / config.threads + more) as usize);
         }
+        let finishes = role == Role::BesideWriter && shared.writers_finish();
+        let until = until.filter(|_| !counted(work) && !finishes);
         let left = match (role, until, work) {
-            (Role::BesideWriter, ..) => u64::MAX,
-            // What comes once comes once, however long it may take.
+            (Role::BesideWriter, ..) => {
+                if finishes {
+                    config.writes
+                } else {
+                    u64::MAX
+                }
+            }
             (_, _, Work::Fill(Order::Unique)) => order.len() as u64,
             (_, Some(_), _) => u64::MAX,
-            (_, None, _) => (count / benchmark.fewer).max(1),
+            (_, None, _) => count.max(1),
         };
         let skew = match work {
             Work::Ycsb(mix) if mix.order != Popular::Uniform => Some(YCSB_THETA),
@@ -87,9 +108,9 @@ impl Source {
         let at = self.next;
         self.next += 1;
         match order {
-            Order::Sequential | Order::Parts => at % self.shared.config.num,
+            Order::Sequential | Order::Parts => at % self.shared.keys(),
             Order::Zipf(_) => self.popular(Popular::Zipf),
-            Order::Random => self.random.random_range(0..self.shared.config.num),
+            Order::Random => self.random.random_range(0..self.shared.keys()),
             Order::Unique => self.order[at as usize],
         }
     }
@@ -210,7 +231,8 @@ impl Source {
             }
             Work::Mix => match self.shared.model.draw(&mut self.random) {
                 (number, Mixed::Put(bytes)) => Operation::Put(vec![(number, bytes)]),
-                (number, Mixed::Get | Mixed::Seek) => Operation::Get(self.key(number)),
+                (number, Mixed::Get) => Operation::Get(self.key(number)),
+                (number, Mixed::Seek) => Operation::Seek(self.key(number)),
             },
             Work::Ycsb(mix) => self.ycsb(mix),
             // Made elsewhere.
