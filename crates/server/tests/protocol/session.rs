@@ -133,6 +133,16 @@ async fn slow_commands_are_written_down_without_secrets() {
 }
 
 #[tokio::test]
+async fn a_shutdown_that_contradicts_itself_is_refused() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    for line in ["SHUTDOWN NOSAVE SAVE", "shutdown save now nosave", "SHUTDOWN ABORT NOW"] {
+        client.ask(line, "-ERR syntax error\r\n").await;
+    }
+    client.ask("PING", "+PONG\r\n").await;
+}
+
+#[tokio::test]
 async fn shutdown_stops_the_server() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;

@@ -34,19 +34,21 @@ pub(super) fn lastsave(_: Command<'_>, _: &mut Session, service: &Service, repli
     replies.integer((wall_clock_ms() / 1000).saturating_sub(service.uptime().as_secs()) as i64);
 }
 
-/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all the same, since nothing that was acknowledged is ever left behind. There
-/// is no reply: the connection ends, as with Redis.
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all the same, since nothing that was acknowledged is ever left behind; but
+/// NOSAVE and SAVE together are a mistake. There is no reply: the connection ends, as with Redis.
 pub(super) fn shutdown(
     command: Command<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
-    let mut words = command.arguments(1);
+    let words = command.arguments(1);
     if words.clone().count() == 1 && words.clone().all(|word| is(word, "abort")) {
         return replies.error("ERR No shutdown in progress.");
     }
-    if !words.all(|word| ["nosave", "save", "now", "force"].iter().any(|known| is(word, known))) {
+    let given = |known| words.clone().any(|word| is(word, known));
+    let is_known = |word| ["nosave", "save", "now", "force"].iter().any(|known| is(word, known));
+    if !words.clone().all(is_known) || given("nosave") && given("save") {
         return replies.error(words::SYNTAX);
     }
     tracing::info!(connection = session.id, "SHUTDOWN");
