@@ -86,10 +86,15 @@ pub(super) async fn next(
     let verb = match command::admit(batch.command(first), session) {
         Ok(verb) => verb,
         Err(error) => {
-            transaction::spoil(session);
-            replies.error(&error);
+            let verb = command::find(batch.command(first));
+            if verb.is_some_and(|verb| matches!(verb.run, Run::Alone(Alone::Exec))) {
+                transaction::abort(session, &error, replies);
+            } else {
+                transaction::spoil(session);
+                replies.error(&error);
+            }
             replies.take_errors();
-            if let Some(verb) = command::find(batch.command(first)) {
+            if let Some(verb) = verb {
                 service.counters.calls.rejected(verb);
             }
             batch.next += 1;

@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) answers: Answers,
     /// Commands that wait for EXEC.
     pub(crate) transaction: Option<Transaction>,
+    /// Keys that the transaction which runs has added so far, less those that it took away.
+    pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
     /// How writes of this connection are acknowledged; the store's way if `None`.
@@ -68,6 +70,7 @@ impl Session {
             leaving: false,
             answers: Answers::On,
             transaction: None,
+            uncommitted_keys: 0,
             watched: Vec::new(),
             watched_bytes: 0,
             durability: None,

@@ -11,7 +11,7 @@ use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use self::sizes::Wanted;
 use super::calls::Tally;
-use super::command::{Run, Verb, words};
+use super::command::{self, Run, Verb, words};
 use super::frame::{Command, Copied};
 use super::reply::Replies;
 use super::session::Session;
@@ -91,6 +91,15 @@ pub(super) fn queue(
     transaction.commands.push((verb, Copied::of(command)));
     session.client.note_queued(Some(transaction.commands.len()));
     replies.simple("QUEUED");
+}
+
+/// Ends the transaction that is being queued, if there is one: its EXEC was refused.
+pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
+    session.transaction = None;
+    session.unwatch();
+    session.client.note_queued(None);
+    let why = why.strip_prefix("ERR ").unwrap_or(why);
+    replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
 }
 
 pub(super) fn multi(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
@@ -193,16 +202,21 @@ async fn run(
         for (verb, copied) in &transaction.commands {
             let command = copied.command();
             tally.ended(verb, 1);
-            match verb.run {
-                Run::Answer(answer) => answer(command, session, service, replies),
-                Run::Read(on_keys) | Run::Update(on_keys) => on_keys(command, &mut view, replies),
-                Run::Alone(_) => replies.error(words::NOT_IN_TRANSACTION),
+            session.uncommitted_keys = view.grown();
+            match command::admit_again(verb, command, session) {
+                Ok(()) => match verb.run {
+                    Run::Answer(answer) => answer(command, session, service, replies),
+                    Run::Read(on_keys) | Run::Update(on_keys) => on_keys(command, &mut view, replies),
+                    Run::Alone(_) => replies.error(words::NOT_IN_TRANSACTION),
+                },
+                Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
                 service.counters.calls.failed(verb, 1);
             }
         }
         tally.settle(began.elapsed(), &service.counters.calls);
+        session.uncommitted_keys = 0;
         (view.into_batch(), ())
     };
     if keys.is_empty() {

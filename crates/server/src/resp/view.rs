@@ -35,6 +35,8 @@ pub(crate) struct View {
     pub(crate) value_bytes_max: usize,
     slots: Vec<Slot>,
     places: HashMap<Bytes, usize>,
+    /// Keys that came, less those that went.
+    grown: i64,
 }
 
 impl View {
@@ -56,7 +58,7 @@ impl View {
             let held = entry.map(|Entry { value, expires_at_ms, .. }| Held { value, expires_at_ms });
             slots.push(Slot { key, held, stored, written: false });
         }
-        View { now_ms, value_bytes_max, slots, places }
+        View { now_ms, value_bytes_max, slots, places, grown: 0 }
     }
 
     fn place(&self, key: &[u8]) -> usize {
@@ -76,6 +78,7 @@ impl View {
         let place = self.place(key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
         let slot = &mut self.slots[place];
+        self.grown += i64::from(alive) - i64::from(slot.held.is_some());
         slot.held = alive.then_some(Held { value, expires_at_ms });
         slot.written = true;
     }
@@ -85,7 +88,14 @@ impl View {
         let place = self.place(key);
         let slot = &mut self.slots[place];
         slot.written = true;
-        slot.held.take().is_some()
+        let was = slot.held.take().is_some();
+        self.grown -= i64::from(was);
+        was
+    }
+
+    /// How many more keys there are than before anything was written.
+    pub(crate) fn grown(&self) -> i64 {
+        self.grown
     }
 
     /// What the store is to write.

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, WriteOptions};
+use esker_server::Limits;
 
-use crate::client::{Running, command, plain};
+use crate::client::{Running, command, limited, plain};
 
 /// Increments over the wire, in transactions, in pipelines, and by an embedder of the same store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -149,6 +150,89 @@ async fn a_transaction_that_the_store_refuses_does_nothing() {
         client.ask(refused, "-ERR Command not allowed inside a transaction\r\n").await;
         client.ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n").await;
     }
+}
+
+/// A subcommand that is none, or has the wrong number of arguments, is as bad as a verb that is none.
+#[tokio::test]
+async fn subcommands_that_are_refused_spoil_a_transaction() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let unknown = |name: &str, verb: &str| format!("-ERR unknown subcommand '{name}'. Try {verb} HELP.\r\n");
+    let count = |name: &str| format!("-ERR wrong number of arguments for '{name}' command\r\n");
+    for (line, expected) in [
+        ("CLIENT FOO", unknown("FOO", "CLIENT")),
+        ("CLIENT ID x", count("client|id")),
+        ("CONFIG FOO", unknown("FOO", "CONFIG")),
+        ("CONFIG GET", count("config|get")),
+        ("CONFIG SET a", count("config|set")),
+        ("COMMAND FOO", unknown("FOO", "COMMAND")),
+        ("COMMAND COUNT x", count("command|count")),
+        ("ACL FOO", unknown("FOO", "ACL")),
+        ("ACL WHOAMI x", count("acl|whoami")),
+        ("SLOWLOG LEN x", count("slowlog|len")),
+        ("LATENCY HISTORY", count("latency|history")),
+        ("MEMORY DOCTOR x", count("memory|doctor")),
+    ] {
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET a 1", "+QUEUED\r\n").await;
+        client.ask(line, &expected).await;
+        client.ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n").await;
+    }
+    assert!(server.store.is_empty());
+    client.ask("MULTI", "+OK\r\n").await;
+    for line in ["CLIENT GETNAME", "CONFIG GET save", "COMMAND GETKEYS GET a", "ACL WHOAMI", "SLOWLOG LEN"] {
+        client.ask(line, "+QUEUED\r\n").await;
+    }
+    let rest = "*2\r\n$4\r\nsave\r\n$0\r\n\r\n*1\r\n$1\r\na\r\n$7\r\ndefault\r\n:0\r\n";
+    client.ask("EXEC", &format!("*5\r\n$-1\r\n{rest}")).await;
+}
+
+#[tokio::test]
+async fn an_exec_that_is_refused_ends_the_transaction() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let refused =
+        "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
+    client.ask("EXEC x", refused).await;
+    client.ask("WATCH a", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET a 1", "+QUEUED\r\n").await;
+    client.ask("EXEC x", refused).await;
+    client.ask("EXEC", "-ERR EXEC without MULTI\r\n").await;
+    // The watch is over too.
+    client.ask("SET a 2", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("GET a", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n$1\r\n2\r\n").await;
+}
+
+#[tokio::test]
+async fn the_number_of_keys_follows_a_transaction() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("SET old 1", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    for line in
+        ["SET a 1", "SET a 2", "DBSIZE", "RENAME a b", "SET c 1 PXAT 1", "DBSIZE", "DEL old b", "DBSIZE"]
+    {
+        client.ask(line, "+QUEUED\r\n").await;
+    }
+    client.ask("EXEC", "*8\r\n+OK\r\n+OK\r\n:2\r\n+OK\r\n+OK\r\n:2\r\n:2\r\n:0\r\n").await;
+    client.ask("DBSIZE", ":0\r\n").await;
+}
+
+/// What a command would make that is too long is not made, so that the transaction needs no memory for it.
+#[tokio::test]
+async fn a_value_that_would_be_too_long_fails_alone() {
+    let limits = Limits { connection_bytes_max: 24 << 20, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SETRANGE a 999999999999 x", "+QUEUED\r\n").await;
+    client.ask("SET b 1", "+QUEUED\r\n").await;
+    let too_long = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    client.ask("EXEC", &format!("*2\r\n{too_long}+OK\r\n")).await;
+    client.ask("GET b", "$1\r\n1\r\n").await;
 }
 
 /// What one of several updates of a pipeline asks too much for, only that one is refused.

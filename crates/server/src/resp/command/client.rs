@@ -14,9 +14,9 @@ use crate::resp::session::{Answers, Session};
 use crate::service::Service;
 
 /// Name, least and greatest number of arguments with both words, whether it is for admins only, and the answer.
-type Subcommand = (&'static str, usize, usize, bool, super::Answer);
+pub(super) type Subcommand = (&'static str, usize, usize, bool, super::Answer);
 
-static SUBCOMMANDS: [Subcommand; 12] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 12] = [
     ("id", 2, 2, false, id),
     ("getname", 2, 2, false, get_name),
     ("setname", 3, 3, false, set_name),

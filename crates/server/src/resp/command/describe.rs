@@ -8,20 +8,23 @@ use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
 
+/// Name, least and greatest number of arguments with both words, and the answer.
+pub(super) type Subcommand = (&'static str, usize, usize, Answer);
+
+pub(super) static SUBCOMMANDS: [Subcommand; 6] = [
+    ("count", 2, 2, count),
+    ("list", 2, 2, list),
+    ("info", 2, usize::MAX, info),
+    ("docs", 2, usize::MAX, docs),
+    ("getkeys", 3, usize::MAX, get_keys),
+    ("getkeysandflags", 3, usize::MAX, get_keys_and_flags),
+];
+
 pub(super) fn command(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     if command.len() == 1 {
         return all(command, session, service, replies);
     }
-    // Name, least and greatest number of arguments, and the answer.
-    let subcommands: [(&str, usize, usize, Answer); 6] = [
-        ("count", 2, 2, count),
-        ("list", 2, 2, list),
-        ("info", 2, usize::MAX, info),
-        ("docs", 2, usize::MAX, docs),
-        ("getkeys", 3, usize::MAX, get_keys),
-        ("getkeysandflags", 3, usize::MAX, get_keys_and_flags),
-    ];
-    match subcommands.iter().find(|(name, ..)| is(command.argument(1), name)) {
+    match SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name)) {
         Some(&(_, least, most, answer)) if (least..=most).contains(&command.len()) => {
             answer(command, session, service, replies);
         }

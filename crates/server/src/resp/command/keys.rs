@@ -85,8 +85,8 @@ pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies)
     }
 }
 
-pub(super) fn dbsize(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
-    replies.integer(service.store.len() as i64);
+pub(super) fn dbsize(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    replies.integer((service.store.len() as i64 + session.uncommitted_keys).max(0));
 }
 
 /// What a record and its place in the index take beside key and value, about.

@@ -30,6 +30,7 @@ mod rights;
 mod server;
 pub(super) mod set;
 mod strings;
+mod subcommands;
 mod verbs;
 pub(super) mod words;
 
@@ -157,13 +158,22 @@ impl Verb {
 }
 
 /// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.
+/// A subcommand is looked at by whoever answers it, and here too where that is not before EXEC.
 pub(super) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, String> {
     let verb = verbs::find(command).ok_or_else(|| words::unknown_command(command))?;
     if !verb.accepts(command.len()) {
         return Err(words::wrong_arguments(verb.name));
     }
-    rights::check(verb, command, session.user.as_deref())?;
+    if session.transaction.is_some() {
+        subcommands::check(verb, command)?;
+    }
+    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text(verb))?;
     Ok(verb)
+}
+
+/// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since.
+pub(super) fn admit_again(verb: &Verb, command: Command<'_>, session: &Session) -> Result<(), String> {
+    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_at_exec())
 }
 
 /// Whether arguments of the verb may be secrets, which nobody else is to see.

@@ -20,6 +20,13 @@ pub(crate) fn no_right_to_run(name: &str) -> String {
     format!("NOPERM this user has no permissions to run the '{name}' command")
 }
 
+pub(crate) fn no_right_any_more(reason: &str) -> String {
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+         is no longer allowed for the following reason: {reason}"
+    )
+}
+
 pub(crate) fn wrong_arguments(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }

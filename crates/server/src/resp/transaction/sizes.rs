@@ -61,8 +61,9 @@ pub(super) fn of(commands: &[Queued], watched: &[Watched], service: &Service) ->
             "setrange" => {
                 let offset =
                     parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
-                let made = offset.unwrap_or(0).saturating_add(command.bytes());
-                largest.max(made.min(service.config.limits.bulk_bytes_max))
+                let made = offset.unwrap_or(0).saturating_add(command.argument(3).len());
+                // What would be too long is refused, and not made.
+                if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
             }
             "incrbyfloat" => largest.max(FLOAT_BYTES),
             // What is no argument is another of its values, or an integer.

@@ -1,0 +1,60 @@
+//! Subcommands that a transaction may hold: one that is none, or has the wrong number of arguments, must spoil it before
+//! anything of it has run.
+
+use super::words::{self, is};
+use super::{Verb, client, describe};
+use crate::resp::frame::Command;
+
+/// A verb, its subcommand, and the least and the greatest number of arguments with both words.
+type Subcommand = (&'static str, &'static str, usize, usize);
+
+/// Those of the verbs whose own files have no such table.
+static SUBCOMMANDS: [Subcommand; 19] = [
+    ("acl", "whoami", 2, 2),
+    ("acl", "cat", 2, 2),
+    ("acl", "list", 2, 2),
+    ("acl", "users", 2, 2),
+    ("config", "get", 3, usize::MAX),
+    ("config", "set", 4, usize::MAX),
+    ("config", "resetstat", 2, 2),
+    ("config", "rewrite", 2, 2),
+    ("latency", "latest", 2, 2),
+    ("latency", "history", 3, 3),
+    ("latency", "reset", 2, usize::MAX),
+    ("latency", "histogram", 2, usize::MAX),
+    ("latency", "doctor", 2, 2),
+    ("memory", "purge", 2, 2),
+    ("memory", "doctor", 2, 2),
+    ("memory", "stats", 2, 2),
+    ("slowlog", "len", 2, 2),
+    ("slowlog", "reset", 2, 2),
+    ("slowlog", "get", 2, 3),
+];
+
+/// Whether a command whose verb has subcommands names one of them, with a number of arguments that it takes.
+pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
+    if command.len() < 2 {
+        return Ok(());
+    }
+    let named = |name: &str| is(command.argument(1), name);
+    let found = match verb.name {
+        "client" => client::SUBCOMMANDS
+            .iter()
+            .find(|(name, ..)| named(name))
+            .map(|&(name, least, most, ..)| (name, least, most)),
+        "command" => describe::SUBCOMMANDS
+            .iter()
+            .find(|(name, ..)| named(name))
+            .map(|&(name, least, most, _)| (name, least, most)),
+        "acl" | "config" | "latency" | "memory" | "slowlog" => {
+            let mut of_verb = SUBCOMMANDS.iter().filter(|(of, ..)| *of == verb.name);
+            of_verb.find(|(_, name, ..)| named(name)).map(|&(_, name, least, most)| (name, least, most))
+        }
+        _ => return Ok(()),
+    };
+    match found {
+        Some((_, least, most)) if (least..=most).contains(&command.len()) => Ok(()),
+        Some((name, ..)) => Err(words::wrong_arguments(&format!("{}|{name}", verb.name))),
+        None => Err(words::unknown_subcommand(&verb.name.to_ascii_uppercase(), command)),
+    }
+}
