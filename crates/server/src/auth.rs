@@ -1,20 +1,22 @@
 //! Who a connection is, and what it may do.
 //!
 //! A connection's session holds the user it speaks for, or none before it has said who it is. What a command needs is
-//! decided in one place, `resp::command::plan`; what a user has is decided here.
+//! decided in one place, `resp::command::rights`; what a user has is decided here.
 //!
 //! - `auth/file`: the file of users.
 //! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
 //! - `auth/throttle`: addresses that guess.
 //!
 //! When the users are read again, every user that is held by a session becomes outdated, and the session asks for its
-//! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is logged out.
+//! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is disconnected.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::watch;
 
 use crate::config::Access;
 use crate::service::count;
@@ -120,6 +122,8 @@ pub(crate) struct Users {
     roster: std::sync::RwLock<Arc<Roster>>,
     checker: Checker,
     throttle: Throttle,
+    /// Tells whoever waits that the users were read again.
+    reloads: watch::Sender<()>,
     pub(crate) logins: AtomicU64,
     pub(crate) failures: AtomicU64,
 }
@@ -134,6 +138,7 @@ impl Users {
             roster: std::sync::RwLock::new(roster),
             checker,
             throttle: Throttle::default(),
+            reloads: watch::Sender::new(()),
             logins: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         })
@@ -148,7 +153,13 @@ impl Users {
         for user in old.named.values().chain(&old.everyone) {
             user.outdated.store(true, Ordering::Release);
         }
+        self.reloads.send_replace(());
         Ok(())
+    }
+
+    /// Sees every reading from now on.
+    pub(crate) fn reloads(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
     }
 
     fn roster(&self) -> Arc<Roster> {

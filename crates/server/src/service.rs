@@ -92,6 +92,8 @@ pub(crate) enum Dropped {
     ReplyQueue,
     #[error("it did not log in in time (login-timeout)")]
     Login,
+    #[error("its user is gone or has another password (users)")]
+    User,
     #[error("it was silent for too long (idle-timeout)")]
     Idle,
     #[error("there is no memory for it (client-memory)")]
@@ -99,12 +101,13 @@ pub(crate) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [(Dropped, &str); 7] = [
+    const ALL: [(Dropped, &str); 8] = [
         (Dropped::Protocol, "protocol"),
         (Dropped::SlowCommand, "slow_command"),
         (Dropped::SlowReader, "slow_reader"),
         (Dropped::ReplyQueue, "reply_queue"),
         (Dropped::Login, "login"),
+        (Dropped::User, "user"),
         (Dropped::Idle, "idle"),
         (Dropped::Memory, "memory"),
     ];

@@ -11,7 +11,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 use super::body::Held;
 use super::client::Client;
 use super::convert::{self, BESIDE_VALUE_BYTES, check_key};
-use super::error::{invalid, no_right, of_store, too_large};
+use super::error::{invalid, no_right, not_logged_in, of_store, too_large};
 use super::{pb, stream, write};
 use crate::auth::User;
 use crate::service::{Service, count};
@@ -40,6 +40,15 @@ impl Call {
     pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
         let piece = self.client.take(bytes).await?;
         self.held.push(piece);
+        Ok(())
+    }
+
+    /// Takes the user anew if the users were read again, as a call that lasts must.
+    pub(super) fn follow_user(&mut self, service: &Service) -> Result<(), Status> {
+        if self.user.is_outdated() {
+            let user = service.users.refresh(&self.user);
+            self.user = user.ok_or_else(|| not_logged_in("the user is gone or has another password"))?;
+        }
         Ok(())
     }
 
@@ -217,7 +226,7 @@ impl pb::esker_server::Esker for Esker {
         request: Request<Streaming<pb::UploadRequest>>,
     ) -> Result<Response<pb::PutResponse>, Status> {
         let call = Call::of(request.extensions())?;
-        stream::upload(&self.service, &call, request.into_inner()).await.map(Response::new)
+        stream::upload(&self.service, call, request.into_inner()).await.map(Response::new)
     }
 
     type DownloadStream = BoxStream<'static, Result<pb::DownloadResponse, Status>>;

@@ -66,6 +66,7 @@ impl Scan {
     }
 
     async fn page(&mut self, cursor: Cursor) -> Result<Vec<pb::ScanResponse>, Status> {
+        self.call.follow_user(&self.service)?;
         let most = self.left.min(STEP_ENTRIES_MAX) as usize;
         let (entries, bytes) = self.service.step(cursor, most, STEP_BYTES);
         // Every entry is there twice for a moment: as it was read, and in the message.
@@ -102,7 +103,7 @@ impl Scan {
 
 pub(super) async fn upload(
     service: &Service,
-    call: &Call,
+    mut call: Call,
     mut parts: Streaming<pb::UploadRequest>,
 ) -> Result<pb::PutResponse, Status> {
     let first = parts.message().await?.and_then(|first| first.part);
@@ -130,6 +131,9 @@ pub(super) async fn upload(
     if let Some(said) = head.value_bytes.filter(|&said| said != bytes) {
         return Err(invalid(format!("the value was to have {said} bytes, and {bytes} came")));
     }
+    // It may have taken long.
+    call.follow_user(service)?;
+    call.check_write(&head.key)?;
     let value = match <[Bytes; 1]>::try_from(chunks) {
         Ok([chunk]) => chunk,
         Err(chunks) => {

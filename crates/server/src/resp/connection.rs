@@ -29,7 +29,7 @@ use super::session::Session;
 use super::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use super::watch::Watch;
 use crate::Limits;
-use crate::auth::User;
+use crate::auth::{User, Users};
 use crate::budget::Share;
 use crate::service::{Dropped, Service, count};
 use crate::shutdown::Stop;
@@ -113,28 +113,39 @@ where
     timeout(service.config.limits.closing_wait, goodbye).await?
 }
 
-/// What ends a conversation while it waits.
+/// What happens to a conversation while it waits.
 enum Interrupt {
     Killed,
     Stopped,
+    /// The users were read again.
+    Users,
 }
 
-impl Interrupt {
-    /// What it means for who waits to go on.
-    fn end(self) -> Result<bool, Ended> {
-        match self {
-            Interrupt::Killed => Err(Ended::Killed),
-            Interrupt::Stopped => Ok(false),
+type Interrupts = Pin<Box<dyn Future<Output = Interrupt> + Send>>;
+
+/// The next interrupt. Must be made before the session's user is looked at, or else it could miss a reading in between.
+fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
+    let mut reloads = users.reloads();
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = client.killed() => Interrupt::Killed,
+            () = stop.announced() => Interrupt::Stopped,
+            Ok(()) = reloads.changed() => Interrupt::Users,
+        }
+    })
+}
+
+/// Takes the session's user anew if the users were read again.
+fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
+    if session.user.as_ref().is_some_and(|user| user.is_outdated()) {
+        let user = session.user.take();
+        session.user = user.and_then(|user| service.users.refresh(&user));
+        if session.user.is_none() {
+            return Err(Ended::Dropped(Dropped::User));
         }
     }
-}
-
-async fn interrupt(client: Arc<Client>, mut stop: Stop) -> Interrupt {
-    tokio::select! {
-        biased;
-        () = client.killed() => Interrupt::Killed,
-        () = stop.announced() => Interrupt::Stopped,
-    }
+    Ok(())
 }
 
 /// A client and what is known of it.
@@ -150,7 +161,8 @@ struct Conversation<'a, S> {
     is_narrow: bool,
     watch: Watch,
     /// Made once: to begin waiting for it anew with every command costs as much as a short command.
-    interrupt: Pin<Box<dyn Future<Output = Interrupt> + Send>>,
+    interrupts: Interrupts,
+    stop: Stop,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
@@ -161,8 +173,19 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let parser = Parser::new(if is_narrow { &narrow } else { limits });
         let watch = Watch::new(limits, is_narrow);
         let (transport, commands) = (Transport::new(stream), Commands::default());
-        let interrupt = Box::pin(interrupt(session.client.clone(), stop));
-        Conversation { service, transport, session, parser, commands, narrow, is_narrow, watch, interrupt }
+        let interrupts = interrupts(session.client.clone(), stop.clone(), &service.users);
+        Conversation {
+            service,
+            transport,
+            session,
+            parser,
+            commands,
+            narrow,
+            is_narrow,
+            watch,
+            interrupts,
+            stop,
+        }
     }
 
     fn limits(&self) -> &Limits {
@@ -212,13 +235,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Follows the users if they were read again, and the limits if the client logged in or out.
     fn look_at_user(&mut self) -> Result<(), Ended> {
-        if self.session.user.as_ref().is_some_and(|user| user.is_outdated()) {
-            let user = self.session.user.take();
-            self.session.user = user.and_then(|user| self.service.users.refresh(&user));
-            if self.session.user.is_none() {
-                return Err(Ended::Dropped(Dropped::Login));
-            }
-        }
+        follow_users(&mut self.session, self.service)?;
         let is_narrow = self.session.user.is_none();
         if is_narrow != self.is_narrow {
             self.is_narrow = is_narrow;
@@ -247,6 +264,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let began = Instant::now();
         let mut now = began;
         while !batch.is_done() && !self.session.leaving {
+            follow_users(&mut self.session, self.service)?;
             let replies = &mut self.transport.replies;
             now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
             self.session.held_bytes = self.held() + work;
@@ -254,11 +272,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
             }
+            if unsent <= limits.backlog_bytes_max {
+                continue;
+            }
+            let mut reloads = self.service.users.reloads();
             while self.transport.replies.unsent_bytes() > limits.backlog_bytes_max {
+                follow_users(&mut self.session, self.service)?;
                 tokio::select! {
                     biased;
                     exchanged = self.transport.exchange(false, self.service) => { exchanged?; }
                     () = client.killed() => return Err(Ended::Killed),
+                    Ok(()) = reloads.changed() => {}
                     () = self.watch.tick() => {
                         let budget = &self.service.budget;
                         self.watch.check(&self.transport, true, budget).map_err(Ended::Dropped)?;
@@ -309,7 +333,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             tokio::select! {
                 biased;
                 exchanged = self.transport.exchange(true, self.service) => return Ok(self.note(exchanged?)),
-                interrupt = &mut self.interrupt => return interrupt.end(),
+                interrupt = &mut self.interrupts => {
+                    if !self.goes_on_after(interrupt)? {
+                        return Ok(false);
+                    }
+                }
                 () = self.watch.tick() => {
                     let budget = &self.service.budget;
                     self.watch.check(&self.transport, false, budget).map_err(Ended::Dropped)?;
@@ -320,18 +348,39 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Waits for memory, and writes answers meanwhile; false if the server ends the conversation.
     async fn wait_for_memory(&mut self, bytes: usize) -> Result<bool, Ended> {
-        let mut hold = std::pin::pin!(self.session.hold(bytes));
         loop {
-            tokio::select! {
-                biased;
-                held = &mut hold => {
-                    held.map_err(|_| Ended::Dropped(Dropped::Memory))?;
-                    return Ok(true);
+            let interrupt = {
+                let mut hold = std::pin::pin!(self.session.hold(bytes));
+                loop {
+                    tokio::select! {
+                        biased;
+                        held = &mut hold => {
+                            held.map_err(|_| Ended::Dropped(Dropped::Memory))?;
+                            return Ok(true);
+                        }
+                        exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
+                            exchanged?;
+                        }
+                        interrupt = &mut self.interrupts => break interrupt,
+                    }
                 }
-                exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
-                    exchanged?;
-                }
-                interrupt = &mut self.interrupt => return interrupt.end(),
+            };
+            if !self.goes_on_after(interrupt)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether who was interrupted while it waited goes on.
+    fn goes_on_after(&mut self, interrupt: Interrupt) -> Result<bool, Ended> {
+        match interrupt {
+            Interrupt::Killed => Err(Ended::Killed),
+            Interrupt::Stopped => Ok(false),
+            Interrupt::Users => {
+                self.interrupts =
+                    interrupts(self.session.client.clone(), self.stop.clone(), &self.service.users);
+                self.look_at_user()?;
+                Ok(true)
             }
         }
     }

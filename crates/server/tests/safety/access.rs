@@ -95,11 +95,86 @@ async fn users_have_rights_that_a_reload_changes() {
     assert!(file.remove("ann"));
     file.write(&path).unwrap();
     server.control.reload().unwrap();
-    ann.send("PING\r\n").await;
-    let rest = ann.rest().await;
-    assert!(!rest.contains("x\r\n"), "{rest}");
+    assert_eq!(ann.rest().await, "-ERR its user is gone or has another password (users)\r\n");
     let mut again = server.client().await;
     again.ask("AUTH ann a", WRONG).await;
+}
+
+/// Starts a server with these users, and says where its file of them is.
+async fn with_users(
+    users: &[(&str, UserEntry)],
+) -> (Running, UserFile, std::path::PathBuf, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut file = UserFile::default();
+    for (name, entry) in users {
+        let mut entry = entry.clone();
+        entry.set_password(name);
+        file.set(name, entry).unwrap();
+    }
+    file.write(&path).unwrap();
+    let access = Access { users: Some(path.clone()), ..Access::default() };
+    let server = Running::start(Config { access, http: vec![here()], ..Config::resp(here()) }).await;
+    (server, file, path, directory)
+}
+
+#[tokio::test]
+async fn what_was_queued_needs_the_rights_of_exec() {
+    let app = UserEntry {
+        rights: vec![Right::Read, Right::Write],
+        prefixes: vec!["app:".into()],
+        ..UserEntry::default()
+    };
+    let (server, mut file, path, _directory) = with_users(&[("ann", app)]).await;
+    let mut ann = server.client().await;
+    ann.ask("AUTH ann ann", "+OK\r\n").await;
+    ann.ask("SET app:1 old", "+OK\r\n").await;
+    let changed = "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+                   This command is no longer allowed for the following reason: ";
+    for (rights, prefix, reason) in [
+        (vec![Right::Read], "app:", "no permission to execute the command or subcommand"),
+        (vec![Right::Read, Right::Write], "other:", "no permission to touch the specified keys"),
+    ] {
+        for line in ["MULTI", "SET app:1 new", "PING", "SET app:2 new"] {
+            ann.ask(line, if line == "MULTI" { "+OK\r\n" } else { "+QUEUED\r\n" }).await;
+        }
+        let before = file.users()["ann"].clone();
+        let narrow = UserEntry { rights, prefixes: vec![prefix.to_owned()], ..before.clone() };
+        file.set("ann", narrow).unwrap();
+        file.write(&path).unwrap();
+        server.control.reload().unwrap();
+        let refused = format!("{changed}{reason}\r\n");
+        ann.ask("EXEC", &format!("*3\r\n{refused}+PONG\r\n{refused}")).await;
+        assert_eq!(server.store.get("app:1").await.unwrap().as_deref(), Some(b"old".as_slice()));
+        assert_eq!(server.store.len(), 1);
+        file.set("ann", before).unwrap();
+        file.write(&path).unwrap();
+        server.control.reload().unwrap();
+    }
+    ann.ask("GET app:1", "$3\r\nold\r\n").await;
+}
+
+#[tokio::test]
+async fn who_is_removed_must_go_at_the_reload() {
+    let entry = UserEntry { rights: vec![Right::Read], ..UserEntry::default() };
+    let (server, mut file, path, _directory) = with_users(&[("ann", entry.clone()), ("bob", entry)]).await;
+    let (mut ann, mut bob) = (server.client().await, server.client().await);
+    ann.ask("AUTH ann ann", "+OK\r\n").await;
+    bob.ask("AUTH bob bob", "+OK\r\n").await;
+    // Whoever stays is not disturbed, however often the users are read.
+    for _ in 0..3 {
+        server.control.reload().unwrap();
+        ann.ask("PING", "+PONG\r\n").await;
+    }
+    assert!(file.remove("ann"));
+    file.write(&path).unwrap();
+    server.control.reload().unwrap();
+    assert_eq!(ann.rest().await, "-ERR its user is gone or has another password (users)\r\n");
+    bob.ask("PING", "+PONG\r\n").await;
+    let (_, metrics) = server.get("/metrics", "Authorization: Basic Ym9iOmJvYg==\r\n").await;
+    for line in ["{reason=\"user\"} 1", "{reason=\"login\"} 0"] {
+        assert!(metrics.contains(&format!("esker_connections_dropped_total{line}\n")), "{metrics}");
+    }
 }
 
 #[tokio::test]
