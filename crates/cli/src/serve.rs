@@ -1,6 +1,6 @@
 //! `esker serve`: a store behind a RESP port.
 //!
-//! 1. The settings are put together and checked, and the ports are taken: both before anything is touched on disk.
+//! 1. The settings are put together and checked, and the ports are listened on: both before anything is touched on disk.
 //! 2. The store opens, which recovers what it held.
 //! 3. One line that begins with `ready` goes to stdout; from here on clients are answered. SIGHUP reads the users and
 //!    the certificates again.
@@ -156,13 +156,7 @@ async fn serve(outcome: Outcome) -> Result<(), Failure> {
     let store = Store::open(options).await.map_err(|error| open_failure(&error, &places))?;
 
     // 3.
-    let server = match Server::listen(sockets, config, store.clone()) {
-        Ok(server) => server,
-        Err(error) => {
-            let _ = store.close().await;
-            return Err(Failure::Usage(error.to_string()));
-        }
-    };
+    let server = Server::on(sockets, config, store.clone());
     announce(&server, &places, &store);
     let reloading = tokio::spawn(reload(server.control(), hangup));
     let stop = async {

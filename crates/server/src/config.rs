@@ -1,9 +1,11 @@
 //! How a server is set up.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::auth::Users;
+use crate::tls::Tls;
 use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
@@ -123,6 +125,27 @@ impl Config {
         addresses.iter().copied().find(|address| !asked && !address.ip().to_canonical().is_loopback())
     }
 
+    /// The first two of the addresses that cannot both be listened on, with the names of their settings.
+    pub fn clash(&self) -> Option<[(&'static str, SocketAddr); 2]> {
+        let named = |(name, of): (_, Vec<_>)| of.into_iter().map(move |address| (name, address));
+        let all: Vec<_> = self.addresses().into_iter().flat_map(named).collect();
+        let first_with = |(at, one): (usize, &(&'static str, SocketAddr))| {
+            let other = all[at + 1..].iter().find(|other| overlap(one.1, other.1));
+            other.map(|other| [*one, *other])
+        };
+        all.iter().enumerate().find_map(first_with)
+    }
+
+    /// Reads the files of users and of TLS as a start would, and keeps nothing.
+    ///
+    /// # Errors
+    /// The first of them that cannot be used, and why.
+    pub fn check_files(&self) -> Result<()> {
+        Users::open(&self.access)?;
+        self.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(())
+    }
+
     /// Refuses what would be unsafe or could not work.
     pub(crate) fn check(&self) -> Result<()> {
         for (setting, addresses) in self.addresses() {
@@ -135,4 +158,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel lets nobody listen on both.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    // An unspecified address of IPv6 is every address, of IPv4 too.
+    let covers = |wide: IpAddr, narrow: IpAddr| {
+        wide == narrow || wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4())
+    };
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    one.port() == other.port() && one.port() != 0 && (covers(a, b) || covers(b, a))
 }

@@ -1,7 +1,7 @@
 //! Sockets, the accept loop, and the stop.
 //!
-//! Ports are taken first and listened on last: a port in use is known before a store is opened or formatted, and no
-//! client waits in a backlog while the store recovers.
+//! Ports are listened on before a store is opened or formatted: only that tells for sure that nobody else has them. Who
+//! connects while the store recovers waits, and is answered after it.
 //!
 //! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
 //! gRPC.
@@ -55,16 +55,17 @@ impl Door {
     }
 }
 
-/// Addresses that are taken but do not accept yet, and the users and certificates that were read.
+/// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
 #[derive(Debug)]
 pub struct Sockets {
-    sockets: Vec<(Door, SocketAddr, TcpSocket)>,
+    /// With the ports that the kernel chose for port 0.
+    listeners: Vec<(Door, SocketAddr, TcpListener)>,
     users: Users,
     tls: Option<Tls>,
 }
 
 impl Sockets {
-    /// Reads users and certificates and takes every address of the configuration, if it is safe to serve there.
+    /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
         let users = Users::open(&config.access)?;
@@ -77,20 +78,27 @@ impl Sockets {
             (Application::Grpc, false, &config.grpc),
             (Application::Grpc, true, &config.grpc_tls),
         ];
-        let mut sockets = Vec::new();
+        let mut listeners = Vec::new();
         for (application, tls, addresses) in doors {
             for &address in addresses {
-                let bound = || {
+                let listen = || {
                     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                     socket.set_reuseaddr(true)?;
                     socket.bind(address)?;
-                    Ok(socket)
+                    let listener = socket.listen(LISTEN_BACKLOG)?;
+                    Ok((listener.local_addr()?, listener))
                 };
-                let socket = bound().map_err(|source| Error::Bind { address, source })?;
-                sockets.push((Door { application, tls }, address, socket));
+                let (bound, listener) = listen().map_err(|source| Error::Bind { address, source })?;
+                listeners.push((Door { application, tls }, bound, listener));
             }
         }
-        Ok(Sockets { sockets, users, tls })
+        Ok(Sockets { listeners, users, tls })
+    }
+
+    /// The addresses listened on for RESP, plain ones first.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let resp = self.listeners.iter().filter(|(door, ..)| door.application == Application::Resp);
+        resp.map(|&(_, bound, _)| bound).collect()
     }
 }
 
@@ -118,30 +126,18 @@ impl Control {
 }
 
 impl Server {
-    /// Takes the addresses and listens on them. Clients are answered once [`run`](Self::run) is awaited.
+    /// Listens on the addresses. Clients are answered once [`run`](Self::run) is awaited.
     pub fn bind(config: Config, store: Store) -> Result<Server> {
         let sockets = Sockets::bind(&config)?;
-        Server::listen(sockets, config, store)
+        Ok(Server::on(sockets, config, store))
     }
 
-    /// Listens on addresses taken before, with the same configuration.
-    pub fn listen(sockets: Sockets, config: Config, store: Store) -> Result<Server> {
-        let mut listeners = Vec::new();
-        for (door, address, socket) in sockets.sockets {
-            let listen = || {
-                let listener = socket.listen(LISTEN_BACKLOG)?;
-                let bound = listener.local_addr()?;
-                Ok((listener, bound))
-            };
-            let (listener, bound) = listen().map_err(|source| Error::Bind { address, source })?;
-            listeners.push((door, bound, listener));
-        }
-        let of = |door: &Door| door.application == Application::Resp;
-        let resp: Vec<_> =
-            listeners.iter().filter(|(door, ..)| of(door)).map(|&(_, bound, _)| bound).collect();
+    /// A server on addresses that are listened on already, with the same configuration.
+    pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
+        let resp = sockets.addresses();
         let port = resp.first().map_or(0, SocketAddr::port);
         let service = Service::new(store, config, sockets.users, sockets.tls, port);
-        Ok(Server { listeners, resp, service: Arc::new(service) })
+        Server { listeners: sockets.listeners, resp, service: Arc::new(service) }
     }
 
     /// The addresses listened on for RESP, plain ones first, with the ports that the kernel chose for port 0.

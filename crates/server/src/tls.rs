@@ -122,7 +122,10 @@ impl Current {
                 builder.with_client_cert_verifier(verifier.build().map_err(|error| wrong(path, error))?)
             }
         };
-        let resp = builder.with_single_cert(chain, key).map_err(|error| wrong(&files.certificate, error))?;
+        let resp = builder.with_single_cert(chain, key).map_err(|error| {
+            let certificate = files.certificate.display();
+            wrong(&files.key, format!("it is not the key of {certificate}: {error}"))
+        })?;
         let mut http = resp.clone();
         http.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut grpc = resp.clone();

@@ -106,6 +106,34 @@ async fn a_port_in_use_is_an_error_that_names_it() {
     assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", server.resp[0])), "{error}");
 }
 
+/// Two sockets could be bound to one address, and only the second listen would fail.
+#[tokio::test]
+async fn an_address_twice_is_refused_before_there_is_a_store() {
+    let free = Sockets::bind(&plain()).unwrap().addresses()[0];
+    let port = free.port();
+    let everywhere = std::net::SocketAddr::from(([0, 0, 0, 0], port));
+    let twice = Config { http: vec![free], ..Config::resp(free) };
+    assert_eq!(twice.clash(), Some([("resp", free), ("http", free)]));
+    let mut wide = Config { resp: vec![everywhere, free], ..plain() };
+    wide.access.allow_unauthenticated = true;
+    assert_eq!(wide.clash(), Some([("resp", everywhere), ("resp", free)]));
+    for config in [twice, wide] {
+        let error = Sockets::bind(&config).unwrap_err();
+        assert!(matches!(error, Error::Bind { .. }), "{error}");
+    }
+    let clash = |one: &str, other: &str| {
+        let [one, other] = [one, other].map(|text| text.parse().unwrap());
+        Config { http: vec![other], ..Config::resp(one) }.clash().is_some()
+    };
+    assert!(
+        clash("[::]:5", "127.0.0.1:5")
+            && clash("[::1]:5", "[::]:5")
+            && clash("[::ffff:127.0.0.1]:5", "127.0.0.1:5")
+    );
+    assert!(!clash("127.0.0.1:0", "127.0.0.1:0"), "the kernel chooses two ports");
+    assert!(!clash("127.0.0.1:5", "127.0.0.1:6") && !clash("0.0.0.0:5", "[::1]:5"));
+}
+
 #[tokio::test]
 async fn a_stop_answers_what_was_read_and_refuses_the_rest() {
     let mut server = Running::start(plain()).await;

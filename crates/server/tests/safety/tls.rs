@@ -120,6 +120,12 @@ fn files_that_are_wrong_are_refused_at_the_start() {
     missing.key = "/none/key.pem".into();
     let error = Sockets::bind(&config(missing)).unwrap_err();
     assert!(matches!(error, Error::Tls { .. }) && error.to_string().contains("/none/key.pem"), "{error}");
+    let stranger = Authority::new();
+    let mut other = authority.files(None);
+    other.key = stranger.files(None).key;
+    let name = other.key.display().to_string();
+    let error = config(other).check_files().unwrap_err().to_string();
+    assert!(error.contains(&name) && error.contains("is not the key of"), "{error}");
     let without = Config { tls: None, ..config(authority.files(None)) };
     assert!(matches!(Sockets::bind(&without), Err(Error::NoCertificate { .. })));
 }
