@@ -55,6 +55,37 @@ async fn users_have_rights_and_prefixes() {
     assert_eq!(keys, [key("mine:a")]);
 }
 
+/// An upload may last longer than its user.
+#[tokio::test]
+async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut users = UserFile::default();
+    let mut entry = UserEntry { rights: vec![Right::Write], ..UserEntry::default() };
+    entry.set_password("pass");
+    users.set("ann", entry.clone()).unwrap();
+    users.write(&path).unwrap();
+    let access = Access { users: Some(path.clone()), ..Access::default() };
+    let running = Running::start(Config { access, ..plain() }).await;
+    let mut client = running.client().await;
+    let control = running.control.clone();
+    let head = pb::upload_request::Head { key: key("k"), ..Default::default() };
+    let parts = [pb::upload_request::Part::Head(head), pb::upload_request::Part::Chunk(key("value"))];
+    let first = futures_util::stream::iter(parts.map(|part| pb::UploadRequest { part: Some(part) }));
+    // The server has let the call in long before the last part is made.
+    let last = futures_util::stream::once(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        users.remove("ann");
+        users.set("bob", entry).unwrap();
+        users.write(&path).unwrap();
+        control.reload().unwrap();
+        pb::UploadRequest { part: Some(pb::upload_request::Part::Chunk(key("more"))) }
+    });
+    let parts = futures_util::StreamExt::chain(first, Box::pin(last));
+    refused(client.upload(from(parts, "ann", "pass")).await, Code::Unauthenticated, "LOGIN");
+    assert!(running.store.is_empty());
+}
+
 #[test]
 fn addresses_of_grpc_are_checked_like_all() {
     let open = Config { grpc: vec!["0.0.0.0:0".parse().unwrap()], ..Config::resp(here()) };
