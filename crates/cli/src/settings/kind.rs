@@ -49,7 +49,7 @@ impl Kind {
     /// The value that a text means, or why it means none.
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         if text.is_empty() {
-            return Err(format!("an empty text is not {}", self.form()));
+            return Err(format!("it must be {}, and it is empty", self.form()));
         }
         Ok(match self {
             Kind::Text => Value::Text(text.to_owned()),

@@ -73,7 +73,7 @@ impl Settings {
         let mut given = Given { setting, text: text.to_owned(), value: Value::Switch(false), origin };
         // A secret's text is in no message.
         let shown = |error: String| match setting.places {
-            Places::Secret => format!("{given}: it must be {}", setting.kind.form()),
+            Places::Secret if !text.is_empty() => format!("{given}: it must be {}", setting.kind.form()),
             _ => format!("{given}: {error}"),
         };
         given.value = setting.kind.parse(text).map_err(shown)?;

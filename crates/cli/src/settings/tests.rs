@@ -102,6 +102,8 @@ fn files_that_are_wrong_are_refused_by_line() {
         ("resp = [\"127.0.0.1:1\", 3]", "resp must be HOST:PORT"),
         ("force-format = true", "only be given as --force-format"),
         ("password = 5\nx", "this is not TOML"),
+        ("password = \"\"", "it must be a text, and it is empty"),
+        ("dir = \"\"", "it must be a path, and it is empty"),
         ("[limits]\nconnections = 3", "there is no setting 'limits'"),
     ] {
         let error = from_file(text).err().unwrap_or_else(|| panic!("{text} is accepted"));
