@@ -103,7 +103,7 @@ fn wrong_calls_are_refused_in_one_line() {
         (vec!["--fast", "a", "--iu", "64k"], "--iu"),
         (vec!["--dir", "none/store"], "there is no directory none"),
         (vec!["--capacity", "none/store"], "there is no directory none"),
-        (vec!["--durability", "always"], "sync, process, periodic:MS"),
+        (vec!["--durability", "always"], "sync, process, periodic (a second), periodic:MS"),
         (vec!["--reserve", "80"], "5..=50"),
         (vec!["--backend", "aio"], "auto, uring, threads"),
         (vec!["--resp", "here"], "HOST:PORT"),

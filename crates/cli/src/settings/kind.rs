@@ -89,7 +89,7 @@ impl Kind {
             Kind::Time => "a time such as 500ms, 30s or 5m".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Durability => "sync, process, periodic:MS or none".to_owned(),
+            Kind::Durability => "sync, process, periodic, periodic:MS or none".to_owned(),
         }
     }
 

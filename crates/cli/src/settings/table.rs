@@ -66,7 +66,7 @@ settings! {
     STORE "capacity" Kind::Path, "" else "no capacity tier beside dir",
         "Block device or file of the capacity tier; without fast the only tier.";
     STORE "durability" Kind::Durability, "sync",
-        "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic:MS or none.";
+        "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
     STORE "memory" Kind::Size, "512m",
         "Memory for everything: index, write buffers, cache, and what clients hold (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device, or 1g for a file",
