@@ -10,7 +10,7 @@ mod settings;
 mod time;
 mod user;
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -71,12 +71,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes a verb's result to stdout. Who reads it may have seen enough and have closed it, which is no failure.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut stdout = stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn fail(failure: Failure) -> ExitCode {
     let (code, text) = match failure {
         Failure::Usage(text) => (2, text),
         Failure::Failed(text) => (1, text),
     };
-    eprintln!("esker: {}", text.replace('\n', " "));
+    // Nobody may be there to read it either.
+    let _ = writeln!(stderr(), "esker: {}", text.replace('\n', " "));
     ExitCode::from(code)
 }
 

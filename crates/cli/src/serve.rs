@@ -19,7 +19,7 @@ use esker_server::{Control, Server, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
-use crate::{Failure, start_log};
+use crate::{Failure, say, start_log};
 
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
@@ -107,17 +107,13 @@ fn settings(
 
 pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
     if matches.get_flag("print-config") {
-        print!("{}", example());
-        return Ok(());
+        return say(&example());
     }
     let (settings, warnings) = settings(matches, std::env::vars_os().collect()).map_err(usage)?;
     let outcome = settings.outcome().map_err(usage)?;
     if matches.get_flag("check-config") {
-        print!("{}", explain(&settings));
-        for warning in warnings {
-            println!("\nwarning: {warning}");
-        }
-        return Ok(());
+        let warnings = warnings.iter().map(|warning| format!("\nwarning: {warning}\n"));
+        return say(&(explain(&settings) + &warnings.collect::<String>()));
     }
     start_log(settings.log());
     // Before there are threads, and anything to free.

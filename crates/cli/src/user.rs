@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use esker_server::{Right, UserEntry, UserFile};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::Failure;
+use crate::{Failure, say};
 
 /// Makes and changes the file of users that `esker serve --users` reads.
 #[derive(Args)]
@@ -106,14 +106,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             write(&file, &who.file.users)
         }
         Verb::List { file } => {
+            let mut lines = String::new();
             for (name, entry) in read(&file.users)?.users() {
                 let rights: Vec<_> = entry.rights.iter().map(|right| right.name()).collect();
                 let how = if entry.password_hash.is_some() { "password" } else { "certificate" };
                 let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
                 let keys = if keys.is_empty() { "*".to_owned() } else { keys.join(",") };
-                println!("{name} rights={} keys={keys} login={how}", rights.join(","));
+                lines.push_str(&format!("{name} rights={} keys={keys} login={how}\n", rights.join(",")));
             }
-            Ok(())
+            say(&lines)
         }
     }
 }

@@ -138,6 +138,20 @@ fn a_port_in_use_is_refused_before_the_store_is_touched() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
 }
 
+/// Who reads may close stdout before it has all.
+#[test]
+fn a_closed_stdout_is_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [["serve", "--check-config"], ["serve", "--print-config"]] {
+        let mut command = esker(directory.path(), &arguments);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let Output { status, stderr, .. } = command.stdout(writer).output().unwrap();
+        let text = String::from_utf8(stderr).unwrap();
+        assert_eq!((status.code(), text.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn the_ready_line_names_what_there_is() {
     let directory = tempfile::tempdir().unwrap();
