@@ -112,6 +112,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
     let (settings, warnings) = settings(matches, std::env::vars_os().collect()).map_err(usage)?;
     let outcome = settings.outcome().map_err(usage)?;
     if matches.get_flag("check-config") {
+        settings.check_files(&outcome.config).map_err(usage)?;
         let warnings = warnings.iter().map(|warning| format!("\nwarning: {warning}\n"));
         return say(&(explain(&settings) + &warnings.collect::<String>()));
     }
@@ -121,6 +122,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    settings.check_files(&outcome.config).map_err(usage)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(outcome.workers)
         .enable_all()
@@ -224,11 +226,23 @@ fn check_parent(path: &Path) -> Result<(), Failure> {
 }
 
 fn open_failure(error: &Error, places: &[PathBuf]) -> Failure {
-    let text = format!("cannot open the store at {}: {error}", names(places));
+    let text = format!("cannot open the store at {}: {}", names(places), in_settings(&error.to_string()));
     match error.kind() {
         ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
         _ => Failure::Failed(text),
     }
+}
+
+/// A message of the store with the names of settings in place of those of its options.
+fn in_settings(text: &str) -> String {
+    let names = [
+        ("memory_bytes", "memory for the store"),
+        ("indirection_unit_bytes", "iu"),
+        ("fast_limit_bytes", "fast-limit"),
+        ("capacity_limit_bytes", "capacity-limit"),
+        ("reserve_percent", "reserve"),
+    ];
+    names.into_iter().fold(text.to_owned(), |text, (option, setting)| text.replace(option, setting))
 }
 
 /// The one line on stdout. Who started the server may wait for it, and may have closed stdout instead.

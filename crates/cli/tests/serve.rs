@@ -111,7 +111,26 @@ fn wrong_calls_are_refused_in_one_line() {
         (vec!["--password", "hunter2"], "ESKER_PASSWORD"),
         (vec!["--resp", "0.0.0.0:0"], "--resp has 0.0.0.0:0"),
         (vec!["--config", "none.toml"], "none.toml"),
-        (vec!["--users", "none.toml"], "none.toml"),
+        (vec!["--users", "none.toml"], "--users: cannot use the users in none.toml"),
+        (vec!["--check-config", "--users", "none.toml"], "--users: cannot use the users in none.toml"),
+        (vec!["--check-config", "--memory", "10m"], "--memory is 10m"),
+        (vec!["--check-config", "--iu", "3"], "--iu is 3"),
+        (
+            vec!["--check-config", "--http", "127.0.0.1:6379"],
+            "resp (default) and --http contradict each other",
+        ),
+        (
+            vec![
+                "--check-config",
+                "--resp-tls",
+                "127.0.0.1:1",
+                "--tls-cert",
+                "none.pem",
+                "--tls-key",
+                "none.pem",
+            ],
+            "--tls-cert: cannot use none.pem",
+        ),
     ] {
         let text = refused(directory.path(), &[&["serve"], arguments.as_slice()].concat());
         assert!(
@@ -136,6 +155,32 @@ fn a_port_in_use_is_refused_before_the_store_is_touched() {
     let text = refused(directory.path(), &["serve", "--resp", &address]);
     assert!(text.contains(&address), "{text}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
+}
+
+#[test]
+fn the_least_sizes_that_are_accepted_are_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    for flags in [
+        &["--dir", "store", "--memory", "101m", "--capacity-limit", "129m"] as &[&str],
+        &[
+            "--fast",
+            "f",
+            "--capacity",
+            "c",
+            "--memory",
+            "138m",
+            "--fast-limit",
+            "129m",
+            "--iu",
+            "1m",
+            "--capacity-limit",
+            "132m",
+        ],
+    ] {
+        let serving = Serving::start(directory.path(), flags);
+        assert_eq!(serving.word("keys"), "0");
+        serving.stop(Signal::TERM);
+    }
 }
 
 /// Who reads may close stdout before it has all.

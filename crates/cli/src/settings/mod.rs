@@ -4,12 +4,14 @@
 //! - `kind`: what a setting's text may be.
 //! - `layers`: flag before environment before file before default.
 //! - `outcome`: options of the store and the server, and the contradictions that are refused.
+//! - `sizes`: sizes that no store works with.
 //! - `example`: the settings for people.
 
 mod example;
 mod kind;
 mod layers;
 mod outcome;
+mod sizes;
 mod table;
 #[cfg(test)]
 mod tests;

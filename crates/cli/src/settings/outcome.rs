@@ -7,16 +7,13 @@ use std::time::Duration;
 
 use esker_device::Backend;
 use esker_engine::{Durability, Options};
-use esker_server::{Access, ClientCertificates, Config, LOGIN_BYTES, Limits, Password, TlsFiles};
+use esker_server::{Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles};
 
 use super::kind::Value;
 use super::layers::{Given, Settings};
 
 /// Where a store is made if nothing else is said.
 const DIRECTORY_DEFAULT: &str = "./esker-data";
-
-/// Least memory for clients that is taken from `memory`.
-const CLIENT_BYTES_LEAST: u64 = 8 << 20;
 
 /// Settings whose addresses speak TLS.
 const TLS_DOORS: [&str; 3] = ["resp-tls", "grpc-tls", "http-tls"];
@@ -41,7 +38,7 @@ impl Settings {
         })
     }
 
-    fn bytes(&self, name: &str) -> Option<u64> {
+    pub(super) fn bytes(&self, name: &str) -> Option<u64> {
         self.get(name).map(|given| match given.value {
             Value::Size(bytes) => bytes,
             ref other => unreachable!("{name} is a size in the table, and not {other:?}"),
@@ -100,13 +97,32 @@ impl Settings {
             ));
         }
         self.check_places()?;
+        self.check_sizes()?;
         self.check_tls()?;
         let limits = self.limits()?;
         let config = self.config(limits)?;
         // Passwords of a file are checked one at a time.
-        let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 };
-        let options = self.options(config.limits.client_bytes_max + login_bytes);
+        let login_bytes = if config.access.users.is_some() { LOGIN_BYTES } else { 0 } as u64;
+        let server_bytes = (config.limits.client_bytes_max as u64).saturating_add(login_bytes);
+        self.check_memory(server_bytes, login_bytes)?;
+        let options = self.options(server_bytes);
         Ok(Outcome { options, config, places: self.places(), workers: self.workers() })
+    }
+
+    /// Reads the files of users and of TLS as the start does, or says which setting names one that cannot be used.
+    pub(crate) fn check_files(&self, config: &Config) -> Result<(), String> {
+        config.check_files().map_err(|error| {
+            let path = match &error {
+                Error::Users { path, .. } | Error::Tls { path, .. } => path,
+                _ => return error.to_string(),
+            };
+            let names = ["users", "tls-cert", "tls-key", "tls-client-ca"];
+            let given = names.iter().find(|name| self.path(name).as_ref() == Some(path));
+            match given.and_then(|name| self.get(name)) {
+                Some(given) => format!("{given}: {error}"),
+                None => error.to_string(),
+            }
+        })
     }
 
     fn workers(&self) -> usize {
@@ -173,7 +189,7 @@ impl Settings {
 
     fn limits(&self) -> Result<Limits, String> {
         let memory = self.bytes("memory").expect("memory has a default");
-        let clients = self.bytes("client-memory").unwrap_or((memory / 8).max(CLIENT_BYTES_LEAST));
+        let clients = self.bytes("client-memory").unwrap_or(memory / 8);
         let each = self.bytes("client-memory-each").unwrap_or(clients / 4 * 3);
         let argument = self.bytes("argument-limit").expect("argument-limit has a default");
         let (soft, hard) = (self.bytes("reply-queue"), self.bytes("reply-queue-limit"));
@@ -272,6 +288,18 @@ impl Settings {
                 ));
             }
         }
+        if let Some([(one, at), (other, also)]) = config.clash() {
+            let given = |name| self.get(name).expect("its addresses were given");
+            let why = if at == also {
+                format!("{at} twice")
+            } else {
+                format!("{at} and {also}, of which one has the other")
+            };
+            return Err(match one == other {
+                true => format!("{} has {why}", given(one)),
+                false => contradict(given(one), given(other), &format!("together they have {why}")),
+            });
+        }
         Ok(config)
     }
 
@@ -291,7 +319,7 @@ impl Settings {
         if places.is_empty() { vec![DIRECTORY_DEFAULT.into()] } else { places }
     }
 
-    fn options(&self, server_bytes: usize) -> Options {
+    fn options(&self, server_bytes: u64) -> Options {
         let (fast, capacity) = (self.path("fast"), self.path("capacity"));
         let mut options = match (self.path("dir"), fast, capacity) {
             (None, Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
@@ -301,7 +329,7 @@ impl Settings {
         };
         let memory = self.bytes("memory").expect("memory has a default");
         options = options
-            .memory_bytes(memory.saturating_sub(server_bytes as u64))
+            .memory_bytes(memory - server_bytes)
             .durability(self.durability())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))

@@ -160,6 +160,13 @@ fn contradictions_name_both() {
         ("http = \"[::]:1\"", &["http (", "[::]:1"]),
         ("allow-unauthenticated = true\npassword = \"x\"", &["allow-unauthenticated (", "password ("]),
         ("log = \"=:=\"", &["log (", "no filter"]),
+        ("http = \"127.0.0.1:6379\"", &["resp (default)", "http (", "contradict", "127.0.0.1:6379 twice"]),
+        ("resp = \"127.0.0.1:1\"\ngrpc = \"127.0.0.1:1\"", &["resp (", ":1)", "grpc (", ":2)", "contradict"]),
+        ("resp = \"127.0.0.1:1,127.0.0.1:1\"", &["resp (", "has 127.0.0.1:1 twice"]),
+        (
+            "resp = \"0.0.0.0:1\"\nhttp = \"localhost:1\"\npassword = \"x\"",
+            &["resp (", "http (", "0.0.0.0:1"],
+        ),
     ] {
         let error = from_file(text).unwrap().outcome().err().unwrap_or_else(|| panic!("{text} is accepted"));
         for part in expected {
@@ -191,6 +198,47 @@ fn what_is_safe_is_accepted() {
 }
 
 #[test]
+fn sizes_that_no_store_works_with_are_refused() {
+    let two = "fast = \"a\"\ncapacity = \"b\"\n";
+    for (text, expected) in [
+        (
+            "memory = \"10m\"",
+            "memory (FILE:1) is 10m; it must be at least 101m, what the store takes beside client-memory",
+        ),
+        ("memory = \"16m\"\nusers = \"u\"", "at least 109m"),
+        (
+            "memory = \"100m\"\nclient-memory = \"20m\"",
+            "at least 108m, what the store takes beside client-memory (FILE:2)",
+        ),
+        ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 1m"),
+        ("iu = \"1g\"", "iu (FILE:1) is 1g; it must be"),
+        ("iu = 2048", "from 4k to 1m"),
+        (
+            "capacity-limit = \"1k\"",
+            "capacity-limit (FILE:1) is 1k; it must be at least 129m, what the smallest tier takes",
+        ),
+        ("iu = \"1m\"\ncapacity-limit = \"131m\"", "at least 132m"),
+        ("fast = \"a\"\nfast-limit = \"128m\"", "fast-limit (FILE:2) is 128m; it must be at least 129m"),
+        (&format!("{two}memory = \"137m\""), "at least 138m"),
+    ] {
+        let (_directory, path) = file(text);
+        let mut settings = Settings::defaults();
+        settings.read_file(&path).unwrap();
+        let error = settings.outcome().err().unwrap_or_else(|| panic!("{text} is accepted"));
+        let error = error.replace(&path.display().to_string(), "FILE");
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    for text in [
+        "memory = \"101m\"",
+        "memory = \"109m\"\nusers = \"u\"",
+        "iu = 4096",
+        &format!("{two}memory = \"138m\""),
+    ] {
+        assert!(from_file(text).unwrap().outcome().is_ok(), "{text}");
+    }
+}
+
+#[test]
 fn clients_have_a_part_of_the_memory() {
     let limits = |text: &str| from_file(text).unwrap().outcome().unwrap().config.limits;
     let usual = limits("");
@@ -198,7 +246,7 @@ fn clients_have_a_part_of_the_memory() {
         (usual.client_bytes_max, usual.connection_bytes_max, usual.bulk_bytes_max),
         (64 << 20, 48 << 20, 16 << 20)
     );
-    assert_eq!(limits("memory = \"40m\"").client_bytes_max, 8 << 20);
+    assert_eq!(limits("memory = \"120m\"").client_bytes_max, 15 << 20);
     let given = limits("memory = \"1g\"\nclient-memory = \"100m\"\nclient-memory-each = \"30m\"");
     assert_eq!((given.client_bytes_max, given.bulk_bytes_max), (100 << 20, 10 << 20));
     assert!(matches!(Setting::find("memory").unwrap().kind, Kind::Size));
