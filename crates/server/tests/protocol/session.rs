@@ -256,3 +256,25 @@ async fn histograms_are_of_the_commands_that_ran() {
     assert!(values.len() == 3 && values.is_sorted() && values[0] > 0.0, "{percentiles}");
     assert!(!client.text("INFO").await.contains("Latencystats"), "only who asks for it is told");
 }
+
+#[tokio::test]
+async fn clients_are_not_answered_where_they_asked_not_to_be() {
+    let server = Running::start(plain()).await;
+    let many = (0..1000).fold("MGET".to_owned(), |line, key| format!("{line} {key}"));
+    for (lines, expected) in [
+        ("CLIENT REPLY SKIP\r\nPING\r\n", ""),
+        ("CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\n", "+OK\r\n"),
+        ("CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\n", ""),
+        ("CLIENT REPLY SKIP\r\nCLIENT REPLY x\r\n", ""),
+        ("CLIENT REPLY SKIP\r\nFOO\r\n", ""),
+        ("CLIENT REPLY SKIP\r\nRESET\r\n", ""),
+        (&format!("CLIENT REPLY SKIP\r\n{many}\r\n"), ""),
+        ("CLIENT REPLY SKIP\r\nCLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\n", "+OK\r\n"),
+        ("CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nCLIENT REPLY ON\r\n", "+OK\r\n"),
+        ("CLIENT REPLY OFF\r\nPING\r\nRESET\r\n", "+RESET\r\n"),
+    ] {
+        let mut client = server.client().await;
+        client.send(format!("{lines}PING end\r\n")).await;
+        client.expect(format!("{expected}$3\r\nend\r\n")).await;
+    }
+}

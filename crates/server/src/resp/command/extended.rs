@@ -17,11 +17,18 @@ const MANTISSA_BITS: u64 = 64;
 /// The largest number is below two to the power of this.
 const EXPONENT_MAX: i64 = 16_384;
 
-/// Smaller exponents of ten are zero, larger ones too large, whatever the digits of at most [`TEXT_BYTES_MAX`].
-const TEN_EXPONENT_MAX: i64 = 6000;
+/// Two to the power of this, and what is smaller, rounds to zero.
+const ZERO_EXPONENT: i64 = -16_446;
+
+/// That of infinity.
+const INFINITE: i64 = i64::MAX;
+
+/// Numbers with smaller exponents of ten are too small, with larger ones too large, whatever the digits of at most
+/// [`TEXT_BYTES_MAX`].
+const TEN_EXPONENT_MAX: i64 = 11_000;
 
 /// Redis reads no longer texts as numbers.
-const TEXT_BYTES_MAX: usize = 255;
+const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 
 /// Digits after the point.
 const DIGITS: usize = 17;
@@ -29,7 +36,8 @@ const DIGITS: usize = 17;
 impl Extended {
     pub(super) const ZERO: Extended = Extended { mantissa: BigInt::ZERO, exponent: 0 };
 
-    /// A decimal number with or without point and exponent; nothing else may be in the text.
+    /// What C reads: a decimal or hexadecimal number with or without point and exponent, or infinity; nothing else may be in
+    /// the text. What is too large is no number, nor is what is too small to be told from zero.
     pub(super) fn parse(text: &[u8]) -> Option<Extended> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -39,53 +47,33 @@ impl Extended {
             [b'+', rest @ ..] => (false, rest),
             _ => (false, text),
         };
-        let digits_end =
-            text.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'.')).unwrap_or(text.len());
-        let (digits, exponent) = text.split_at(digits_end);
-        let mut ten_exponent = match exponent {
-            [] => 0,
-            [b'e' | b'E', number @ ..] => {
-                let number = std::str::from_utf8(number).ok()?;
-                let digits = number.strip_prefix(['-', '+']).unwrap_or(number);
-                if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return None;
-                }
-                let limit = 10 * TEN_EXPONENT_MAX;
-                let beyond = if number.starts_with('-') { -limit } else { limit };
-                number.parse::<i64>().unwrap_or(beyond).clamp(-limit, limit)
-            }
-            _ => return None,
-        };
-        let mut parts = digits.split(|&byte| byte == b'.');
-        let (whole, fraction) = (parts.next()?, parts.next().unwrap_or(b""));
-        if parts.next().is_some() || whole.len() + fraction.len() == 0 {
-            return None;
+        if ["inf", "infinity"].iter().any(|name| text.eq_ignore_ascii_case(name.as_bytes())) {
+            return Some(Extended { mantissa: BigInt::ZERO, exponent: INFINITE });
         }
-        ten_exponent -= fraction.len() as i64;
-        let number = BigUint::parse_bytes(&[whole, fraction].concat(), 10)?;
-        if number == BigUint::ZERO || ten_exponent < -TEN_EXPONENT_MAX {
+        let (number, exponent) = match text {
+            [b'0', b'x' | b'X', digits @ ..] => {
+                let (number, fraction, exponent) = parts(digits, 16, b'p')?;
+                (number, exponent - 4 * fraction)
+            }
+            _ => {
+                let (number, fraction, exponent) = parts(text, 10, b'e')?;
+                scaled(number, exponent - fraction)?
+            }
+        };
+        if number == BigUint::ZERO {
             return Some(Extended::ZERO);
         }
-        if ten_exponent > TEN_EXPONENT_MAX {
-            return None;
-        }
-        let power = BigUint::from(10u32).pow(ten_exponent.unsigned_abs() as u32);
-        let (number, exponent) = if ten_exponent >= 0 {
-            (number * power, 0)
-        } else {
-            // So many bits that rounding sees enough of the quotient; a one at the end stands for the remainder.
-            let shift = power.bits() + MANTISSA_BITS + 2;
-            let shifted = number << shift;
-            let quotient = &shifted / &power;
-            let exact = &quotient * &power == shifted;
-            ((quotient << 1u32) + u32::from(!exact), -(shift as i64) - 1)
-        };
         let sign = if negative { Sign::Minus } else { Sign::Plus };
-        Extended { mantissa: BigInt::from_biguint(sign, number), exponent }.rounded()
+        let number = Extended { mantissa: BigInt::from_biguint(sign, number), exponent }.rounded()?;
+        let below = number.mantissa.magnitude() - 1u32;
+        (below.bits() as i64 + number.exponent > ZERO_EXPONENT).then_some(number)
     }
 
     /// The sum; `None` if it is too large.
     pub(super) fn add(self, other: Extended) -> Option<Extended> {
+        if self.exponent == INFINITE || other.exponent == INFINITE {
+            return None;
+        }
         let exponent = self.exponent.min(other.exponent);
         let aligned = |number: Extended| number.mantissa << (number.exponent - exponent) as u64;
         Extended { mantissa: aligned(self) + aligned(other), exponent }.rounded()
@@ -103,6 +91,54 @@ impl Extended {
         let fits = magnitude.bits() as i64 + exponent <= EXPONENT_MAX;
         fits.then(|| Extended { mantissa: BigInt::from_biguint(sign, magnitude), exponent })
     }
+}
+
+/// The digits of a number, how many of them are after the point, and its exponent, which a letter introduces.
+fn parts(text: &[u8], radix: u32, letter: u8) -> Option<(BigUint, i64, i64)> {
+    let is_digit = |byte: &u8| *byte == b'.' || char::from(*byte).is_digit(radix);
+    let digits_end = text.iter().position(|byte| !is_digit(byte)).unwrap_or(text.len());
+    let (digits, exponent) = text.split_at(digits_end);
+    let exponent = match exponent {
+        [] => 0,
+        [first, number @ ..] if first.eq_ignore_ascii_case(&letter) => {
+            let number = std::str::from_utf8(number).ok()?;
+            let digits = number.strip_prefix(['-', '+']).unwrap_or(number);
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            let limit = 10 * TEN_EXPONENT_MAX;
+            let beyond = if number.starts_with('-') { -limit } else { limit };
+            number.parse::<i64>().unwrap_or(beyond).clamp(-limit, limit)
+        }
+        _ => return None,
+    };
+    let mut parts = digits.split(|&byte| byte == b'.');
+    let (whole, fraction) = (parts.next()?, parts.next().unwrap_or(b""));
+    if parts.next().is_some() || whole.len() + fraction.len() == 0 {
+        return None;
+    }
+    let number = BigUint::parse_bytes(&[whole, fraction].concat(), radix)?;
+    Some((number, fraction.len() as i64, exponent))
+}
+
+/// A number times a power of ten, with at least as many bits as count, and its exponent of two.
+fn scaled(number: BigUint, ten_exponent: i64) -> Option<(BigUint, i64)> {
+    if number == BigUint::ZERO {
+        return Some((number, 0));
+    }
+    if ten_exponent.abs() > TEN_EXPONENT_MAX {
+        return None;
+    }
+    let power = BigUint::from(10u32).pow(ten_exponent.unsigned_abs() as u32);
+    if ten_exponent >= 0 {
+        return Some((number * power, 0));
+    }
+    // So many bits that rounding sees enough of the quotient; a one at the end stands for the remainder.
+    let shift = power.bits() + MANTISSA_BITS + 2;
+    let shifted = number << shift;
+    let quotient = &shifted / &power;
+    let exact = &quotient * &power == shifted;
+    Some(((quotient << 1u32) + u32::from(!exact), -(shift as i64) - 1))
 }
 
 fn shift_right_to_even(number: BigUint, bits: u64) -> BigUint {
@@ -157,6 +193,13 @@ mod tests {
             (".5", "1.", "1.5"),
             ("1e4900", "1e4900", &sum("2e4900", "0")),
             ("1e4932", "1e4932", "too large"),
+            ("inf", "0", "too large"),
+            ("-Infinity", "inf", "too large"),
+            ("0x10", "0X1p-3", "16.125"),
+            ("-0x1.8P+2", "0x.8", "-5.5"),
+            ("0x0p-99999", "0e99999", "0"),
+            ("1.9e-4951", "0x1p-16445", "0"),
+            (&"0".repeat(5119), "0", "0"),
         ] {
             assert_eq!(sum(a, b), expected, "{a} + {b}");
         }
@@ -164,9 +207,30 @@ mod tests {
 
     #[test]
     fn what_is_not_a_number() {
-        for text in
-            ["", ".", "-", "1a", " 1", "1 ", "1e", "1e+", "e5", "1.2.3", "nan", "1e9999", &"1".repeat(256)]
-        {
+        for text in [
+            "",
+            ".",
+            "-",
+            "1a",
+            " 1",
+            "1 ",
+            "1e",
+            "1e+",
+            "e5",
+            "1.2.3",
+            "nan",
+            "1e9999",
+            "1e-4951",
+            "1e-99999",
+            "0x",
+            "0x.",
+            "0x1p",
+            "0xg",
+            "0x1p16384",
+            "0x1p-16446",
+            "infinit",
+            &"0".repeat(5120),
+        ] {
             assert!(Extended::parse(text.as_bytes()).is_none(), "{text}");
         }
     }
