@@ -34,6 +34,11 @@ impl Unit {
         Some((found.1, found.0.len() == 4))
     }
 
+    /// The same, unless another of them was given before.
+    pub(super) fn named_again(word: &[u8], given: Option<((Unit, bool), &[u8])>) -> Option<(Unit, bool)> {
+        Unit::named(word).filter(|named| given.is_none_or(|(before, _)| before == *named))
+    }
+
     fn milliseconds(self) -> i64 {
         if self == Unit::Seconds { 1000 } else { 1 }
     }

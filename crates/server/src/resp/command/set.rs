@@ -37,7 +37,6 @@ impl SetOptions {
         let mut expiry = None;
         let mut arguments = command.arguments(3);
         while let Some(word) = arguments.next() {
-            let timed = expiry.is_some() || options.keep_expiry;
             if is(word, "nx") && !options.present {
                 options.absent = true;
             } else if is(word, "xx") && !options.absent {
@@ -49,7 +48,7 @@ impl SetOptions {
             } else if is(word, "durability") && options.durability.is_none() {
                 let level = arguments.next().ok_or(words::SYNTAX)?;
                 options.durability = Some(durability::parse(level)?);
-            } else if let (Some(unit), false) = (Unit::named(word), timed) {
+            } else if let (Some(unit), false) = (Unit::named_again(word, expiry), options.keep_expiry) {
                 expiry = Some((unit, arguments.next().ok_or(words::SYNTAX)?));
             } else {
                 return Err(words::SYNTAX.to_owned());

@@ -84,29 +84,36 @@ fn set_for(command: Command<'_>, view: &mut View, replies: &mut Replies, unit: U
     }
 }
 
-/// GETEX: `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`, at most one of them.
+/// GETEX: `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`. Of the same one given again the last counts.
 pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let (mut expiry, mut persist) = (None, false);
+    let mut arguments = command.arguments(2);
+    while let Some(word) = arguments.next() {
+        if is(word, "persist") && expiry.is_none() {
+            persist = true;
+        } else if let (Some(option), false) = (Unit::named_again(word, expiry), persist)
+            && let Some(amount) = arguments.next()
+        {
+            expiry = Some((option, amount));
+        } else {
+            return replies.error(words::SYNTAX);
+        }
+    }
     let key = command.argument(1);
-    let given = (command.len() > 2).then(|| command.argument(2));
-    let expiry = match (command.len(), given) {
-        (2, _) => None,
-        (3, Some(word)) if is(word, "persist") => Some(None),
-        (4, Some(word)) if Unit::named(word).is_some() => {
-            let (unit, absolute) = Unit::named(word).expect("just matched");
+    let Some(held) = view.get(key).cloned() else { return replies.null() };
+    let expires_at_ms = match expiry {
+        Some(((unit, absolute), amount)) => {
             let clock = if absolute { Clock::Epoch } else { Clock::FromNow(view.now_ms) };
-            // The arguments are judged before the key is looked at, as Redis does.
-            match unit.expiry(command.argument(3), clock, "getex") {
-                Ok(at) => Some(Some(at)),
+            match unit.expiry(amount, clock, "getex") {
+                Ok(at) => Some(at),
                 Err(error) => return replies.error(&error),
             }
         }
-        _ => return replies.error(words::SYNTAX),
+        None => None,
     };
-    let Some(held) = view.get(key).cloned() else { return replies.null() };
     replies.value_or_null(Some(&held.value));
-    if let Some(expires_at_ms) = expiry
-        && expires_at_ms != held.expires_at_ms
-    {
+    // An expiry that is the same again counts as a change, as it does with EXPIRE.
+    if expires_at_ms.is_some() || persist && held.expires_at_ms.is_some() {
         view.put(key, held.value, expires_at_ms);
     }
 }
