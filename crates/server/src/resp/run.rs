@@ -82,6 +82,9 @@ pub(super) async fn next(
     replies: &mut Replies,
 ) -> Instant {
     let first = batch.next;
+    if session.answers == Answers::SkipNext {
+        session.answers = Answers::Skip;
+    }
     let (mark, answers) = (replies.mark(), session.answers);
     let verb = match command::admit(batch.command(first), session) {
         Ok(verb) => verb,
@@ -98,7 +101,7 @@ pub(super) async fn next(
                 service.counters.calls.rejected(verb);
             }
             batch.next += 1;
-            hush(answers, mark, session, replies);
+            hush(answers, mark, true, session, replies);
             return began;
         }
     };
@@ -112,7 +115,7 @@ pub(super) async fn next(
     } else {
         group(verb, batch, session, service, replies).await;
     }
-    hush(answers, mark, session, replies);
+    hush(answers, mark, batch.next > first, session, replies);
 
     let now = Instant::now();
     let took = now - began;
@@ -130,20 +133,13 @@ pub(super) async fn next(
     now
 }
 
-/// Takes back what a client that does not want to be answered was answered.
-fn hush(before: Answers, mark: usize, session: &mut Session, replies: &mut Replies) {
-    match before {
-        Answers::On if session.answers == Answers::On => {}
-        // It was this command that asked not to be answered, and it has no answer itself.
-        Answers::On => {}
-        Answers::Off if session.answers == Answers::On => {}
-        Answers::Off => replies.cut(mark),
-        Answers::SkipNext => {
-            replies.cut(mark);
-            if session.answers == Answers::SkipNext {
-                session.answers = Answers::On;
-            }
-        }
+/// Takes back what a client that does not want to be answered was answered, unless it has just said that it wants to be.
+fn hush(before: Answers, mark: usize, done: bool, session: &mut Session, replies: &mut Replies) {
+    if before != Answers::On && session.answers != Answers::On {
+        replies.cut(mark);
+    }
+    if done && session.answers == Answers::Skip {
+        session.answers = Answers::On;
     }
 }
 

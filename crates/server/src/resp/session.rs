@@ -21,6 +21,8 @@ pub(crate) enum Answers {
     Off,
     /// Not the next command.
     SkipNext,
+    /// Not this command.
+    Skip,
 }
 
 /// State of one client.
@@ -86,7 +88,8 @@ impl Session {
     pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
         let (share, held_bytes) = (self.share.take(), self.held_bytes);
         let fresh = Session::new(self.peer, service.users.unnamed(), self.client.clone());
-        *self = Session { share, held_bytes, ..fresh };
+        let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
+        *self = Session { share, held_bytes, answers, ..fresh };
         self.client.forget_introduction();
         replies.protocol = Protocol::Resp2;
     }

@@ -94,7 +94,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
         }
         word if is(word, "off") => session.answers = Answers::Off,
         word if is(word, "skip") => {
-            if session.answers == Answers::On {
+            if session.answers != Answers::Off {
                 session.answers = Answers::SkipNext;
             }
         }
