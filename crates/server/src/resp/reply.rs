@@ -151,12 +151,18 @@ impl Replies {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error. Line breaks in it would end the reply early, so they become spaces.
+    /// An error. Line breaks in it would end the reply early, so they become spaces. Characters up to U+00FF stand for one
+    /// byte each, so that a text can show what a client sent, whatever it is.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
         self.bytes.push(b'-');
-        let clean = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
-        self.bytes.extend(clean);
+        for character in text.chars() {
+            match u8::try_from(character) {
+                Ok(b'\r' | b'\n') => self.bytes.push(b' '),
+                Ok(byte) => self.bytes.push(byte),
+                Err(_) => self.bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
         self.bytes.extend_from_slice(b"\r\n");
     }
 

@@ -45,7 +45,7 @@ async fn config_get() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n").await;
-    client.ask("config get APPENDONLY", "*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n").await;
+    client.ask("config get APPENDONLY", "*2\r\n$10\r\nAPPENDONLY\r\n$3\r\nyes\r\n").await;
     client.ask("CONFIG GET databases", "*2\r\n$9\r\ndatabases\r\n$1\r\n1\r\n").await;
     client.ask("CONFIG GET d?r none", "*2\r\n$3\r\ndir\r\n$10\r\n/somewhere\r\n").await;
     client.ask("CONFIG GET none", "*0\r\n").await;
@@ -62,19 +62,49 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND LIST", "*72\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
-    let get =
-        "*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n";
-    client.ask("COMMAND INFO get none", &format!("*2\r\n{get}$-1\r\n")).await;
+    client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
+    drop(client);
+    let mut client = server.client().await;
     client.ask("COMMAND DOCS none", "*0\r\n").await;
     client.ask("COMMAND DOCS GET", "*2\r\n$3\r\nget\r\n*6\r\n$7\r\nsummary\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND GETKEYS MSET a 1 b 2", "*2\r\n$1\r\na\r\n$1\r\nb\r\n").await;
     client.ask("COMMAND GETKEYS DEL a b", "*2\r\n$1\r\na\r\n$1\r\nb\r\n").await;
-    client.ask("COMMAND GETKEYS PING", "-ERR The command has no key arguments\r\n").await;
-    client.ask("COMMAND GETKEYS none", "-ERR Invalid command specified\r\n").await;
-    client.ask("COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command\r\n").await;
+    client.ask("COMMAND GETKEYS PING x", "-ERR The command has no key arguments\r\n").await;
+    client.ask("COMMAND GETKEYS none x", "-ERR Invalid command specified\r\n").await;
+    let transaction = "*5\r\n$7\r\ndiscard\r\n$4\r\nexec\r\n$5\r\nmulti\r\n$7\r\nunwatch\r\n$5\r\nwatch\r\n";
+    client.ask("ACL CAT Transaction", transaction).await;
+    client.ask("COMMAND LIST FILTERBY ACLCAT TRANSACTION", transaction).await;
+    client.ask("COMMAND INFO waitaof", "*1\r\n*10\r\n$7\r\nwaitaof\r\n:4\r\n*1\r\n+noscript\r\n").await;
+    drop(client);
+    let mut client = server.client().await;
     client.ask("COMMAND", "*72\r\n*10\r\n$6\r\nappend\r\n").await;
+}
+
+#[tokio::test]
+async fn help_is_of_what_there_is() {
+    let server = Running::start(plain()).await;
+    for (verb, count) in [("client", 45), ("memory", 11), ("acl", 12)] {
+        let mut client = server.client().await;
+        let expected = format!(
+            "*{count}\r\n+{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n",
+            verb.to_uppercase()
+        );
+        client.ask(&format!("{verb} HELP"), &expected).await;
+        let mut lines = Vec::new();
+        for _ in 1..count {
+            lines.push(client.line().await);
+        }
+        assert_eq!(lines[count - 3..], ["+HELP", "+    Prints this help."], "{verb}");
+        let words =
+            lines.iter().filter_map(|line| line[1..].split(' ').next()).filter(|word| !word.is_empty());
+        for word in words {
+            client.send(format!("{verb} {word} 1 2 3 4 5\r\n")).await;
+            let line = client.line().await;
+            assert!(!line.starts_with("-ERR unknown subcommand '"), "{verb} {word}: {line}");
+        }
+    }
 }
 
 #[tokio::test]

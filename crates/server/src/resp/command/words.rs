@@ -39,13 +39,14 @@ pub(crate) fn invalid_expiry(verb: &str) -> String {
 pub(crate) fn unknown_command(command: Command<'_>) -> String {
     let mut text =
         format!("ERR unknown command '{}', with args beginning with: ", shown(command.verb(), 128));
-    let start = text.len();
+    let mut room = 128;
     for argument in command.arguments(1) {
-        let used = text.len() - start;
-        if used >= 128 {
+        let shown = shown(argument, room);
+        let _ = write!(text, "'{shown}' ");
+        room = room.saturating_sub(shown.chars().count() + 3);
+        if room == 0 {
             break;
         }
-        let _ = write!(text, "'{}' ", shown(argument, 128 - used));
     }
     text
 }
@@ -55,10 +56,17 @@ pub(crate) fn unknown_subcommand(verb: &str, command: Command<'_>) -> String {
     format!("ERR unknown subcommand '{name}'. Try {verb} HELP.")
 }
 
-/// At most `bytes_max` bytes of an argument as text, up to the first zero byte.
+/// Where the subcommand is known, but not with so many arguments, and Redis tells the two apart no further.
+pub(crate) fn unknown_or_wrong_arguments(verb: &str, command: Command<'_>) -> String {
+    let name = shown(command.argument(1), 128);
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {verb} HELP.")
+}
+
+/// At most `bytes_max` bytes of an argument for an error, up to the first zero byte. Each character stands for a byte: see
+/// [`Replies::error`](crate::resp::reply::Replies::error).
 pub(crate) fn shown(argument: &[u8], bytes_max: usize) -> String {
     let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
-    String::from_utf8_lossy(&argument[..end.min(bytes_max)]).into_owned()
+    argument[..end.min(bytes_max)].iter().copied().map(char::from).collect()
 }
 
 /// Whether an argument is this word, in any case.
