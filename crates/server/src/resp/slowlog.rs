@@ -26,6 +26,7 @@ pub(crate) struct Entry {
 
 struct Entries {
     newest_last: VecDeque<Entry>,
+    /// As it was asked for.
     length: usize,
     next_id: u64,
 }
@@ -107,14 +108,14 @@ impl Slowlog {
 
     pub(crate) fn set_length(&self, length: usize) {
         let mut entries = self.lock();
-        entries.length = length.min(LENGTH_MAX);
+        entries.length = length;
         entries.shorten();
     }
 }
 
 impl Entries {
     fn shorten(&mut self) {
-        let excess = self.newest_last.len().saturating_sub(self.length);
+        let excess = self.newest_last.len().saturating_sub(self.length.min(LENGTH_MAX));
         self.newest_last.drain(..excess);
     }
 }

@@ -1,25 +1,14 @@
 //! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
 
-use super::words::{self, is};
+use super::Verb;
+use super::describe::facts::{CATEGORIES, is_in};
+use super::describe::help::help;
+use super::words::{self, is, shown};
 use crate::auth::User;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
-
-/// Redis' categories that have a command here.
-const CATEGORIES: [&str; 10] = [
-    "keyspace",
-    "read",
-    "write",
-    "string",
-    "admin",
-    "fast",
-    "slow",
-    "dangerous",
-    "connection",
-    "transaction",
-];
 
 pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let word = command.argument(1);
@@ -33,11 +22,12 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
         if admin { Ok(()) } else { Err(words::no_right_to_run(&format!("acl|{name}"))) }
     };
     let answered = match word {
+        _ if is(word, "help") => {
+            help("acl", command, replies);
+            Ok(())
+        }
         _ if is(word, "whoami") => exact(2, "whoami").map(|()| replies.bulk(name.as_bytes())),
-        _ if is(word, "cat") => exact(2, "cat").map(|()| {
-            replies.array(CATEGORIES.len());
-            CATEGORIES.iter().for_each(|category| replies.bulk(category.as_bytes()));
-        }),
+        _ if is(word, "cat") => categories(command, replies),
         _ if is(word, "list") => for_admins("list").map(|()| {
             let users = service.users.all();
             let nobody_needs_password = service.users.unnamed().is_some();
@@ -54,6 +44,24 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
     if let Err(error) = answered {
         replies.error(&error);
     }
+}
+
+/// `ACL CAT [category]`.
+fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String> {
+    let mut names = CATEGORIES.to_vec();
+    match command.len() {
+        2 => {}
+        3 => {
+            let wanted = shown(command.argument(2), 128);
+            let known = CATEGORIES.iter().find(|category| is(command.argument(2), category));
+            let category = known.ok_or_else(|| format!("ERR Unknown category '{wanted}'"))?;
+            names = Verb::described().filter(|verb| is_in(verb, category)).map(|verb| verb.name).collect();
+        }
+        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+    }
+    replies.array(names.len());
+    names.iter().for_each(|name| replies.bulk(name.as_bytes()));
+    Ok(())
 }
 
 /// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.

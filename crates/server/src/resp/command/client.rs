@@ -4,6 +4,7 @@
 //! `MAINT_NOTIFICATIONS` on trial and go without when they are refused.
 
 use super::connection::{BAD_NAME, is_name};
+use super::describe::help::help;
 use super::durability;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
@@ -16,7 +17,7 @@ use crate::service::Service;
 /// Name, least and greatest number of arguments with both words, whether it is for admins only, and the answer.
 pub(super) type Subcommand = (&'static str, usize, usize, bool, super::Answer);
 
-pub(super) static SUBCOMMANDS: [Subcommand; 12] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 13] = [
     ("id", 2, 2, false, id),
     ("getname", 2, 2, false, get_name),
     ("setname", 3, 3, false, set_name),
@@ -29,6 +30,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 12] = [
     ("durability", 2, 4, false, durability::client),
     ("list", 2, usize::MAX, true, list),
     ("kill", 3, usize::MAX, true, kill),
+    ("help", 2, 2, false, |command, _, _, replies| help("client", command, replies)),
 ];
 
 pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -119,17 +121,14 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
     let mut clients = service.clients.all();
     match command.len() {
         2 => {}
-        4 if is(command.argument(2), "type") => {
-            let kind = command.argument(3);
-            if ["master", "replica", "slave", "pubsub"].iter().any(|other| is(kind, other)) {
-                clients.clear();
-            } else if !is(kind, "normal") {
-                return replies.error(&format!("ERR Unknown client type '{}'", shown(kind, 128)));
-            }
-        }
+        4 if is(command.argument(2), "type") => match is_normal(command.argument(3)) {
+            Ok(true) => {}
+            Ok(false) => clients.clear(),
+            Err(error) => return replies.error(&error),
+        },
         4.. if is(command.argument(2), "id") => {
             let ids: Option<Vec<i64>> = command.arguments(3).map(parse_integer).collect();
-            let Some(ids) = ids.filter(|ids| ids.iter().all(|&id| id > 0)) else {
+            let Some(ids) = ids else {
                 return replies.error("ERR Invalid client ID");
             };
             clients.retain(|client| ids.contains(&(client.id as i64)));
@@ -142,6 +141,15 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
         text.push(b'\n');
     }
     replies.text(&text);
+}
+
+/// Whether a type of clients is the one that there is, or none that there could be.
+fn is_normal(kind: &[u8]) -> Result<bool, String> {
+    let known = ["normal", "master", "replica", "slave", "pubsub"].iter().position(|known| is(kind, known));
+    match known {
+        Some(index) => Ok(index == 0),
+        None => Err(format!("ERR Unknown client type '{}'", shown(kind, 128))),
+    }
 }
 
 /// `CLIENT KILL address`, or with filters that must all hold; the number of them is then the reply.
@@ -166,10 +174,16 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
             _ if is(filter, "addr") => chosen.retain(|client| is(value, &client.peer.to_string())),
             _ if is(filter, "laddr") => chosen.retain(|client| is(value, &client.local.to_string())),
             _ if is(filter, "user") => {
+                if !service.users.all().iter().any(|user| user.name().as_bytes() == value) {
+                    return replies.error(&format!("ERR No such user '{}'", shown(value, 128)));
+                }
                 chosen.retain(|client| client.introduction(|known| known.user.as_bytes() == value));
             }
-            _ if is(filter, "type") && is(value, "normal") => {}
-            _ if is(filter, "type") => chosen.clear(),
+            _ if is(filter, "type") => match is_normal(value) {
+                Ok(true) => {}
+                Ok(false) => chosen.clear(),
+                Err(error) => return replies.error(&error),
+            },
             _ if is(filter, "skipme") && is(value, "yes") => skip_me = true,
             _ if is(filter, "skipme") && is(value, "no") => skip_me = false,
             _ => return replies.error(words::SYNTAX),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::describe::help::help;
 use super::glob::matches;
 use super::info::PERCENTILES;
 use super::number::parse_integer;
@@ -25,6 +26,10 @@ pub(super) fn config(command: Command<'_>, _: &mut Session, service: &Service, r
             replies.simple("OK");
         }
         word if is(word, "resetstat") => replies.error(&words::wrong_arguments("config|resetstat")),
+        word if is(word, "rewrite") && command.len() > 2 => {
+            replies.error(&words::wrong_arguments("config|rewrite"));
+        }
+        word if is(word, "help") => help("config", command, replies),
         word if is(word, "rewrite") => {
             replies.error("ERR The server is running without a config file");
         }
@@ -32,15 +37,21 @@ pub(super) fn config(command: Command<'_>, _: &mut Session, service: &Service, r
     }
 }
 
-/// Settings whose names match any of the patterns.
+/// Settings whose names match any of the patterns. What is no pattern is answered as it was asked for.
 fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let settings = settings(service);
-    let matching = settings.iter().filter(|(name, _)| {
-        command.arguments(2).any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    let found = settings.iter().filter_map(|(known, value)| {
+        let name =
+            command.arguments(2).find_map(|asked| match asked.iter().any(|byte| b"[*?".contains(byte)) {
+                true => matches(&asked.to_ascii_lowercase(), known.as_bytes()).then_some(known.as_bytes()),
+                false => is(asked, known).then_some(asked),
+            })?;
+        Some((name, value))
     });
-    replies.map(matching.clone().count());
-    for (name, value) in matching {
-        replies.bulk(name.as_bytes());
+    let found: Vec<_> = found.collect();
+    replies.map(found.len());
+    for (name, value) in found {
+        replies.bulk(name);
         replies.bulk(value.as_bytes());
     }
 }
@@ -51,29 +62,39 @@ fn set(command: Command<'_>, service: &Service) -> Result<(), String> {
         return Err(words::SYNTAX.to_owned());
     }
     let settings = settings(service);
-    let pairs = || command.arguments(2).step_by(2).zip(command.arguments(3).step_by(2));
-    for (name, value) in pairs() {
+    let failed = |name: &str, why: &str| {
+        format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+    };
+    let names = || command.arguments(2).step_by(2);
+    let mut pairs = Vec::new();
+    for (index, (name, value)) in names().zip(command.arguments(3).step_by(2)).enumerate() {
+        let shown = shown(name, 128);
         let Some((known, current)) = settings.iter().find(|(known, _)| is(name, known)) else {
-            let name = shown(name, 128);
-            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"));
         };
-        let failed = |why: &str| {
-            Err(format!("ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"))
-        };
-        if is_changeable(known) {
-            if parse_integer(value).is_none_or(|number| number < -1) {
-                return failed("argument couldn't be parsed into an integer");
-            }
-        } else if current.as_bytes() != value {
-            return failed("can't set immutable config");
+        if least(known).is_none() && current.as_bytes() != value {
+            return Err(failed(known, "can't set immutable config"));
         }
+        if names().take(index).any(|before| before.eq_ignore_ascii_case(name)) {
+            return Err(failed(&shown, "duplicate parameter"));
+        }
+        pairs.push((known, value));
     }
-    for (name, value) in pairs() {
-        let number = parse_integer(value).unwrap_or(0);
-        match name {
-            _ if is(name, SLOWER_THAN) => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
-            _ if is(name, SLOWLOG_LENGTH) => service.slowlog.set_length(number.max(0) as usize),
-            _ => {}
+    let mut numbers = Vec::new();
+    for (known, value) in pairs {
+        let Some(least) = least(known) else { continue };
+        let number = parse_integer(value)
+            .ok_or_else(|| failed(known, "argument couldn't be parsed into an integer"))?;
+        if number < least {
+            let why = format!("argument must be between {least} and {} inclusive", i64::MAX);
+            return Err(failed(known, &why));
+        }
+        numbers.push((known, number));
+    }
+    for (known, number) in numbers {
+        match known.as_str() {
+            SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
+            _ => service.slowlog.set_length(number as usize),
         }
     }
     Ok(())
@@ -82,8 +103,13 @@ fn set(command: Command<'_>, service: &Service) -> Result<(), String> {
 const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
 
-fn is_changeable(name: &str) -> bool {
-    [SLOWER_THAN, SLOWLOG_LENGTH].contains(&name)
+/// The least that a setting can be set to; none if it cannot change.
+fn least(name: &str) -> Option<i64> {
+    match name {
+        SLOWER_THAN => Some(-1),
+        SLOWLOG_LENGTH => Some(0),
+        _ => None,
+    }
 }
 
 /// The server's own settings, after those that whoever started it gave.

@@ -26,6 +26,9 @@ pub(super) fn echo(command: Command<'_>, _: &mut Session, _: &Service, replies: 
 pub(super) fn select(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match parse_integer(command.argument(1)) {
         Some(0) => replies.simple("OK"),
+        Some(index) if i32::try_from(index).is_err() => {
+            replies.error("ERR value is out of range, value must between -2147483648 and 2147483647");
+        }
         Some(_) => replies.error("ERR DB index is out of range"),
         None => replies.error(words::NOT_AN_INTEGER),
     }
@@ -100,7 +103,11 @@ pub(in crate::resp) async fn hello(
     }
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
-            login = Some((arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b"")));
+            let (user, password) = (arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b""));
+            login = service.users.log_in(user, password, session.peer.ip()).await;
+            if login.is_none() {
+                return replies.error(words::WRONG_PASSWORD);
+            }
         } else if is(option, "setname") && arguments.len() >= 1 {
             name = arguments.next();
             if !name.is_some_and(is_name) {
@@ -111,12 +118,7 @@ pub(in crate::resp) async fn hello(
         }
     }
     let user = match login {
-        Some((user, password)) => {
-            let Some(user) = service.users.log_in(user, password, session.peer.ip()).await else {
-                return replies.error(words::WRONG_PASSWORD);
-            };
-            Some(user)
-        }
+        Some(user) => Some(user),
         None if session.user.is_none() => return replies.error(HELLO_UNNAMED),
         None => session.user.take(),
     };

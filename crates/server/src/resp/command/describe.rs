@@ -1,23 +1,28 @@
 //! COMMAND: what verbs there are. Clients build their help and their key routing from it.
 
+use super::glob::matches;
 use super::verbs::{find, named};
-use super::words::{self, is};
-use super::{Answer, Needs, Verb};
+use super::words::{self, is, shown};
+use super::{Answer, Keys, Verb};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
 
+pub(super) mod facts;
+pub(super) mod help;
+
 /// Name, least and greatest number of arguments with both words, and the answer.
 pub(super) type Subcommand = (&'static str, usize, usize, Answer);
 
-pub(super) static SUBCOMMANDS: [Subcommand; 6] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 7] = [
     ("count", 2, 2, count),
-    ("list", 2, 2, list),
+    ("list", 2, usize::MAX, list),
     ("info", 2, usize::MAX, info),
     ("docs", 2, usize::MAX, docs),
-    ("getkeys", 3, usize::MAX, get_keys),
-    ("getkeysandflags", 3, usize::MAX, get_keys_and_flags),
+    ("getkeys", 4, usize::MAX, get_keys),
+    ("getkeysandflags", 4, usize::MAX, get_keys_and_flags),
+    ("help", 2, 2, |command, _, _, replies| help::help("command", command, replies)),
 ];
 
 pub(super) fn command(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -37,9 +42,26 @@ fn count(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     replies.integer(Verb::described().count() as i64);
 }
 
-fn list(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.array(Verb::described().count());
-    Verb::described().for_each(|verb| replies.bulk(verb.name.as_bytes()));
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`. There are no modules.
+fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    let mut verbs: Vec<_> = Verb::described().collect();
+    match (command.len(), command.arguments(2).last()) {
+        (2, _) => {}
+        (5, Some(wanted)) if is(command.argument(2), "filterby") => match command.argument(3) {
+            by if is(by, "module") => verbs.clear(),
+            by if is(by, "aclcat") => {
+                let category = shown(wanted, 128).to_ascii_lowercase();
+                verbs.retain(|verb| facts::is_in(verb, &category));
+            }
+            by if is(by, "pattern") => {
+                verbs.retain(|verb| matches(&wanted.to_ascii_lowercase(), verb.name.as_bytes()));
+            }
+            _ => return replies.error(words::SYNTAX),
+        },
+        _ => return replies.error(words::SYNTAX),
+    }
+    replies.array(verbs.len());
+    verbs.iter().for_each(|verb| replies.bulk(verb.name.as_bytes()));
 }
 
 fn all(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
@@ -68,7 +90,7 @@ fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
     replies.map(verbs.len());
     for verb in verbs {
         replies.bulk(verb.name.as_bytes());
-        let facts = [("summary", verb.summary), ("since", "1.0.0"), ("group", verb.group)];
+        let facts = [("summary", verb.summary), ("since", facts::since(verb)), ("group", verb.group)];
         replies.map(facts.len());
         for (name, value) in facts {
             replies.bulk(name.as_bytes());
@@ -92,17 +114,15 @@ fn get_keys(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Re
 fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match keys_of(command.from(2)) {
         Ok((verb, keys)) => {
-            let flags: &[&str] = match verb.needs {
-                Needs::Write => &["OW", "update"],
-                Needs::ReadWrite => &["RW", "access", "update"],
-                _ => &["RO", "access"],
-            };
             replies.array(keys.len());
-            for key in keys {
+            for (behind, key) in keys.iter().enumerate() {
+                let flags = match verb.name {
+                    "set" => facts::access_of_set(command.arguments(5).any(|word| is(word, "get"))),
+                    _ => facts::access(verb, behind),
+                };
                 replies.array(2);
                 replies.bulk(key);
-                replies.set(flags.len());
-                flags.iter().for_each(|flag| replies.simple(flag));
+                words_set(flags, replies);
             }
         }
         Err(error) => replies.error(error),
@@ -122,19 +142,64 @@ fn described(name: &[u8]) -> Option<&'static Verb> {
     named(name).filter(|verb| !verb.group.is_empty())
 }
 
-/// Name, arity, flags, positions of keys, and four lists that are empty here: categories, tips, key specifications,
-/// subcommands.
+/// Name, arity, flags, positions of keys, categories, hints, what is done to the keys; and subcommands, which are not told.
 fn describe(verb: &Verb, replies: &mut Replies) {
     replies.array(10);
     replies.bulk(verb.name.as_bytes());
     replies.integer(verb.arity);
-    replies.set(verb.flags.len());
-    verb.flags.iter().for_each(|flag| replies.simple(flag));
-    for position in [verb.keys.first, verb.keys.last, verb.keys.step] {
+    words_set(verb.flags, replies);
+    let &Keys { first, last, step } = &verb.keys;
+    for position in [first, last, step] {
         replies.integer(position);
     }
+    let categories: Vec<_> = facts::categories(verb).map(|category| format!("@{category}")).collect();
+    words_set(&categories, replies);
+    let tips = facts::tips(verb);
+    replies.set(tips.len());
+    tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
+    // A range of keys that are all treated alike, or single keys.
+    let ranges = match (step, last) {
+        (0, _) => 0..0,
+        (_, ..0) => first..first + 1,
+        _ => first..last + 1,
+    };
+    replies.set(ranges.clone().count());
+    for (behind, index) in ranges.enumerate() {
+        describe_keys(verb, behind, index, replies);
+    }
     replies.set(0);
-    replies.array(0);
-    replies.array(0);
-    replies.array(0);
+}
+
+/// Where keys are that are treated alike, and how they are treated.
+fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) {
+    let text = |word: &str, replies: &mut Replies| replies.bulk(word.as_bytes());
+    let note = facts::note(verb);
+    replies.map(3 + usize::from(note.is_some()));
+    if let Some(note) = note {
+        text("notes", replies);
+        text(note, replies);
+    }
+    text("flags", replies);
+    words_set(facts::access(verb, behind), replies);
+    let (last, step) = if verb.keys.last < 0 { (verb.keys.last, verb.keys.step) } else { (0, 1) };
+    let begin: &[(&str, i64)] = &[("index", index)];
+    let find: &[(&str, i64)] = &[("lastkey", last), ("keystep", step), ("limit", 0)];
+    for (name, kind, spec) in [("begin_search", "index", begin), ("find_keys", "range", find)] {
+        text(name, replies);
+        replies.map(2);
+        text("type", replies);
+        text(kind, replies);
+        text("spec", replies);
+        replies.map(spec.len());
+        for (name, value) in spec {
+            text(name, replies);
+            replies.integer(*value);
+        }
+    }
+}
+
+/// A set of simple strings.
+fn words_set<W: AsRef<str>>(words: &[W], replies: &mut Replies) {
+    replies.set(words.len());
+    words.iter().for_each(|word| replies.simple(word.as_ref()));
 }

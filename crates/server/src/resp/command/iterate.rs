@@ -33,9 +33,7 @@ pub(in crate::resp) async fn scan(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let cursor = command.argument(1);
-    let number = std::str::from_utf8(cursor).ok().filter(|text| !text.starts_with('+'));
-    let Some(cursor) = number.and_then(|text| text.parse().ok()) else {
+    let Some(cursor) = parse_cursor(command.argument(1)) else {
         return replies.error("ERR invalid cursor");
     };
     let (mut pattern, mut count, mut strings) = (None, COUNT_DEFAULT, true);
@@ -65,6 +63,21 @@ pub(in crate::resp) async fn scan(
     replies.bulk(page.next.map_or(0, Cursor::to_u64).to_string().as_bytes());
     replies.array(keys.len());
     keys.iter().for_each(|key| replies.bulk(key));
+}
+
+/// A cursor as C reads an unsigned number: nothing is zero, and what is negative counts from the end.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let cursor: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
 /// A piece of the iteration, of fewer entries than wanted if they are long. Memory is taken for it, and for so much beside.

@@ -94,16 +94,16 @@ const OVERHEAD_BYTES: usize = 48 + 10;
 
 /// `MEMORY USAGE key [SAMPLES n]`: what the key takes on its tier and in the index.
 pub(super) fn memory_usage(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    let samples_are_good = match command.len() {
-        3 => true,
-        5 => is(command.argument(3), "samples"),
-        _ => false,
-    };
-    if !samples_are_good {
-        return replies.error(words::SYNTAX);
-    }
-    if command.len() == 5 && parse_integer(command.argument(4)).is_none_or(|samples| samples < 0) {
-        return replies.error(words::NOT_AN_INTEGER);
+    let mut arguments = command.arguments(3);
+    while let Some(word) = arguments.next() {
+        let Some(samples) = arguments.next().filter(|_| is(word, "samples")) else {
+            return replies.error(words::SYNTAX);
+        };
+        match parse_integer(samples) {
+            Some(0..) => {}
+            Some(_) => return replies.error(words::SYNTAX),
+            None => return replies.error(words::NOT_AN_INTEGER),
+        }
     }
     let key = command.argument(2);
     match view.get(key) {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::describe::help::help;
 use super::number::parse_integer;
-use super::words::{self, is};
+use super::words::{self, is, shown};
 use super::{VERBS, verbs};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
@@ -45,7 +46,9 @@ pub(super) fn slowlog(command: Command<'_>, _: &mut Session, service: &Service, 
                 replies.bulk(&entry.name);
             }
         }
-        word if ["len", "reset", "get"].iter().any(|known| is(word, known)) => {
+        word if is(word, "help") => help("slowlog", command, replies),
+        word if is(word, "get") => replies.error(&words::unknown_or_wrong_arguments("SLOWLOG", command)),
+        word if ["len", "reset"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
             replies.error(&words::wrong_arguments(&format!("slowlog|{name}")));
         }
@@ -63,7 +66,12 @@ pub(super) fn latency(command: Command<'_>, _: &mut Session, service: &Service, 
         word if is(word, "doctor") && command.len() == 2 => {
             replies.text(b"Single events are not recorded here: see LATENCY HISTOGRAM, INFO latencystats and SLOWLOG.\n");
         }
-        word if ["latest", "history", "doctor"].iter().any(|known| is(word, known)) => {
+        word if is(word, "graph") && command.len() == 3 => {
+            let event = shown(command.argument(2), 128);
+            replies.error(&format!("ERR No samples available for event '{event}'"));
+        }
+        word if is(word, "help") => help("latency", command, replies),
+        word if ["latest", "history", "doctor", "graph"].iter().any(|known| is(word, known)) => {
             let name = String::from_utf8_lossy(word).to_ascii_lowercase();
             replies.error(&words::wrong_arguments(&format!("latency|{name}")));
         }
@@ -129,6 +137,11 @@ pub(super) fn memory(command: Command<'_>, _: &mut Session, service: &Service, r
                 replies.bulk(name.as_bytes());
                 replies.integer(value as i64);
             }
+        }
+        word if is(word, "help") => help("memory", command, replies),
+        word if ["purge", "doctor", "stats"].iter().any(|known| is(word, known)) => {
+            let name = String::from_utf8_lossy(word).to_ascii_lowercase();
+            replies.error(&words::wrong_arguments(&format!("memory|{name}")));
         }
         _ => replies.error(&words::unknown_subcommand("MEMORY", command)),
     }

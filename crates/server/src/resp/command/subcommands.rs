@@ -9,26 +9,31 @@ use crate::resp::frame::Command;
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 19] = [
+static SUBCOMMANDS: [Subcommand; 24] = [
     ("acl", "whoami", 2, 2),
-    ("acl", "cat", 2, 2),
+    ("acl", "cat", 2, 3),
     ("acl", "list", 2, 2),
     ("acl", "users", 2, 2),
+    ("acl", "help", 2, 2),
     ("config", "get", 3, usize::MAX),
     ("config", "set", 4, usize::MAX),
     ("config", "resetstat", 2, 2),
     ("config", "rewrite", 2, 2),
+    ("config", "help", 2, 2),
     ("latency", "latest", 2, 2),
     ("latency", "history", 3, 3),
     ("latency", "reset", 2, usize::MAX),
     ("latency", "histogram", 2, usize::MAX),
     ("latency", "doctor", 2, 2),
+    ("latency", "help", 2, 2),
     ("memory", "purge", 2, 2),
     ("memory", "doctor", 2, 2),
     ("memory", "stats", 2, 2),
+    ("memory", "help", 2, 2),
     ("slowlog", "len", 2, 2),
     ("slowlog", "reset", 2, 2),
     ("slowlog", "get", 2, 3),
+    ("slowlog", "help", 2, 2),
 ];
 
 /// Whether a command whose verb has subcommands names one of them, with a number of arguments that it takes.

@@ -1,0 +1,147 @@
+//! HELP of the verbs that have subcommands: those that are here, in Redis' layout and as far as possible in its words.
+
+use crate::resp::command::words;
+use crate::resp::frame::Command;
+use crate::resp::reply::Replies;
+
+const CLIENT: &str = "\
+DURABILITY [<level> [NEXT]]
+    Tell or set how writes of this connection are acknowledged.
+GETREDIR
+    Return the client ID we are redirecting to when tracking is enabled.
+GETNAME
+    Return the name of the current connection.
+ID
+    Return the ID of the current connection.
+INFO
+    Return information about the current client connection.
+KILL <ip:port>
+    Kill connection made from <ip:port>.
+KILL <option> <value> [<option> <value> [...]]
+    Kill connections. Options are:
+    * ADDR <ip:port>
+      Kill connections made from the specified address
+    * ID <client-id>
+      Kill the connection with this ID
+    * LADDR <ip:port>
+      Kill connections made to specified local address
+    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)
+      Kill connections by type.
+    * USER <username>
+      Kill connections authenticated by <username>.
+    * SKIPME (YES|NO)
+      Skip killing current connection (default: yes).
+LIST [options ...]
+    Return information about client connections. Options:
+    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)
+      Return clients of specified type.
+    * ID <client-id> [<client-id> ...]
+      Return clients with these IDs.
+REPLY (ON|OFF|SKIP)
+    Control the replies sent to the current connection.
+SETINFO (LIB-NAME|LIB-VER) <value>
+    Tell which library the client uses.
+SETNAME <name>
+    Assign the name <name> to the current connection.
+NO-EVICT (ON|OFF)
+    Has no effect: no client is evicted.
+NO-TOUCH (ON|OFF)
+    Has no effect: no key is evicted.";
+
+const CONFIG: &str = "\
+GET <pattern>
+    Return parameters matching the glob-like <pattern> and their values.
+SET <directive> <value>
+    Set the configuration <directive> to <value>.
+RESETSTAT
+    Reset statistics reported by the INFO command.
+REWRITE
+    Rewrite the configuration file.";
+
+const COMMAND: &str = "\
+(no subcommand)
+    Return details about all Redis commands.
+COUNT
+    Return the total number of commands in this Redis server.
+LIST
+    Return a list of all commands in this Redis server.
+INFO [<command-name> ...]
+    Return details about multiple Redis commands.
+    If no command names are given, documentation details for all
+    commands are returned.
+DOCS [<command-name> ...]
+    Return documentation details about multiple Redis commands.
+    If no command names are given, documentation details for all
+    commands are returned.
+GETKEYS <full-command>
+    Return the keys from a full Redis command.
+GETKEYSANDFLAGS <full-command>
+    Return the keys and the access flags from a full Redis command.";
+
+const SLOWLOG: &str = "\
+GET [<count>]
+    Return top <count> entries from the slowlog (default: 10, -1 mean all).
+    Entries are made of:
+    id, timestamp, time in microseconds, arguments array, client IP and port,
+    client name
+LEN
+    Return the length of the slowlog.
+RESET
+    Reset the slowlog.";
+
+const LATENCY: &str = "\
+DOCTOR
+    Return a human readable latency analysis report.
+GRAPH <event>
+    Return an ASCII latency graph for the <event> class.
+HISTORY <event>
+    Return time-latency samples for the <event> class.
+LATEST
+    Return the latest latency samples for all events.
+RESET [<event> ...]
+    Reset latency data of one or more <event> classes.
+    (default: reset all data for all event classes)
+HISTOGRAM [COMMAND ...]
+    Return a cumulative distribution of latencies in the format of a histogram for the specified command names.
+    If no commands are specified then all histograms are replied.";
+
+const MEMORY: &str = "\
+DOCTOR
+    Return memory problems reports.
+PURGE
+    Has no effect: memory is given back as soon as it can be.
+STATS
+    Return information about the memory usage of the server.
+USAGE <key> [SAMPLES <count>]
+    Return memory in bytes used by <key> and its value.";
+
+const ACL: &str = "\
+CAT [<category>]
+    List all commands that belong to <category>, or all command categories
+    when no category is specified.
+LIST
+    Show users details in config file format.
+USERS
+    List all the registered usernames.
+WHOAMI
+    Return the current connection username.";
+
+/// Answers `verb HELP`.
+pub(in crate::resp::command) fn help(verb: &str, command: Command<'_>, replies: &mut Replies) {
+    if command.len() != 2 {
+        return replies.error(&words::wrong_arguments(&format!("{verb}|help")));
+    }
+    let text = match verb {
+        "client" => CLIENT,
+        "config" => CONFIG,
+        "command" => COMMAND,
+        "slowlog" => SLOWLOG,
+        "latency" => LATENCY,
+        "memory" => MEMORY,
+        _ => ACL,
+    };
+    replies.array(text.lines().count() + 3);
+    let verb = verb.to_ascii_uppercase();
+    replies.simple(&format!("{verb} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    text.lines().chain(["HELP", "    Prints this help."]).for_each(|line| replies.simple(line));
+}
