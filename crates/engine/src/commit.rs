@@ -27,6 +27,7 @@ use crate::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::ledger::{Content, Origin};
 use crate::memory::Piece;
 use crate::slot::Contents;
+use crate::staging;
 use crate::tier::Tier;
 use crate::zero_ahead::ZeroAhead;
 
@@ -261,6 +262,11 @@ impl Committer<'_> {
         self.finish_all(true).await?;
         for zeros in &mut self.zeros {
             zeros.finish().await?;
+        }
+        if let Some(file) = self.lane.pool.staging() {
+            // All of it is durable. When the segment has been relocated and what its records hid or were hidden by is gone, a
+            // kill must not bring them back from here.
+            staging::void(file, piece, self.lane.shape)?;
         }
         let (engine, lane) = (self.engine.clone(), self.lane.clone());
         // By others, since it takes as long as there are records.

@@ -104,8 +104,14 @@ impl<'a> Relocator<'a> {
 
     /// Seals all outputs, so that rot in them is told from a torn tail.
     pub(crate) async fn finish(&mut self) -> Result<()> {
-        for (_, output) in std::mem::take(&mut self.outputs) {
-            self.outlet(false, 0.0).seal_output(output).await?;
+        for (_, mut output) in std::mem::take(&mut self.outputs) {
+            let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
+            let outlet = self.outlet(false, 0.0);
+            // A relocation that failed may have left a frame open.
+            if let Some(frame) = output.close_frame(durable) {
+                outlet.write_frame(&output, frame).await?;
+            }
+            outlet.seal_output(output).await?;
         }
         Ok(())
     }

@@ -58,6 +58,12 @@ pub(crate) fn write_header(
     file.write_all_at(&header(secret, name), at).map_err(io)
 }
 
+/// Says that what lies in a piece of memory is of no use to another process.
+pub(crate) fn void(file: &File, index: usize, shape: SegmentShape) -> Result<()> {
+    let at = MemoryPool::staging_offset(index, u64::from(shape.segment_bytes));
+    file.write_all_at(&[0u8; HEADER_BYTES], at).map_err(io)
+}
+
 /// A segment as the last process left it in memory.
 pub(crate) struct Staged {
     pub(crate) segment: u64,

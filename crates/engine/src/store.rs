@@ -12,6 +12,7 @@ use crate::blocking::Blocking;
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::gate::Gate;
 use crate::latency::{Latencies, Timed};
 use crate::options::{Durability, Options};
 use crate::stats::{Recovery, Stats};
@@ -197,7 +198,12 @@ impl Store {
     /// # Errors
     /// As [`put`](Self::put).
     pub async fn clear(&self) -> Result<()> {
-        self.engine.clear().await
+        self.engine.check_writable()?;
+        // By itself: half of it is nothing, so it must not end with this future.
+        let (engine, done) = (self.engine.clone(), Gate::new());
+        let gate = done.clone();
+        self.engine.spawn("clear", async move { done.open(engine.clear().await) });
+        gate.wait().await
     }
 
     /// Makes everything durable that was acknowledged before.

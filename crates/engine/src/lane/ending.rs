@@ -4,6 +4,7 @@ use esker_log::OpenSegment;
 
 use super::{Job, Lane};
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::heads::Head;
 
 impl Lane {
@@ -12,7 +13,10 @@ impl Lane {
         let mut state = self.state.lock();
         state.stopping = true;
         self.close_frame(&mut state);
+        let room = std::mem::replace(&mut state.room, Gate::new());
         drop(state);
+        // Nobody makes room any more.
+        room.open(Err(Error::Closed { reason: "it was closed".into() }));
         self.work.notify_one();
         self.spare_taken.notify_one();
     }

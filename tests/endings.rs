@@ -1,0 +1,178 @@
+//! What ends in the middle of something: a close while writers wait or after reads failed, a clear that is dropped, a kill.
+
+mod support;
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{Batch, Durability, Store};
+use esker_device::{Fault, Operation, OperationKind, Runtime};
+use esker_sim::Random;
+use futures_util::future::{Either, join, join_all, select};
+
+use support::{Config, Tiers, World, cases, value};
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:06}"))
+}
+
+/// Writers that wait for room when the store is closed are told so.
+#[test]
+fn a_close_ends_the_wait_for_room() {
+    cases("endings", "a_close_ends_the_wait_for_room", 40, |seed| {
+        let mut config = Config::new(Tiers::Capacity);
+        (config.durability, config.capacity_segments) = (Durability::None, 100);
+        let mut random = Random::new(seed);
+        let world = World::new(seed, config);
+        let store = world.open();
+        let puts = join_all((0..400).map(|n| store.put(key(n), vec![1u8; 4000])));
+        let close = async {
+            world.runtime.sleep(Duration::from_micros(random.below(400))).await;
+            store.close().await
+        };
+        // A deadlock panics.
+        let (_, closed) = world.runtime.run(join(puts, close));
+        closed.expect("it is closed");
+        world.end();
+    });
+}
+
+/// A clear whose future is dropped has happened or not: what can be read after it is there after the next opening.
+#[test]
+fn a_clear_that_is_dropped_happens_or_not() {
+    let cut_short = Cell::new(0);
+    cases("endings", "a_clear_that_is_dropped_happens_or_not", 60, |seed| {
+        let mut random = Random::new(seed);
+        let world = World::new(seed, Config::new(Tiers::Capacity));
+        let store = world.open();
+        for n in 0..20 {
+            world.runtime.run(store.put(key(n), value(&key(n), n, 100))).expect("it is put");
+        }
+        {
+            let pause = world.runtime.sleep(Duration::from_micros(random.below(200)));
+            let cleared = world.runtime.run(select(Box::pin(store.clear()), pause));
+            if let Either::Left(_) = cleared {
+                return;
+            }
+        }
+        let count = |store: &Store| {
+            (0..20).filter(|n| world.runtime.run(store.get(key(*n))).expect("it is read").is_some()).count()
+        };
+        // It may go on by itself; then it has to be seen.
+        world.runtime.run(world.runtime.sleep(Duration::from_millis(50)));
+        let before = count(&store);
+        world.runtime.run(store.put("later", "value")).expect("it is put");
+        world.runtime.run(store.close()).expect("it is closed");
+        drop(store);
+        let store = world.open();
+        assert_eq!(count(&store), before, "read before a clean close and after it");
+        cut_short.set(cut_short.get() + 1);
+        drop(store);
+        world.end();
+    });
+    assert!(cut_short.get() > 0, "it is never dropped on its way");
+}
+
+/// A close after relocation could not read something seals what there is of the copies.
+#[test]
+fn a_close_after_failed_reads_ends_well() {
+    cases("endings", "a_close_after_failed_reads_ends_well", 30, |seed| {
+        let mut config = Config::new(Tiers::Capacity);
+        config.capacity_segments = 40;
+        let mut random = Random::new(seed);
+        let world = World::new(seed, config);
+        let store = world.open();
+        for stamp in 0..800u64 {
+            let number = random.below(200);
+            world.runtime.run(store.put(key(number), value(&key(number), stamp, 2000))).expect("it is put");
+        }
+        let mut left = random.below(60);
+        world.capacity.as_ref().expect("it has one").set_faults(Box::new(move |operation: &Operation| {
+            let fails = operation.kind == OperationKind::Read && left == 0;
+            left = left.saturating_sub(u64::from(operation.kind == OperationKind::Read));
+            if fails { Fault::Error(5) } else { Fault::None }
+        }));
+        world.runtime.run(store.compact()).expect("it ends");
+        world.runtime.run(store.close()).expect("it is closed");
+        drop(store);
+        world.end();
+    });
+}
+
+/// What was deleted does not come back after a kill, though the memory of a segment that was freed since is still there.
+#[test]
+fn a_kill_brings_nothing_back_that_was_deleted() {
+    // With each of these, keys came back when the memory of sealed segments was taken for what a kill had left.
+    for seed in [0, 1, 10, 23, 26, 30, 31, 52] {
+        let back = kill_after_deletes(seed);
+        assert_eq!(back, 0, "deleted keys came back with seed {seed}");
+    }
+}
+
+/// How many deleted keys come back.
+fn kill_after_deletes(seed: u64) -> usize {
+    let mut config = Config::new(Tiers::Capacity);
+    config.capacity_segments = 240;
+    config.staging = true;
+    config.more_memory_bytes = 64 << 20;
+    let mut world = World::new(seed, config);
+    let store = world.open();
+    let mut random = Random::new(seed);
+    for many in 0..20u64 {
+        let mut batch = Batch::new();
+        for n in many * 200..many * 200 + 200 {
+            batch.put(key(10_000 + n), vec![1u8; 16]);
+        }
+        world.runtime.run(store.write(batch)).expect("it is written");
+    }
+    let put = |n: u64, bytes: usize| {
+        world.runtime.run(store.put(key(n), value(&key(n), n, bytes))).expect("it is put");
+    };
+    let lasting = || store.stats().tiers[0].classes.lasting;
+    // Most writes go to few keys, until records are parted.
+    for _ in 0..40_000 {
+        let n = if random.below(20) < 19 { random.below(10) } else { 10_000 + random.below(4000) };
+        put(n, if n < 20 { 3000 } else { 24 });
+        if lasting() > 0 {
+            break;
+        }
+    }
+    let long = |n: u64| Bytes::from(format!("{n:0100}"));
+    let mut gone = 0;
+    for _ in 0..5 + random.below(10) {
+        let first = gone;
+        gone += 50 + random.below(200);
+        let (mut puts, mut deletes) = (Batch::new(), Batch::new());
+        for n in first..gone {
+            puts.put(long(n), vec![2u8; 8]);
+            deletes.delete(long(n));
+        }
+        world.runtime.run(store.write(puts)).expect("it is written");
+        (0..random.below(4)).for_each(|_| put(random.below(5), 3000));
+        world.runtime.run(store.write(deletes)).expect("it is written");
+        (0..random.below(150)).for_each(|_| put(random.below(5), 3000));
+        for n in 0..random.below(16) {
+            put(20_000 + n, 3000);
+        }
+        (0..random.below(20)).for_each(|_| put(random.below(5), 3000));
+        if random.one_in(2) {
+            world.runtime.run(store.compact()).expect("it is compacted");
+        }
+    }
+    for _ in 0..random.below(4) {
+        (0..random.below(30)).for_each(|_| put(random.below(5), 3000));
+        world.runtime.run(store.compact()).expect("it is compacted");
+    }
+    let count = |world: &World, store: &Store| {
+        (0..gone).filter(|n| world.runtime.run(store.get(long(*n))).expect("it is read").is_some()).count()
+    };
+    assert_eq!(count(&world, &store), 0);
+    world.kill();
+    drop(store);
+    let store = world.open();
+    let back = count(&world, &store);
+    drop(store);
+    world.end();
+    back
+}
