@@ -51,15 +51,6 @@ impl Batch {
         self.operations.len()
     }
 
-    /// Bytes of keys and values to be put.
-    pub(crate) fn bytes(&self) -> u64 {
-        let bytes = |operation: &Operation| match operation {
-            Operation::Put { key, value, .. } => (key.len() + value.len()) as u64,
-            Operation::Delete { .. } => 0,
-        };
-        self.operations.iter().map(bytes).sum()
-    }
-
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()

@@ -5,12 +5,14 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use esker_device::{Appender, SegmentBuffer};
 use esker_log::{Packing, RECORD_HEADER_BYTES, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use crate::devices::LEAST_LANE_PIECES;
 use crate::error::{Error, Result};
 
 /// A segment whose bytes are in memory.
@@ -95,13 +97,13 @@ struct Parked {
 pub(crate) struct MemoryPool {
     backing: Backing,
     bytes: usize,
-    limit: usize,
     state: Mutex<PoolState>,
 }
 
-#[derive(Default)]
 struct PoolState {
     made: usize,
+    /// So many are made at most.
+    limit: usize,
     parked: VecDeque<Parked>,
 }
 
@@ -110,7 +112,11 @@ pub(crate) const STAGING_HEADER_BYTES: u64 = 4096;
 
 impl MemoryPool {
     pub(crate) fn new(backing: Backing, bytes: usize, limit: usize) -> MemoryPool {
-        MemoryPool { backing, bytes, limit, state: Mutex::default() }
+        MemoryPool {
+            backing,
+            bytes,
+            state: Mutex::new(PoolState { made: 0, limit, parked: VecDeque::new() }),
+        }
     }
 
     pub(crate) fn staging(&self) -> Option<&Arc<File>> {
@@ -129,20 +135,23 @@ impl MemoryPool {
     /// from that one, or nothing is sealed; try again in a moment.
     pub(crate) fn take(&self, residents: &Residents) -> Result<Option<Piece>> {
         let mut state = self.state.lock();
-        if state.made < self.limit {
+        if state.made < state.limit {
             let index = state.made;
-            let memory = match &self.backing {
-                Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),
-                Backing::Staging(file) => {
-                    let at = MemoryPool::staging_offset(index, self.bytes as u64) + STAGING_HEADER_BYTES;
-                    SegmentBuffer::mapped(file, at, self.bytes)
+            match self.make(index) {
+                Ok(memory) => {
+                    state.made += 1;
+                    return Ok(Some(Piece { memory, index }));
                 }
-            };
-            let memory = memory.map_err(|e| {
-                Error::invalid(format!("no memory for a segment buffer of {} bytes: {e}", self.bytes))
-            })?;
-            state.made += 1;
-            return Ok(Some(Piece { memory, index }));
+                // The staging file's file system is full, as `/dev/shm` of a container soon is.
+                Err(error) if is_full(&error) && index as u64 >= LEAST_LANE_PIECES => {
+                    tracing::warn!(pieces = index, %error, "less memory for segments than was planned");
+                    state.limit = index;
+                }
+                Err(error) => {
+                    let what = format!("no memory for a segment buffer of {} bytes: {error}", self.bytes);
+                    return Err(Error::invalid(what));
+                }
+            }
         }
         let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
         residents.remove(segment);
@@ -156,10 +165,24 @@ impl MemoryPool {
         }
     }
 
+    fn make(&self, index: usize) -> std::io::Result<Appender> {
+        match &self.backing {
+            Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),
+            Backing::Staging(file) => {
+                let at = MemoryPool::staging_offset(index, self.bytes as u64) + STAGING_HEADER_BYTES;
+                SegmentBuffer::mapped(file, at, self.bytes)
+            }
+        }
+    }
+
     /// Keeps a sealed segment's memory until it is needed.
     pub(crate) fn park(&self, segment: u64, piece: Piece) {
         self.state.lock().parked.push_back(Parked { segment, piece });
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Turns packed locations into index pointers and back.

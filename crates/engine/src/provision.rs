@@ -7,7 +7,6 @@ use std::time::Duration;
 use esker_device::Appender;
 use esker_log::{OpenSegment, SegmentName, Stream, Tier as TierName};
 
-use crate::allocation::Was;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lane::Lane;
@@ -69,9 +68,8 @@ impl Engine {
         let Some(taken) = tier.take_slot(keep) else { return Ok(None) };
         let slot = taken.slot;
         let prepared = async {
-            if taken.was == Was::Fresh {
-                self.note_used_slot(tier.name(), slot).await?;
-            }
+            // Whatever it was: one that was taken and given back may never have been covered.
+            self.note_used_slot(tier.name(), slot).await?;
             tier.ensure_room(taken).await
         };
         if let Err(error) = prepared.await {

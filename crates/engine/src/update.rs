@@ -73,7 +73,7 @@ impl Engine {
         }
 
         // 3.
-        self.find_room(batch.bytes()).await;
+        self.find_room(self.padded_bytes_of(&batch, &options)).await;
         let mut places: Vec<usize> = (0..keys.len()).collect();
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
         places.sort_unstable_by_key(|&at| digest(&hashes[at]));

@@ -144,7 +144,7 @@ impl Engine {
             ));
         }
         let durability = self.durability(&options)?;
-        self.find_room(batch.bytes()).await;
+        self.find_room(self.padded_bytes_of(&batch, &options)).await;
         let mut records = self.records_of(batch, &options)?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
@@ -164,6 +164,19 @@ impl Engine {
             records = kept;
         }
         self.commit(records, durability, reservation).await
+    }
+
+    /// The room that a batch takes; none if it puts nothing.
+    pub(crate) fn padded_bytes_of(&self, batch: &Batch, options: &WriteOptions) -> u64 {
+        let padded = |operation: &Operation| match operation {
+            Operation::Put { key, value, expires_at_ms } => {
+                let expires = expires_at_ms.or(options.expires_at_ms).is_some();
+                self.lane.shape.padded(esker_log::record_bytes(key.len(), value.len(), expires))
+            }
+            Operation::Delete { key } => self.lane.shape.padded(esker_log::record_bytes(key.len(), 0, false)),
+        };
+        let puts = batch.operations.iter().any(|o| matches!(o, Operation::Put { .. }));
+        if puts { batch.operations.iter().map(padded).sum() } else { 0 }
     }
 
     /// The records of a batch, checked. The last operation on a key is the one that counts.
