@@ -157,7 +157,7 @@ fn few_live_records_in_a_large_store_are_not_copied_again_and_again() {
     }
     let stats = settle(&store, |stats| {
         let sealed = stats.tiers[0].segments_total - stats.tiers[0].segments_free;
-        u64::from(sealed) * SEGMENT_BYTES <= allowed_bytes(stats)
+        sealed * SEGMENT_BYTES <= allowed_bytes(stats)
     });
     assert!(stats.activity.segments_freed > u64::from(ROUNDS / 2), "{stats:?}");
     let put_bytes = u64::from(KEYS * ROUNDS) * 4096;
