@@ -263,13 +263,8 @@ impl Committer<'_> {
         for zeros in &mut self.zeros {
             zeros.finish().await?;
         }
-        if let Some(file) = self.lane.pool.staging() {
-            // All of it is durable. When the segment has been relocated and what its records hid or were hidden by is gone, a
-            // kill must not bring them back from here.
-            staging::void(file, piece, self.lane.shape)?;
-        }
         let (engine, lane) = (self.engine.clone(), self.lane.clone());
-        // By others, since it takes as long as there are records.
+        // By others, since it takes as long as there are records, and a write to a file may wait for the file system.
         self.engine.spawn("seal", async move {
             let tier = engine.tier(lane.shape.tier);
             let name = segment.name();
@@ -277,12 +272,15 @@ impl Committer<'_> {
             let used = segment.tail();
             let contents = Contents::of(segment.entries());
             let records = segment.entries().len().max(1) as u32;
+            // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
+            // kill must not bring them back from the staging file.
+            let voided = lane.pool.staging().map_or(Ok(()), |file| staging::void(file, piece, lane.shape));
             // Before its memory can go: as long as that is there, what displaces its records sees them.
             tier.slot(name.slot).expect_records_of(used / records);
             let (memory, _) = segment.into_parts();
             lane.pool.park(name.segment, Piece { memory, index: piece });
             engine.counters.count_summary(bytes.len() as u64);
-            let written = match tier.device() {
+            let written = match voided.and_then(|()| tier.device()) {
                 Ok(device) => {
                     let source = Source::Owned(Buffer::copy_from(&bytes));
                     tier.write(&device, name.slot, start, source, WriteMode::Durable, Content::Summary).await
