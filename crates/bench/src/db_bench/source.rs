@@ -47,7 +47,7 @@ pub(super) struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Measured,
-    /// Overwrites random keys until the others are through, or they until it is.
+    /// Overwrites random keys until the others are through, or as often as it is to.
     BesideWriter,
 }
 

@@ -185,6 +185,16 @@ async fn subcommands_that_are_refused_spoil_a_transaction() {
     }
     let rest = "*2\r\n$4\r\nsave\r\n$0\r\n\r\n*1\r\n$1\r\na\r\n$7\r\ndefault\r\n:0\r\n";
     client.ask("EXEC", &format!("*5\r\n$-1\r\n{rest}")).await;
+    // With so many arguments that they fail, but not before EXEC.
+    client.ask("MULTI", "+OK\r\n").await;
+    for line in ["LATENCY GRAPH a", "SLOWLOG GET 1 2", "ACL CAT a b"] {
+        client.ask(line, "+QUEUED\r\n").await;
+    }
+    let wrong = |name: &str, verb: &str| {
+        format!("-ERR unknown subcommand or wrong number of arguments for '{name}'. Try {verb} HELP.\r\n")
+    };
+    let graph = "-ERR No samples available for event 'a'\r\n";
+    client.ask("EXEC", &format!("*3\r\n{graph}{}{}", wrong("GET", "SLOWLOG"), wrong("CAT", "ACL"))).await;
 }
 
 #[tokio::test]

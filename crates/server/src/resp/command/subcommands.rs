@@ -9,9 +9,9 @@ use crate::resp::frame::Command;
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 24] = [
+static SUBCOMMANDS: [Subcommand; 25] = [
     ("acl", "whoami", 2, 2),
-    ("acl", "cat", 2, 3),
+    ("acl", "cat", 2, usize::MAX),
     ("acl", "list", 2, 2),
     ("acl", "users", 2, 2),
     ("acl", "help", 2, 2),
@@ -25,6 +25,7 @@ static SUBCOMMANDS: [Subcommand; 24] = [
     ("latency", "reset", 2, usize::MAX),
     ("latency", "histogram", 2, usize::MAX),
     ("latency", "doctor", 2, 2),
+    ("latency", "graph", 3, 3),
     ("latency", "help", 2, 2),
     ("memory", "purge", 2, 2),
     ("memory", "doctor", 2, 2),
@@ -32,7 +33,7 @@ static SUBCOMMANDS: [Subcommand; 24] = [
     ("memory", "help", 2, 2),
     ("slowlog", "len", 2, 2),
     ("slowlog", "reset", 2, 2),
-    ("slowlog", "get", 2, 3),
+    ("slowlog", "get", 2, usize::MAX),
     ("slowlog", "help", 2, 2),
 ];
 
