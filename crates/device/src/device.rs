@@ -81,6 +81,12 @@ pub trait Device: Send + Sync + 'static {
     /// Fills the whole buffer from `offset`, or fails.
     fn read(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)>;
 
+    /// As [`read`](Self::read), for work in the background that nobody waits for: it lets others go first where the
+    /// device can tell them apart.
+    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+        self.read(offset, buffer)
+    }
+
     /// Writes all of `source` at `offset`, or fails.
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>>;
 

@@ -47,6 +47,7 @@ fn conforms(device: &Arc<dyn Device>) {
     reads_back_what_was_written(&**device);
     refuses_bad_ranges(&**device);
     runs_many_at_once(&**device);
+    long_ones_go_on_beside_short_reads(&**device);
     survives_dropped_answers(device);
     writes_from_a_segment_buffer(&**device);
     discards(&**device);
@@ -118,6 +119,34 @@ fn runs_many_at_once(device: &dyn Device) {
         outcome.unwrap();
         assert!(*buffer == *filled(device, index, 8192), "block {index}");
     }
+}
+
+/// With io_uring they go in pieces then, and take turns.
+fn long_ones_go_on_beside_short_reads(device: &dyn Device) {
+    const LONG: usize = (1 << 20) + 12288;
+    let place = |index: u64| (1 + 2 * index) * MIB;
+    let shorts = async || {
+        for _ in 0..100 {
+            device.read(0, device.buffer(4096)).await.1.unwrap();
+        }
+    };
+    block_on(async {
+        // One is in flight when the long ones come.
+        let first = device.read(0, device.buffer(4096));
+        let writes =
+            (0..3).map(|at| device.write(place(at), filled(device, at, LONG).into(), WriteMode::Plain));
+        let writes = join_all(writes.collect::<Vec<_>>());
+        for outcome in join(writes, shorts()).await.0 {
+            outcome.unwrap();
+        }
+        first.await.1.unwrap();
+        let reads = (0..3).map(|at| device.read_behind(place(at), Buffer::zeroed(LONG)));
+        let reads = join_all(reads.collect::<Vec<_>>());
+        for (at, (buffer, outcome)) in join(reads, shorts()).await.0.into_iter().enumerate() {
+            outcome.unwrap();
+            assert!(*buffer == *filled(device, at as u64, LONG), "{at}");
+        }
+    });
 }
 
 fn survives_dropped_answers(device: &Arc<dyn Device>) {

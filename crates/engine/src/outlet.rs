@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
 use esker_gc::{Host, Need, Throttle, Victim};
-use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentShape, Stream};
+use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, SegmentShape, Stream};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
@@ -123,7 +123,7 @@ impl Host for Outlet<'_> {
             return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
         }
         let began = self.engine.runtime.now();
-        let read = self.engine.tier(tier).read(victim.slot, offset, u64::from(bytes)).await;
+        let read = self.engine.tier(tier).read_behind(victim.slot, offset, u64::from(bytes)).await;
         self.yield_device(bytes.into(), began).await;
         read
     }
@@ -156,16 +156,20 @@ impl Host for Outlet<'_> {
             .map_err(|e| Error::invalid(format!("no memory for frames of {bytes} bytes: {e}")))
     }
 
-    async fn write_frame(&self, output: &OpenSegment, frame: ClosedFrame) -> Result<()> {
+    async fn write_frame(
+        &self,
+        output: SegmentName,
+        memory: Arc<SegmentBuffer>,
+        frame: ClosedFrame,
+    ) -> Result<()> {
         let tier = self.engine.output_tier();
-        let name = output.name();
         let bytes = frame.memory.len() as u64;
         let payload = u64::from(frame.payload_bytes);
         self.engine.counters.count_frame(true, payload, bytes - payload);
-        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
+        let source = Source::Shared { buffer: memory, range: frame.memory };
         let began = self.engine.runtime.now();
         let content = Content::Frame { origin: self.origin, payload_bytes: frame.payload_bytes };
-        tier.write(&tier.device()?, name.slot, frame.offset, source, WriteMode::Plain, content).await?;
+        tier.write(&tier.device()?, output.slot, frame.offset, source, WriteMode::Plain, content).await?;
         self.note_filled(bytes);
         self.yield_device(bytes, began).await;
         Ok(())

@@ -63,11 +63,11 @@ impl Engine {
     pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
         let segment_bytes = tier.shape().segment_bytes;
         let at = segment_bytes - FOOTER_BYTES as u32;
-        let (buffer, from) = tier.read(slot, at, FOOTER_BYTES as u64).await?;
+        let (buffer, from) = tier.read_behind(slot, at, FOOTER_BYTES as u64).await?;
         let segment = tier.slot(slot).segment();
         let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
         let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
-        let (buffer, from) = tier.read(slot, footer.start, u64::from(footer.entry_bytes)).await?;
+        let (buffer, from) = tier.read_behind(slot, footer.start, u64::from(footer.entry_bytes)).await?;
         Ok(footer.entries(&buffer[from..], &self.secret))
     }
 
@@ -109,7 +109,7 @@ impl<'a> Relocator<'a> {
             let outlet = self.outlet(false, 0.0);
             // A relocation that failed may have left a frame open.
             if let Some(frame) = output.close_frame(durable) {
-                outlet.write_frame(&output, frame).await?;
+                outlet.write_frame(output.name(), output.memory().buffer(), frame).await?;
             }
             outlet.seal_output(output).await?;
         }

@@ -16,6 +16,9 @@ use crate::ledger::{Content, Ledger};
 use crate::slot::{Slot, SlotState, Slots};
 use crate::trim::Discards;
 
+/// One of the ways to read.
+type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
+
 /// A tier.
 pub(crate) struct Tier {
     name: TierName,
@@ -290,12 +293,28 @@ impl Tier {
 
     /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
     pub(crate) async fn read(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
-        self.read_into(slot, offset, bytes, None).await
+        self.read_by(<dyn Device>::read, slot, offset, bytes, None).await
     }
 
     /// As [`Tier::read`], into a buffer that was used before if it is large enough.
     pub(crate) async fn read_into(
         &self,
+        slot: u32,
+        offset: u32,
+        bytes: u64,
+        used: Option<Buffer>,
+    ) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read, slot, offset, bytes, used).await
+    }
+
+    /// As [`Tier::read`], for background work.
+    pub(crate) async fn read_behind(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read_behind, slot, offset, bytes, None).await
+    }
+
+    async fn read_by(
+        &self,
+        read: DeviceRead,
         slot: u32,
         offset: u32,
         bytes: u64,
@@ -310,7 +329,7 @@ impl Tier {
         let used = used.and_then(|mut buffer| buffer.fit(len).then_some(buffer));
         let buffer = used.unwrap_or_else(|| device.buffer(len));
         let began = self.clock.now();
-        let (buffer, result) = device.read(self.device_offset(slot, start as u32), buffer).await;
+        let (buffer, result) = read(&*device, self.device_offset(slot, start as u32), buffer).await;
         self.recorder.record(Timed::Read(self.name), self.clock.now().saturating_sub(began));
         result.map_err(Error::from)?;
         Ok((buffer, (u64::from(offset) - start) as usize))

@@ -12,11 +12,16 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 
-use esker_device::{Appender, Buffer};
+use esker_device::{Appender, Buffer, SegmentBuffer};
 use esker_log::{
-    ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentShape, Stream,
+    ClosedFrame, Damage, Entry, Kind, OpenSegment, Record, RecordView, Secret, SegmentName, SegmentShape,
+    Stream,
 };
+use futures_util::poll;
 use futures_util::stream::{self, StreamExt};
 
 use crate::plan::{Span, plan_reads};
@@ -96,7 +101,7 @@ pub trait Host: Sync {
     /// To which flow a record goes.
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream;
 
-    /// How many reads may be under way at a time.
+    /// How many reads may be under way at a time. If it is more than one, a frame may be written meanwhile.
     fn reads_at_once(&self) -> usize;
 
     /// Bytes of the victim, from memory where they still are there; the second part says where in the buffer `offset` is.
@@ -120,10 +125,11 @@ pub trait Host: Sync {
     /// Memory of at least so many bytes for frames of an output.
     fn memory(&self, bytes: usize) -> Result<Appender, Self::Error>;
 
-    /// Writes a closed frame of an output.
+    /// Writes a closed frame of an output, from the memory that it lies in.
     fn write_frame(
         &self,
-        output: &OpenSegment,
+        output: SegmentName,
+        memory: Arc<SegmentBuffer>,
         frame: ClosedFrame,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
@@ -151,28 +157,52 @@ pub async fn copy_needed<H: Host>(
     outputs: &mut Outputs,
     frame_bytes: u32,
 ) -> Result<Relocated, Failed<H::Error>> {
-    let mut copier = Copier { host, outputs, frame_bytes, relocated: Relocated::default() };
-    for (number, (victim, entries)) in victims.iter().enumerate() {
-        let all = copier.copy_victim(secret, number, victim, entries).await;
-        if !all.map_err(|error| Failed { victim: number, error })? {
-            copier.relocated.out_of_room_at = Some(number);
-            break;
-        }
-    }
-    for output in copier.outputs.values_mut() {
-        close(host, output).await.map_err(|error| Failed { victim: 0, error })?;
-    }
+    let relocated = Relocated::default();
+    let mut copier = Copier { host, outputs, frame_bytes, relocated, writing: None, spare: None };
+    let copied = copier.copy_all(secret, victims).await;
+    // Waited for whatever happened, or else the output could be sealed while one of its frames is not written; and if that
+    // failed, nothing may be written behind it.
+    copier.written().await.map_err(|error| Failed { victim: 0, error })?;
+    copied?;
     Ok(copier.relocated)
 }
 
-struct Copier<'a, H> {
+/// A frame on its way to the device.
+type Writing<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send + 'a>>;
+
+struct Copier<'a, H: Host> {
     host: &'a H,
     outputs: &'a mut Outputs,
     frame_bytes: u32,
     relocated: Relocated,
+    /// The frame that is being written while the next is filled. One at a time, so that those of an output are written in
+    /// their order.
+    writing: Option<Writing<'a, H::Error>>,
+    /// The memory that an output had before its present one.
+    spare: Option<Appender>,
 }
 
 impl<H: Host> Copier<'_, H> {
+    /// Copies what is needed of all of them, and closes the frames.
+    async fn copy_all(
+        &mut self,
+        secret: &Secret,
+        victims: &[(Victim, Vec<Entry>)],
+    ) -> Result<(), Failed<H::Error>> {
+        for (number, (victim, entries)) in victims.iter().enumerate() {
+            let all = self.copy_victim(secret, number, victim, entries).await;
+            if !all.map_err(|error| Failed { victim: number, error })? {
+                self.relocated.out_of_room_at = Some(number);
+                break;
+            }
+        }
+        let open: Vec<Stream> = self.outputs.keys().copied().collect();
+        for stream in open {
+            self.close(stream).await.map_err(|error| Failed { victim: 0, error })?;
+        }
+        Ok(())
+    }
+
     /// Copies what is needed of one victim; false if there is no room for all of it.
     async fn copy_victim(
         &mut self,
@@ -245,6 +275,7 @@ impl<H: Host> Copier<'_, H> {
     async fn make_room(&mut self, record: &Record<'_>, wanted: Stream) -> Result<Option<Stream>, H::Error> {
         let padded = self.host.shape().padded(record.bytes());
         if self.outputs.contains_key(&wanted) && !self.fits(wanted, padded).await? {
+            self.written().await?;
             let full = self.outputs.remove(&wanted).expect("it is open");
             self.host.seal_output(full).await?;
         }
@@ -264,37 +295,74 @@ impl<H: Host> Copier<'_, H> {
 
     /// Whether a record fits in an output, after its frame was closed and its memory renewed where need be.
     async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, H::Error> {
-        let bytes = self.memory_bytes(padded);
-        let output = self.outputs.get_mut(&stream).expect("it is open");
+        let output = self.output(stream);
         // Closed before it would run over into another write unit, which would be mostly padding.
-        if output.open_frame_bytes() + padded > u64::from(self.frame_bytes) || !output.memory_has_room(padded)
-        {
-            close(self.host, output).await?;
+        let is_full = output.open_frame_bytes() + padded > u64::from(self.frame_bytes);
+        if is_full || !self.output(stream).memory_has_room(padded) {
+            self.close(stream).await?;
         }
-        if !output.has_room(1, padded) {
-            close(self.host, output).await?;
+        if !self.output(stream).has_room(1, padded) {
+            self.close(stream).await?;
             return Ok(false);
         }
-        if !output.memory_has_room(padded) {
-            // Memory that was made for one large record is not kept.
-            let suits = (bytes..=2 * bytes).contains(&output.memory().capacity());
-            if !suits || !output.reuse_memory() {
-                output.replace_memory(self.host.memory(bytes)?);
-            }
+        if !self.output(stream).memory_has_room(padded) {
+            self.renew_memory(stream, self.memory_bytes(padded))?;
         }
         Ok(true)
+    }
+
+    /// Memory of at least so many bytes for the next frame of an output.
+    fn renew_memory(&mut self, stream: Stream, bytes: usize) -> Result<(), H::Error> {
+        // Memory that was made for one large record is not kept.
+        let suits = |memory: &Appender| (bytes..=2 * bytes).contains(&memory.capacity());
+        let output = self.outputs.get_mut(&stream).expect("it is open");
+        if suits(output.memory()) && output.reuse_memory() {
+            return Ok(());
+        }
+        // It is being written from.
+        let spare = self.spare.take().filter(suits).and_then(|memory| memory.recycle().ok());
+        let memory = match spare {
+            Some(memory) => memory,
+            None => self.host.memory(bytes)?,
+        };
+        self.spare = Some(output.replace_memory(memory));
+        Ok(())
+    }
+
+    fn output(&self, stream: Stream) -> &OpenSegment {
+        &self.outputs[&stream]
+    }
+
+    /// Closes the open frame of an output, if there is one, and begins to write it.
+    async fn close(&mut self, stream: Stream) -> Result<(), H::Error> {
+        let host = self.host;
+        let output = self.outputs.get_mut(&stream).expect("it is open");
+        let durable_through = host.durable_through(output);
+        let Some(frame) = output.close_frame(durable_through) else { return Ok(()) };
+        let (name, memory) = (output.name(), output.memory().buffer());
+        self.written().await?;
+        let mut write: Writing<'_, H::Error> = Box::pin(host.write_frame(name, memory, frame));
+        match poll!(&mut write) {
+            Poll::Ready(done) => done,
+            Poll::Pending if host.reads_at_once() > 1 => {
+                self.writing = Some(write);
+                Ok(())
+            }
+            Poll::Pending => write.await,
+        }
+    }
+
+    /// Waits until every frame that was closed is written.
+    async fn written(&mut self) -> Result<(), H::Error> {
+        match self.writing.take() {
+            Some(write) => write.await,
+            None => Ok(()),
+        }
     }
 
     /// Memory that a frame takes which has a record of this length in it.
     fn memory_bytes(&self, padded: u64) -> usize {
         let unit = u64::from(self.host.shape().unit_bytes);
         (u64::from(self.frame_bytes).max(padded) + unit).next_multiple_of(unit) as usize
-    }
-}
-
-async fn close<H: Host>(host: &H, open: &mut OpenSegment) -> Result<(), H::Error> {
-    match open.close_frame(host.durable_through(open)) {
-        Some(frame) => host.write_frame(open, frame).await,
-        None => Ok(()),
     }
 }

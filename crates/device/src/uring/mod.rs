@@ -12,12 +12,15 @@
 //! virtual processors a spin of 20 µs while operations were in flight won at most 7 % of the random reads, and took the
 //! processor from those who would use what was read.
 //!
+//! What somebody waits for does not queue behind megabytes of frames and relocation: see [`turns`].
+//!
 //! A task that lives by one device's completions ([`Device::attend`]) runs on the reactor's thread: a hand-over to another
 //! thread and back costs as much as a short write.
 
 mod operation;
 mod reactor;
 mod ring;
+mod turns;
 
 use std::io;
 use std::sync::Arc;
@@ -153,6 +156,21 @@ impl UringDevice {
         self.shared.bell.ring();
     }
 
+    fn submit_read(
+        &self,
+        offset: u64,
+        buffer: Buffer,
+        behind: bool,
+    ) -> Pending<(Buffer, Result<(), DeviceError>)> {
+        if let Err(error) = self.file().check(OperationKind::Read, offset, buffer.len() as u64) {
+            return Pending::ready((buffer, Err(error)));
+        }
+        self.file().counters.read(buffer.len());
+        let (pending, completion) = Pending::new();
+        self.submit(Request::Read { buffer, behind, completion }, offset);
+        pending
+    }
+
     fn file(&self) -> &Arc<DeviceFile> {
         &self.shared.file
     }
@@ -172,13 +190,11 @@ impl Device for UringDevice {
     }
 
     fn read(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
-        if let Err(error) = self.file().check(OperationKind::Read, offset, buffer.len() as u64) {
-            return Pending::ready((buffer, Err(error)));
-        }
-        self.file().counters.read(buffer.len());
-        let (pending, completion) = Pending::new();
-        self.submit(Request::Read { buffer, completion }, offset);
-        pending
+        self.submit_read(offset, buffer, false)
+    }
+
+    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+        self.submit_read(offset, buffer, true)
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {

@@ -7,6 +7,7 @@ use std::task::Waker;
 use io_uring::{opcode, squeue, types};
 
 use super::ring::{FILE_INDEX, SLAB_INDEX};
+use super::turns::PIECE_BYTES;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;
@@ -14,11 +15,23 @@ use crate::{Buffer, DeviceError, OperationKind, Source};
 
 /// The most bytes that the kernel moves with one request, in whole blocks.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
+/// A read is short up to here.
+const SHORT_BYTES: usize = 64 << 10;
 
 pub(crate) enum Request {
-    Read { buffer: Buffer, completion: Completion<(Buffer, Result<(), DeviceError>)> },
+    Read { buffer: Buffer, behind: bool, completion: Completion<(Buffer, Result<(), DeviceError>)> },
     Write { source: Source, dsync: bool, completion: Completion<Result<(), DeviceError>> },
     Flush { completion: Completion<Result<(), DeviceError>> },
+}
+
+/// How an operation goes with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// A short read that somebody waits for.
+    Short,
+    /// It may go in pieces, after others.
+    Long,
+    Other,
 }
 
 pub(crate) struct Operation {
@@ -45,11 +58,24 @@ impl Operation {
         Operation { request, offset, bytes, done: 0, retries: 0, registered }
     }
 
-    /// The submission for what is left to do. Its pointers are valid while this operation exists: moving the operation
-    /// does not move the memory that it owns.
-    pub(crate) fn entry(&mut self) -> squeue::Entry {
+    pub(crate) fn length(&self) -> Length {
+        match self.request {
+            Request::Read { behind: false, .. } if self.bytes <= SHORT_BYTES => Length::Short,
+            // Not a durable write: each piece of it would be made durable by itself.
+            Request::Read { behind: true, .. } | Request::Write { dsync: false, .. }
+                if self.bytes > PIECE_BYTES =>
+            {
+                Length::Long
+            }
+            _ => Length::Other,
+        }
+    }
+
+    /// The submission for what is left to do, at most so many bytes of it, which are whole blocks. Its pointers are valid
+    /// while this operation exists: moving the operation does not move the memory that it owns.
+    pub(crate) fn entry(&mut self, most_bytes: usize) -> squeue::Entry {
         let at = self.offset + self.done as u64;
-        let left = self.done..self.bytes.min(self.done + TRANSFER_BYTES_MAX);
+        let left = self.done..self.bytes.min(self.done + most_bytes.min(TRANSFER_BYTES_MAX));
         let file = types::Fixed(FILE_INDEX);
         match &mut self.request {
             Request::Read { buffer, .. } => {
@@ -104,7 +130,7 @@ impl Operation {
         let Operation { request, offset, bytes, .. } = self;
         let fail = |op| move |source| file.error(op, offset, bytes, source);
         match request {
-            Request::Read { buffer, completion } => {
+            Request::Read { buffer, completion, .. } => {
                 completion.complete((buffer, outcome.map_err(fail(OperationKind::Read))))
             }
             Request::Write { source, completion, .. } => {

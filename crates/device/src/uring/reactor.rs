@@ -1,30 +1,31 @@
 //! The thread that owns the ring. Each turn of its loop:
 //!
 //! 1. Poll the tasks of this thread that were woken. Then take requests from the queue, theirs among them, as many as may be in
-//!    flight, and push them.
+//!    flight, and push them. Long ones wait for their [`Turns`].
 //! 2. If both are empty, tell the bell that this thread is about to sleep, and look once more. Must happen in this
 //!    order, or else a request queued in between waits for some other completion.
 //! 3. Submit everything and wait for one completion: the only system call of the turn.
-//! 4. Settle every completion there is, pushing again what was short.
+//! 4. Settle every completion there is, pushing again what was transferred in part.
 //! 5. Wake everybody whose operation completed.
 #![allow(
     unsafe_code,
     reason = "an operation is handed to the kernel, which uses its memory until the completion"
 )]
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Instant;
 
 use io_uring::cqueue;
 
 use super::Shared;
-use super::operation::Operation;
+use super::operation::{Length, Operation};
 use super::ring::Ring;
+use super::turns::Turns;
 
 /// The number of the bell's completions; no table has so many places.
 const BELL: u64 = u64::MAX;
@@ -35,6 +36,7 @@ pub(super) struct Reactor {
     /// Operations that the kernel has, by number.
     in_flight: Vec<Option<Operation>>,
     free: Vec<usize>,
+    turns: Turns,
     block_bytes: usize,
     /// The kernel reports every ring of the bell without being asked again.
     bell_reports_every: bool,
@@ -57,11 +59,14 @@ impl Drop for AbortOnUnwind {
 impl Reactor {
     pub(super) fn new(shared: Arc<Shared>, ring: Ring, depth: u32) -> Reactor {
         let block_bytes = shared.file.geometry().block_bytes as usize;
+        #[expect(clippy::disallowed_methods, reason = "it only says in which order a device is asked")]
+        let began = Instant::now();
         Reactor {
             shared,
             ring,
             in_flight: (0..depth).map(|_| None).collect(),
             free: (0..depth as usize).rev().collect(),
+            turns: Turns::new(move || began.elapsed()),
             block_bytes,
             bell_reports_every: true,
             bell_armed: false,
@@ -127,15 +132,36 @@ impl Reactor {
             self.bell_armed = true;
         }
         while let Some(number) = self.free.pop() {
-            let Some(mut operation) = self.shared.queue.pop() else {
+            let Some(operation) = self.next_operation() else {
                 self.free.push(number);
                 break;
             };
-            // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
-            // where its memory is leaked. Unwinding aborts.
-            unsafe { self.ring.push(&mut operation, number as u64) };
-            self.in_flight[number] = Some(operation);
+            self.push(operation, number);
         }
+    }
+
+    /// The next one that may go. As long as others wait, one of them is in flight.
+    fn next_operation(&mut self) -> Option<Operation> {
+        loop {
+            if let Some(long) = self.turns.next() {
+                return Some(long);
+            }
+            let operation = self.shared.queue.pop()?;
+            if operation.length() != Length::Long {
+                return Some(operation);
+            }
+            self.turns.wait(operation);
+        }
+    }
+
+    fn push(&mut self, mut operation: Operation, number: usize) {
+        let length = operation.length();
+        let most_bytes = if length == Length::Long { self.turns.most_bytes() } else { usize::MAX };
+        self.turns.began(length);
+        // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
+        // where its memory is leaked. Unwinding aborts.
+        unsafe { self.ring.push(&mut operation, most_bytes, number as u64) };
+        self.in_flight[number] = Some(operation);
     }
 
     fn settle(&mut self) {
@@ -149,16 +175,18 @@ impl Reactor {
             let number = completion.user_data() as usize;
             let mut operation =
                 self.in_flight[number].take().expect("a completion belongs to an operation in flight");
+            let length = operation.length();
+            self.turns.ended(length);
             match operation.advance(completion.result(), self.block_bytes) {
                 Some(outcome) => {
                     self.free.push(number);
                     self.wakers.extend(operation.complete(outcome, &self.shared.file));
                 }
-                None => {
-                    // SAFETY: as in `take_requests`.
-                    unsafe { self.ring.push(&mut operation, number as u64) };
-                    self.in_flight[number] = Some(operation);
+                None if length == Length::Long => {
+                    self.free.push(number);
+                    self.turns.wait(operation);
                 }
+                None => self.push(operation, number),
             }
         }
         self.reaped = reaped;
@@ -190,8 +218,9 @@ impl Reactor {
         self.wakers
             .extend(table.into_iter().filter_map(|operation| operation.abandon(errno, &self.shared.file)));
         loop {
-            let mut queued: VecDeque<Operation> = std::iter::from_fn(|| self.shared.queue.pop()).collect();
-            while let Some(operation) = queued.pop_front() {
+            let queued = std::iter::from_fn(|| self.shared.queue.pop());
+            let all: Vec<Operation> = self.turns.give_up().into_iter().chain(queued).collect();
+            for operation in all {
                 let outcome = Err(io::Error::from_raw_os_error(errno));
                 self.wakers.extend(operation.complete(outcome, &self.shared.file));
             }

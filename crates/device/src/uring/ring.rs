@@ -69,13 +69,13 @@ impl Ring {
         self.pool.clone()
     }
 
-    /// Queues what is left of an operation, under `number`.
+    /// Queues what is left of an operation, at most so many bytes of it, under `number`.
     ///
     /// # Safety
     ///
     /// The operation is kept until a completion with its number has been seen, or for ever.
-    pub(super) unsafe fn push(&mut self, operation: &mut Operation, number: u64) {
-        let entry = operation.entry().user_data(number);
+    pub(super) unsafe fn push(&mut self, operation: &mut Operation, most_bytes: usize, number: u64) {
+        let entry = operation.entry(most_bytes).user_data(number);
         // SAFETY: the entry points into memory that the operation owns, which by the contract exists for as long as the
         // kernel may use it; the file is registered with the ring, and so open for as long.
         unsafe { self.push_entry(&entry) };
