@@ -165,11 +165,11 @@ fn live_bytes_are_those_of_the_records() {
 /// than the index should take is seen to before the segments are needed, however much there is to relocate.
 #[test]
 fn what_is_remembered_of_dead_records_is_bounded() {
-    const KEYS: u64 = 100_000;
-    /// 28 bytes each, of four bytes a key.
-    const CLAIMS: u64 = KEYS * 4 / 28;
+    const KEYS: u64 = 300_000;
+    /// 28 bytes each, of an eighth of what the smallest store has for its index. Without a limit they are three times as many.
+    const CLAIMS: u64 = (12 << 20) / 8 / 28;
     cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
-        let (durability, capacity_segments) = (Durability::None, 240);
+        let (durability, capacity_segments) = (Durability::None, 720);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
         let world = World::new(seed, config);
         let (store, mut random, mut most) = (world.open(), Random::new(seed), 0);

@@ -246,7 +246,7 @@ impl MemoryPlan {
         Ok(MemoryPlan {
             lane_pieces: pieces as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
-            claims_bytes: (left / 32).clamp(64 << 10, 8 << 20),
+            claims_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segments in memory yet.
             recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
         })
