@@ -43,6 +43,12 @@ impl Engine {
         found.ok_or_else(|| format!("'{name}' does not take part; there are {}", names.join(", ")))
     }
 
+    /// The one that the goals are for: the default configuration, or else the first of Esker's.
+    pub(super) fn headline(engines: &[Engine]) -> Option<Engine> {
+        let default = engines.iter().find(|engine| **engine == Engine::Esker);
+        default.or_else(|| engines.iter().find(|engine| engine.is_esker())).copied()
+    }
+
     pub(super) fn name(self) -> &'static str {
         ALL.iter().find(|(_, engine)| *engine == self).map_or("?", |(name, _)| name)
     }
@@ -73,6 +79,19 @@ impl Engine {
             Engine::Raw => "power cuts where writes are synced, nothing otherwise",
         }
     }
+}
+
+/// Who is measured one after the other, and who of them in turn step by step: the device without a store beside the store
+/// that is compared with it, since what a device does from one quarter of an hour to the next differs.
+pub(super) fn turns(engines: &[Engine]) -> Vec<Vec<Engine>> {
+    let headline = Engine::headline(engines).filter(|_| engines.contains(&Engine::Raw));
+    let others = engines.iter().filter(|&&engine| headline.is_none() || engine != Engine::Raw);
+    others
+        .map(|&engine| match headline {
+            Some(headline) if engine == headline => vec![engine, Engine::Raw],
+            _ => vec![engine],
+        })
+        .collect()
 }
 
 /// Programs that are run.
@@ -294,4 +313,20 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         words.push(flag("benchmark_write_rate_limit", top << 20));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_raw_device_is_measured_beside_the_store_that_it_is_compared_with() {
+        use Engine::{Esker, EskerFast, Raw, RocksDb};
+        assert_eq!(
+            turns(&[EskerFast, Esker, RocksDb, Raw]),
+            [vec![EskerFast], vec![Esker, Raw], vec![RocksDb]]
+        );
+        assert_eq!(turns(&[RocksDb, Raw]), [vec![RocksDb], vec![Raw]]);
+        assert_eq!(turns(&[Esker, RocksDb]), [vec![Esker], vec![RocksDb]]);
+    }
 }

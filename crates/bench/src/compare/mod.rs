@@ -124,8 +124,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             if !comparison.wants(group.name) {
                 continue;
             }
-            for engine in comparison.engines.clone() {
-                comparison.turn(&mut records, &group, engine, repetition)?;
+            for turn in engine::turns(&comparison.engines) {
+                comparison.turn(&mut records, &group, &turn, repetition)?;
                 comparison.report(&records)?;
             }
         }
@@ -251,74 +251,93 @@ impl Comparison {
         self.wants("network") && (!self.only.is_empty() || self.engines.contains(&Engine::Redis))
     }
 
-    /// All steps of a data set on one engine.
-    fn turn(&mut self, records: &mut Records, group: &Group, engine: Engine, repetition: u64) -> Result<()> {
-        let (dir, logs) = (self.dir.join(engine.name()), self.out.join("logs"));
-        let label = |step: &Step| format!("{}-{}-{repetition}", step.name, engine.name());
+    /// All steps of a data set on some engines, each step on all of them.
+    fn turn(
+        &mut self,
+        records: &mut Records,
+        group: &Group,
+        engines: &[Engine],
+        repetition: u64,
+    ) -> Result<()> {
         let json = self.dir.join("figures.json");
-        let lines: Vec<(&Step, Line)> = group
-            .steps
-            .iter()
-            .filter_map(|step| {
-                Some((step, engine::line(engine, step, &self.sizes, &self.programs, &dir, &json)?))
-            })
-            .collect();
-        if lines.iter().all(|(step, _)| records.has(repetition, step.name, engine.name())) {
+        let mut lines: Vec<(&Step, Engine, Line)> = Vec::new();
+        for (step, engine) in group.steps.iter().flat_map(|step| engines.iter().map(move |e| (step, *e))) {
+            let dir = self.dir.join(engine.name());
+            let line = engine::line(engine, step, &self.sizes, &self.programs, &dir, &json);
+            lines.extend(line.map(|line| (step, engine, line)));
+        }
+        if lines.iter().all(|(step, engine, _)| records.has(repetition, step.name, engine.name())) {
             return Ok(());
         }
-        records.forget(repetition, group.name, engine.name());
-        machine::remove(&dir)?;
-        for (step, line) in lines {
+        for engine in engines {
+            records.forget(repetition, group.name, engine.name());
+            machine::remove(&self.dir.join(engine.name()))?;
+        }
+        // Those that have no data set to go on with.
+        let mut out: Vec<Engine> = Vec::new();
+        for (step, engine, line) in lines {
+            if out.contains(&engine) {
+                continue;
+            }
             if step.fresh || engine == Engine::Raw {
+                let dir = self.dir.join(engine.name());
                 machine::remove(&dir)?;
                 machine::make(&dir)?;
             }
-            self.machine.drop_caches();
             let _ = std::fs::remove_file(&json);
-            let minutes = self.began.elapsed().as_secs() / 60;
-            eprintln!("{minutes:>4} min  round {repetition}  {:<12} {}", step.name, engine.name());
-            let limit = self.limit()?;
-            let log = logs.join(label(step)).with_extension("txt");
-            let output = child::run(&line.program, &line.words, limit.as_ref(), &log)?;
-            let (latencies, store) = line.json.as_deref().map(figures).unwrap_or_default();
-            let mut runs: Vec<Measured> =
-                output.runs.into_iter().map(|(run, usage)| Measured { run, usage }).collect();
-            // Its own figures are finer than the histogram that it prints.
-            for (measured, latency) in runs.iter_mut().zip(latencies) {
-                measured.run.latency_us = latency;
+            let record = self.measure(group, step, engine, &line, repetition)?;
+            if record.failed.is_some() && step.fresh {
+                out.push(engine);
             }
-            let missing = runs.is_empty().then(|| "it printed no figures".to_owned());
-            let record = Record {
-                repetition,
-                group: group.name.into(),
-                step: step.name.into(),
-                engine: engine.name().into(),
-                command: child::typed(&line.program, &line.words),
-                runs,
-                usage: output.usage,
-                peak_bytes: output.peak_bytes,
-                user_bytes_per_put: 16 + step.value_bytes,
-                put_share: put_share(step),
-                in_flight: step.in_flight,
-                warnings: output.warnings,
-                failed: output.failed.or(missing),
-                store,
-            };
-            let failed = record.failed.clone();
             records.push(record)?;
-            if let Some(why) = failed {
-                eprintln!(
-                    "          {} on {} failed: {why}; see {}",
-                    step.name,
-                    engine.name(),
-                    log.display()
-                );
-                if step.fresh {
-                    break;
-                }
-            }
         }
-        machine::remove(&dir)
+        engines.iter().try_for_each(|engine| machine::remove(&self.dir.join(engine.name())))
+    }
+
+    /// One step on one engine.
+    fn measure(
+        &mut self,
+        group: &Group,
+        step: &Step,
+        engine: Engine,
+        line: &Line,
+        repetition: u64,
+    ) -> Result<Record> {
+        self.machine.drop_caches();
+        let minutes = self.began.elapsed().as_secs() / 60;
+        eprintln!("{minutes:>4} min  round {repetition}  {:<12} {}", step.name, engine.name());
+        let limit = self.limit()?;
+        let label = format!("{}-{}-{repetition}.txt", step.name, engine.name());
+        let log = self.out.join("logs").join(label);
+        let output = child::run(&line.program, &line.words, limit.as_ref(), &log)?;
+        let (latencies, store) = line.json.as_deref().map(figures).unwrap_or_default();
+        let mut runs: Vec<Measured> =
+            output.runs.into_iter().map(|(run, usage)| Measured { run, usage }).collect();
+        // Its own figures are finer than the histogram that it prints.
+        for (measured, latency) in runs.iter_mut().zip(latencies) {
+            measured.run.latency_us = latency;
+        }
+        let missing = runs.is_empty().then(|| "it printed no figures".to_owned());
+        let failed = output.failed.or(missing);
+        if let Some(why) = &failed {
+            eprintln!("          {} on {} failed: {why}; see {}", step.name, engine.name(), log.display());
+        }
+        Ok(Record {
+            repetition,
+            group: group.name.into(),
+            step: step.name.into(),
+            engine: engine.name().into(),
+            command: child::typed(&line.program, &line.words),
+            runs,
+            usage: output.usage,
+            peak_bytes: output.peak_bytes,
+            user_bytes_per_put: 16 + step.value_bytes,
+            put_share: put_share(step),
+            in_flight: step.in_flight,
+            warnings: output.warnings,
+            failed,
+            store,
+        })
     }
 
     /// A new group for the next process, so that its memory begins at nothing.

@@ -98,9 +98,9 @@ impl Sizes {
         self.data_bytes <= self.memory_bytes
     }
 
-    /// Bytes that an engine may need on the disk at once.
+    /// Bytes that an engine, and the raw file beside it, may need on the disk at once.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.data_bytes.saturating_mul(2).saturating_add(1 << 30)
+        self.data_bytes.saturating_mul(3).saturating_add(1 << 30)
     }
 }
 

@@ -54,12 +54,6 @@ fn goal(row: &Row, goal: &Goal) -> String {
     }
 }
 
-/// The engine that the goals are for: the default configuration, or else the first of Esker's.
-fn headline(engines: &[Engine]) -> Option<Engine> {
-    let default = engines.iter().find(|engine| **engine == Engine::Esker);
-    default.or_else(|| engines.iter().find(|engine| engine.is_esker())).copied()
-}
-
 fn markdown(comparison: &Comparison, records: &[Record]) -> String {
     let (engines, machine) = (&comparison.engines, &comparison.machine);
     let mut text = String::from("# Esker beside others\n\n");
@@ -90,7 +84,7 @@ fn mib(bytes: u64) -> String {
 }
 
 fn goals_table(text: &mut String, comparison: &Comparison, records: &[Record]) {
-    let Some(headline) = headline(&comparison.engines) else { return };
+    let Some(headline) = Engine::headline(&comparison.engines) else { return };
     let _ = writeln!(
         text,
         "## Goals\n\nOf `{}`, the configuration on one disk. Ratios are of medians.\n",
@@ -193,7 +187,8 @@ fn how(text: &mut String, comparison: &Comparison, records: &[Record]) {
     let _ = writeln!(
         text,
         "* The engines take turns, and each step is a process of its own; before it everything is synced and {caches}. An \
-         engine's directory is made new for a data set and removed after it.\n\
+         engine's directory is made new for a data set and removed after it. `raw` is measured in turn with Esker's first \
+         configuration, step by step.\n\
          * Steps without a number of operations last {} s.\n\
          * Stock db_bench has no queue depth: where so many operations are in flight it has as many threads, as have the \
          Rust engines; Esker has two threads with the rest in flight on each. `raw` is the device without a store: random \
@@ -245,7 +240,7 @@ fn results(comparison: &Comparison, records: &[Record]) -> String {
                 .iter()
                 .map(|of| {
                     let verdict =
-                        headline(&comparison.engines).and_then(|e| goals::verdict(records, row, of, e));
+                        Engine::headline(&comparison.engines).and_then(|e| goals::verdict(records, row, of, e));
                     json!({
                         "goal": goal(row, of),
                         "ratio": verdict.map(|verdict| verdict.ratio),
