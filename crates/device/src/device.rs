@@ -110,6 +110,15 @@ pub trait Device: Send + Sync + 'static {
     /// file system shows here and not in a later write.
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>>;
 
+    /// Makes a regular file (or memory) at least so long, durably, and takes no space for it: what is new reads as zeros, and
+    /// a write there can fail as [`DeviceError::Full`] until the range was [allocated](Self::allocate).
+    fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        if bytes <= self.geometry().bytes {
+            return Pending::ready(Ok(()));
+        }
+        self.resize(bytes)
+    }
+
     /// What the device was asked to do since it was opened.
     fn counters(&self) -> DeviceCounters;
 

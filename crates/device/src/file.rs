@@ -108,6 +108,22 @@ impl DeviceFile {
     }
 
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
+        let before = self.bytes.load(Ordering::Acquire);
+        self.set_length(bytes, |file| match bytes.checked_sub(before) {
+            Some(more) => allocate(file, before, more),
+            None => retry_interrupted(|| file.set_len(bytes)),
+        })
+    }
+
+    pub(crate) fn extend(&self, bytes: u64) -> Result<(), DeviceError> {
+        if bytes <= self.bytes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.set_length(bytes, |file| retry_interrupted(|| file.set_len(bytes)))
+    }
+
+    /// Changes the length of a file, durably.
+    fn set_length(&self, bytes: u64, set: impl FnOnce(&File) -> io::Result<()>) -> Result<(), DeviceError> {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let before = self.bytes.load(Ordering::Acquire);
         if !bytes.is_multiple_of(block_bytes) {
@@ -125,12 +141,7 @@ impl DeviceFile {
             // Must shrink for the checks first, or else an operation is let through to what is being cut off.
             self.bytes.store(bytes, Ordering::Release);
         }
-        let resized = if bytes > before {
-            allocate(&self.file, before, bytes - before)
-        } else {
-            retry_interrupted(|| self.file.set_len(bytes))
-        };
-        resized
+        set(&self.file)
             .and_then(|()| self.file.sync_all())
             .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))?;
         self.bytes.store(bytes, Ordering::Release);

@@ -93,6 +93,11 @@ impl Device for ThreadDevice {
         self.submit(move |file| file.resize(bytes))
     }
 
+    fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        self.file.counters.resize();
+        self.submit(move |file| file.extend(bytes))
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.file.counters.snapshot()
     }

@@ -273,6 +273,11 @@ fn resizes(device: &dyn Device) {
     assert_eq!(device.geometry().bytes, bytes + 4 * MIB);
     assert!(*read(device, bytes - 4096, 4096) == *filled(device, 5, 4096));
     assert!(read(device, bytes, 4 << 20).iter().all(|byte| *byte == 0));
+    device.extend(bytes).wait().unwrap();
+    assert_eq!(device.geometry().bytes, bytes + 4 * MIB, "it is never made shorter");
+    device.extend(bytes + 8 * MIB).wait().unwrap();
+    assert_eq!(device.geometry().bytes, bytes + 8 * MIB);
+    assert!(read(device, bytes, 8 << 20).iter().all(|byte| *byte == 0));
     device.resize(bytes).wait().unwrap();
     assert!(matches!(device.read(bytes, Buffer::zeroed(4096)).wait().1, Err(DeviceError::OutOfRange { .. })));
     assert!(matches!(device.resize(bytes + 1).wait(), Err(DeviceError::Invalid { .. })));

@@ -50,6 +50,11 @@ impl Engine {
         self.runtime.wall_clock_ms().max(self.clock.noticed_ms.load(Ordering::Relaxed))
     }
 
+    /// The latest expiry that was noticed.
+    pub(crate) fn noticed_ms(&self) -> u64 {
+        self.clock.noticed_ms.load(Ordering::Relaxed)
+    }
+
     /// A record was found to have expired: it must stay so.
     pub(crate) fn note_expired(&self, expires_at_ms: u64) {
         let known = self.clock.noticed_ms.fetch_max(expires_at_ms, Ordering::Relaxed);

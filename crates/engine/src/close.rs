@@ -28,9 +28,8 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     let flushed = if engine.closed.load(Ordering::Acquire) { Ok(()) } else { engine.flush().await };
     begin(engine);
     engine.tasks_ended().await;
-    // An expiry that was noticed outlives the process.
     let flushed = match engine.check_latch() {
-        Ok(()) => flushed.and(engine.write_clock().await),
+        Ok(()) => flushed.and(engine.write_census().await),
         Err(_) => flushed,
     };
     for tier in engine.tiers() {
@@ -45,6 +44,20 @@ impl Engine {
         let gates: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
         for gate in gates {
             gate.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Says in the superblocks what the store holds, and the latest expiry that was noticed, once nothing writes any more.
+    async fn write_census(&self) -> Result<()> {
+        let clock_ms = self.noticed_ms();
+        let mut superblocks = self.superblocks.lock().await;
+        for superblock in superblocks.iter_mut() {
+            let tier = self.tier(superblock.tier());
+            superblock.census = Some(tier.slots().census(&self.secret));
+            superblock.clock_ms = clock_ms;
+            superblock.generation += 1;
+            crate::format::write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
         }
         Ok(())
     }

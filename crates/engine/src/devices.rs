@@ -105,7 +105,8 @@ impl Choice {
             _ => self.limit_bytes.map_or(geometry.bytes, |limit| limit.min(geometry.bytes)),
         };
         let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
-        Ok(TierPlan { tier: self.tier, device, limit_bytes, unit_bytes, ledger: Arc::default() })
+        let asked_bytes = self.limit_bytes;
+        Ok(TierPlan { tier: self.tier, device, limit_bytes, asked_bytes, unit_bytes, ledger: Arc::default() })
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use esker_device::{
     Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
-use esker_log::{MAX_GRANULES, Packing, SUPERBLOCK_COPIES, SegmentShape, Superblock, SuperblockError, Tier};
+use esker_log::{Packing, SUPERBLOCK_COPIES, SegmentShape, Superblock, SuperblockError, Tier};
 use futures_util::future::try_join_all;
 
 use crate::error::{Error, Result};
+use crate::extent::bytes_for;
 use crate::ledger::Ledger;
 
 /// Where superblocks of all strides are looked for.
@@ -23,8 +24,10 @@ const LEAST_UNITS: u64 = 8;
 pub(crate) struct TierPlan {
     pub(crate) tier: Tier,
     pub(crate) device: Arc<dyn Device>,
-    /// How large the tier may become.
+    /// How large the tier may become: what was asked for, or else what there is.
     pub(crate) limit_bytes: u64,
+    /// The limit that was asked for.
+    pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
     pub(crate) ledger: Arc<Ledger>,
 }
@@ -101,7 +104,30 @@ pub(crate) async fn load_or_format(
             tiers[1].device.path()
         )));
     }
+    refuse_other_time(tiers, &superblocks)?;
     Ok(superblocks)
+}
+
+/// Refuses tiers that were not closed, or killed, together: one of them is from another time, as after a restored image,
+/// and would bring back what was overwritten or deleted since.
+///
+/// An opening raises the epoch on one tier after the other, the one that is behind first, before it writes anything else;
+/// so a crash explains a difference of one, unless the tier that is ahead got further in its opening than that.
+fn refuse_other_time(tiers: &[TierPlan], superblocks: &[Superblock]) -> Result<()> {
+    let ahead = superblocks.iter().max_by_key(|s| s.epoch).expect("a store has a tier");
+    for (plan, behind) in tiers.iter().zip(superblocks) {
+        let missed = ahead.epoch - behind.epoch;
+        if missed > 1 || missed == 1 && ahead.staging_epoch == ahead.epoch {
+            return Err(Error::invalid(format!(
+                "{} is from another time than the other tier of its store: it was last opened as number {}, the other \
+                 as number {}; give the tiers that were last used together",
+                plan.device.path(),
+                behind.epoch,
+                ahead.epoch
+            )));
+        }
+    }
+    Ok(())
 }
 
 async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>) -> Result<Vec<Superblock>> {
@@ -109,7 +135,7 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
     let digest_key = [runtime.random(), runtime.random()];
     let salt = runtime.random();
     let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
-    let granule_bytes = Packing::granule_for(total + 2 * plan.segment_bytes);
+    let granule_bytes = granule_for(total + 2 * plan.segment_bytes);
     let mut superblocks = Vec::new();
     for tier in tiers {
         if !plan.create {
@@ -120,10 +146,7 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
         check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);
         let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
-        let capacity_slots = match tier.tier {
-            Tier::Capacity => slots,
-            Tier::Fast => 0,
-        };
+        let grows = tier.device.geometry().kind == DeviceKind::File;
         superblocks.push(Superblock {
             generation: 1,
             store_id,
@@ -137,24 +160,18 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
             segment_bytes: plan.segment_bytes,
             unit_bytes: tier.unit_bytes,
             data_offset,
-            capacity_slots: capacity_slots as u32,
-            used_slots: used_slots_for(0, slots as u32),
+            used_slots: used_slots_for(0, slots as u32, grows),
             cleared_through: 0,
             created_at_ms: runtime.wall_clock_ms(),
             clock_ms: 0,
+            census: None,
         });
-    }
-    // What the fast tier does not need of the location space is the capacity tier's, so that it can be given more later.
-    let fast_slots =
-        tiers.iter().find(|t| t.tier == Tier::Fast).map_or(0, |t| t.limit_bytes / plan.segment_bytes + 1);
-    let all_slots = MAX_GRANULES / (plan.segment_bytes / granule_bytes);
-    for superblock in &mut superblocks {
-        superblock.capacity_slots = u32::try_from(all_slots - fast_slots.min(all_slots)).unwrap_or(u32::MAX);
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
         let device = &tier.device;
         if device.geometry().kind == DeviceKind::File {
             device.resize(superblock.data_offset).await?;
+            device.extend(bytes_for(superblock.used_slots, superblock)).await?;
         }
         // Whatever was there must not be taken for a superblock of this store or of another.
         let zeros = Buffer::zeroed(superblock.data_offset as usize);
@@ -211,9 +228,20 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
     }
 }
 
-/// How many slots the superblock is to cover when `needed` are used: ahead of need, so that it is rarely written.
-pub(crate) fn used_slots_for(needed: u32, limit: u32) -> u32 {
-    (needed + (needed / 8).max(64)).min(limit)
+/// How many slots the superblock is to cover when `needed` are used: ahead of need, so that it is rarely written. Less so
+/// for a file that grows, which is made long enough for them.
+pub(crate) fn used_slots_for(needed: u32, limit: u32, grows: bool) -> u32 {
+    let least = if grows { 4 } else { 64 };
+    (needed + (needed / 8).max(least)).min(limit)
+}
+
+/// Alignment of records: fine enough to waste little, and coarse enough that limits can be raised to twice what they are
+/// now. A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
+const ROOMY_GRANULE_BYTES: u64 = 64;
+
+fn granule_for(total_bytes: u64) -> u64 {
+    let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
+    roomy.max(Packing::granule_for(total_bytes))
 }
 
 /// Makes slots that were never used read as free. A file's are zeros when it grows.

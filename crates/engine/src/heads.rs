@@ -53,6 +53,8 @@ const NEWEST: f32 = 1.0 / 16.0;
 #[derive(Default)]
 pub(crate) struct Heads {
     open: [Option<Open>; 2],
+    /// Where the last frame of the segment before ended.
+    ended_at: [u32; 2],
     /// Length of the frames that were closed together of late, and records in them.
     mean_bytes: f32,
     mean_records: f32,
@@ -67,12 +69,15 @@ impl Heads {
         self.open[head.0].as_mut().map(|open| &mut open.segment)
     }
 
-    pub(crate) fn put(&mut self, head: Head, segment: OpenSegment, piece: usize) {
+    pub(crate) fn put(&mut self, head: Head, mut segment: OpenSegment, piece: usize) {
+        segment.set_follows(self.ended_at[head.0]);
         self.open[head.0] = Some(Open { segment, piece, durable_through: 0 });
     }
 
     pub(crate) fn take(&mut self, head: Head) -> Option<(OpenSegment, usize)> {
-        self.open[head.0].take().map(|open| (open.segment, open.piece))
+        let open = self.open[head.0].take()?;
+        self.ended_at[head.0] = open.segment.tail();
+        Some((open.segment, open.piece))
     }
 
     /// Whether its open frame has records.

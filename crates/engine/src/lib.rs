@@ -19,6 +19,7 @@ mod devices;
 mod engine;
 mod error;
 mod expire;
+mod extent;
 mod format;
 mod gate;
 mod get;

@@ -16,8 +16,8 @@ use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
 use esker_gc::Placement;
 use esker_index::{ClaimsLimit, Index, IndexOptions, KeyHash};
 use esker_log::{
-    ClosedFrame, Kind, Location, OpenSegment, Packing, RecordView, Stream, SummaryHead, Superblock,
-    Tier as TierName, class_of,
+    ClosedFrame, Kind, Location, OpenSegment, RecordView, Stream, SummaryHead, Superblock, Tier as TierName,
+    class_of,
 };
 
 use crate::cache::ReadCache;
@@ -27,6 +27,7 @@ use crate::devices::{
 };
 use crate::engine::{Engine, Parts, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT};
 use crate::error::{Error, Result};
+use crate::extent::Extents;
 use crate::format::{TierPlan, load_or_format, shape_of, write_superblock};
 use crate::lane::Lane;
 use crate::latency::Recorder;
@@ -68,14 +69,14 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     check_against(&options, &superblocks)?;
     let memory = MemoryPlan::of(&options, &superblocks)?;
     let first = &superblocks[0];
-    let packing = Packing {
-        granule_bytes: first.granule_bytes,
-        segment_bytes: first.segment_bytes,
-        capacity_slots: first.capacity_slots,
-    };
+    let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
     let recorder = Arc::new(Recorder::new());
-    let tiers: Vec<Arc<Tier>> =
-        plans.iter().zip(&superblocks).map(|(plan, s)| make_tier(plan, s, &recorder, &runtime)).collect();
+    let tiers: Vec<Arc<Tier>> = plans
+        .iter()
+        .zip(&superblocks)
+        .zip(slots)
+        .map(|((plan, s), slots)| make_tier(plan, s, slots, &recorder, &runtime))
+        .collect();
     let secret = first.secret();
     let lane_shape = tiers[0].shape();
     let staging = open_staging(&options, first)?;
@@ -103,7 +104,11 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     // 3.
     let mut superblocks = superblocks;
     let epoch = superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
-    rewrite(&tiers, &mut superblocks, |s| s.epoch = epoch).await?;
+    rewrite(&tiers, &mut superblocks, |s| {
+        s.epoch = epoch;
+        s.census = None;
+    })
+    .await?;
     let find = |name: TierName| tiers.iter().find(|t| t.name() == name).cloned();
     let two_tiers = tiers.len() > 1;
     let outlives_process = staging.is_some();
@@ -196,7 +201,8 @@ fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
     let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
     // The last unit of a frame is half empty in the middle.
     let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
-    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding)).min(working);
+    let proof = f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
+    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding + proof)).min(working);
     let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
     (beside_reserve.min(workable) * shape.max_record_bytes() as f64) as u64
 }
@@ -256,17 +262,12 @@ impl MemoryPlan {
 fn make_tier(
     plan: &TierPlan,
     superblock: &Superblock,
+    slots: u32,
     recorder: &Arc<Recorder>,
     clock: &Arc<dyn Runtime>,
 ) -> Arc<Tier> {
     let accounts = Accounts { ledger: plan.ledger.clone(), recorder: recorder.clone(), clock: clock.clone() };
     let grows = plan.device.geometry().kind == DeviceKind::File;
-    let room = plan.limit_bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
-    let slots = if superblock.fast { room } else { room.min(u64::from(superblock.capacity_slots)) };
-    // A limit below what is already in use cannot take it away.
-    let used =
-        (plan.device.geometry().bytes.saturating_sub(superblock.data_offset)) / superblock.segment_bytes;
-    let slots = slots.max(if grows { used } else { 0 }) as u32;
     Arc::new(Tier::new(
         plan.device.clone(),
         shape_of(superblock),
@@ -308,12 +309,15 @@ fn open_staging(options: &Options, superblock: &Superblock) -> Result<Option<Arc
     }
 }
 
+/// Rewrites the superblocks, those first that are behind: or else two crashes could leave epochs that are two apart.
 async fn rewrite(
     tiers: &[Arc<Tier>],
     superblocks: &mut [Superblock],
     change: impl Fn(&mut Superblock),
 ) -> Result<()> {
-    for (tier, superblock) in tiers.iter().zip(superblocks) {
+    let mut both: Vec<_> = tiers.iter().zip(superblocks).collect();
+    both.sort_by_key(|(_, superblock)| superblock.epoch);
+    for (tier, superblock) in both {
         change(superblock);
         superblock.generation += 1;
         write_superblock(&tier.device()?, tier.ledger(), superblock).await?;

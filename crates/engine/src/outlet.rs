@@ -84,6 +84,25 @@ pub(crate) async fn yield_device(
     }
 }
 
+impl Outlet<'_> {
+    /// Writes an empty frame to an output of which everything is durable, durably: it says so.
+    pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
+        let tier = self.engine.output_tier();
+        if !output.memory_has_room(0) && !output.reuse_memory() {
+            output.replace_memory(self.memory(tier.shape().unit_bytes as usize)?);
+        }
+        let frame = output.close_empty_frame();
+        let (bytes, payload_bytes) = (frame.memory.len() as u64, frame.payload_bytes);
+        self.engine.counters.count_frame(true, payload_bytes.into(), bytes - u64::from(payload_bytes));
+        let source = Source::Shared { buffer: output.memory().buffer(), range: frame.memory };
+        let content = Content::Frame { origin: self.origin, payload_bytes };
+        let slot = output.name().slot;
+        tier.write(&tier.device()?, slot, frame.offset, source, WriteMode::Durable, content).await?;
+        self.note_filled(bytes);
+        Ok(())
+    }
+}
+
 impl Host for Outlet<'_> {
     type Error = Error;
 

@@ -132,10 +132,13 @@ impl Engine {
             return Ok(());
         }
         let mut next = superblocks[position].clone();
-        next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots_total());
+        let grows = self.tier(tier).grows();
+        next.used_slots = crate::format::used_slots_for(slot + 1, self.tier(tier).slots_total(), grows);
         next.generation += 1;
         let device = self.tier(tier).device()?;
         let ledger = self.tier(tier).ledger();
+        // Must come before the superblock says so, or else a crash would leave a file that looks cut off.
+        self.tier(tier).extend(next.used_slots).await?;
         crate::format::clear_slots(&device, ledger, &next, superblocks[position].used_slots..next.used_slots)
             .await?;
         crate::format::write_superblock(&device, ledger, &next).await?;

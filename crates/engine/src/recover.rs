@@ -13,6 +13,7 @@
 //!
 //! Nothing is written here, so a crash in it changes nothing, and nobody sees the index before it ends.
 
+mod census;
 mod claimant;
 mod deal;
 mod resolve;
@@ -111,6 +112,8 @@ struct Found {
     contradicted: bool,
     /// What it began with may be lost: the write went to another slot, or another slot's went here.
     beheaded: bool,
+    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
+    may_be_torn: bool,
 }
 
 impl Scene<'_> {
@@ -134,6 +137,7 @@ impl Scene<'_> {
         let mut segments = self.scan_unsealed(found, max_segment).await?;
         segments.sort_by_key(|s| s.segment);
         let (segments, staged, max_sequence) = self.load(segments, began).await?;
+        self.check_census(&segments)?;
         let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
         let max_segment = known.fold(max_segment, u64::max);
         let count = segments.len() as u64;

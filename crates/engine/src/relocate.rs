@@ -12,7 +12,8 @@ use std::time::Duration;
 use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
 use esker_index::KeyHash;
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, SegmentShape, Tier as TierName, class_of,
+    Entry, FOOTER_BYTES, Footer, Kind, Location, OpenSegment, SegmentShape, Stream, Tier as TierName,
+    class_of,
 };
 use parking_lot::Mutex;
 
@@ -180,6 +181,9 @@ impl<'a> Relocator<'a> {
         let took = (self.engine.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
         // What was done while nothing had to be freed held nothing up.
         let worked = took + std::mem::take(&mut self.other_work).min(took);
+        if !victims.is_empty() {
+            self.prove_outputs().await.map_err(|error| (slots[0], error))?;
+        }
         self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
         Ok(Outcome::Freed(victims.len()))
     }
@@ -307,6 +311,26 @@ impl<'a> Relocator<'a> {
         Ok(())
     }
 
+    /// Writes behind the copies, which are durable, that they are. Must come before their victims are freed: then they are
+    /// all there is, and damage to them must not look like a frame that a power cut tore.
+    async fn prove_outputs(&mut self) -> Result<()> {
+        let unproven = self.outputs.iter().filter(|(_, output)| output.is_unproven());
+        let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();
+        for stream in unproven {
+            let mut output = self.outputs.remove(&stream).expect("it is open");
+            let outlet = self.outlet(false, 0.0);
+            if output.has_room(0, 0) {
+                outlet.write_proof(&mut output).await?;
+                self.durable.insert(output.name().segment, output.tail());
+                self.outputs.insert(stream, output);
+            } else {
+                // The summary is as good a proof.
+                outlet.seal_output(output).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// The victims stay, with what is left in them.
     fn give_up(&self, tier: TierName, victims: &Victims) {
         for (victim, _) in victims {
@@ -374,7 +398,8 @@ impl<'a> Relocator<'a> {
             })
             .collect();
         let shape = self.engine.output_tier().shape();
-        let bytes = copied_bytes(&copies, shape, frame_bytes(shape));
+        // And the frame that says that they are durable.
+        let bytes = copied_bytes(&copies, shape, frame_bytes(shape)) + u64::from(shape.unit_bytes);
         let used = u64::from(self.engine.tier(victim.shape.tier).slot(victim.slot).used_bytes());
         bytes + (used as f64 * LEAST_YIELD) as u64 <= used
     }

@@ -29,6 +29,7 @@ pub(crate) struct Tier {
     allocation: Mutex<Allocation>,
     /// Length of the file, where the device is one that grows.
     grown: tokio::sync::Mutex<Option<u64>>,
+    grows: bool,
     device_name: String,
     live_bytes: AtomicI64,
     tombstone_bytes: AtomicI64,
@@ -64,6 +65,7 @@ impl Tier {
             slots: Slots::new(limit_slots),
             allocation: Mutex::new(Allocation::new(limit_slots)),
             grown: tokio::sync::Mutex::new(grown),
+            grows,
             live_bytes: AtomicI64::new(0),
             tombstone_bytes: AtomicI64::new(0),
             discards: Discards::default(),
@@ -203,21 +205,36 @@ impl Tier {
         (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
     }
 
-    /// Makes sure that a file has room for a slot.
-    pub(crate) async fn ensure_room(&self, taken: Taken) -> Result<()> {
+    /// Makes a file long enough for so many slots. Takes no space for them.
+    pub(crate) async fn extend(&self, slots: u32) -> Result<()> {
         let mut grown = self.grown.lock().await;
         let Some(bytes) = &mut *grown else { return Ok(()) };
-        let device = self.device()?;
-        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
-        let needed = self.device_offset(taken.slot + 1, 0);
+        let needed = self.device_offset(slots, 0);
         if *bytes < needed {
-            device.resize(needed).await.map_err(Error::from)?;
+            self.device()?.extend(needed).await.map_err(Error::from)?;
             *bytes = needed;
-        } else if taken.was == Was::Discarded {
-            let start = self.device_offset(taken.slot, 0);
-            device.allocate(start, self.shape.segment_bytes.into()).await.map_err(Error::from)?;
         }
         Ok(())
+    }
+
+    /// Makes sure that a file has room for a slot.
+    pub(crate) async fn ensure_room(&self, taken: Taken) -> Result<()> {
+        if !self.grows() {
+            return Ok(());
+        }
+        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
+        // It is long enough, unless it was cut off and the loss accepted.
+        self.extend(taken.slot + 1).await?;
+        if taken.was != Was::Stale {
+            let start = self.device_offset(taken.slot, 0);
+            self.device()?.allocate(start, self.shape.segment_bytes.into()).await.map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is a file that grows.
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
     }
 
     /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,

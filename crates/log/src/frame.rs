@@ -32,8 +32,12 @@ const STREAM: Field = Field::new(
     4,
     "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones",
 );
-const DURABLE_THROUGH: Field =
-    Field::new("durable_through", 48, 4, "bytes of this segment below this offset were durable");
+const DURABLE_THROUGH: Field = Field::new(
+    "durable_through",
+    48,
+    4,
+    "bytes of this segment below this offset were durable; in the first frame, where the segment before it of its stream ended",
+);
 const SLOT: Field = Field::new("slot", 52, 4, "slot of the tier for which it was written");
 const OPENED_AT: Field =
     Field::new("opened_at", 56, 8, "highest sequence number that was given out when the segment was opened");
@@ -101,7 +105,9 @@ pub struct FrameHeader {
     pub records: u32,
     /// Which flow of records.
     pub stream: Stream,
-    /// Bytes of this segment below this offset were durable when this was written.
+    /// Bytes of this segment below this offset were durable when this was written. In the first frame, before which there
+    /// is nothing: all of the segment before this one of the same stream and opening was, and this is where its last
+    /// frame ended; 0 where there was none, or it was sealed.
     pub durable_through: u32,
     /// Slot of the tier for which it was written. If it lies in another one, it was misdirected.
     pub slot: u32,
@@ -131,6 +137,12 @@ impl FrameHeader {
         to
     }
 
+    /// Reads a header that lies in the wrong place, at the offset that it says it was written for.
+    pub fn parse_displaced(bytes: &[u8], secret: &Secret) -> Option<FrameHeader> {
+        let offset = OFFSET.get(bytes.get(..HEADER_BYTES)?) as u32;
+        FrameHeader::parse(bytes, secret, offset)
+    }
+
     /// Reads the header that lies at `offset` of a segment, whichever segment and slot that is. `None`: there is no valid one.
     pub fn parse(bytes: &[u8], secret: &Secret, offset: u32) -> Option<FrameHeader> {
         let from = bytes.get(..HEADER_BYTES)?;
@@ -156,7 +168,7 @@ impl FrameHeader {
             && header.bytes as usize >= HEADER_BYTES
             && header.padded_bytes >= header.bytes
             && offset.checked_add(header.padded_bytes).is_some()
-            && header.durable_through <= offset;
+            && (header.durable_through <= offset || header.index == 0);
         (u64::from(crc) == CRC.get(from) && sane).then_some(header)
     }
 }

@@ -31,10 +31,10 @@ pub use record::{
     Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
     claimed_bytes, record_bytes,
 };
-pub use scan::{SegmentScan, scan_segment};
+pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use summary::{
     Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, next_expiry_ms,
     space_bytes as summary_space_bytes,
 };
-pub use superblock::{COPIES as SUPERBLOCK_COPIES, FORMAT_VERSION, Superblock, SuperblockError};
+pub use superblock::{COPIES as SUPERBLOCK_COPIES, Census, FORMAT_VERSION, Superblock, SuperblockError};

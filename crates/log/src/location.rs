@@ -69,7 +69,8 @@ pub struct Packing {
     pub granule_bytes: u64,
     /// Length of a segment, a power of two.
     pub segment_bytes: u64,
-    /// Slots that the capacity tier can have at most: what lies above belongs to the fast tier.
+    /// Slots that the capacity tier has in this opening: what lies above belongs to the fast tier. Packed locations are
+    /// never stored, so this may differ from one opening to the next, as limits and devices grow.
     pub capacity_slots: u32,
 }
 
@@ -77,6 +78,11 @@ impl Packing {
     /// The smallest granule with which so many bytes can be addressed.
     pub fn granule_for(total_bytes: u64) -> u64 {
         (total_bytes.div_ceil(MAX_GRANULES)).next_power_of_two().max(MIN_GRANULE_BYTES)
+    }
+
+    /// Slots that both tiers can have together.
+    pub fn slots_max(granule_bytes: u64, segment_bytes: u64) -> u64 {
+        MAX_GRANULES / (segment_bytes / granule_bytes)
     }
 
     /// Bits of an offset in granules: both sizes are powers of two.

@@ -7,6 +7,7 @@
 //! 3. It is **rot** if a later frame says that it was durable when that one was written, or if the caller knows it (a
 //!    later segment of the same lane exists). What still verifies is kept; a record whose value is rotten keeps its
 //!    entry, so that reading its key is an error; what cannot be named is counted as a loss.
+//!    A header or footer of the segment that lies in the wrong place proves as much as one in its own.
 //! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
 //!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
 
@@ -15,6 +16,9 @@ use crate::frame::FrameHeader;
 use crate::record::{Damage, RecordView};
 use crate::segment::SegmentShape;
 use crate::summary::{Entry, FOOTER_BYTES, Footer};
+
+/// What a device is taken to displace as a whole.
+pub const PAGE_BYTES: usize = 4096;
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +60,18 @@ pub fn scan_segment(
     segment: u64,
     wholly_durable: bool,
 ) -> SegmentScan {
+    scan_segment_up_to(bytes, secret, shape, segment, wholly_durable, None)
+}
+
+/// As [`scan_segment`]. `tail`: where the last frame ends, if that is known from elsewhere.
+pub fn scan_segment_up_to(
+    bytes: &[u8],
+    secret: &Secret,
+    shape: SegmentShape,
+    segment: u64,
+    wholly_durable: bool,
+    tail: Option<u32>,
+) -> SegmentScan {
     // 1. The footer was written last; a segment whose tail it tells has no frames behind it.
     let footer = (bytes.len() == shape.segment_bytes as usize)
         .then(|| {
@@ -63,8 +79,10 @@ pub fn scan_segment(
         })
         .flatten()
         .filter(|f| f.segment == segment);
-    let end = footer.map_or(u32::try_from(bytes.len()).unwrap_or(u32::MAX), |f| f.tail);
-    let walk = Walk { bytes: &bytes[..end as usize], secret, shape, segment };
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let tail = footer.map(|f| f.tail).or(tail).filter(|&tail| tail <= length);
+    let end = tail.unwrap_or(length);
+    let walk = Walk { bytes: &bytes[..end as usize], all: bytes, secret, shape, segment };
     let mut scan = SegmentScan::default();
     let mut next = Position { at: 0, index: 0, epoch: 0 };
     while next.at < end {
@@ -73,9 +91,9 @@ pub fn scan_segment(
             let behind = Position { at: next.at.saturating_add(shape.unit_bytes), ..next };
             let durable_through = if wholly_durable {
                 // Without a footer the end of the last frame is not known, and nothing is missing behind it.
-                if footer.is_some() || walk.frames(behind).next().is_some() { end } else { 0 }
+                if tail.is_some() || walk.frames(behind).next().is_some() { end } else { 0 }
             } else {
-                walk.frames(behind).map(|h| h.durable_through).max().unwrap_or(0)
+                walk.frames(behind).map(|h| h.durable_through).max().unwrap_or(0).max(walk.proven_elsewhere())
             };
             if durable_through <= next.at {
                 scan.torn = u64::from(next.at) + u64::from(shape.unit_bytes) <= u64::from(end);
@@ -100,7 +118,10 @@ pub fn scan_segment(
         let frame_end = header.offset + header.padded_bytes;
         let behind = Position { at: frame_end, index: header.index.saturating_add(1), epoch: header.epoch };
         if let FrameState::Broken { unnamed } = walk.read_frame(&header, &mut scan.entries) {
-            if !wholly_durable && !walk.frames(behind).any(|h| h.durable_through >= frame_end) {
+            let proven = wholly_durable
+                || walk.frames(behind).any(|h| h.durable_through >= frame_end)
+                || walk.proven_elsewhere() >= frame_end;
+            if !proven {
                 scan.entries.truncate(before);
                 scan.torn = true;
                 break;
@@ -117,7 +138,9 @@ pub fn scan_segment(
 
 /// The frames of one segment's bytes.
 struct Walk<'a> {
+    /// Up to where the footer, if there is one, says that the last frame ends.
     bytes: &'a [u8],
+    all: &'a [u8],
     secret: &'a Secret,
     shape: SegmentShape,
     segment: u64,
@@ -138,6 +161,27 @@ impl Walk<'_> {
             .step_by(self.shape.unit_bytes as usize)
             .filter_map(|at| self.frame_at(at as u32))
             .filter(move |h| h.index >= from.index && h.epoch >= from.epoch)
+    }
+
+    /// Offset below which the segment was durable, according to headers and a footer of it that lie where they do not
+    /// belong: whole pages that a device wrote to, or reads from, the wrong place.
+    fn proven_elsewhere(&self) -> u32 {
+        let pages = self.all.chunks(PAGE_BYTES);
+        let proof = |(at, page): (usize, &[u8])| {
+            let at = at * PAGE_BYTES;
+            let header = FrameHeader::parse_displaced(page, self.secret)
+                .filter(|h| h.segment == self.segment && h.offset as usize != at)
+                .map(|h| if h.index == 0 { 0 } else { h.durable_through });
+            let footer = Footer::parse(
+                page.get(page.len().checked_sub(FOOTER_BYTES)?..)?,
+                self.secret,
+                self.shape.segment_bytes,
+            )
+            .filter(|f| f.segment == self.segment && at + PAGE_BYTES < self.shape.segment_bytes as usize)
+            .map(|f| f.tail);
+            header.max(footer)
+        };
+        pages.enumerate().filter_map(proof).max().unwrap_or(0)
     }
 
     fn read_frame(&self, header: &FrameHeader, entries: &mut Vec<Entry>) -> FrameState {

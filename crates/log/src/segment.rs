@@ -92,6 +92,10 @@ pub struct OpenSegment {
     base: u32,
     frame: Option<OpenFrame>,
     frames: u32,
+    /// The last frame has records, so none behind it says that it was durable.
+    unproven: bool,
+    /// Where the last frame of the segment before it of its stream ended.
+    follows: u32,
     entries: Vec<Entry>,
     /// What they take in the summary.
     entry_bytes: usize,
@@ -115,6 +119,8 @@ impl OpenSegment {
             base: 0,
             frame: None,
             frames: 0,
+            unproven: false,
+            follows: 0,
             entries: Vec::new(),
             entry_bytes: 0,
         }
@@ -127,6 +133,12 @@ impl OpenSegment {
     pub fn set_stream(&mut self, stream: Stream) {
         assert!(self.entries.is_empty(), "its frames name the flow");
         self.name.stream = stream;
+    }
+
+    /// Where the last frame of the segment before it of its stream ended: its first frame says so. By the time that is
+    /// written, all of that segment must be durable.
+    pub fn set_follows(&mut self, tail: u32) {
+        self.follows = tail;
     }
 
     /// Who it is.
@@ -217,11 +229,7 @@ impl OpenSegment {
             self.has_room(1, padded) && self.memory_has_room(padded),
             "record of {bytes} bytes has no room"
         );
-        let frame = self.frame.get_or_insert_with(|| OpenFrame {
-            offset: self.base + self.memory.reserve_header(self.shape.first_record() as usize) as u32,
-            records: 0,
-        });
-        frame.records += 1;
+        self.open_frame().records += 1;
         let offset = self.base + self.memory.tail() as u32;
         let header = record.encode_header(&self.secret.identity(self.name.segment, offset));
         let mut gap = padded as usize - bytes;
@@ -248,6 +256,13 @@ impl OpenSegment {
         offset
     }
 
+    fn open_frame(&mut self) -> &mut OpenFrame {
+        self.frame.get_or_insert_with(|| OpenFrame {
+            offset: self.base + self.memory.reserve_header(self.shape.first_record() as usize) as u32,
+            records: 0,
+        })
+    }
+
     /// Closes the open frame, if there is one. `durable_through`: offset below which the segment is durable.
     pub fn close_frame(&mut self, durable_through: u32) -> Option<ClosedFrame> {
         let frame = self.frame.take()?;
@@ -263,7 +278,7 @@ impl OpenSegment {
             padded_bytes: payload_bytes.next_multiple_of(self.shape.unit_bytes),
             records: frame.records,
             stream: self.name.stream,
-            durable_through,
+            durable_through: if frame.offset == 0 { self.follows } else { durable_through },
             slot: self.name.slot,
             opened_at: self.name.opened_at,
         };
@@ -272,7 +287,27 @@ impl OpenSegment {
         let memory = self.memory.close(&head, self.shape.unit_bytes as usize);
         assert_eq!(memory.len(), header.padded_bytes as usize, "a frame is a whole number of write units");
         self.frames += 1;
+        self.unproven = frame.records > 0;
         Some(ClosedFrame { offset: frame.offset, memory, records: frame.records, payload_bytes })
+    }
+
+    /// Whether records were closed in a frame with nothing behind it: if they are damaged, that frame looks like one that
+    /// was never written as a whole.
+    pub fn is_unproven(&self) -> bool {
+        self.unproven
+    }
+
+    /// Closes a frame without records, which says that everything before it is durable.
+    ///
+    /// # Panics
+    /// If a frame is open, or there is no room; ask [`has_room`](Self::has_room) and
+    /// [`memory_has_room`](Self::memory_has_room) for nothing first.
+    pub fn close_empty_frame(&mut self) -> ClosedFrame {
+        assert!(self.frame.is_none(), "a frame that has records is closed first");
+        assert!(self.has_room(0, 0) && self.memory_has_room(0), "an empty frame has no room");
+        let durable_through = self.tail();
+        self.open_frame();
+        self.close_frame(durable_through).expect("it was opened")
     }
 
     /// Goes on with other memory, for segments whose bytes need not stay in memory. Returns the memory used so far.

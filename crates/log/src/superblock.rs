@@ -12,7 +12,7 @@ use crate::location::Tier;
 /// Number of copies.
 pub const COPIES: usize = 4;
 /// Format version that this code writes and reads.
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
 const PREFIX_BYTES: usize = 24;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
 
@@ -52,9 +52,7 @@ pub struct Superblock {
     pub unit_bytes: u64,
     /// Where slot 0 begins.
     pub data_offset: u64,
-    /// Slots that locations reserve for the capacity tier.
-    pub capacity_slots: u32,
-    /// Slots from here on were never written.
+    /// Slots from here on were never written. The device is never shorter than this many slots.
     pub used_slots: u32,
     /// Records up to this sequence number were cleared.
     pub cleared_through: u64,
@@ -63,6 +61,27 @@ pub struct Superblock {
     /// The latest expiry that was noticed, in milliseconds since the Unix epoch: what expires by then has expired, whatever
     /// the clock says.
     pub clock_ms: u64,
+    /// What a store that was closed holds; `None` while it is open, and after it was killed.
+    pub census: Option<Census>,
+}
+
+/// What lies on a tier of a store that was closed: recovery has to find just that. Any segment, or last frame of one, that
+/// damage hides or brings back makes a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Census {
+    /// Number of segments.
+    pub segments: u32,
+    /// Sum, modulo 2^64, of a checksum of each segment's number, slot and tail.
+    pub sum: u64,
+}
+
+impl Census {
+    /// Counts a segment: its number, its slot, and where its last frame ends.
+    pub fn count(&mut self, secret: &Secret, segment: u64, slot: u32, tail: u32) {
+        let [number, place] = [segment, u64::from(slot) << 32 | u64::from(tail)].map(u64::to_le_bytes);
+        self.segments += 1;
+        self.sum = self.sum.wrapping_add(secret.value_check(&[number, place].concat()));
+    }
 }
 
 /// Why a device has no superblock that can be used.

@@ -238,6 +238,11 @@ impl Device for UringDevice {
         self.helper.submit(self.file(), move |file| file.resize(bytes))
     }
 
+    fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
+        self.file().counters.resize();
+        self.helper.submit(self.file(), move |file| file.extend(bytes))
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.file().counters.snapshot()
     }

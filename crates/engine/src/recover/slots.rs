@@ -23,7 +23,8 @@ impl Scene<'_> {
         let device = tier.device()?;
         let on_device =
             device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
-        let used = u64::from(superblock.used_slots).min(on_device).min(tier.slots_total().into()) as u32;
+        // It is shorter only where what is missing was given up.
+        let used = u64::from(superblock.used_slots).min(on_device) as u32;
         let segment_bytes = tier.shape().segment_bytes;
         // The end of a slot lies next to the start of the following one.
         let look = |slot: u32| async move {
@@ -42,13 +43,15 @@ impl Scene<'_> {
             })
             .collect();
         let highest = slots.iter().map(Ends::highest).max().unwrap_or(0);
-        let beheaded = beheaded(tier, &slots);
+        let mut beheaded = beheaded(tier, &slots);
+        let blank = if superblock.census.is_some() { 0..0 } else { may_have_begun(&slots) };
         let known: BTreeSet<u64> = slots.iter().filter_map(Ends::segment_at_start).collect();
         let mut free = BTreeSet::new();
         let mut found = Vec::new();
         for (slot, ends) in (0..used).zip(slots) {
-            let beheaded = beheaded.contains(&slot);
-            match ends.holds(&known, beheaded) {
+            let beheaded = beheaded.remove(&slot);
+            let look = beheaded || ends.has_lost_start() || blank.contains(&slot) && ends.is_blank();
+            match ends.holds(&known, look) {
                 Some((first, footer)) => found.push(Found {
                     tier: tier.name(),
                     slot,
@@ -57,10 +60,22 @@ impl Scene<'_> {
                     after: ends.freed_at_end().or(ends.freed_at_start()).unwrap_or(0),
                     contradicted: first.is_some() && ends.is_end_of_another(),
                     beheaded,
+                    may_be_torn: ends.is_blank(),
                 }),
                 None => drop(free.insert(slot)),
             }
         }
+        if let Some(last) = found.iter().map(|f| f.slot).max().filter(|&slot| slot >= tier.slots_total()) {
+            return Err(Error::invalid(format!(
+                "the limit of the {} tier leaves it {} bytes of {}, but its segments reach up to {}; raise it",
+                tier.name().name(),
+                tier.device_offset(tier.slots_total(), 0),
+                tier.device_name(),
+                tier.device_offset(last + 1, 0)
+            )));
+        }
+        let used = used.min(tier.slots_total());
+        free.retain(|&slot| slot < used);
         tier.restore_allocation(used, free);
         Ok((found, highest))
     }
@@ -105,6 +120,17 @@ impl Ends {
         self.here().max(stray(self.start)).max(stray(self.marker))
     }
 
+    /// There is nothing at its start and its end.
+    fn is_blank(&self) -> bool {
+        let nothing = SlotStart::Free(None);
+        (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
+    }
+
+    /// A slot that was freed has markers at both ends, and they stay until something else is written there.
+    fn has_lost_start(&self) -> bool {
+        self.start == SlotStart::Free(None) && self.freed_at_end().is_some()
+    }
+
     /// No slot is used again before the end of the segment that was there is gone.
     fn is_end_of_another(&self) -> bool {
         let other = self.footer.is_some_and(|f| Some(f.segment) != self.segment_at_start());
@@ -112,8 +138,8 @@ impl Ends {
     }
 
     /// The first frame and the footer of the segment that is here, if one is; `known` are those that the starts of slots
-    /// tell of.
-    fn holds(&self, known: &BTreeSet<u64>, beheaded: bool) -> Option<(Option<FrameHeader>, Option<Footer>)> {
+    /// tell of. `look`: there may be one, though start and end tell of none.
+    fn holds(&self, known: &BTreeSet<u64>, look: bool) -> Option<(Option<FrameHeader>, Option<Footer>)> {
         match self.start {
             // It was being freed; everything in it that counts was durable elsewhere.
             SlotStart::Frame(first) if self.freed_at_end() == Some(first.segment) => None,
@@ -126,10 +152,20 @@ impl Ends {
                 let SlotStart::Free(freed) = self.start else { return Some((None, footer)) };
                 // A start that was lost: the end tells of a segment that came after the one that was freed.
                 let footer = footer.filter(|f| freed.is_none_or(|freed| f.segment > freed));
-                (footer.is_some() || beheaded).then_some((None, footer))
+                (footer.is_some() || look).then_some((None, footer))
             }
         }
     }
+}
+
+/// Segments that are open at a time, and spare, at most.
+const OPEN_AT_MOST: usize = 12;
+
+/// The slots that may hold a segment that begins with zeros: one whose first frame is not there. Slots that were never used
+/// are taken in their order, so there can be none far behind the last one of which anything is known.
+fn may_have_begun(slots: &[Ends]) -> std::ops::Range<u32> {
+    let known = slots.iter().rposition(|ends| !ends.is_blank()).map_or(0, |last| last + 1);
+    0..(known + OPEN_AT_MOST).min(slots.len()) as u32
 }
 
 /// The slots of which the start may be lost, because of writes for the starts of slots that went to others': where such a write

@@ -1,6 +1,8 @@
 //! Segments without a summary that can be used: they are read whole and scanned frame by frame.
 
-use esker_log::{FrameHeader, SegmentScan, Stream, scan_segment};
+use esker_log::{
+    FOOTER_BYTES, Footer, FrameHeader, SegmentScan, SegmentShape, Stream, scan_segment, scan_segment_up_to,
+};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::{Content, Found, Scene, Segment};
@@ -11,17 +13,35 @@ use crate::tier::Tier;
 const PIECE_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
+/// A segment of which start or end is readable.
+struct Known {
+    stream: Stream,
+    epoch: u64,
+    segment: u64,
+    /// Where it says that the segment before it ended.
+    follows: Option<u32>,
+}
+
+impl Known {
+    fn of(found: &Found) -> Option<Known> {
+        match (found.first, found.footer) {
+            (Some(FrameHeader { stream, epoch, segment, durable_through, .. }), _) => {
+                Some(Known { stream, epoch, segment, follows: Some(durable_through).filter(|&at| at > 0) })
+            }
+            (_, Some(Footer { stream, epoch, segment, .. })) => {
+                Some(Known { stream, epoch, segment, follows: None })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Scene<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are dealt.
     /// `highest`: no slot tells of a segment number above it.
     pub(super) async fn scan_unsealed(&self, found: Vec<Found>, highest: u64) -> Result<Vec<Segment>> {
         // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
-        let of = |f: &Found| match (f.first, f.footer) {
-            (Some(first), _) => Some((first.stream, first.epoch, first.segment)),
-            (_, Some(footer)) => Some((footer.stream, footer.epoch, footer.segment)),
-            _ => None,
-        };
-        let all: Vec<_> = found.iter().filter_map(of).collect();
+        let all: Vec<Known> = found.iter().filter_map(Known::of).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
         for f in found {
@@ -40,16 +60,8 @@ impl Scene<'_> {
             }
             let bytes = read_whole(tier, f.slot).await?;
             let shape = tier.shape();
-            let named = f.first.map(|h| (h.segment, h.stream));
-            // Without its start and its end, a later frame may still say who it was.
-            let unit = shape.unit_bytes as usize;
-            let any = || {
-                let headers = (0..bytes.len()).step_by(unit);
-                let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
-                headers.filter_map(parse).find(|h| h.segment > f.after && h.slot == f.slot)
-            };
-            let Some((segment, stream)) = named.or_else(|| any().map(|h| (h.segment, h.stream))) else {
-                if f.beheaded {
+            let Some(header) = f.first.or_else(|| self.any_frame(&bytes, &f, shape)) else {
+                if f.beheaded || self.is_displaced(&bytes, &f, shape) {
                     nameless.push((f.tier, f.slot, shape.segment_bytes));
                 } else {
                     // Never ours: foreign bytes that were there before.
@@ -57,13 +69,14 @@ impl Scene<'_> {
                 }
                 continue;
             };
-            let later = |&(s, epoch, number): &(Stream, u64, u64)| {
-                s == stream && f.first.is_some_and(|first| first.epoch == epoch) && number > segment
-            };
+            let FrameHeader { segment, stream, epoch, .. } = header;
             let lane = [Stream::LANE, Stream::LARGE, Stream::LASTING].contains(&stream);
-            let superseded = lane && all.iter().any(later);
-            let durable = f.first.is_none() || superseded || f.contradicted;
-            let scan = scan_segment(&bytes, &self.secret, shape, segment, durable);
+            let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
+            let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
+            let lost_start = f.first.is_none() && !f.may_be_torn;
+            let durable = lost_start || next.is_some() || f.contradicted;
+            let tail = next.and_then(|next| next.follows);
+            let scan = scan_segment_up_to(&bytes, &self.secret, shape, segment, durable, tail);
             let content = Content::Scanned(scan, stream);
             segments.push(Segment { tier: f.tier, slot: f.slot, segment, opened_at, content });
         }
@@ -80,6 +93,26 @@ impl Scene<'_> {
         Ok(segments)
     }
 
+    /// A frame of the segment in a slot whose start and end are lost: it says who it was.
+    fn any_frame(&self, bytes: &[u8], found: &Found, shape: SegmentShape) -> Option<FrameHeader> {
+        let headers = (0..bytes.len()).step_by(shape.unit_bytes as usize);
+        let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
+        headers.filter_map(parse).find(|h| h.segment > found.after && h.slot == found.slot)
+    }
+
+    /// Whether the start or the end of a segment of this slot lies somewhere else in it.
+    fn is_displaced(&self, bytes: &[u8], found: &Found, shape: SegmentShape) -> bool {
+        let footer = |page: &[u8]| {
+            let end = &page[page.len() - FOOTER_BYTES..];
+            Footer::parse(end, &self.secret, shape.segment_bytes).is_some_and(|f| f.segment > found.after)
+        };
+        let header = |page: &[u8]| {
+            let header = FrameHeader::parse_displaced(page, &self.secret);
+            header.is_some_and(|h| h.segment > found.after && h.slot == found.slot)
+        };
+        bytes.chunks_exact(esker_log::PAGE_BYTES).any(|page| header(page) || footer(page))
+    }
+
     /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.
     pub(super) async fn scan_damaged(
         &self,
@@ -90,10 +123,9 @@ impl Scene<'_> {
             let s = &mut segments[number];
             let Content::Sealed(footer) = s.content else { continue };
             let tier = self.tier(s.tier);
+            // With its footer, which says where the last frame ends.
             let bytes = read_whole(tier, s.slot).await?;
-            // What lies behind the tail was given up when it was sealed.
-            let end = (footer.tail as usize).min(bytes.len());
-            let scan = scan_segment(&bytes[..end], &self.secret, tier.shape(), s.segment, true);
+            let scan = scan_segment(&bytes, &self.secret, tier.shape(), s.segment, true);
             s.content = Content::Scanned(scan, footer.stream);
         }
         segments.retain(|s| self.holds_anything(s));

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use esker_log::Stream;
+use esker_log::{Census, Secret, Stream};
 
 use super::{Contents, Expiry, Label, NEVER_MS, OTHER_CLASS, Slot, SlotState};
 use crate::stats::{Classes, States};
@@ -130,6 +130,18 @@ impl Slots {
 
     pub(crate) fn classes(&self) -> Classes {
         Classes::of(std::array::from_fn(|class| self.classes[class].load(Ordering::Relaxed).into()))
+    }
+
+    /// What is here once all segments are sealed.
+    pub(crate) fn census(&self, secret: &Secret) -> Census {
+        let mut census = Census::default();
+        for (at, slot) in self.all.iter().enumerate() {
+            // One that is still open has nothing in it.
+            if !matches!(slot.state(), SlotState::Free | SlotState::Open) {
+                census.count(secret, slot.segment(), at as u32, slot.used_bytes());
+            }
+        }
+        census
     }
 
     /// The sealed segments and their slots.

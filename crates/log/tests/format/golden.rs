@@ -1,4 +1,5 @@
-//! A superblock and a segment of format version 1, kept as files: whatever is changed, they must still be read.
+//! A superblock and a segment of format version 2, kept as files: whatever is changed, they must still be read. Of version 1
+//! only the superblock is kept: it is refused by name.
 //!
 //! `ESKER_BLESS=1 cargo test -p esker-log --test format golden` writes them again. That is right only while no release
 //! has written the format; afterwards a change is a new version with files of its own.
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 
 use esker_log::{
     Entry, FOOTER_BYTES, FORMAT_VERSION, Footer, Kind, Record, RecordView, SegmentName, SlotStart, Stream,
-    Superblock, free_marker, scan_segment, slot_start,
+    Superblock, SuperblockError, free_marker, scan_segment, slot_start,
 };
 
 use crate::world::{SECRET, open, put, shape, superblock};
@@ -62,11 +63,11 @@ fn golden(name: &str, write: impl Fn() -> Vec<u8>) -> Vec<u8> {
 }
 
 fn golden_segment() -> Vec<u8> {
-    golden("v1-segment.bin", write_segment)
+    golden("v2-segment.bin", write_segment)
 }
 
 fn golden_superblock() -> Vec<u8> {
-    golden("v1-superblock.bin", write_superblock)
+    golden("v2-superblock.bin", write_superblock)
 }
 
 /// The golden image as `docs/format.md` shows it.
@@ -101,8 +102,8 @@ pub(crate) fn worked_example() -> String {
 }
 
 #[test]
-fn the_code_still_writes_version_1() {
-    assert_eq!(FORMAT_VERSION, 1, "a new version needs golden files of its own beside these");
+fn the_code_still_writes_version_2() {
+    assert_eq!(FORMAT_VERSION, 2, "a new version needs golden files of its own beside these");
     assert!(golden_segment() == write_segment(), "the bytes of a segment have changed");
     assert!(golden_superblock() == write_superblock(), "the bytes of a superblock have changed");
 }
@@ -110,6 +111,12 @@ fn the_code_still_writes_version_1() {
 #[test]
 fn the_golden_superblock_opens() {
     assert_eq!(Superblock::find(&golden_superblock()), Ok(superblock(4096, 3)));
+}
+
+#[test]
+fn version_1_is_refused_by_name() {
+    let bytes = std::fs::read(path("v1-superblock.bin")).expect("a golden file");
+    assert_eq!(Superblock::find(&bytes), Err(SuperblockError::Version { found: 1 }));
 }
 
 #[test]
@@ -147,7 +154,7 @@ fn the_golden_segment_opens() {
 }
 
 #[test]
-fn digests_and_checksums_of_version_1() {
+fn digests_and_checksums_of_version_2() {
     let digest = SECRET.digest(b"river");
     assert_eq!((digest.slot, digest.check), (GOLDEN_DIGEST.0, GOLDEN_DIGEST.1));
     assert_eq!(SECRET.value_check(b"meander"), GOLDEN_VALUE_CHECK);

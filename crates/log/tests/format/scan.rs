@@ -1,4 +1,6 @@
-use esker_log::{FRAME_HEADER_BYTES, FrameHeader, SegmentScan, SegmentShape, Stream, scan_segment};
+use esker_log::{
+    FRAME_HEADER_BYTES, FrameHeader, SegmentScan, SegmentShape, Stream, scan_segment, scan_segment_up_to,
+};
 
 use crate::world::{SECRET, Written, name, shape, write};
 
@@ -336,4 +338,64 @@ fn a_segment_cut_short_is_read_as_far_as_it_goes() {
             found(&written, &scan, 0..whole);
         }
     }
+}
+
+#[test]
+fn an_empty_frame_proves_the_one_before_it() {
+    let mut written = unproven();
+    let end = written.frames[FRAMES - 1].end;
+    assert!(written.open.is_unproven());
+    let proof = written.open.close_empty_frame();
+    assert_eq!((proof.offset as usize, proof.records, written.open.is_unproven()), (end, 0, false));
+    let memory = written.open.memory().buffer();
+    written.bytes[end..end + proof.memory.len()].copy_from_slice(memory.slice(proof.memory));
+    let whole = scan(&written, &written.bytes, false);
+    found(&written, &whole, 0..FRAMES);
+    assert_eq!((whole.tail as usize, whole.lost.len()), (end + UNIT, 0));
+    // Wherever the last frame is damaged, that is a loss, and if it is the proof, nothing is.
+    let last = &written.frames[FRAMES - 1];
+    one_loss(&scan(&written, &flipped(&written, last.offset + 9), false), last.offset as u32..end as u32);
+    let in_proof = scan(&written, &flipped(&written, end + 9), false);
+    found(&written, &in_proof, 0..FRAMES);
+    assert_eq!((in_proof.tail as usize, in_proof.lost.len()), (end, 0));
+}
+
+#[test]
+fn a_tail_that_is_known_from_elsewhere_proves_the_last_frame() {
+    let written = unproven();
+    let last = &written.frames[FRAMES - 1];
+    let up_to = |bytes: &[u8], tail| {
+        scan_segment_up_to(bytes, &SECRET, written.shape, written.segment, true, Some(tail))
+    };
+    let whole = up_to(&written.bytes, last.end as u32);
+    found(&written, &whole, 0..FRAMES);
+    assert_eq!(whole.lost.len(), 0);
+    let damaged = flipped(&written, last.offset + 9);
+    one_loss(&up_to(&damaged, last.end as u32), last.offset as u32..last.end as u32);
+    assert_eq!(
+        scan(&written, &damaged, true).lost.len(),
+        0,
+        "without it, the end of the segment is not known"
+    );
+}
+
+#[test]
+fn what_lies_in_the_wrong_place_proves_what_it_says() {
+    // The page of the last frame, which says that those before it are durable, and one of these change places.
+    let written = durable();
+    let (first, last) = (&written.frames[FRAMES - 2], &written.frames[FRAMES - 1]);
+    let mut bytes = written.bytes.clone();
+    let page = bytes[first.offset..first.offset + UNIT].to_vec();
+    bytes.copy_within(last.offset..last.offset + UNIT, first.offset);
+    bytes[last.offset..last.offset + UNIT].copy_from_slice(&page);
+    one_loss(&scan(&written, &bytes, false), first.offset as u32..last.offset as u32);
+    // Where the segment was sealed, its footer says how far it went, wherever it lies.
+    let mut written = unproven();
+    let (start, summary) = written.open.summary();
+    written.bytes[start as usize..].copy_from_slice(&summary);
+    let (last, end) = (written.frames[FRAMES - 1].clone(), written.bytes.len());
+    let mut bytes = written.bytes.clone();
+    bytes.copy_within(end - UNIT..end, last.offset);
+    bytes[end - UNIT..].copy_from_slice(&written.bytes[last.offset..last.offset + UNIT]);
+    one_loss(&scan(&written, &bytes, false), last.offset as u32..last.end as u32);
 }

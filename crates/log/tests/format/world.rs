@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Kind, OpenSegment, Record, Secret, SegmentName, SegmentShape, Stream, Superblock, Tier, record_bytes,
+    Census, Kind, OpenSegment, Record, Secret, SegmentName, SegmentShape, Stream, Superblock, Tier,
+    record_bytes,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -141,8 +142,8 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         segment_bytes: 1 << 20,
         unit_bytes,
         data_offset: Superblock::data_offset_for(unit_bytes),
-        capacity_slots: 1000,
         used_slots: 64,
+        census: Some(Census { segments: 3, sum: 0x0102_0304_0506_0708 }),
         cleared_through: 12,
         created_at_ms: 1_700_000_000_000,
         clock_ms: 1_750_000_000_000,

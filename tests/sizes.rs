@@ -1,0 +1,182 @@
+//! How much of its devices a store has, from one opening to the next: limits that are raised and lowered, files that were cut
+//! off, devices that shrank, and tiers that are from different times.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::Arc;
+
+use esker::{Blocking, ErrorKind, Options};
+use esker_device::{Device, MemoryDevice};
+
+use support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
+
+const MIB: u64 = 1 << 20;
+
+fn key(number: u64) -> String {
+    format!("key {number:06}")
+}
+
+fn value(number: u64) -> Vec<u8> {
+    [number.to_le_bytes().as_slice(), &[number as u8; 20_000]].concat()
+}
+
+fn fill(store: &Blocking, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        store.put(key(number), value(number)).expect("there is room");
+    }
+}
+
+#[track_caller]
+fn check(store: &Blocking, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let found = store.get(key(number)).expect("it can be read");
+        assert!(found.is_some_and(|found| found == value(number)), "{} is not what was put", key(number));
+    }
+}
+
+/// Fills a store a little, raises its limit, fills it beyond what it could hold before, and looks again after reopening.
+fn grows(options: impl Fn(u64) -> Options) {
+    let store = Blocking::open(options(16 * MIB)).expect("it opens");
+    fill(&store, 0..100);
+    let before = store.store().stats().tiers[0].segments_total;
+    store.close().expect("it closes");
+    let store = Blocking::open(options(96 * MIB)).expect("it opens with a higher limit");
+    assert!(store.store().stats().tiers[0].segments_total > 4 * before, "the new room can be used");
+    fill(&store, 100..2000);
+    check(&store, 0..2000);
+    store.close().expect("it closes");
+    let store = Blocking::open(options(96 * MIB)).expect("it opens again");
+    check(&store, 0..2000);
+    store.close().expect("it closes");
+}
+
+#[test]
+fn the_limit_of_a_fast_tier_alone_can_be_raised() {
+    let dir = temp();
+    grows(|limit| small(Options::fast_only(dir.path().join("fast"))).fast_limit_bytes(limit));
+}
+
+#[test]
+fn the_limit_of_a_capacity_tier_alone_can_be_raised() {
+    let dir = temp();
+    grows(|limit| small(Options::directory(dir.path().join("store"))).capacity_limit_bytes(limit));
+}
+
+#[test]
+fn the_limit_of_a_fast_tier_in_front_of_another_can_be_raised() {
+    let dir = temp();
+    grows(|limit| two_tiers(dir.path()).fast_limit_bytes(limit));
+}
+
+#[test]
+fn both_limits_can_be_raised_at_once() {
+    let dir = temp();
+    grows(|limit| two_tiers(dir.path()).fast_limit_bytes(limit).capacity_limit_bytes(4 * limit));
+}
+
+#[test]
+fn a_device_that_has_grown_is_used_as_a_whole() {
+    let small_device = MemoryDevice::new(16 * MIB);
+    let on = |device: &MemoryDevice| {
+        let device = Arc::new(device.clone()) as Arc<dyn Device>;
+        small(Options::devices(None, Some(device))).indirection_unit_bytes(4096)
+    };
+    let store = Blocking::open(on(&small_device)).expect("it opens");
+    fill(&store, 0..100);
+    store.close().expect("it closes");
+    let large_device = MemoryDevice::new(96 * MIB);
+    copy(&small_device, &large_device, 16 * MIB);
+    let store = Blocking::open(on(&large_device)).expect("it opens");
+    fill(&store, 100..2000);
+    check(&store, 0..2000);
+    store.close().expect("it closes");
+    // And what has shrunk since is refused.
+    let shrunk = MemoryDevice::new(48 * MIB);
+    copy(&large_device, &shrunk, 48 * MIB);
+    let error = Blocking::open(on(&shrunk)).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    for words in [&(48 * MIB).to_string(), "reaches up to 84934656"] {
+        assert!(error.to_string().contains(words), "{error} does not tell {words:?}");
+    }
+}
+
+fn copy(from: &MemoryDevice, to: &MemoryDevice, bytes: u64) {
+    let (buffer, read) = from.read(0, from.buffer(bytes as usize)).wait();
+    read.expect("it can be read");
+    to.write(0, buffer.into(), esker_device::WriteMode::Durable).wait().expect("it can be written");
+}
+
+#[test]
+fn a_limit_below_what_is_in_use_is_refused_with_both_sizes() {
+    let dir = temp();
+    let options = |limit| small(Options::directory(dir.path().join("store"))).capacity_limit_bytes(limit);
+    let store = Blocking::open(options(64 * MIB)).expect("it opens");
+    fill(&store, 0..1500);
+    store.close().expect("it closes");
+    let error = refused(dir.path(), options(16 * MIB), ErrorKind::Invalid, &["capacity tier", "raise"]);
+    assert!(error.to_string().contains(&(16 * MIB).to_string()), "{error}");
+    // A limit that nobody gives takes nothing away, and one that leaves what is there is taken.
+    let store = Blocking::open(options(48 * MIB)).expect("it opens");
+    check(&store, 0..1500);
+    store.close().expect("it closes");
+}
+
+#[test]
+fn more_than_the_store_can_address_is_refused_with_both_sizes() {
+    let dir = temp();
+    let options = small(Options::directory(dir.path().join("store")));
+    make(options.clone().capacity_limit_bytes(64 * MIB));
+    // 2^36 granules of 16 bytes.
+    let addressable = (1u64 << 40).to_string();
+    let words = [addressable.as_str(), &(2u64 << 40).to_string()];
+    refused(dir.path(), options.capacity_limit_bytes(2 << 40), ErrorKind::Invalid, &words);
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).expect("the file is there");
+    file.set_len(bytes).expect("it can be cut off");
+}
+
+#[test]
+fn a_file_that_was_cut_off_anywhere_is_refused_with_both_sizes() {
+    for tier in ["fast", "capacity"] {
+        let dir = temp();
+        let store = Blocking::open(two_tiers(dir.path())).expect("it opens");
+        fill(&store, 0..1000);
+        store.close().expect("it closes");
+        let path = dir.path().join(tier);
+        let whole = std::fs::metadata(&path).expect("the file is there").len();
+        for bytes in [whole - 4096, whole / 2 / 4096 * 4096, 2 * MIB] {
+            cut(&path, bytes);
+            let words = [bytes.to_string(), whole.to_string()];
+            refused(dir.path(), two_tiers(dir.path()), ErrorKind::Corrupt, &[&words[0], &words[1], tier]);
+        }
+        // Who accepts the loss can go on with what is left.
+        let store = Blocking::open(two_tiers(dir.path()).accept_loss(true)).expect("it opens");
+        store.put("new", "value").expect("there is room");
+        store.close().expect("it closes");
+        let store = Blocking::open(two_tiers(dir.path())).expect("it opens");
+        assert_eq!(store.get("new").expect("it can be read").as_deref(), Some(&b"value"[..]));
+    }
+}
+
+#[test]
+fn a_tier_from_an_earlier_time_is_refused() {
+    for (tier, openings) in [("fast", 2), ("capacity", 2), ("fast", 1), ("capacity", 1)] {
+        let dir = temp();
+        make(two_tiers(dir.path()));
+        let image = dir.path().join("image");
+        std::fs::copy(dir.path().join(tier), &image).expect("it can be copied");
+        for _ in 0..openings {
+            opens_with_its_key(two_tiers(dir.path()));
+        }
+        let now = dir.path().join("now");
+        std::fs::rename(dir.path().join(tier), &now).expect("it can be moved");
+        std::fs::rename(&image, dir.path().join(tier)).expect("it can be moved");
+        refused(dir.path(), two_tiers(dir.path()), ErrorKind::Invalid, &["another time", tier]);
+        std::fs::rename(&now, dir.path().join(tier)).expect("it can be moved");
+        opens_with_its_key(two_tiers(dir.path()));
+    }
+}
