@@ -12,6 +12,7 @@ use esker_log::{Packing, Superblock};
 
 use crate::error::{Error, Result};
 use crate::format::{TierPlan, check_sizes};
+use crate::tier::Tier;
 
 /// The slots of the tiers in one opening.
 pub(crate) struct Extents {
@@ -72,6 +73,15 @@ fn slots_in(bytes: u64, superblock: &Superblock) -> u64 {
 /// How long the device has to be for so many slots.
 pub(crate) fn bytes_for(slots: u32, superblock: &Superblock) -> u64 {
     superblock.data_offset + u64::from(slots) * superblock.segment_bytes
+}
+
+/// Where a device ends before what its superblock names, and that was accepted: a file is made as long again, and of another
+/// device the superblock names less from now on.
+pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Result<()> {
+    tier.extend(superblock.used_slots).await?;
+    let there = slots_in(tier.device()?.geometry().bytes, superblock);
+    superblock.used_slots = superblock.used_slots.min(u32::try_from(there).unwrap_or(u32::MAX));
+    Ok(())
 }
 
 /// Refuses a device that ends before what may have been written to it.

@@ -41,7 +41,7 @@ use crate::slot::Contents;
 use crate::staging::{self, Staged};
 use crate::stats::Recovery;
 use crate::tier::{Accounts, Tier};
-use crate::{commit, provision, reclaim, trim};
+use crate::{commit, extent, provision, reclaim, trim};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
 const PARTED_PIECES: usize = 4;
@@ -103,6 +103,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     }
     // 3.
     let mut superblocks = superblocks;
+    for (tier, superblock) in tiers.iter().zip(&mut superblocks) {
+        extent::make_whole(tier, superblock).await?;
+    }
     let epoch = superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
     rewrite(&tiers, &mut superblocks, |s| {
         s.epoch = epoch;

@@ -106,15 +106,17 @@ impl<'a> Relocator<'a> {
     /// Seals all outputs, so that rot in them is told from a torn tail.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         for (_, mut output) in std::mem::take(&mut self.outputs) {
-            let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
-            let outlet = self.outlet(false, 0.0);
-            // A relocation that failed may have left a frame open.
-            if let Some(frame) = output.close_frame(durable) {
-                outlet.write_frame(output.name(), output.memory().buffer(), frame).await?;
-            }
-            outlet.seal_output(output).await?;
+            self.close_left_open(&mut output).await?;
+            self.outlet(false, 0.0).seal_output(output).await?;
         }
         Ok(())
+    }
+
+    /// Writes the frame that a relocation which failed may have left open.
+    async fn close_left_open(&self, output: &mut OpenSegment) -> Result<()> {
+        let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
+        let Some(frame) = output.close_frame(durable) else { return Ok(()) };
+        self.outlet(false, 0.0).write_frame(output.name(), output.memory().buffer(), frame).await
     }
 
     /// Bytes of the tier where records stay that collecting freed, less those that it filled.
@@ -316,6 +318,15 @@ impl<'a> Relocator<'a> {
     async fn prove_outputs(&mut self) -> Result<()> {
         let unproven = self.outputs.iter().filter(|(_, output)| output.is_unproven());
         let unproven: Vec<Stream> = unproven.map(|(&stream, _)| stream).collect();
+        for stream in &unproven {
+            let mut output = self.outputs.remove(stream).expect("it is open");
+            self.close_left_open(&mut output).await?;
+            self.outputs.insert(*stream, output);
+        }
+        let is_durable = |o: &OpenSegment| self.durable.get(&o.name().segment) == Some(&o.tail());
+        if !unproven.iter().all(|stream| is_durable(&self.outputs[stream])) {
+            self.flush_outputs().await?;
+        }
         for stream in unproven {
             let mut output = self.outputs.remove(&stream).expect("it is open");
             let outlet = self.outlet(false, 0.0);
