@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod block;
 pub(crate) mod clients;
 pub(crate) mod model;
 pub(crate) mod opening;

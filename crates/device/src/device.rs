@@ -119,6 +119,12 @@ pub trait Device: Send + Sync + 'static {
         self.resize(bytes)
     }
 
+    /// Says that from now on every write is whole, aligned units of so many bytes, a power of two. A block device with
+    /// direct I/O gets them whole, however it is asked; a warning is logged where that cannot be.
+    fn set_write_unit(&self, bytes: u32) {
+        let _ = bytes;
+    }
+
     /// What the device was asked to do since it was opened.
     fn counters(&self) -> DeviceCounters;
 

@@ -7,10 +7,11 @@ use std::os::fd::AsRawFd;
 #[cfg(not(target_os = "linux"))]
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::Counters;
-use crate::{Buffer, DeviceError, DeviceKind, Geometry, OperationKind, WriteMode};
+use crate::probe::Volume;
+use crate::{BUFFER_ALIGNMENT, Buffer, DeviceError, DeviceKind, Geometry, OperationKind, WriteMode};
 
 /// How often an interrupted call is repeated without progress before that counts as an error.
 pub(crate) const RETRIES_MAX: u32 = 64;
@@ -23,13 +24,65 @@ pub(crate) struct DeviceFile {
     bytes: AtomicU64,
     /// Cleared when the file system turns out not to support it.
     discard: AtomicBool,
+    volume: Volume,
+    /// What the owner writes whole units of, or 0.
+    unit_bytes: AtomicU32,
 }
 
 impl DeviceFile {
-    pub(crate) fn new(file: File, path: Arc<str>, geometry: Geometry) -> DeviceFile {
-        let bytes = AtomicU64::new(geometry.bytes);
-        let discard = AtomicBool::new(geometry.discard);
-        DeviceFile { file, path, counters: Counters::default(), geometry, bytes, discard }
+    pub(crate) fn new(file: File, path: Arc<str>, geometry: Geometry, volume: Volume) -> DeviceFile {
+        DeviceFile {
+            file,
+            path,
+            counters: Counters::default(),
+            bytes: AtomicU64::new(geometry.bytes),
+            discard: AtomicBool::new(geometry.discard),
+            geometry,
+            volume,
+            unit_bytes: AtomicU32::new(0),
+        }
+    }
+
+    /// The longest piece of a write that is one command, if that is for this side to see to.
+    pub(crate) fn longest_command(&self, offset: u64, memory: &[u8]) -> Option<usize> {
+        let limit = self.volume.limit?;
+        let of_pages = memory.as_ptr().addr().is_multiple_of(crate::probe::page_bytes())
+            && offset.is_multiple_of(crate::probe::page_bytes() as u64);
+        Some(if of_pages { limit.of_pages } else { limit.of_memory })
+    }
+
+    pub(crate) fn unit_bytes(&self) -> usize {
+        self.unit_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn set_unit_bytes(&self, bytes: u32) {
+        self.unit_bytes.store(bytes, Ordering::Relaxed);
+        if let Some(why) = self.why_not_whole(bytes) {
+            tracing::warn!(path = %self.path, "write units of {bytes} bytes reach the device in parts: {why}");
+        }
+    }
+
+    /// Why units of a block device do not reach it whole, if they do not.
+    fn why_not_whole(&self, unit_bytes: u32) -> Option<String> {
+        if self.geometry.kind != DeviceKind::Block {
+            return None;
+        }
+        let start = self.volume.start_bytes;
+        if !start.is_multiple_of(unit_bytes.into()) {
+            return Some(format!("the partition begins at byte {start} of its disk, which is within a unit"));
+        }
+        let Some(limit) = self.volume.limit else {
+            return (unit_bytes > crate::probe::PAGE_BYTES)
+                .then(|| "without direct I/O the page cache writes single pages".to_owned());
+        };
+        let pages = crate::probe::page_bytes() <= BUFFER_ALIGNMENT;
+        let longest = if pages { limit.of_pages } else { limit.of_memory };
+        (longest < unit_bytes as usize).then(|| {
+            format!(
+                "one write command holds {longest} bytes for certain \
+                 (see max_sectors_kb, max_segments and chunk_sectors of its queue in /sys/block)"
+            )
+        })
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -68,13 +121,11 @@ impl DeviceFile {
             .map_err(|source| self.error(OperationKind::Read, offset, bytes, source))
     }
 
-    pub(crate) fn write(&self, offset: u64, source: &[u8], mode: WriteMode) -> Result<(), DeviceError> {
-        let dsync = self.needs_dsync(mode);
+    pub(crate) fn write(&self, offset: u64, source: &[u8], dsync: bool) -> io::Result<()> {
         let block_bytes = self.geometry.block_bytes as usize;
         transfer(source.len(), block_bytes, |done| {
             write_at(&self.file, &source[done..], offset + done as u64, dsync)
         })
-        .map_err(|error| self.error(OperationKind::Write, offset, source.len(), error))
     }
 
     pub(crate) fn flush(&self) -> Result<(), DeviceError> {
@@ -289,6 +340,26 @@ mod tests {
         let (outcome, calls) = steps(&[Ok(1000), Err(libc::EINTR), Ok(3584)], 4096);
         assert!(outcome.is_ok());
         assert_eq!(calls, [0, 512, 512]);
+    }
+
+    #[test]
+    fn units_that_cannot_be_kept_whole_are_told_of() {
+        use crate::probe::CommandLimit;
+        let why = |kind, limit: Option<usize>, start_bytes, unit| {
+            let limit = limit.map(|bytes| CommandLimit { of_pages: bytes, of_memory: bytes });
+            let geometry = Geometry { kind, ..Geometry::memory(1 << 20) };
+            let file = tempfile::tempfile().expect("a file");
+            let device = DeviceFile::new(file, "disk".into(), geometry, Volume { limit, start_bytes });
+            device.why_not_whole(unit).unwrap_or_default()
+        };
+        let block = DeviceKind::Block;
+        assert_eq!(why(block, Some(512 << 10), 1 << 20, 65536), "");
+        assert_eq!(why(block, Some(64 << 10), 65536, 65536), "");
+        assert!(why(block, Some(32 << 10), 0, 65536).contains("holds 32768 bytes"));
+        assert!(why(block, Some(512 << 10), 63 * 512, 65536).contains("begins at byte 32256"));
+        assert!(why(block, None, 0, 65536).contains("page cache"));
+        assert_eq!(why(block, None, 0, 4096), "");
+        assert_eq!(why(DeviceKind::File, None, 0, 65536), "");
     }
 
     #[test]

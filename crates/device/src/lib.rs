@@ -21,6 +21,7 @@ mod lock;
 mod memory;
 mod open;
 mod pending;
+mod pieces;
 mod probe;
 mod runtime;
 mod runtime_threads;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::DeviceFile;
-use crate::probe::{self, BlockQueue};
+use crate::probe::{self, BlockQueue, Volume};
 use crate::threads::ThreadDevice;
 use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock};
 
@@ -135,7 +135,13 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         backend: "threads",
     };
     // 5.
-    let mut file = Arc::new(DeviceFile::new(file, path.clone(), geometry));
+    let volume = match kind {
+        DeviceKind::Block => {
+            Volume { limit: direct.then_some(queue.limit), start_bytes: queue.start_bytes }
+        }
+        _ => Volume::default(),
+    };
+    let mut file = Arc::new(DeviceFile::new(file, path.clone(), geometry, volume));
     if options.backend != Backend::Threads {
         file = match start_uring(file, &options, &mut warnings) {
             Ok(device) => return Ok((device, warnings)),

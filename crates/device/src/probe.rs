@@ -22,6 +22,51 @@ pub(crate) struct BlockQueue {
     pub(crate) fua: bool,
     pub(crate) discard: bool,
     pub(crate) discard_bytes: u32,
+    pub(crate) limit: CommandLimit,
+    /// Where a partition begins on its disk; else 0.
+    pub(crate) start_bytes: u64,
+}
+
+/// How long a write may be and still reach the device as one command, whatever memory it comes from: powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommandLimit {
+    /// If it takes whole pages of memory.
+    pub(crate) of_pages: usize,
+    /// If it begins or ends within a page, so that it touches one more than it would fill.
+    pub(crate) of_memory: usize,
+}
+
+impl CommandLimit {
+    /// What the block layer takes for a device that says nothing.
+    const DEFAULT: CommandLimit = CommandLimit { of_pages: 512 << 10, of_memory: 256 << 10 };
+
+    fn from(number: impl Fn(&str) -> Option<u64>, page_bytes: u64) -> CommandLimit {
+        /// A write of more pieces of memory is more than one before it comes to the queue.
+        const SEGMENTS_MAX: u64 = 256;
+        const SEGMENTS_DEFAULT: u64 = 128;
+        let bytes = number("max_sectors_kb").map_or(512 << 10, |kib| kib << 10);
+        let segments = number("max_segments").unwrap_or(SEGMENTS_DEFAULT).clamp(1, SEGMENTS_MAX);
+        let segment_bytes = number("max_segment_size").unwrap_or(page_bytes).min(page_bytes);
+        // No command crosses a multiple of these; that of some volumes is no power of two.
+        let boundary = number("chunk_sectors").filter(|sectors| *sectors > 0).map_or(u64::MAX, |sectors| {
+            let bytes = sectors << 9;
+            1 << bytes.trailing_zeros()
+        });
+        let longest = |segments: u64| {
+            let bytes = bytes.min(boundary).min(segments * segment_bytes).max(page_bytes);
+            1 << bytes.ilog2()
+        };
+        CommandLimit { of_pages: longest(segments), of_memory: longest(segments - 1) }
+    }
+}
+
+/// What of a block device decides where writes to it are cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Volume {
+    /// None where something else cuts: a file system, or the page cache.
+    pub(crate) limit: Option<CommandLimit>,
+    /// Where it begins on its disk.
+    pub(crate) start_bytes: u64,
 }
 
 impl BlockQueue {
@@ -33,6 +78,8 @@ impl BlockQueue {
         fua: false,
         discard: false,
         discard_bytes: PAGE_BYTES,
+        limit: CommandLimit::DEFAULT,
+        start_bytes: 0,
     };
 }
 
@@ -51,7 +98,11 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     let device = if kind == DeviceKind::Block { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (libc::major(device), libc::minor(device));
     let mut directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let mut start_bytes = 0;
     if directory.join("partition").exists() {
+        let start =
+            fs::read_to_string(directory.join("start")).ok().and_then(|text| text.trim().parse().ok());
+        start_bytes = start.unwrap_or(0u64) << 9;
         directory = match fs::canonicalize(&directory).ok().and_then(|path| path.parent().map(PathBuf::from))
         {
             Some(parent) => parent,
@@ -62,11 +113,16 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     if !queue.is_dir() {
         return BlockQueue::UNKNOWN;
     }
-    queue_from(&|name| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned()))
+    let attribute = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
+    BlockQueue { start_bytes, ..queue_from(&attribute) }
+}
+
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
 }
 
 fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
-    let number = |name| attribute(name).and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
     let granularity = ["physical_block_size", "minimum_io_size", "discard_granularity"]
         .into_iter()
         .filter_map(number)
@@ -86,6 +142,8 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
             .and_then(|bytes| u32::try_from(bytes).ok())
             .filter(|bytes| bytes.is_power_of_two())
             .map_or(PAGE_BYTES, |bytes| bytes.max(PAGE_BYTES)),
+        limit: CommandLimit::from(number, page_bytes() as u64),
+        start_bytes: 0,
     }
 }
 
@@ -190,6 +248,29 @@ mod tests {
         let plain = queue(&[("physical_block_size", "4096"), ("optimal_io_size", "524288"), ("fua", "0")]);
         assert_eq!(plain.indirection_unit_bytes, None);
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");
-        assert_eq!(queue(&[]), BlockQueue::UNKNOWN);
+        let unknown = BlockQueue { limit: queue(&[]).limit, ..BlockQueue::UNKNOWN };
+        assert_eq!(queue(&[]), unknown);
+    }
+
+    #[test]
+    fn the_longest_command_fits_every_limit_of_the_queue() {
+        let limit = |page_bytes: u64, attributes: &[(&str, u64)]| {
+            let number = |name: &str| attributes.iter().find(|(key, _)| *key == name).map(|(_, n)| *n);
+            let limit = CommandLimit::from(number, page_bytes);
+            (limit.of_pages >> 10, limit.of_memory >> 10)
+        };
+        let queue = |kib, segments| [("max_sectors_kb", kib), ("max_segments", segments)];
+        assert_eq!(limit(4096, &[]), (512, 256), "as the block layer's defaults");
+        assert_eq!(limit(4096, &queue(1280, 128)), (512, 256));
+        assert_eq!(limit(4096, &queue(1280, 127)), (256, 256));
+        assert_eq!(limit(4096, &queue(1280, 129)), (512, 512));
+        assert_eq!(limit(4096, &queue(200, 128)), (128, 128));
+        assert_eq!(limit(4096, &queue(4096, 65535)), (1024, 512), "the most pages of one transfer");
+        assert_eq!(limit(65536, &queue(1280, 128)), (1024, 1024));
+        assert_eq!(limit(4096, &queue(4, 1)), (4, 4), "never less than a page");
+        assert_eq!(limit(4096, &[("chunk_sectors", 256)]), (128, 128));
+        assert_eq!(limit(4096, &[("chunk_sectors", 3 * 128)]), (64, 64));
+        assert_eq!(limit(4096, &[("chunk_sectors", 0)]), (512, 256), "there is no boundary");
+        assert_eq!(limit(65536, &[("max_segments", 64), ("max_segment_size", 4096)]), (256, 128));
     }
 }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::file::DeviceFile;
+use crate::pieces::pieces;
 use crate::runtime_threads::start_thread;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,
@@ -64,7 +65,18 @@ impl Device for ThreadDevice {
         // Panics here, in the caller, if the range is not published.
         source.as_slice();
         self.file.counters.write(source.len());
-        self.submit(move |file| file.write(offset, source.as_slice(), mode))
+        let (pending, completion) = Pending::new();
+        let dsync = self.file.needs_dsync(mode);
+        for piece in pieces(&self.file, source, offset, completion) {
+            self.file.counters.submit_call();
+            self.pool.run(Box::new(move || {
+                let outcome = piece.write(dsync);
+                if let Some(waker) = piece.end(outcome) {
+                    waker.wake();
+                }
+            }));
+        }
+        pending
     }
 
     fn flush(&self) -> Pending<Result<(), DeviceError>> {
@@ -96,6 +108,10 @@ impl Device for ThreadDevice {
     fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         self.file.counters.resize();
         self.submit(move |file| file.extend(bytes))
+    }
+
+    fn set_write_unit(&self, bytes: u32) {
+        self.file.set_unit_bytes(bytes);
     }
 
     fn counters(&self) -> DeviceCounters {
@@ -148,15 +164,19 @@ impl WorkPool {
     ) -> Pending<T> {
         let (pending, completion) = Pending::new();
         let file = file.clone();
-        let job = move || {
+        self.run(Box::new(move || {
             let outcome = work(&file);
             file.counters.completed();
             // Must let go of the file before the answer, or else whoever drops the device on it finds it locked.
             drop(file);
             completion.finish(outcome);
-        };
+        }));
+        pending
+    }
+
+    fn run(&self, job: Job) {
         let mut state = self.shared.state.lock();
-        state.jobs.push_back(Box::new(job));
+        state.jobs.push_back(job);
         let all_busy = state.jobs.len() > state.idle;
         drop(state);
         self.shared.changed.notify_one();
@@ -167,7 +187,6 @@ impl WorkPool {
                 self.start(&mut threads).ok();
             }
         }
-        pending
     }
 }
 

@@ -56,6 +56,7 @@ impl Tier {
         accounts: Accounts,
     ) -> Tier {
         let grown = grows.then(|| device.geometry().bytes);
+        device.set_write_unit(shape.unit_bytes);
         Tier {
             name: shape.tier,
             device_name: device.path(),

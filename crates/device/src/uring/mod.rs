@@ -38,6 +38,7 @@ use self::reactor::Reactor;
 use self::ring::Ring;
 use crate::buffer::Pool;
 use crate::file::DeviceFile;
+use crate::pieces::pieces;
 use crate::runtime_threads::{catching, start_thread};
 use crate::threads::WorkPool;
 use crate::{
@@ -152,8 +153,12 @@ impl UringDevice {
     }
 
     fn submit(&self, request: Request, offset: u64) {
-        self.shared.queue.push(Operation::new(request, offset, self.pool.as_ref()));
+        self.queue(request, offset);
         self.shared.bell.ring();
+    }
+
+    fn queue(&self, request: Request, offset: u64) {
+        self.shared.queue.push(Operation::new(request, offset, self.pool.as_ref()));
     }
 
     fn submit_read(
@@ -206,7 +211,11 @@ impl Device for UringDevice {
         self.file().counters.write(bytes);
         let (pending, completion) = Pending::new();
         let dsync = self.file().needs_dsync(mode);
-        self.submit(Request::Write { source, dsync, completion }, offset);
+        for piece in pieces(self.file(), source, offset, completion) {
+            let at = piece.offset();
+            self.queue(Request::Write { piece, dsync }, at);
+        }
+        self.shared.bell.ring();
         pending
     }
 
@@ -241,6 +250,10 @@ impl Device for UringDevice {
     fn extend(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         self.file().counters.resize();
         self.helper.submit(self.file(), move |file| file.extend(bytes))
+    }
+
+    fn set_write_unit(&self, bytes: u32) {
+        self.file().set_unit_bytes(bytes);
     }
 
     fn counters(&self) -> DeviceCounters {

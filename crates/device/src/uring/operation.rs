@@ -11,6 +11,7 @@ use super::turns::PIECE_BYTES;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;
+use crate::pieces::Piece;
 use crate::{Buffer, DeviceError, OperationKind, Source};
 
 /// The most bytes that the kernel moves with one request, in whole blocks.
@@ -20,7 +21,7 @@ const SHORT_BYTES: usize = 64 << 10;
 
 pub(crate) enum Request {
     Read { buffer: Buffer, behind: bool, completion: Completion<(Buffer, Result<(), DeviceError>)> },
-    Write { source: Source, dsync: bool, completion: Completion<Result<(), DeviceError>> },
+    Write { piece: Piece, dsync: bool },
     Flush { completion: Completion<Result<(), DeviceError>> },
 }
 
@@ -51,20 +52,29 @@ impl Operation {
         let from_pool = |buffer: &Buffer| pool.is_some_and(|pool| buffer.is_from(pool));
         let (bytes, registered) = match &request {
             Request::Read { buffer, .. } => (buffer.len(), from_pool(buffer)),
-            Request::Write { source: Source::Owned(buffer), .. } => (buffer.len(), from_pool(buffer)),
-            Request::Write { source, .. } => (source.len(), false),
+            Request::Write { piece, .. } => {
+                let registered = matches!(piece.source(), Source::Owned(buffer) if from_pool(buffer));
+                (piece.bytes().len(), registered)
+            }
             Request::Flush { .. } => (0, false),
         };
         Operation { request, offset, bytes, done: 0, retries: 0, registered }
     }
 
+    /// How much of it goes at a time if `most_bytes` may: whole write units of a write.
+    pub(crate) fn bytes_at_a_time(&self, most_bytes: usize, unit_bytes: usize) -> usize {
+        match self.request {
+            Request::Write { .. } => most_bytes.max(unit_bytes),
+            _ => most_bytes,
+        }
+    }
+
     pub(crate) fn length(&self) -> Length {
         match self.request {
             Request::Read { behind: false, .. } if self.bytes <= SHORT_BYTES => Length::Short,
+            Request::Read { behind: true, .. } if self.bytes > PIECE_BYTES => Length::Long,
             // Not a durable write: each piece of it would be made durable by itself.
-            Request::Read { behind: true, .. } | Request::Write { dsync: false, .. }
-                if self.bytes > PIECE_BYTES =>
-            {
+            Request::Write { dsync: false, ref piece } if piece.bytes_of_whole() > PIECE_BYTES => {
                 Length::Long
             }
             _ => Length::Other,
@@ -87,8 +97,8 @@ impl Operation {
                     opcode::Read::new(file, start, len).offset(at).build()
                 }
             }
-            Request::Write { source, dsync, .. } => {
-                let bytes = &source.as_slice()[left];
+            Request::Write { piece, dsync } => {
+                let bytes = &piece.bytes()[left];
                 let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
                 let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
                 if self.registered {
@@ -126,33 +136,31 @@ impl Operation {
 
     /// Leaves the answer, and returns whom to wake.
     pub(crate) fn complete(self, outcome: io::Result<()>, file: &DeviceFile) -> Option<Waker> {
-        file.counters.completed();
         let Operation { request, offset, bytes, .. } = self;
         let fail = |op| move |source| file.error(op, offset, bytes, source);
         match request {
             Request::Read { buffer, completion, .. } => {
+                file.counters.completed();
                 completion.complete((buffer, outcome.map_err(fail(OperationKind::Read))))
             }
-            Request::Write { source, completion, .. } => {
-                // Must let go of the memory before the answer, or else a segment cannot be recycled on it.
-                drop(source);
-                completion.complete(outcome.map_err(fail(OperationKind::Write)))
+            Request::Write { piece, .. } => piece.end(outcome),
+            Request::Flush { completion } => {
+                file.counters.completed();
+                completion.complete(outcome.map_err(fail(OperationKind::Flush)))
             }
-            Request::Flush { completion } => completion.complete(outcome.map_err(fail(OperationKind::Flush))),
         }
     }
 
     /// Answers an operation whose completion will never be seen. The kernel may still use its memory, which is leaked.
     pub(crate) fn abandon(mut self, errno: i32, file: &DeviceFile) -> Option<Waker> {
-        match &mut self.request {
-            Request::Read { buffer, .. } => {
-                std::mem::forget(std::mem::replace(buffer, Buffer::zeroed(self.bytes)))
+        let error = io::Error::from_raw_os_error(errno);
+        match self.request {
+            Request::Read { ref mut buffer, .. } => {
+                std::mem::forget(std::mem::replace(buffer, Buffer::zeroed(self.bytes)));
+                self.complete(Err(error), file)
             }
-            Request::Write { source, .. } => {
-                std::mem::forget(std::mem::replace(source, Source::Owned(Buffer::zeroed(0))));
-            }
-            Request::Flush { .. } => {}
+            Request::Write { piece, .. } => piece.abandon(error),
+            Request::Flush { .. } => self.complete(Err(error), file),
         }
-        self.complete(Err(io::Error::from_raw_os_error(errno)), file)
     }
 }

@@ -156,7 +156,8 @@ impl Reactor {
 
     fn push(&mut self, mut operation: Operation, number: usize) {
         let length = operation.length();
-        let most_bytes = if length == Length::Long { self.turns.most_bytes() } else { usize::MAX };
+        let turn_bytes = if length == Length::Long { self.turns.most_bytes() } else { usize::MAX };
+        let most_bytes = operation.bytes_at_a_time(turn_bytes, self.shared.file.unit_bytes());
         self.turns.began(length);
         // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
         // where its memory is leaked. Unwinding aborts.

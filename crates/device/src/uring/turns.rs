@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::operation::{Length, Operation};
 
-/// A piece of a long operation.
+/// A piece of a long operation; one write unit where that is more.
 pub(super) const PIECE_BYTES: usize = 128 << 10;
 /// With so many short operations in flight, one piece more is.
 const SHORTS_PER_PIECE: usize = 4;

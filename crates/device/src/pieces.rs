@@ -1,0 +1,235 @@
+//! Writes in pieces that the block layer has no reason to split.
+//!
+//! The kernel splits a write to a block device where it exceeds what one command of the device can be: so many bytes
+//! (`max_sectors_kb`), or so many pieces of physical memory (`max_segments`, and each page may be one). That place is
+//! in the middle of a write unit as often as not, and a drive that gets half of a unit reads and rewrites the whole.
+//! So a write is cut before: at multiples of the largest power of two that every command can hold. Units are powers
+//! of two, so a cut never lies within one, unless one command cannot hold a unit at all.
+//!
+//! The block layer may join pieces again. It joins whole ones, so what it issues is still whole units.
+//!
+//! The pieces of a write are in flight side by side, as what the kernel splits would be, and a durable write is
+//! durable piece by piece. The write is over when the last piece is: that one drops the bytes and gives the answer.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::file::DeviceFile;
+use crate::pending::Completion;
+use crate::{DeviceError, OperationKind, Source};
+
+/// What the pieces of a write share.
+struct Whole {
+    file: Arc<DeviceFile>,
+    source: Source,
+    offset: u64,
+    state: Mutex<State>,
+    completion: Completion<Result<(), DeviceError>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the first piece that failed met.
+    failure: Option<io::Error>,
+    /// The kernel may read the bytes at any later time.
+    leaked: bool,
+}
+
+/// A piece of a write, or all of it.
+pub(crate) struct Piece {
+    whole: Arc<Whole>,
+    range: Range<usize>,
+}
+
+/// Cuts a write to `file`. Each piece has to be ended.
+pub(crate) fn pieces(
+    file: &Arc<DeviceFile>,
+    source: Source,
+    offset: u64,
+    completion: Completion<Result<(), DeviceError>>,
+) -> impl Iterator<Item = Piece> {
+    let bytes = source.len();
+    let longest = file.longest_command(offset, source.as_slice());
+    let mut start = 0;
+    let mut rest =
+        Some(Arc::new(Whole { file: file.clone(), source, offset, state: Mutex::default(), completion }));
+    std::iter::from_fn(move || {
+        // The last piece takes the reference that is left here, so that it knows when it is the last to end.
+        let whole = rest.take()?;
+        let end = longest.map_or(bytes, |longest| end_of_piece(offset, start, longest).min(bytes));
+        if end < bytes {
+            rest = Some(whole.clone());
+        }
+        Some(Piece { whole, range: std::mem::replace(&mut start, end)..end })
+    })
+}
+
+/// Where the piece ends that begins `start` bytes into a write to `offset`: on a multiple of `longest` of the device.
+fn end_of_piece(offset: u64, start: usize, longest: usize) -> usize {
+    let into = (offset + start as u64) % longest as u64;
+    start + longest - into as usize
+}
+
+impl Piece {
+    /// What is to be written.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.whole.source.as_slice()[self.range.clone()]
+    }
+
+    /// Where on the device.
+    pub(crate) fn offset(&self) -> u64 {
+        self.whole.offset + self.range.start as u64
+    }
+
+    /// Writes it, blocking.
+    pub(crate) fn write(&self, dsync: bool) -> io::Result<()> {
+        self.whole.file.write(self.offset(), self.bytes(), dsync)
+    }
+
+    /// Length of the write that this is a piece of.
+    pub(crate) fn bytes_of_whole(&self) -> usize {
+        self.whole.source.len()
+    }
+
+    /// Where the bytes come from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.whole.source
+    }
+
+    /// The piece is written, or failed. The last one answers for the whole, and returns whom to wake.
+    #[must_use = "the waiter sleeps until it is woken"]
+    pub(crate) fn end(self, outcome: io::Result<()>) -> Option<Waker> {
+        if let Err(error) = outcome {
+            self.whole.state.lock().failure.get_or_insert(error);
+        }
+        let Whole { file, source, offset, state, completion } = Arc::into_inner(self.whole)?;
+        let (bytes, state) = (source.len(), state.into_inner());
+        let outcome = match state.failure {
+            Some(error) => Err(file.error(OperationKind::Write, offset, bytes, error)),
+            None => Ok(()),
+        };
+        file.counters.completed();
+        // Must let go of the memory and the file before the answer, or else a segment cannot be recycled on it, nor the
+        // device be opened again.
+        if state.leaked {
+            std::mem::forget(source);
+        } else {
+            drop(source);
+        }
+        drop(file);
+        completion.complete(outcome)
+    }
+
+    /// Ends a piece that the kernel may still read, so that its memory must never be freed.
+    #[must_use = "the waiter sleeps until it is woken"]
+    pub(crate) fn abandon(self, error: io::Error) -> Option<Waker> {
+        self.whole.state.lock().leaked = true;
+        self.end(Err(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::probe::{CommandLimit, Volume};
+    use crate::{Buffer, DeviceKind, Geometry, Pending};
+
+    const KIB: usize = 1 << 10;
+
+    /// A device whose commands are at most 128 KiB long, or 64 KiB from memory that does not begin with a page.
+    fn device() -> Arc<DeviceFile> {
+        let file = tempfile::tempfile().expect("a file");
+        let limit = CommandLimit { of_pages: 128 * KIB, of_memory: 64 * KIB };
+        let volume = Volume { limit: Some(limit), start_bytes: 0 };
+        let geometry = Geometry { kind: DeviceKind::Block, ..Geometry::memory(16 << 20) };
+        Arc::new(DeviceFile::new(file, "device".into(), geometry, volume))
+    }
+
+    fn cut(offset: u64, bytes: usize) -> (Vec<Piece>, Pending<Result<(), DeviceError>>, Arc<DeviceFile>) {
+        let file = device();
+        let mut buffer = Buffer::zeroed(bytes);
+        buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
+        file.counters.write(bytes);
+        let (pending, completion) = Pending::new();
+        (pieces(&file, buffer.into(), offset, completion).collect(), pending, file)
+    }
+
+    fn ranges(offset: u64, bytes: usize) -> Vec<(u64, usize)> {
+        let (pieces, pending, _) = cut(offset, bytes);
+        drop(pending);
+        let ranges = pieces.iter().map(|piece| (piece.offset(), piece.bytes().len())).collect();
+        pieces.into_iter().for_each(|piece| drop(piece.end(Ok(()))));
+        ranges
+    }
+
+    #[test]
+    fn cuts_lie_on_multiples_of_what_a_command_holds() {
+        let k = KIB as u64;
+        assert_eq!(ranges(0, 0), [(0, 0)]);
+        assert_eq!(ranges(64 * k, 64 * KIB), [(64 * k, 64 * KIB)]);
+        assert_eq!(ranges(0, 256 * KIB), [(0, 128 * KIB), (128 * k, 128 * KIB)]);
+        assert_eq!(
+            ranges(96 * k, 320 * KIB),
+            [(96 * k, 32 * KIB), (128 * k, 128 * KIB), (256 * k, 128 * KIB), (384 * k, 32 * KIB)]
+        );
+        // Where the memory's pages and the device's do not begin together, one more page is touched.
+        assert_eq!(ranges(512, 128 * KIB), [(512, 64 * KIB - 512), (64 * k, 64 * KIB), (128 * k, 512)]);
+    }
+
+    #[test]
+    fn every_byte_is_in_one_piece() {
+        let (pieces, pending, file) = cut(96 << 10, 320 << 10);
+        for piece in pieces {
+            file.file.write_all_at(piece.bytes(), piece.offset()).expect("it is written");
+            drop(piece.end(Ok(())));
+        }
+        pending.wait().expect("it is written");
+        let mut found = vec![0; 320 << 10];
+        file.file.read_exact_at(&mut found, 96 << 10).expect("it is read");
+        assert!(found.iter().enumerate().all(|(at, byte)| *byte == (at / 512) as u8));
+    }
+
+    #[test]
+    fn the_last_to_end_answers_with_the_first_failure() {
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let (pieces, pending, file) = cut(0, 384 << 10);
+            let mut pieces: Vec<Option<Piece>> = pieces.into_iter().map(Some).collect();
+            for (turn, piece) in order.into_iter().enumerate() {
+                assert_eq!(file.counters.snapshot().in_flight, 1);
+                let outcome = match turn {
+                    0 => Ok(()),
+                    1 => Err(io::Error::from_raw_os_error(libc::EIO)),
+                    _ => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                };
+                drop(pieces[piece].take().expect("it is ended once").end(outcome));
+            }
+            assert_eq!(file.counters.snapshot().in_flight, 0);
+            let error = pending.wait().expect_err("a piece failed");
+            assert_eq!(error.errno(), Some(libc::EIO));
+            assert!(error.to_string().contains("write of 393216 bytes at offset 0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn memory_that_the_kernel_may_read_is_not_freed_by_another_piece() {
+        let file = device();
+        let appender = crate::SegmentBuffer::anonymous(256 << 10).expect("memory");
+        let mut appender = appender;
+        appender.append_with(256 << 10, |_| {});
+        let (pending, completion) = Pending::new();
+        file.counters.write(256 << 10);
+        let source = Source::Shared { buffer: appender.buffer(), range: 0..256 << 10 };
+        let mut pieces = pieces(&file, source, 0, completion);
+        let (first, second) = (pieces.next().expect("one"), pieces.next().expect("two"));
+        drop(first.abandon(io::Error::from_raw_os_error(libc::EIO)));
+        drop(second.end(Ok(())));
+        pending.wait().expect_err("a piece was abandoned");
+        assert!(!appender.restart(), "the kernel's reference stays");
+    }
+}

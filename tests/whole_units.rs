@@ -1,0 +1,247 @@
+//! What the block layer of the kernel issues to a block device: every write command starts on a write unit and is whole
+//! units long, however short the commands are that the device's queue allows.
+//!
+//! These tests need root, loop devices and tracefs. Where there are none they print `SKIPPED: ` and why.
+//! `ESKER_CASES=100 cargo test --test whole_units` repeats each so often.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use esker::{Backend, Blocking, Durability, Options, WriteOptions};
+use esker_device::{Buffer, Device, Direct, OpenOptions, SegmentBuffer, Source, WriteMode, block_on};
+use futures_util::future::{join, join_all};
+
+use support::block::{Issued, Loop, Trace, skipped};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn times() -> u64 {
+    std::env::var("ESKER_CASES").ok().map_or(1, |text| text.parse().expect("ESKER_CASES is a number"))
+}
+
+/// A traced device whose queue allows commands of so many KiB, or what it did before.
+struct Traced {
+    trace: Trace,
+    device: Loop,
+    max_sectors_kb: Option<u64>,
+}
+
+impl Traced {
+    fn new(file: &Path, bytes: u64, max_sectors_kb: Option<u64>) -> Option<Traced> {
+        let make = || -> Result<Traced, String> {
+            let device = Loop::attach(file, bytes)?;
+            let max_sectors_kb = max_sectors_kb.map(|kib| device.set_max_sectors_kb(kib)).transpose()?;
+            Ok(Traced { trace: Trace::of(&device)?, device, max_sectors_kb })
+        };
+        make().map_err(|why| skipped(&why)).ok()
+    }
+
+    /// The write commands since the last call: some, and all of them whole units.
+    #[track_caller]
+    fn assert_whole(&self, unit_bytes: u64) -> Vec<Issued> {
+        let issued = self.trace.writes();
+        assert!(!issued.is_empty(), "nothing was traced");
+        let parted: Vec<&Issued> = issued
+            .iter()
+            .filter(|i| !i.offset.is_multiple_of(unit_bytes) || !i.bytes.is_multiple_of(unit_bytes))
+            .collect();
+        assert!(
+            parted.is_empty(),
+            "{} of {} write commands are not whole units of {unit_bytes} bytes: {:?} ...",
+            parted.len(),
+            issued.len(),
+            &parted[..parted.len().min(8)]
+        );
+        issued
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if let Some(before) = self.max_sectors_kb {
+            self.device.set_max_sectors_kb(before).ok();
+        }
+    }
+}
+
+/// Fills memory page by page in an order that leaves no two neighbours side by side in physical memory.
+fn scatter(memory: &mut [u8], seed: usize) {
+    let pages = memory.len() / 4096;
+    for turn in 0..pages {
+        let page = turn * 97 % pages;
+        memory[page * 4096..(page + 1) * 4096].fill((page * 7 + seed) as u8);
+    }
+}
+
+fn sources(bytes: usize, seed: usize) -> [Source; 2] {
+    let mut owned = Buffer::zeroed(bytes);
+    scatter(&mut owned, seed);
+    let mut appender = SegmentBuffer::anonymous(bytes).expect("memory");
+    appender.append_with(bytes, |memory| scatter(memory, seed));
+    [owned.into(), Source::Shared { buffer: appender.buffer(), range: 0..bytes }]
+}
+
+fn open(traced: &Traced, backend: Backend, unit_bytes: u64) -> Option<Arc<dyn Device>> {
+    let options = OpenOptions::new(&traced.device.0).backend(backend).direct(Direct::Require);
+    let device = match esker_device::open(options) {
+        Ok((device, _)) => device,
+        Err(error) if backend == Backend::Uring => {
+            skipped(&error.to_string());
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    device.set_write_unit(unit_bytes as u32);
+    Some(device)
+}
+
+/// Long and short writes of whole units, durable and not, from all kinds of memory, beside short reads.
+fn writes_arrive_whole(device: &dyn Device, unit: u64) {
+    let lengths = [1 << 20, 3 << 20, unit as usize, 5 * unit as usize];
+    let mut at = unit;
+    for (seed, bytes) in lengths.into_iter().enumerate() {
+        for mode in [WriteMode::Plain, WriteMode::Durable] {
+            for source in sources(bytes, seed) {
+                let copy = source.as_slice().to_vec();
+                let reads = async {
+                    for _ in 0..5 {
+                        device.read(0, device.buffer(4096)).await.1.expect("the read succeeds");
+                    }
+                };
+                let first = device.read(0, device.buffer(4096));
+                let write = device.write(at, source, mode);
+                block_on(async { join(reads, write).await.1.expect("the write succeeds") });
+                drop(first);
+                let (found, outcome) = device.read(at, Buffer::zeroed(bytes)).wait();
+                outcome.expect("the read succeeds");
+                assert!(*found == *copy, "{bytes} bytes at {at} are as they were written");
+                at += (bytes as u64).next_multiple_of(unit) + unit;
+            }
+        }
+    }
+    // Side by side, so that the block layer has something to join.
+    let writes = (0..8).map(|n| {
+        let [source, _] = sources(unit as usize, n as usize);
+        device.write(n * unit, source, WriteMode::Plain)
+    });
+    for outcome in block_on(join_all(writes.collect::<Vec<_>>())) {
+        outcome.expect("the write succeeds");
+    }
+}
+
+#[test]
+fn a_device_gets_whole_units_whatever_its_queue_allows() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cases = [(64, None), (256, None), (64, Some(200)), (128, Some(300)), (64, Some(64)), (4, Some(12))];
+    for (unit_kib, max_sectors_kb) in cases {
+        for backend in [Backend::Uring, Backend::Threads] {
+            let Some(traced) = Traced::new(&dir.path().join("disk"), 64 * MIB, max_sectors_kb) else {
+                return;
+            };
+            let Some(device) = open(&traced, backend, unit_kib * KIB) else { continue };
+            for _ in 0..times() {
+                writes_arrive_whole(&*device, unit_kib * KIB);
+                traced.assert_whole(unit_kib * KIB);
+            }
+        }
+    }
+}
+
+fn value(key: u64, round: u64, bytes: usize) -> Vec<u8> {
+    let mut word = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
+    let mut value = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        value.extend_from_slice(&word.to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}
+
+const KEYS: u64 = 1500;
+const ROUNDS: u64 = 4;
+
+fn value_bytes(key: u64) -> usize {
+    if key.is_multiple_of(50) { 300_000 } else { 8_000 + 7 * key as usize }
+}
+
+/// Every key in every round; a third of them keep their first value, so that collecting has something to copy.
+fn fill(store: &Blocking) {
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    for key in (part..KEYS).step_by(4).filter(|key| round == 0 || key % 3 > 0) {
+                        let durability = if key % 16 == 0 { Durability::Sync } else { Durability::None };
+                        let options =
+                            WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+                        store
+                            .put_with(
+                                key.to_le_bytes().to_vec(),
+                                value(key, round, value_bytes(key)),
+                                options,
+                            )
+                            .expect("the put succeeds");
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn check(store: &Blocking) {
+    for key in 0..KEYS {
+        let round = if key % 3 > 0 { ROUNDS - 1 } else { 0 };
+        let found = store.get(key.to_le_bytes()).expect("the get succeeds").expect("the key is there");
+        assert!(*found == *value(key, round, value_bytes(key)), "key {key} has the value last put");
+    }
+}
+
+fn a_store_keeps_units_whole(backend: Backend, max_sectors_kb: Option<u64>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(capacity) = Traced::new(&dir.path().join("capacity"), 72 * MIB, max_sectors_kb) else { return };
+    let unit_bytes = 64 * KIB;
+    let options = || {
+        Options::fast_and_capacity(dir.path().join("fast"), &capacity.device.0)
+            .fast_limit_bytes(32 << 20)
+            .indirection_unit_bytes(unit_bytes)
+            .segment_bytes(2 << 20)
+            .memory_bytes(48 << 20)
+            .backend(backend)
+    };
+    for _ in 0..times() {
+        let store = match Blocking::open(options()) {
+            Err(error) if backend == Backend::Uring => return skipped(&error.to_string()),
+            store => store.expect("the store opens"),
+        };
+        let written = || store.store().stats().tiers[1].written;
+        // When collecting begins is not the same in every run.
+        for _ in 0..20 {
+            fill(&store);
+            if written().collected_bytes > 0 {
+                break;
+            }
+        }
+        let written = written();
+        assert!(written.destaged_bytes > 0 && written.collected_bytes > 0, "{written:?}");
+        check(&store);
+        store.close().expect("the store closes");
+        let issued: u64 = capacity.assert_whole(unit_bytes).iter().map(|issued| issued.bytes).sum();
+        assert!(issued >= written.total(), "all of {written:?} was traced, {issued} bytes");
+    }
+}
+
+#[test]
+fn a_store_over_io_uring_keeps_units_whole() {
+    a_store_keeps_units_whole(Backend::Uring, None);
+    a_store_keeps_units_whole(Backend::Uring, Some(200));
+}
+
+#[test]
+fn a_store_over_threads_keeps_units_whole() {
+    a_store_keeps_units_whole(Backend::Threads, None);
+    a_store_keeps_units_whole(Backend::Threads, Some(200));
+}
