@@ -1,0 +1,38 @@
+//! What the service file of systemd promises beyond its syntax.
+
+use std::collections::BTreeMap;
+
+/// The settings of the unit's `[Service]` section; of those that are there more than once, the last.
+fn service() -> BTreeMap<String, String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/esker.service");
+    let unit = std::fs::read_to_string(path).expect("the unit can be read");
+    let lines = unit.lines().skip_while(|line| line.trim() != "[Service]").skip(1);
+    let section = lines.take_while(|line| !line.starts_with('['));
+    let settings =
+        section.filter(|line| !line.starts_with(['#', ';'])).filter_map(|line| line.split_once('='));
+    settings.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+}
+
+/// The staging file of a store on raw devices lies under `/dev/shm`, and holds what was acknowledged with durability
+/// `process`. It has to be there when the service is started again after it was killed.
+#[test]
+fn a_restart_keeps_the_staging_file() {
+    let service = service();
+    let of = |name: &str| service.get(name).map(String::as_str);
+    // systemd removes what the service's user has in /dev/shm whenever the service stops, unless told not to.
+    assert_eq!(of("RemoveIPC"), Some("no"));
+    // Each of these gives the service a /dev/shm that is gone when it stops, or removes what is in it.
+    for (name, harmless) in [("PrivateIPC", "no"), ("DynamicUser", "no"), ("PrivateTmp", "yes")] {
+        assert!(of(name).is_none_or(|value| value == harmless), "{name}={:?}", of(name));
+    }
+    for name in ["TemporaryFileSystem", "InaccessiblePaths", "RootDirectory", "RootImage"] {
+        assert_eq!(of(name), None);
+    }
+    // The kernel's boot id, without which no staging file is believed, lies in /proc/sys.
+    assert_ne!(of("ProcSubset"), Some("pid"));
+}
+
+#[test]
+fn the_service_is_started_again_after_it_died() {
+    assert_eq!(service().get("Restart").map(String::as_str), Some("on-failure"));
+}
