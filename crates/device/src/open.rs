@@ -10,13 +10,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::file::DeviceFile;
 use crate::probe::{self, BlockQueue, Volume};
 use crate::threads::ThreadDevice;
-use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock};
+use crate::{Buffer, Device, DeviceError, DeviceKind, Geometry, lock, private};
 
 /// Which machinery carries operations to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Direct {
 pub struct OpenOptions {
     /// A block device or a regular file.
     pub path: PathBuf,
-    /// Create the file if it is missing. Its parent directory must exist.
+    /// Create the file, for this user alone, if it is missing. Its parent directory must exist.
     pub create: bool,
     /// How operations reach the kernel.
     pub backend: Backend,
@@ -136,9 +136,7 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
     };
     // 5.
     let volume = match kind {
-        DeviceKind::Block => {
-            Volume { limit: direct.then_some(queue.limit), start_bytes: queue.start_bytes }
-        }
+        DeviceKind::Block => Volume { limit: direct.then_some(queue.limit), start_bytes: queue.start_bytes },
         _ => Volume::default(),
     };
     let mut file = Arc::new(DeviceFile::new(file, path.clone(), geometry, volume));
@@ -211,22 +209,24 @@ fn open_file(options: &OpenOptions, path: &Arc<str>) -> Result<File, DeviceError
         .map_err(|holder| DeviceError::Locked { path: path.clone(), holder })?,
         Err(_) => open.open(&options.path),
     };
+    // Whoever made it may have died before its name was durable.
+    let unused = |file: &File| file.metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
     match opened {
+        Ok(file) if unused(&file) => match private::sync_parent_if_readable(&options.path) {
+            Ok(()) => Ok(file),
+            Err(source) => Err(DeviceError::open(path, source)),
+        },
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
-            let file =
-                open.create(true).open(&options.path).map_err(|source| DeviceError::open(path, source))?;
-            // The name must be durable before anything that is written to the file counts as durable.
-            sync_parent(&options.path).map_err(|source| DeviceError::open(path, source))?;
-            Ok(file)
+            let made = match private::make_file(&options.path) {
+                // Somebody else was faster, or it is a link to nothing.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open.open(&options.path),
+                made => made,
+            };
+            made.map_err(|source| DeviceError::open(path, source))
         }
         Err(source) => Err(DeviceError::open(path, source)),
     }
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
 }
 
 /// Switches to direct I/O if wanted and possible. Returns whether it is, and the alignment that operations need.

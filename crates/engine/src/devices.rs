@@ -152,7 +152,9 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
         refuse_foreign(there, options.force_format).await?;
     }
     // 4.
-    if let Layout::Directory(dir) = &options.layout {
+    if let Layout::Directory(dir) = &options.layout
+        && !missing.is_empty()
+    {
         make_directory(dir)?;
     }
     for choice in missing {
@@ -234,10 +236,7 @@ fn check_directory(dir: &Path, create: bool) -> Result<()> {
 }
 
 fn make_directory(dir: &Path) -> Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    std::fs::create_dir(dir)
+    esker_device::make_directory(dir)
         .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
 }
 
