@@ -32,6 +32,10 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
         Ok(()) => flushed.and(engine.write_census().await),
         Err(_) => flushed,
     };
+    // Before the devices, so that whoever gets those gets it too.
+    if let Some(file) = engine.lane.pool.staging() {
+        file.file.unlock();
+    }
     for tier in engine.tiers() {
         tier.release_device();
     }

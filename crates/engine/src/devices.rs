@@ -117,6 +117,7 @@ const SHORT_FILE_BYTES: u64 = 4096;
 pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
     // 1.
     validate(options)?;
+    crate::staging_file::check(options)?;
     let choices = Choice::of(options);
     let segment_bytes = options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES);
     let memory = check_memory(options, segment_bytes, choices.len() as u64);

@@ -44,6 +44,7 @@ mod scan;
 mod settle;
 mod slot;
 mod staging;
+mod staging_file;
 mod stats;
 mod store;
 mod tier;

@@ -4,7 +4,6 @@
 //! touch the device, until the lane needs it for a new segment: the oldest goes first.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::devices::LEAST_LANE_PIECES;
 use crate::error::{Error, Result};
+use crate::staging::StagingFile;
 
 /// A segment whose bytes are in memory.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ pub(crate) enum Backing {
     /// This process's own memory.
     Anonymous,
     /// A file whose pages outlive the process.
-    Staging(Arc<File>),
+    Staging(Arc<StagingFile>),
 }
 
 /// A piece of segment memory.
@@ -119,7 +119,7 @@ impl MemoryPool {
         }
     }
 
-    pub(crate) fn staging(&self) -> Option<&Arc<File>> {
+    pub(crate) fn staging(&self) -> Option<&Arc<StagingFile>> {
         match &self.backing {
             Backing::Anonymous => None,
             Backing::Staging(file) => Some(file),

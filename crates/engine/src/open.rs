@@ -8,7 +8,6 @@
 //! 5. Segments without a summary are sealed.
 //! 6. Background work starts.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -33,15 +32,15 @@ use crate::lane::Lane;
 use crate::latency::Recorder;
 use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, pointer};
-use crate::options::{Layout, Options, Place};
+use crate::options::Options;
 use crate::provision::KEEP_FOR_RELOCATION;
 use crate::recover::{Recovered, Scene, Unsealed};
 use crate::relocate::{LEAST_YIELD, frame_bytes};
 use crate::slot::Contents;
-use crate::staging::{self, Staged};
+use crate::staging::{self, Staged, boot_id};
 use crate::stats::Recovery;
 use crate::tier::{Accounts, Tier};
-use crate::{commit, extent, provision, reclaim, trim};
+use crate::{commit, extent, provision, reclaim, staging_file, trim};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
 const PARTED_PIECES: usize = 4;
@@ -79,7 +78,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         .collect();
     let secret = first.secret();
     let lane_shape = tiers[0].shape();
-    let staging = open_staging(&options, first)?;
+    let staging = staging_file::open(&options, first, lane_shape, boot_id())?;
     let staged: Vec<Staged> = match &staging {
         Some(file) => staging::read(file, &secret, lane_shape, first.staging_epoch)?,
         None => Vec::new(),
@@ -279,37 +278,6 @@ fn make_tier(
         grows,
         accounts,
     ))
-}
-
-/// The staging file, if the store has a place for one.
-fn open_staging(options: &Options, superblock: &Superblock) -> Result<Option<Arc<std::fs::File>>> {
-    let beside = |path: &Path| {
-        let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
-        is_file.then(|| PathBuf::from(format!("{}.staging", path.display())))
-    };
-    let path = match (&options.staging, &options.layout) {
-        (Some(path), _) => path.clone(),
-        (None, Layout::Directory(dir)) => dir.join("staging.esker"),
-        (
-            None,
-            Layout::FastAndCapacity(Place::Path(path), _)
-            | Layout::FastOnly(Place::Path(path))
-            | Layout::CapacityOnly(Place::Path(path)),
-        ) => beside(path)
-            .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/esker-{:032x}.staging", superblock.store_id))),
-        (None, _) => return Ok(None),
-    };
-    let open = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    match open {
-        Ok(file) => Ok(Some(Arc::new(file))),
-        Err(error) if options.staging.is_some() => {
-            Err(Error::invalid(format!("staging file {}: {error}", path.display())))
-        }
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
-            Ok(None)
-        }
-    }
 }
 
 /// Rewrites the superblocks, those first that are behind: or else two crashes could leave epochs that are two apart.

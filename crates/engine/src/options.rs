@@ -222,7 +222,7 @@ impl Options {
     }
 
     /// File that backs the write buffer for [`Durability::Process`]. Default: in the store's directory, or under
-    /// `/dev/shm` for raw devices.
+    /// `/dev/shm` for raw devices. It is locked against other stores, and neither a symbolic link nor another user's file.
     pub fn staging(mut self, path: impl AsRef<Path>) -> Options {
         self.staging = Some(path.as_ref().to_owned());
         self

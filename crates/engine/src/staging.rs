@@ -4,9 +4,10 @@
 //! file counts only if it was written since the machine was started (the boot id tells) and in the last opening of the
 //! store (the epoch tells): then the page cache holds exactly what the process wrote before it died.
 
-use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 
+use esker_device::PrivateFile;
 use esker_log::{Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape};
 
 use crate::error::{Error, Result};
@@ -15,10 +16,36 @@ use crate::memory::{MemoryPool, STAGING_HEADER_BYTES};
 const MAGIC: &[u8; 8] = b"ESKERST1";
 const HEADER_BYTES: usize = 64;
 
-/// Number of this start of the machine.
-fn boot_id() -> u64 {
-    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    xor_fold(&id)
+/// A staging file that this process has for itself.
+pub(crate) struct StagingFile {
+    pub(crate) file: PrivateFile,
+    /// What is in it counts if it was written in this start of the machine.
+    pub(crate) boot: BootId,
+}
+
+impl Deref for StagingFile {
+    type Target = std::fs::File;
+
+    fn deref(&self) -> &std::fs::File {
+        &self.file
+    }
+}
+
+/// Number of one start of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BootId(u64);
+
+/// Number of this start of the machine, if the kernel tells. One that is unknown is the same as no other, not even as one
+/// that was unknown: the pages of a file may or may not have outlived what was between.
+pub(crate) fn boot_id() -> Option<BootId> {
+    parse_boot_id(&std::fs::read("/proc/sys/kernel/random/boot_id").ok()?)
+}
+
+fn parse_boot_id(text: &[u8]) -> Option<BootId> {
+    let digits = text.trim_ascii().iter().filter(|byte| byte.is_ascii_hexdigit()).count();
+    // A UUID, which never is zero.
+    let known = digits == 32 && text.iter().any(|byte| byte.is_ascii_hexdigit() && *byte != b'0');
+    known.then(|| BootId(xor_fold(text)))
 }
 
 fn xor_fold(bytes: &[u8]) -> u64 {
@@ -33,11 +60,11 @@ fn io(error: std::io::Error) -> Error {
     Error::invalid(format!("staging file: {error}"))
 }
 
-fn header(secret: &Secret, name: SegmentName) -> [u8; HEADER_BYTES] {
+fn header(boot: BootId, secret: &Secret, name: SegmentName) -> [u8; HEADER_BYTES] {
     let mut bytes = [0u8; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     for (at, value) in
-        [boot_id(), name.epoch, name.segment, u64::from(name.slot), name.opened_at].iter().enumerate()
+        [boot.0, name.epoch, name.segment, u64::from(name.slot), name.opened_at].iter().enumerate()
     {
         bytes[16 + at * 8..24 + at * 8].copy_from_slice(&value.to_le_bytes());
     }
@@ -48,18 +75,18 @@ fn header(secret: &Secret, name: SegmentName) -> [u8; HEADER_BYTES] {
 
 /// Says which segment is being built in a piece of memory.
 pub(crate) fn write_header(
-    file: &File,
+    file: &StagingFile,
     index: usize,
     secret: &Secret,
     shape: SegmentShape,
     name: SegmentName,
 ) -> Result<()> {
     let at = MemoryPool::staging_offset(index, u64::from(shape.segment_bytes));
-    file.write_all_at(&header(secret, name), at).map_err(io)
+    file.write_all_at(&header(file.boot, secret, name), at).map_err(io)
 }
 
 /// Says that what lies in a piece of memory is of no use to another process.
-pub(crate) fn void(file: &File, index: usize, shape: SegmentShape) -> Result<()> {
+pub(crate) fn void(file: &StagingFile, index: usize, shape: SegmentShape) -> Result<()> {
     let at = MemoryPool::staging_offset(index, u64::from(shape.segment_bytes));
     file.write_all_at(&[0u8; HEADER_BYTES], at).map_err(io)
 }
@@ -72,7 +99,12 @@ pub(crate) struct Staged {
 }
 
 /// What the last process, of epoch `epoch`, left in the staging file.
-pub(crate) fn read(file: &File, secret: &Secret, shape: SegmentShape, epoch: u64) -> Result<Vec<Staged>> {
+pub(crate) fn read(
+    file: &StagingFile,
+    secret: &Secret,
+    shape: SegmentShape,
+    epoch: u64,
+) -> Result<Vec<Staged>> {
     let stride = MemoryPool::staging_offset(1, u64::from(shape.segment_bytes));
     let pieces = file.metadata().map_err(io)?.len() / stride;
     let mut found = Vec::new();
@@ -89,7 +121,7 @@ pub(crate) fn read(file: &File, secret: &Secret, shape: SegmentShape, epoch: u64
             stream: esker_log::Stream::LANE,
             opened_at: word(4),
         };
-        if name.epoch != epoch || head != header(secret, name) {
+        if name.epoch != epoch || head != header(file.boot, secret, name) {
             continue;
         }
         let mut bytes = vec![0u8; shape.segment_bytes as usize];
@@ -140,11 +172,26 @@ fn entries(bytes: &[u8], secret: &Secret, shape: SegmentShape, name: SegmentName
 }
 
 /// Makes the staging file void.
-pub(crate) fn clear(file: &File, shape: SegmentShape) -> Result<()> {
+pub(crate) fn clear(file: &StagingFile, shape: SegmentShape) -> Result<()> {
     let stride = MemoryPool::staging_offset(1, u64::from(shape.segment_bytes));
     let pieces = file.metadata().map_err(io)?.len() / stride;
     for index in 0..pieces {
         file.write_all_at(&[0u8; HEADER_BYTES], index * stride).map_err(io)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_boot_id_is_unknown() {
+        let known = parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n").expect("a boot id");
+        assert_eq!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n"), Some(known));
+        assert_ne!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1ab\n"), Some(known));
+        for unknown in ["", "\n", "7d9e3b0c", "00000000-0000-0000-0000-000000000000\n"] {
+            assert_eq!(parse_boot_id(unknown.as_bytes()), None, "{unknown:?}");
+        }
+    }
 }
