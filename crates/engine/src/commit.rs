@@ -274,7 +274,10 @@ impl Committer<'_> {
             let records = segment.entries().len().max(1) as u32;
             // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
             // kill must not bring them back from the staging file.
-            let voided = lane.pool.staging().map_or(Ok(()), |file| staging::void(file, piece, lane.shape));
+            let voided = lane
+                .pool
+                .staging()
+                .map_or(Ok(()), |file| staging::void(file, piece, &engine.secret, lane.shape));
             // Before its memory can go: as long as that is there, what displaces its records sees them.
             tier.slot(name.slot).expect_records_of(used / records);
             let (memory, _) = segment.into_parts();

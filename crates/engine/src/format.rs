@@ -164,6 +164,8 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
             cleared_through: 0,
             created_at_ms: runtime.wall_clock_ms(),
             clock_ms: 0,
+            staging_boot: 0,
+            staging_bytes: 0,
             census: None,
         });
     }

@@ -80,7 +80,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let lane_shape = tiers[0].shape();
     let staging = staging_file::open(&options, first, lane_shape, boot_id())?;
     let staged: Vec<Staged> = match &staging {
-        Some(file) => staging::read(file, &secret, lane_shape, first.staging_epoch)?,
+        Some(file) => staging_file::read(file, first, lane_shape, options.accept_loss)?,
         None => Vec::new(),
     };
     // 2.
@@ -156,12 +156,17 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     });
     // 4.
     write_staged(&engine, &staged, &recovered).await?;
+    let (mut staging_boot, mut staging_bytes) = (0, 0);
     if let Some(file) = &staging {
-        staging::clear(file, lane_shape)?;
+        staging_bytes = staging::clear(file, memory.lane_pieces, &secret, lane_shape)?;
+        staging_boot = file.boot.number();
     }
     {
         let mut superblocks = engine.superblocks.lock().await;
-        rewrite(&tiers, &mut superblocks, |s| s.staging_epoch = epoch).await?;
+        rewrite(&tiers, &mut superblocks, |s| {
+            (s.staging_epoch, s.staging_boot, s.staging_bytes) = (epoch, staging_boot, staging_bytes);
+        })
+        .await?;
     }
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, .. } = recovered;

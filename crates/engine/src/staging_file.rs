@@ -14,7 +14,7 @@ use esker_log::{SegmentShape, Superblock};
 
 use crate::error::{Error, Result};
 use crate::options::{Layout, Options, Place};
-use crate::staging::{self, BootId, StagingFile};
+use crate::staging::{self, BootId, Staged, StagingFile};
 
 /// Memory that outlives processes, where the store itself has no file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -39,13 +39,31 @@ pub(crate) fn open(
         refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
     }
     match PrivateFile::open(&path) {
-        Ok(file) => Ok(Some(Arc::new(StagingFile { file, boot }))),
+        Ok(file) => Ok(Some(Arc::new(StagingFile { file, path, boot }))),
         Err(error) if options.staging.is_none() && is_missing(&path) => {
             tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
             Ok(None)
         }
         Err(error) => Err(refusal(error)),
     }
+}
+
+/// What the last process left in it, if it ended without closing the store.
+pub(crate) fn read(
+    file: &StagingFile,
+    superblock: &Superblock,
+    lane: SegmentShape,
+    accept_loss: bool,
+) -> Result<Vec<Staged>> {
+    if superblock.census.is_some() {
+        return Ok(Vec::new());
+    }
+    let bytes = file.metadata().map_err(|e| Error::invalid(format!("staging file: {e}")))?.len();
+    let of_this_boot = superblock.staging_boot == file.boot.number();
+    // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
+    let expected_bytes = Some(superblock.staging_bytes).filter(|_| of_this_boot && bytes > 0);
+    let left = staging::read(file, &superblock.secret(), lane, superblock.staging_epoch, expected_bytes)?;
+    left.accept(&file.path.display().to_string(), accept_loss)
 }
 
 /// Refuses a staging file that was asked for and cannot be used, before anything is made for the store.
@@ -116,9 +134,9 @@ fn refuse_if_left_elsewhere(
         }
         // One that is in use is that of a copy, and one of somebody else is not believed anyway.
         let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
-        let file = StagingFile { file, boot };
-        let left = staging::read(&file, &superblock.secret(), lane, superblock.staging_epoch)?;
-        if left.iter().any(|staged| !staged.entries.is_empty()) {
+        let file = StagingFile { file, path: entry.path(), boot };
+        let left = staging::read(&file, &superblock.secret(), lane, superblock.staging_epoch, None)?;
+        if left.staged.iter().any(|staged| !staged.entries.is_empty()) {
             return Err(Error::invalid(format!(
                 "staging file {} holds acknowledged writes of this store, whose device had another number then; rename \
                  it to {} if it is of this device, or remove it if it is of a copy",

@@ -61,6 +61,10 @@ pub struct Superblock {
     /// The latest expiry that was noticed, in milliseconds since the Unix epoch: what expires by then has expired, whatever
     /// the clock says.
     pub clock_ms: u64,
+    /// The start of the machine in which the staging file was written, as a number; 0: there was none.
+    pub staging_boot: u64,
+    /// How long the staging file was then.
+    pub staging_bytes: u64,
     /// What a store that was closed holds; `None` while it is open, and after it was killed.
     pub census: Option<Census>,
 }

@@ -143,6 +143,8 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         unit_bytes,
         data_offset: Superblock::data_offset_for(unit_bytes),
         used_slots: 64,
+        staging_boot: 0x1112_1314_1516_1718,
+        staging_bytes: 0x2122,
         census: Some(Census { segments: 3, sum: 0x0102_0304_0506_0708 }),
         cleared_through: 12,
         created_at_ms: 1_700_000_000_000,
