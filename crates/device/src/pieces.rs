@@ -219,8 +219,7 @@ mod tests {
     #[test]
     fn memory_that_the_kernel_may_read_is_not_freed_by_another_piece() {
         let file = device();
-        let appender = crate::SegmentBuffer::anonymous(256 << 10).expect("memory");
-        let mut appender = appender;
+        let mut appender = crate::SegmentBuffer::anonymous(256 << 10).expect("memory");
         appender.append_with(256 << 10, |_| {});
         let (pending, completion) = Pending::new();
         file.counters.write(256 << 10);

@@ -150,20 +150,16 @@ mod tests {
             crate::open(OpenOptions::new(path).create(true).direct(Direct::Never)).expect("it opens")
         };
         let data = store.join("data");
-        assert_eq!(synced(|| drop(open(&data))), [store.clone()]);
+        assert_eq!(synced(|| drop(open(&data))), [store.as_path()]);
         let staging = store.join("staging");
-        assert_eq!(synced(|| drop(PrivateFile::open(&staging).expect("it is made"))), [store.clone()]);
+        assert_eq!(synced(|| drop(PrivateFile::open(&staging).expect("it is made"))), [store.as_path()]);
         // Whoever made these may have been killed before they were durable.
         assert_eq!(synced(|| make_directory(&store).expect("it is there")), [dir.path()]);
-        assert_eq!(synced(|| drop(open(&data))), [store.clone()]);
+        assert_eq!(synced(|| drop(open(&data))), [store.as_path()]);
         let (device, _) = open(&data);
         device.resize(4096).wait().expect("it grows");
         drop(device);
-        assert_eq!(
-            synced(|| drop(open(&data))),
-            [PathBuf::new(); 0],
-            "it is in use, so its name was durable"
-        );
+        assert!(synced(|| drop(open(&data))).is_empty(), "it is in use, so its name was durable");
         assert_eq!(parent_of(Path::new("name")), Path::new("."));
     }
 
