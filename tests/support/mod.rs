@@ -104,7 +104,7 @@ impl Config {
         (24 << 20) + (2 * lanes + 2) * self.segment_bytes + INDEX_BYTES
     }
 
-    fn tier_bytes(&self, segments: u64) -> u64 {
+    pub(crate) fn tier_bytes(&self, segments: u64) -> u64 {
         (2 << 20) + segments * self.segment_bytes
     }
 }
@@ -162,7 +162,8 @@ impl World {
         }));
     }
 
-    fn staging_path(&self) -> Option<PathBuf> {
+    /// Where the staging file lies, if there is one.
+    pub(crate) fn staging_path(&self) -> Option<PathBuf> {
         self.staging.as_ref().map(|dir| dir.path().join("staging"))
     }
 

@@ -1,0 +1,265 @@
+//! Damage is never silent: bytes of a store's tiers and staging file are changed in every way that one fault of the
+//! medium can change them, and the store is opened, read, compacted and opened again.
+//!
+//! **The rule.** After a single damage (a bit; 512 bytes or 4 KiB that are zeros, garbage, a copy of other 4 KiB or have
+//! changed places with them; a device or file that ends early) either the opening is refused, or every key ever written
+//! is what it was when the store ended, or reading it is `Corrupt`. No value that is older, no key that is missing, none
+//! that is back, no batch in parts, no panic and no wait without an end. The same after a compaction, and after the next
+//! opening.
+//!
+//! **What a killed store may lose.** Nothing can tell the last frame that was written from one that the kill cut short,
+//! if it is not proven by anything. So where the damage hits
+//! * *the last frame of a user's append point* (the newest unsealed segment of each stream of a lane), the keys with records
+//!   in it may be found as they were before it, which is how an opening finds them that reads zeros in its place. A frame
+//!   in front of it is one with it as long as no later frame says that it was durable: that of a write which nobody waited
+//!   for, or the one before the last if both were in flight together;
+//! * *staged memory in front of a record that is nowhere else*, the key of that record may be found as it was before it.
+//!
+//! That is all. A last frame that is also in staged memory is not lost with the one on the device. The last frame of
+//! *copies* is no exception: as long as the segment that they come from is not free its records are there, and once it is
+//! free the copies were durable, and its marker is there to prove it. A store that was closed may lose nothing.
+//! Damage to padding, to what freed slots still hold, or to slots that were never used may pass without notice. A lone
+//! tier of which nothing is left, not the first sector, is an empty device, and is made a store.
+//!
+//! **What every key must be** is what the same store is found to hold without damage, which in turn must agree with what
+//! was acknowledged. Times to live have either run out by then or are longer than the test.
+//!
+//! `ESKER_DAMAGES=200000` plants so many; `ESKER_DAMAGE=12:345` replays one, and `ESKER_DAMAGE=12` all of one image.
+
+#[path = "damage/anatomy.rs"]
+mod anatomy;
+#[path = "damage/files.rs"]
+mod files;
+#[path = "damage/history.rs"]
+mod history;
+#[path = "damage/image.rs"]
+mod image;
+#[path = "damage/judge.rs"]
+mod judge;
+#[path = "damage/life.rs"]
+mod life;
+#[path = "damage/plant.rs"]
+mod plant;
+mod support;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_sim::Random;
+use parking_lot::Mutex;
+
+use crate::anatomy::{Part, What};
+use crate::files::cut_files;
+use crate::image::Image;
+use crate::judge::{Fault, Outcome, control, judge};
+use crate::life::{Ending, LIVES};
+use crate::plant::{Damage, Kind};
+
+/// How many damages are planted, in how many stores.
+const DAMAGES: u64 = 2400;
+const IMAGES: u64 = 2 * LIVES.len() as u64;
+/// Damages of an image where there are many.
+const DAMAGES_OF_IMAGE: u64 = 250;
+/// Places at which the files of a store are cut off.
+const CUTS: u64 = 12;
+/// Lines of the table.
+const SHOWN: usize = 60;
+
+thread_local! {
+    /// Whether panics of this thread are part of what is being looked for.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A damage that was silent, or worse.
+struct Failure {
+    image: u64,
+    number: u64,
+    store: String,
+    damage: Option<(Damage, String)>,
+    fault: Fault,
+}
+
+impl Failure {
+    /// What it has in common with others.
+    fn kind(&self) -> (String, String) {
+        let hit = self.damage.as_ref().map_or("no damage".into(), |(damage, home)| {
+            let cut = if damage.kind == Kind::Cut { "cut in" } else { "in" };
+            format!("{cut} {:?}, {home}", damage.part)
+        });
+        (self.fault.what.clone(), hit)
+    }
+}
+
+/// What came of all damages.
+#[derive(Default)]
+struct Tally {
+    outcomes: BTreeMap<Outcome, u64>,
+    kinds: BTreeMap<Kind, u64>,
+    hit: BTreeSet<(Part, What)>,
+    failures: Vec<Failure>,
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// The damage of this number of an image.
+fn drawn(image: &Image, number: u64) -> Damage {
+    let mut random = Random::new(image.number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number << 20 ^ 0xDA_3A6E);
+    Damage::draw(&mut random, &image.anatomy.pieces, |part| image.bytes(part))
+}
+
+/// Makes an image and plants damages of these numbers in it, one at a time.
+fn plant(image: u64, numbers: std::ops::Range<u64>, tally: &Mutex<Tally>) {
+    let image = Image::make(image);
+    let fail = |number, damage, fault| {
+        let failure = Failure { image: image.number, number, store: image.name(), damage, fault };
+        tally.lock().failures.push(failure);
+    };
+    if let Err(fault) = control(&image) {
+        return fail(0, None, fault);
+    }
+    for number in numbers {
+        let damage = drawn(&image, number);
+        if std::env::var("ESKER_DAMAGE").is_ok_and(|one| one.contains(':')) {
+            println!("{}", image.describe(&damage));
+        }
+        QUIET.set(true);
+        let judged = judge(&image, &damage);
+        QUIET.set(false);
+        {
+            let tally = &mut *tally.lock();
+            *tally.kinds.entry(damage.kind).or_default() += 1;
+            tally.hit.insert((damage.part, damage.what));
+            if let Ok(outcome) = judged {
+                *tally.outcomes.entry(outcome).or_default() += 1;
+            }
+        }
+        if let Err(fault) = judged {
+            let home = image.home(&damage);
+            fail(number, Some((damage, home)), fault);
+        }
+    }
+}
+
+/// A panic of the store under test is a line of the table, and not one on the screen.
+fn hush() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !QUIET.get() {
+            hook(info);
+        }
+    }));
+}
+
+/// Plants damages in images, on as many threads as there are cores. `jobs`: images with the numbers of damages.
+fn plant_all(jobs: &[(u64, std::ops::Range<u64>)]) -> Tally {
+    let (tally, next) = (Mutex::new(Tally::default()), AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((image, numbers)) = jobs.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                    plant(*image, numbers.clone(), &tally);
+                }
+            });
+        }
+    });
+    tally.into_inner()
+}
+
+/// Says what was silent: what is alike in one line, and how to replay the first of it.
+fn report(tally: &Tally) {
+    println!("outcomes: {:?}; planted: {:?}", tally.outcomes, tally.kinds);
+    let mut groups: BTreeMap<(String, String), Vec<&Failure>> = BTreeMap::new();
+    for failure in &tally.failures {
+        groups.entry(failure.kind()).or_default().push(failure);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, failures)| std::cmp::Reverse(failures.len()));
+    for ((fault, hit), failures) in groups.iter().take(SHOWN) {
+        let first = failures.iter().min_by_key(|f| (f.image, f.number)).expect("a group has one");
+        let stores: BTreeSet<&str> = failures.iter().map(|f| f.store.as_str()).collect();
+        println!("{:5} x {fault} | {hit} | {stores:?}", failures.len());
+        let planted = first.damage.as_ref().map_or(String::new(), |(damage, _)| damage.to_string());
+        println!("        {planted}: {}", first.fault.detail);
+        println!(
+            "        ESKER_DAMAGE={}:{} cargo test --test damage no_damage_is_silent -- --exact --nocapture",
+            first.image, first.number
+        );
+    }
+    if groups.len() > SHOWN {
+        println!("and {} kinds more", groups.len() - SHOWN);
+    }
+}
+
+#[test]
+fn no_damage_is_silent() {
+    hush();
+    let replayed = std::env::var("ESKER_DAMAGE").ok();
+    let damages = number("ESKER_DAMAGES").unwrap_or(DAMAGES);
+    let images = IMAGES.max(damages / DAMAGES_OF_IMAGE);
+    let each = damages.div_ceil(images);
+    let jobs = match &replayed {
+        None => (0..images).map(|image| (image, 0..each)).collect(),
+        Some(one) => {
+            let (image, number) = one.split_once(':').unwrap_or((one, ""));
+            let image = image.parse().expect("the number of an image");
+            let number: Option<u64> = number.parse().ok();
+            vec![(image, number.map_or(0..each, |number| number..number + 1))]
+        }
+    };
+    let tally = plant_all(&jobs);
+    report(&tally);
+    let (planted, failed) = (tally.kinds.values().sum::<u64>(), tally.failures.len());
+    assert_eq!(failed, 0, "{failed} of {planted} damages were not told");
+    if replayed.is_none() {
+        assert!(planted >= damages, "{planted} were planted");
+        // It is no proof if most of it hits nothing.
+        let noticed: u64 = [Outcome::Refused, Outcome::Told].iter().map(|o| tally.outcomes[o]).sum();
+        assert!(noticed * 4 > planted, "{:?}", tally.outcomes);
+        check_reach(&tally.hit);
+    }
+}
+
+/// Real files, which can end at any byte.
+#[test]
+fn a_file_that_ends_too_early_is_told() {
+    let closed = |number: &u64| {
+        let (_, staging, ending) = LIVES[(number % LIVES.len() as u64) as usize];
+        ending == Ending::Closed && !staging
+    };
+    let images = (0..LIVES.len() as u64).filter(closed).map(Image::make);
+    let silent: Vec<String> = images.flat_map(|image| cut_files(&image, CUTS)).collect();
+    silent.iter().for_each(|line| println!("{line}"));
+    assert!(silent.is_empty(), "{} of {} were silent", silent.len(), 3 * CUTS);
+}
+
+/// Every structure was hit, wherever it can be.
+fn check_reach(hit: &BTreeSet<(Part, What)>) {
+    use What::{
+        Footer, FrameHeader, FreeMarker, Key, LastCopies, LastFrame, Padding, RecordHeader, StagedRecord,
+        StagingHeader, Stale, Summary, Superblock, Tombstone, Value,
+    };
+    let everywhere = [
+        Superblock,
+        FrameHeader,
+        RecordHeader,
+        Key,
+        Value,
+        Tombstone,
+        Padding,
+        Summary,
+        Footer,
+        FreeMarker,
+        Stale,
+        LastFrame,
+        LastCopies,
+    ];
+    let on_tiers =
+        [Part::Fast, Part::Capacity].into_iter().flat_map(|part| everywhere.map(|what| (part, what)));
+    let staged = [StagingHeader, StagedRecord].map(|what| (Part::Staging, what));
+    let missed: Vec<_> = on_tiers.chain(staged).filter(|what| !hit.contains(what)).collect();
+    assert!(missed.is_empty(), "never hit: {missed:?}");
+}

@@ -1,0 +1,91 @@
+//! What was done to each key, and what may be found under it.
+
+use std::collections::BTreeMap;
+
+use crate::support::{VALUE_BYTES_MIN, value};
+
+pub(crate) type Key = Vec<u8>;
+
+/// What is found under a key: the stamp of its value, or nothing.
+pub(crate) type Stamp = Option<u64>;
+
+/// A state of a key that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    pub(crate) stamp: Stamp,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) acknowledged: bool,
+    /// It is on the medium, whatever became of memory.
+    pub(crate) durable: bool,
+}
+
+impl State {
+    /// What of it is seen at a time.
+    pub(crate) fn at(&self, now_ms: u64) -> Stamp {
+        self.stamp.filter(|_| self.expires_at_ms.is_none_or(|at| at > now_ms))
+    }
+}
+
+/// The states of every key ever written, the newest last. A key has one writer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Histories {
+    pub(crate) keys: BTreeMap<Key, Vec<State>>,
+    stamps: u64,
+}
+
+impl Histories {
+    pub(crate) fn next_stamp(&mut self) -> u64 {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    /// Must be told before the write is issued: a kill may leave it done or not.
+    pub(crate) fn issue(&mut self, key: &[u8], stamp: Stamp, expires_at_ms: Option<u64>) {
+        let state = State { stamp, expires_at_ms, acknowledged: false, durable: false };
+        self.keys.entry(key.to_vec()).or_default().push(state);
+    }
+
+    /// The last write that was issued was acknowledged.
+    pub(crate) fn acknowledge(&mut self, key: &[u8], durable: bool) {
+        let newest = self.keys.get_mut(key).and_then(|states| states.last_mut()).expect("it was issued");
+        (newest.acknowledged, newest.durable) = (true, durable);
+    }
+
+    /// The last write that was issued was refused and did not happen.
+    pub(crate) fn refuse(&mut self, key: &[u8]) {
+        self.keys.get_mut(key).expect("it was issued").pop();
+    }
+
+    /// Everything that was acknowledged is on the medium.
+    pub(crate) fn all_durable(&mut self) {
+        let states = self.keys.values_mut().flatten();
+        states.filter(|state| state.acknowledged).for_each(|state| state.durable = true);
+    }
+
+    /// Whether a key may be found so, if nothing that is durable is lost.
+    pub(crate) fn allows(&self, key: &[u8], found: Stamp, now_ms: u64) -> bool {
+        let states = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+        let first = states.iter().rposition(|state| state.durable);
+        let never = first.is_none() && found.is_none();
+        never || states[first.unwrap_or(0)..].iter().any(|state| state.at(now_ms) == found)
+    }
+
+    /// A store was opened, and this is what a key is from there on.
+    pub(crate) fn settle(&mut self, key: &[u8], found: Stamp) {
+        let states = self.keys.get_mut(key).expect("it is known");
+        let settled = states.iter().rev().find(|state| state.stamp == found);
+        let expires_at_ms = settled.and_then(|state| state.expires_at_ms);
+        states.push(State { stamp: found, expires_at_ms, acknowledged: true, durable: true });
+    }
+
+    /// Whether this key ever had this value.
+    pub(crate) fn had(&self, key: &[u8], stamp: u64) -> bool {
+        self.keys.get(key).is_some_and(|states| states.iter().any(|state| state.stamp == Some(stamp)))
+    }
+}
+
+/// The stamp of a value, if it was made for this key.
+pub(crate) fn stamp_in(key: &[u8], found: &[u8]) -> Option<u64> {
+    let stamp = u64::from_le_bytes(found.get(..8)?.try_into().ok()?);
+    (found.len() >= VALUE_BYTES_MIN && value(key, stamp, found.len()) == found).then_some(stamp)
+}

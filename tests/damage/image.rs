@@ -1,0 +1,353 @@
+//! A store as it was left: the bytes of its tiers and of its staging file, what every key must be, and what the last
+//! frames may take with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use esker::Store;
+use esker_device::{Buffer, Device, DeviceKind, MemoryDevice, MemoryOptions, Runtime, Source, WriteMode};
+use esker_sim::Random;
+
+use crate::anatomy::{Anatomy, Format, Part, Piece, Segment, What};
+use crate::history::{Histories, Key, Stamp, stamp_in};
+use crate::life::{Ending, Known, LIVES, live};
+use crate::plant::{Change, Damage};
+use crate::support::{Config, Tiers, World};
+
+/// What a damage to a stretch of bytes may do to some keys: they may be found as they were before the last frame.
+pub(crate) struct Exemption {
+    pub(crate) part: Part,
+    range: std::ops::Range<u64>,
+    may_be: BTreeMap<Key, BTreeSet<Stamp>>,
+}
+
+/// A part with its bytes.
+struct Stored {
+    part: Part,
+    bytes: Vec<u8>,
+    /// Of a tier; a copy of it costs little.
+    device: Option<MemoryDevice>,
+}
+
+/// A store as it was left.
+pub(crate) struct Image {
+    pub(crate) number: u64,
+    pub(crate) config: Config,
+    pub(crate) ending: Ending,
+    sync_only: bool,
+    stored: Vec<Stored>,
+    /// How far the wall clock is ahead when it is opened: short times to live have run out by then.
+    ahead_ms: i64,
+    pub(crate) histories: Histories,
+    /// What every key is, if there is no damage.
+    pub(crate) expected: BTreeMap<Key, Stamp>,
+    exemptions: Vec<Exemption>,
+    pub(crate) anatomy: Anatomy,
+}
+
+/// A damaged store is opened, compacted and opened again in so many steps, many times over.
+const STEPS_MAX: u64 = 3_000_000;
+const TWO_MINUTES_MS: i64 = 120_000;
+
+impl Image {
+    /// Lets the store of this number live, and takes its bytes.
+    pub(crate) fn make(number: u64) -> Image {
+        let seed = number / LIVES.len() as u64 * 1_000_003 + number;
+        let (tiers, staging, ending) = LIVES[(number % LIVES.len() as u64) as usize];
+        let config = config(&mut Random::new(seed), tiers, staging);
+        let mut world = World::new(seed, config.clone());
+        let Known { histories, sync_only } = live(&mut world, seed, ending);
+        let ended_ms = world.runtime.wall_clock_ms();
+        let mut stored = Vec::new();
+        for (part, device) in [(Part::Fast, &world.fast), (Part::Capacity, &world.capacity)] {
+            stored.extend(device.as_ref().map(|device| {
+                let bytes = device.snapshot();
+                let device = Some(pristine(&config, part, &bytes));
+                Stored { part, bytes, device }
+            }));
+        }
+        let staged = world.staging_path().and_then(|path| std::fs::read(path).ok());
+        stored.extend(staged.map(|bytes| Stored { part: Part::Staging, bytes, device: None }));
+        world.end();
+        let fresh = World::new(0, config.clone());
+        let ahead_ms = ended_ms as i64 - fresh.runtime.wall_clock_ms() as i64 + TWO_MINUTES_MS;
+        fresh.end();
+        let mut image = Image {
+            number,
+            config,
+            ending,
+            sync_only,
+            stored,
+            ahead_ms,
+            histories,
+            expected: BTreeMap::new(),
+            exemptions: Vec::new(),
+            anatomy: Anatomy::default(),
+        };
+        image.expected = image.found_after(&[]).expect("a store that is not damaged opens");
+        image.check_expected();
+        image.examine();
+        image
+    }
+
+    /// Nothing that was promised is missing before anything is damaged.
+    fn check_expected(&self) {
+        let now_ms = self.opened_at_ms();
+        for (key, found) in &self.expected {
+            let named = String::from_utf8_lossy(key);
+            assert!(
+                self.histories.allows(key, *found, now_ms),
+                "image {}: {named} is {found:?}",
+                self.number
+            );
+        }
+    }
+
+    fn opened_at_ms(&self) -> u64 {
+        let world = self.world(&[]);
+        let now_ms = world.runtime.wall_clock_ms();
+        world.end();
+        now_ms
+    }
+
+    /// Finds the structures, and what the last frames hold.
+    fn examine(&mut self) {
+        let mut anatomy = Anatomy::default();
+        for stored in self.stored.iter().filter(|s| s.device.is_some()) {
+            anatomy.dissect(stored.part, &stored.bytes);
+        }
+        // The lane fills segments of the fast tier, if there is one.
+        let format = Format::of(&self.stored[0].bytes);
+        if let Some(staging) = self.stored.iter().find(|s| s.part == Part::Staging) {
+            anatomy.dissect_staging(&format, &staging.bytes);
+        }
+        let staged: BTreeSet<u64> = anatomy.staged.iter().map(|(_, segment, _)| *segment).collect();
+        let two_tiers = self.config.tiers == Tiers::Both;
+        let mut exemptions = Vec::new();
+        let mut pieces = Vec::new();
+        for segment in newest_unsealed(&anatomy, two_tiers) {
+            let users = anatomy.is_users(segment, two_tiers);
+            let what = if users { What::LastFrame } else { What::LastCopies };
+            let last = segment.frames.last().expect("a segment has a frame");
+            let range = segment.start + u64::from(last.offset)..segment.start + u64::from(last.end);
+            pieces.push(Piece { part: segment.part, what, range, segment: segment.segment });
+            if users && !staged.contains(&segment.segment) && self.ending != Ending::Closed {
+                exemptions.extend(self.without_last_frames(segment));
+            }
+        }
+        exemptions.extend(self.without_staged(&anatomy));
+        anatomy.pieces.extend(pieces);
+        self.anatomy = anatomy;
+        self.exemptions = exemptions;
+    }
+
+    /// What an append point may lose that is not staged: its last frame, or what no later frame says was durable.
+    fn without_last_frames(&self, segment: &Segment) -> Vec<Exemption> {
+        // The first frame tells of the segment before.
+        let durable = segment.frames.iter().skip(1).map(|frame| frame.durable_through).max().unwrap_or(0);
+        let end = segment.frames.last().map_or(0, |frame| frame.end);
+        let unproven: Vec<_> = segment.frames.iter().filter(|frame| frame.end > durable).collect();
+        assert!(!self.sync_only || unproven.len() <= 2, "{unproven:?}: two are in flight at most");
+        unproven
+            .into_iter()
+            .filter_map(|frame| {
+                let range = segment.start + u64::from(frame.offset)..segment.start + u64::from(frame.end);
+                let zeros = vec![0; (end - frame.offset) as usize];
+                let change = Change { writes: vec![(range.start, zeros)], cut: None };
+                // Refused is as good as not lost.
+                let found = self.found_after(&[(segment.part, &change)]).ok()?;
+                let lost = segment.frames.iter().filter(|f| f.offset >= frame.offset);
+                let lost: BTreeSet<&Key> = lost.flat_map(|f| &f.records).map(|r| &r.key).collect();
+                let may_be = lost.into_iter().map(|key| (key.clone(), BTreeSet::from([found[key]])));
+                Some(Exemption { part: segment.part, range, may_be: may_be.collect() })
+            })
+            .collect()
+    }
+
+    /// What the staging file may lose: records that are nowhere else. They are the last frame of their append point,
+    /// which was not written yet. A record goes with any damage in front of it in its piece of the file.
+    fn without_staged(&self, anatomy: &Anatomy) -> Vec<Exemption> {
+        let now_ms = self.opened_at_ms();
+        let nowhere_else: Vec<_> = anatomy
+            .staged
+            .iter()
+            .filter(|(_, segment, found)| !anatomy.on_device(*segment).contains(&found.offset))
+            .collect();
+        if nowhere_else.is_empty() {
+            return Vec::new();
+        }
+        let gone = Change { writes: Vec::new(), cut: Some(0) };
+        let without = self.found_after(&[(Part::Staging, &gone)]);
+        let without = without.expect("a staging file that is not there counts for nothing");
+        let mut may_be: BTreeMap<&Key, BTreeSet<Stamp>> = BTreeMap::new();
+        for (_, _, found) in &nowhere_else {
+            let stamp = found.stamp.filter(|_| found.expires_at_ms.is_none_or(|at| at > now_ms));
+            may_be.entry(&found.key).or_insert_with(|| BTreeSet::from([without[&found.key]])).insert(stamp);
+        }
+        let exempt = nowhere_else.iter().map(|(start, _, found)| Exemption {
+            part: Part::Staging,
+            range: *start..start + 4096 + u64::from(found.end),
+            may_be: BTreeMap::from([(found.key.clone(), may_be[&found.key].clone())]),
+        });
+        exempt.collect()
+    }
+
+    /// What a key may be found as after a damage, other than what is expected of it.
+    pub(crate) fn may_be(&self, damage: &Damage) -> BTreeMap<&Key, BTreeSet<Stamp>> {
+        let length = self.bytes(damage.part).len() as u64;
+        let harmed = damage.harmed(length);
+        let overlaps = |e: &&Exemption| {
+            let meets = |r: &std::ops::Range<u64>| r.start < e.range.end && e.range.start < r.end;
+            e.part == damage.part && harmed.iter().any(meets)
+        };
+        let mut may_be: BTreeMap<&Key, BTreeSet<Stamp>> = BTreeMap::new();
+        for (key, stamps) in self.exemptions.iter().filter(overlaps).flat_map(|e| &e.may_be) {
+            may_be.entry(key).or_default().extend(stamps);
+        }
+        may_be
+    }
+
+    /// Every key as it is found once these changes were made, or the error of the opening.
+    fn found_after(&self, changes: &[(Part, &Change)]) -> esker::Result<BTreeMap<Key, Stamp>> {
+        let world = self.world(changes);
+        let found = world.runtime.run(async {
+            let store = Store::open(world.options()).await?;
+            let mut found = BTreeMap::new();
+            for key in self.histories.keys.keys() {
+                let value = store.get(key).await?;
+                let stamp = value.map(|v| stamp_in(key, &v).expect("somebody wrote this value"));
+                found.insert(key.clone(), stamp);
+            }
+            Ok(found)
+        });
+        world.end();
+        found
+    }
+
+    pub(crate) fn bytes(&self, part: Part) -> &[u8] {
+        &self.stored.iter().find(|stored| stored.part == part).expect("it has this part").bytes
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Part, &[u8])> {
+        self.stored.iter().map(|stored| (stored.part, stored.bytes.as_slice()))
+    }
+
+    /// To what the bytes belong that a damage changes, in words.
+    pub(crate) fn home(&self, damage: &Damage) -> String {
+        let two_tiers = self.config.tiers == Tiers::Both;
+        let harmed = damage.harmed(damage.at + 1);
+        let homes = harmed.iter().map(|range| self.anatomy.home(damage.part, range.start, two_tiers));
+        let homes: BTreeSet<&str> = homes.collect();
+        homes.into_iter().collect::<Vec<_>>().join(" and ")
+    }
+
+    /// The segments that a damage hits, and what may be lost: for whoever replays it.
+    pub(crate) fn describe(&self, damage: &Damage) -> String {
+        use std::fmt::Write;
+        let mut text = format!("{damage}\n{:?}\n", self.config);
+        let harmed = damage.harmed(self.bytes(damage.part).len() as u64);
+        let hit = |s: &&Segment| {
+            let meets = |r: &std::ops::Range<u64>| r.start < s.start + s.bytes && s.start < r.end;
+            s.part == damage.part && harmed.iter().any(meets)
+        };
+        for s in self.anatomy.segments.iter().filter(hit) {
+            let Segment { segment, start, epoch, stream, sealed, .. } = s;
+            let _ =
+                writeln!(text, "segment {segment} at {start}, epoch {epoch}, {stream:?}, sealed: {sealed}");
+            for frame in &s.frames {
+                let range = (start + u64::from(frame.offset))..(start + u64::from(frame.end));
+                let (durable, records) = (start + u64::from(frame.durable_through), frame.records.len());
+                let _ = writeln!(text, "    frame {range:?}, durable through {durable}, {records} records");
+            }
+        }
+        for (key, stamps) in self.may_be(damage) {
+            let _ = writeln!(text, "  may be {stamps:?}: {}", String::from_utf8_lossy(key));
+        }
+        text
+    }
+
+    /// A world of its own with copies of its parts, changed.
+    pub(crate) fn world(&self, changes: &[(Part, &Change)]) -> World {
+        let mut world = World::new(self.number, self.config.clone());
+        world.runtime.set_steps_max(STEPS_MAX);
+        world.runtime.jump_wall_clock(self.ahead_ms);
+        for Stored { part, bytes, device } in &self.stored {
+            let change = changes.iter().find(|(of, _)| of == part).map(|(_, change)| *change);
+            let copy = device.as_ref().map(|device| changed(&world, device, change));
+            match part {
+                Part::Fast => world.fast = copy,
+                Part::Capacity => world.capacity = copy,
+                Part::Staging => {
+                    let mut bytes = bytes.clone();
+                    change.inspect(|change| change.apply(&mut bytes));
+                    let path = world.staging_path().expect("a store with staged memory has a place for it");
+                    std::fs::write(path, bytes).expect("the staging file can be written");
+                }
+            }
+        }
+        world
+    }
+
+    /// What to call it in a table.
+    pub(crate) fn name(&self) -> String {
+        let staging = if self.config.staging { " + staging" } else { "" };
+        format!("{:?}{staging}, {:?}", self.config.tiers, self.ending)
+    }
+}
+
+/// A small store with two tiers or one.
+fn config(random: &mut Random, tiers: Tiers, staging: bool) -> Config {
+    let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
+    let segment_bytes = u64::max([64 << 10, 64 << 10, 128 << 10][random.below(3) as usize], 8 * unit_bytes);
+    Config {
+        unit_bytes,
+        segment_bytes,
+        fast_segments: if tiers == Tiers::Both { 2 } else { 12 },
+        capacity_segments: 12 + random.below(8),
+        hash_bits: [None, None, None, Some(8)][random.below(4) as usize],
+        grows: random.one_in(2),
+        // Freed slots mostly keep what they held.
+        discard_after: [None, None, Some(Duration::from_millis(500))][random.below(3) as usize],
+        staging,
+        ..Config::new(tiers)
+    }
+}
+
+/// A device that holds these bytes and takes no time.
+fn pristine(config: &Config, part: Part, bytes: &[u8]) -> MemoryDevice {
+    let mut options = MemoryOptions::new(bytes.len() as u64);
+    options.path = format!("{part:?}").to_lowercase();
+    options.discarded = config.discarded;
+    if config.grows {
+        let segments = if part == Part::Fast { config.fast_segments } else { config.capacity_segments };
+        options.geometry.kind = DeviceKind::File;
+        options.bytes_max = config.tier_bytes(segments);
+    }
+    MemoryDevice::from_bytes(options, bytes)
+}
+
+fn changed(world: &World, device: &MemoryDevice, change: Option<&Change>) -> MemoryDevice {
+    // Everything is durable, so that a power cut leaves all of it.
+    let copy = device.crash(&mut || 0);
+    let Some(change) = change else { return copy };
+    for (at, bytes) in &change.writes {
+        let source = Source::Owned(Buffer::copy_from(bytes));
+        world.runtime.run(copy.write(*at, source, WriteMode::Durable)).expect("memory can be written");
+    }
+    if let Some(end) = change.cut {
+        world.runtime.run(copy.resize(end)).expect("memory can be given back");
+    }
+    copy
+}
+
+/// Unsealed segments behind which no other one of the same stream and opening follows.
+fn newest_unsealed(anatomy: &Anatomy, two_tiers: bool) -> Vec<&Segment> {
+    let newest = |segment: &&Segment| {
+        let follows = |s: &Segment| {
+            (s.part, s.stream, s.epoch) == (segment.part, segment.stream, segment.epoch)
+                && s.segment > segment.segment
+        };
+        !segment.sealed && (!anatomy.is_users(segment, two_tiers) || !anatomy.segments.iter().any(follows))
+    };
+    anatomy.segments.iter().filter(newest).collect()
+}

@@ -1,0 +1,265 @@
+//! The life of a store up to the moment in which it is damaged: it is loaded, written over, deleted from, compacted,
+//! closed and killed, so that its devices hold every structure that there is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker::{Batch, Durability, ErrorKind, Store, WriteOptions};
+use esker_device::Runtime;
+use esker_sim::{Random, SimRuntime};
+use futures_util::future::{Either, join_all, select};
+use parking_lot::Mutex;
+
+use crate::history::{Histories, Key, stamp_in};
+use crate::support::{Tiers, World, value};
+
+/// How a store ended before it was damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ending {
+    Closed,
+    Killed,
+    /// Killed, and the staging file is gone.
+    KilledWithoutStaging,
+}
+
+/// Keys that are written one by one.
+const SINGLE_KEYS: u64 = 90;
+/// Keys of each batch: they are only written together.
+const BATCH_KEYS: u64 = 3;
+const BATCHES: u64 = 10;
+/// Times to live are shorter than this, or longer than a day.
+const SHORT_MS: u64 = 60_000;
+const DAY_MS: u64 = 86_400_000;
+
+pub(crate) fn single(number: u64) -> Key {
+    let mut key = format!("single-{number:03}").into_bytes();
+    key.resize(key.len() + (number % 5 * 7) as usize, b'.');
+    key
+}
+
+pub(crate) fn batch(number: u64) -> Vec<Key> {
+    (0..BATCH_KEYS).map(|part| format!("batch-{number:02}-{part}").into_bytes()).collect()
+}
+
+pub(crate) fn batches() -> impl Iterator<Item = Vec<Key>> {
+    (0..BATCHES).map(batch)
+}
+
+/// A client, the only one of its store.
+#[derive(Clone)]
+struct Client {
+    store: Store,
+    runtime: SimRuntime,
+    histories: Arc<Mutex<Histories>>,
+    /// Of writes.
+    levels: Vec<Durability>,
+    longest: u64,
+}
+
+impl Client {
+    fn options(&self, random: &mut Random) -> WriteOptions {
+        let durability = self.levels[random.below(self.levels.len() as u64) as usize];
+        let now_ms = self.store.now_ms();
+        let expires_at_ms = match random.below(12) {
+            0 => Some(now_ms + 1 + random.below(SHORT_MS - 1)),
+            1 => Some(now_ms + DAY_MS + random.below(DAY_MS)),
+            _ => None,
+        };
+        WriteOptions { durability: Some(durability), expires_at_ms, ..WriteOptions::default() }
+    }
+
+    fn told<T>(&self, keys: &[Key], options: WriteOptions, how: esker::Result<T>) {
+        let mut histories = self.histories.lock();
+        let durable = options.durability == Some(Durability::Sync);
+        for key in keys {
+            match &how {
+                Ok(_) => histories.acknowledge(key, durable),
+                Err(error) if error.kind() == ErrorKind::Full => histories.refuse(key),
+                Err(error) => panic!("a write to a sound store: {error}"),
+            }
+        }
+    }
+
+    async fn put(&self, key: Key, bytes: u64, options: WriteOptions) {
+        let stamp = {
+            let mut histories = self.histories.lock();
+            let stamp = histories.next_stamp();
+            histories.issue(&key, Some(stamp), options.expires_at_ms);
+            stamp
+        };
+        let how = self.store.put_with(key.clone(), value(&key, stamp, bytes as usize), options).await;
+        self.told(&[key], options, how);
+    }
+
+    async fn delete(&self, key: Key, options: WriteOptions) {
+        let options = WriteOptions { expires_at_ms: None, ..options };
+        self.histories.lock().issue(&key, None, None);
+        let how = self.store.delete_with(key.clone(), options).await;
+        self.told(&[key], options, how);
+    }
+
+    async fn write_batch(&self, keys: Vec<Key>, bytes: u64, deletes: bool, options: WriteOptions) {
+        let options = WriteOptions { expires_at_ms: None, ..options };
+        let mut batch = Batch::new();
+        {
+            let mut histories = self.histories.lock();
+            let stamp = histories.next_stamp();
+            for key in &keys {
+                histories.issue(key, (!deletes).then_some(stamp), None);
+                match deletes {
+                    true => batch.delete(key.clone()),
+                    false => batch.put(key.clone(), value(key, stamp, bytes as usize)),
+                };
+            }
+        }
+        let how = self.store.write_with(batch, options).await;
+        self.told(&keys, options, how);
+    }
+
+    /// So many turns of a client that does a bit of everything.
+    async fn live(&self, random: &mut Random, turns: u64) {
+        for _ in 0..turns {
+            let options = self.options(random);
+            match random.below(100) {
+                0..50 => {
+                    let numbers: BTreeSet<u64> =
+                        (0..1 + random.below(6)).map(|_| random.below(SINGLE_KEYS)).collect();
+                    let puts = numbers
+                        .into_iter()
+                        .map(|number| self.put(single(number), 24 + random.below(900), self.options(random)));
+                    join_all(puts.collect::<Vec<_>>()).await;
+                }
+                50..64 => self.delete(single(random.below(SINGLE_KEYS)), options).await,
+                64..76 => {
+                    let (keys, deletes) = (batch(random.below(BATCHES)), random.one_in(4));
+                    self.write_batch(keys, 24 + random.below(600), deletes, options).await;
+                }
+                76..86 => {
+                    // A few keys have large values, at times.
+                    let key = single(random.below(SINGLE_KEYS / 4) * 4);
+                    self.put(key, 4096 + random.below(self.longest - 4096), options).await;
+                }
+                86..93 => self.runtime.sleep(Duration::from_millis(1 + random.below(8000))).await,
+                93..97 => self.flush().await,
+                _ => self.store.compact().await.expect("a sound store can be compacted"),
+            }
+        }
+    }
+
+    async fn flush(&self) {
+        self.store.flush().await.expect("a sound store can be flushed");
+        self.histories.lock().all_durable();
+    }
+}
+
+/// What a client knows in the end.
+pub(crate) struct Known {
+    pub(crate) histories: Histories,
+    /// Every write was acknowledged when it was on the medium.
+    pub(crate) sync_only: bool,
+}
+
+/// Makes a store, lets it live, and ends it; devices and staging file are in the world.
+pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
+    let mut random = Random::new(seed ^ 0x11FE);
+    let histories = Arc::new(Mutex::new(Histories::default()));
+    // Most promise everything at once; the others leave records in memory.
+    let levels = match (random.below(5), world.config.staging) {
+        (0..3, _) => vec![Durability::Sync],
+        (_, true) => vec![Durability::Sync, Durability::Process, Durability::None],
+        (_, false) => vec![Durability::Sync, Durability::None],
+    };
+    let longest = world.config.segment_bytes / 5;
+    let sync_only = levels.len() == 1;
+    let mut phases = 1 + random.below(3);
+    loop {
+        let store = world.open();
+        settle(world, &store, &mut histories.lock());
+        let (runtime, levels) = (world.runtime.clone(), levels.clone());
+        let client = Client { store: store.clone(), runtime, histories: histories.clone(), levels, longest };
+        let turns = (200 + random.below(500)) / phases.min(2);
+        world.runtime.run(client.live(&mut random, turns));
+        phases -= 1;
+        let last = phases == 0;
+        let closes = if last { ending == Ending::Closed } else { random.one_in(2) };
+        if closes {
+            world.runtime.run(store.close()).expect("a sound store closes");
+            histories.lock().all_durable();
+            world.runtime.run_until_idle();
+        } else {
+            die(world, &client, &mut random);
+            if world.config.staging && ending == Ending::Killed {
+                // The memory outlives the process.
+                histories.lock().all_durable();
+            }
+        }
+        drop((client, store));
+        if ending == Ending::KilledWithoutStaging && !closes {
+            let _ = std::fs::remove_file(world.staging_path().expect("it has one"));
+        }
+        if last {
+            let histories = Arc::try_unwrap(histories).expect("the client is gone").into_inner();
+            return Known { histories, sync_only };
+        }
+    }
+}
+
+/// The process is killed while it writes, and most often while it relocates.
+fn die(world: &mut World, client: &Client, random: &mut Random) {
+    let after = match random.below(4) {
+        0 => Duration::ZERO,
+        1 => Duration::from_micros(random.below(2000)),
+        _ => Duration::from_micros(random.below(40_000)),
+    };
+    let compacts = random.below(4) > 0;
+    let sleep = world.runtime.sleep(after);
+    let work = async {
+        let compaction = async {
+            if compacts {
+                client.store.compact().await.expect("a sound store can be compacted");
+            }
+        };
+        let mut random = random.fork();
+        futures_util::future::join(compaction, client.live(&mut random, 1000)).await
+    };
+    match world.runtime.run(select(Box::pin(work), sleep)) {
+        Either::Left(_) | Either::Right(_) => {}
+    }
+    world.kill();
+}
+
+/// What a sound store holds when it was opened is what it holds from there on.
+fn settle(world: &World, store: &Store, histories: &mut Histories) {
+    let now_ms = store.now_ms();
+    let keys: Vec<Key> = histories.keys.keys().cloned().collect();
+    for key in keys {
+        let found = world.runtime.run(store.get(&key)).expect("a sound store can be read");
+        let found = found.map(|found| stamp_in(&key, &found).expect("somebody wrote this value"));
+        assert!(histories.allows(&key, found, now_ms), "{:?}: {found:?}", String::from_utf8_lossy(&key));
+        histories.settle(&key, found);
+    }
+}
+
+/// Which tiers, with a staging file or without, and how it ended.
+pub(crate) const LIVES: [(Tiers, bool, Ending); 15] = {
+    use Ending::{Closed, Killed, KilledWithoutStaging};
+    use Tiers::{Both, Capacity, Fast};
+    [
+        (Both, true, Killed),
+        (Fast, false, Killed),
+        (Capacity, false, Closed),
+        (Both, false, Killed),
+        (Fast, true, Killed),
+        (Capacity, true, KilledWithoutStaging),
+        (Both, false, Closed),
+        (Fast, true, Closed),
+        (Capacity, true, Killed),
+        (Both, true, KilledWithoutStaging),
+        (Fast, false, Closed),
+        (Capacity, false, Killed),
+        (Both, true, Closed),
+        (Fast, true, KilledWithoutStaging),
+        (Capacity, true, Closed),
+    ]
+};
