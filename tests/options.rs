@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use esker::{Backend, Batch, Blocking, Condition, Durability, Error, ErrorKind, Options, WriteOptions};
-use esker_device::{Device, MemoryDevice};
+use esker_device::{Device, Fault, MemoryDevice, Operation, OperationKind};
 
 use support::opening::{
     listing_at_rest, make, one_delete, one_put, opens_with_its_key, refused, small, temp, two_tiers,
 };
+
+const EIO: i32 = 5;
 
 #[test]
 fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
@@ -189,19 +191,32 @@ fn durability_that_cannot_be_had_is_refused() {
 }
 
 #[test]
-fn only_busy_says_to_try_again() {
-    let store_errors = [
-        (Error::Invalid { what: "x".into() }, false),
-        (Error::Conflict { what: "x".into(), current: None }, false),
-        (Error::Full { live_bytes: 2, limit_bytes: 1 }, false),
-        (Error::Busy { waited_ms: 1, tier: "fast" }, true),
-        (Error::Corrupt { key: None, segment: 1, offset: 2, what: "x".into() }, false),
-        (Error::Locked { path: "p".into(), holder: "h".into() }, false),
-        (Error::Closed { reason: "x".into() }, false),
-    ];
-    for (error, retryable) in store_errors {
-        assert_eq!(error.is_retryable(), retryable, "{error}");
+fn only_a_failed_read_is_worth_another_try() {
+    for error in [
+        Error::Invalid { what: "x".into() },
+        Error::Conflict { what: "x".into(), current: None },
+        Error::Full { live_bytes: 2, limit_bytes: 1 },
+        Error::Corrupt { key: None, segment: 1, offset: 2, what: "x".into() },
+        Error::Locked { path: "p".into(), holder: "h".into() },
+        Error::Closed { reason: "x".into() },
+    ] {
+        assert!(!error.is_retryable(), "{error}");
     }
+    let failing = |kind| {
+        move |operation: &Operation| if operation.kind == kind { Fault::Error(EIO) } else { Fault::None }
+    };
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let options = || small(Options::devices(None, Some(device.clone())));
+    make(options());
+    let store = Blocking::open(options()).expect("the store opens");
+    device.set_faults(Box::new(failing(OperationKind::Read)));
+    let error = store.get("k").expect_err("the read fails");
+    assert!(error.kind() == ErrorKind::Io && error.is_retryable(), "{error}");
+    device.clear_faults();
+    assert!(store.get("k").expect("the next read succeeds").is_some());
+    device.set_faults(Box::new(failing(OperationKind::Write)));
+    let error = store.put("k", "w").expect_err("the write fails");
+    assert!(!error.is_retryable(), "{error}");
 }
 
 #[test]

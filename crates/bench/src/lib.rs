@@ -24,7 +24,6 @@ mod chart;
 mod command;
 mod compare;
 mod db_bench;
-mod durability;
 mod endurance;
 mod failure;
 mod latency;

@@ -88,6 +88,50 @@ impl Drop for Serving {
     }
 }
 
+/// Whether a call ends well, and what it said if it did not.
+fn accepts(directory: &Path, arguments: &[&str]) -> Result<(), String> {
+    let Output { status, stderr, .. } = esker(directory, arguments).output().unwrap();
+    if status.success() { Ok(()) } else { Err(String::from_utf8(stderr).unwrap()) }
+}
+
+#[test]
+fn durability_has_the_same_words_everywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Serving::start(directory.path(), &["--dir", "store"]);
+    for (word, good) in [
+        ("sync", true),
+        ("Process", true),
+        ("NONE", true),
+        ("periodic", true),
+        ("periodic:1", true),
+        ("Periodic:60000", true),
+        ("periodic:60001", false),
+        ("periodic:0", false),
+        ("periodic:+5", false),
+        ("periodic:05", false),
+        ("always", false),
+    ] {
+        let checked = accepts(directory.path(), &["serve", "--check-config", "--durability", word]);
+        // What is wrong behind a good word shows that the word was taken.
+        let endurance = ["bench", "endurance", "--durability", word, "--seed", "x"];
+        let endurance = accepts(directory.path(), &endurance).unwrap_err();
+        let flag = format!("--durability={word}");
+        let db_bench = ["bench", "--benchmarks=stats", "--db=none", &flag, "--report_interval_seconds=0"];
+        let db_bench = accepts(directory.path(), &db_bench).unwrap_err();
+        for (face, said, taken) in [
+            ("CLIENT DURABILITY", server.ask(&format!("CLIENT DURABILITY {word}")), "+OK\r\n+OK"),
+            ("SET", server.ask(&format!("SET k v DURABILITY {word}")), "+OK\r\n+OK"),
+            ("serve", checked.err().unwrap_or_else(|| "checked".to_owned()), "checked"),
+            ("endurance", endurance, "--seed"),
+            ("db_bench", db_bench, "report_interval_seconds"),
+        ] {
+            let choices = said.contains("it is sync, process, periodic (a second), periodic:MS (1 to 60000");
+            assert_eq!((said.contains(taken), choices), (good, !good), "{face} with {word}: {said}");
+        }
+    }
+    server.stop(Signal::TERM);
+}
+
 #[test]
 fn wrong_calls_are_refused_in_one_line() {
     let directory = tempfile::tempdir().unwrap();

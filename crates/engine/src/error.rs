@@ -16,8 +16,6 @@ pub enum ErrorKind {
     Conflict,
     /// The store has no room for the write. Reads and deletes go on; deleting or raising the limit helps.
     Full,
-    /// The store is behind with destaging; the same call may succeed later.
-    Busy,
     /// Bytes on the medium are damaged.
     Corrupt,
     /// Another process has the store open.
@@ -66,14 +64,6 @@ pub enum Error {
         index_bytes: u64,
         /// What there is for it and the read cache.
         budget_bytes: u64,
-    },
-    /// Destaging is behind.
-    #[error("write waited {waited_ms} ms for room on the {tier} tier; try again")]
-    Busy {
-        /// How long the write waited.
-        waited_ms: u64,
-        /// The tier that has no room.
-        tier: &'static str,
     },
     /// A record or a segment is damaged.
     #[error("damaged data{}: {what} (segment {segment}, offset {offset})", key_suffix(.key))]
@@ -128,7 +118,6 @@ impl Error {
             Error::Invalid { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
             Error::Full { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
-            Error::Busy { .. } => ErrorKind::Busy,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Closed { .. } => ErrorKind::Closed,
@@ -136,9 +125,11 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything else.
+    /// Whether the same call may succeed if it is made again and nobody changes anything: the device failed to read, and
+    /// nothing was written. Writes that wait for room are not among the errors: they wait until there is some, or fail
+    /// with `Full`.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Busy)
+        matches!(self, Error::Io(error) if error.is_retryable())
     }
 }
 

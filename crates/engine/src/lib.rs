@@ -16,6 +16,7 @@ mod close;
 mod commit;
 mod compact;
 mod devices;
+mod durability;
 mod engine;
 mod error;
 mod expire;

@@ -8,7 +8,7 @@ use esker_engine::{Durability, Options};
 use esker_log::Superblock;
 
 use super::flags::Parsed;
-use crate::{durability, size};
+use crate::size;
 
 /// How long values are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,8 +114,8 @@ impl Config {
         if key_size < 8 && num > 1 << (8 * key_size) {
             return Err(format!("--key_size={key_size}: {num} keys are not different in so few bytes"));
         }
-        let asked = flags.text("durability").map(durability::parse).transpose();
-        let asked = asked.map_err(|error| format!("--durability: {error}"))?;
+        let asked = flags.text("durability").map(str::parse).transpose();
+        let asked = asked.map_err(|error: esker_engine::Error| format!("--durability: {error}"))?;
         let durability = asked.unwrap_or_else(|| {
             if flags.boolean("sync", false) {
                 Durability::Sync

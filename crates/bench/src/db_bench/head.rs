@@ -7,7 +7,6 @@ use esker_engine::Store;
 use super::config::{Config, ValueSize};
 use super::date::Date;
 use super::stats::RULE;
-use crate::durability;
 
 /// Prints all of it.
 pub(crate) fn print(config: &Config, store: &Store) {
@@ -26,7 +25,7 @@ pub(crate) fn print(config: &Config, store: &Store) {
     println!("RawSize:    {raw:.1} MB (estimated)");
     println!("Write rate: {} bytes/second", config.write_limit.unwrap_or(0));
     println!("Read rate: {} ops/second", config.read_limit.unwrap_or(0));
-    println!("Durability: {}", durability::name(config.durability));
+    println!("Durability: {}", config.durability);
     for tier in &store.stats().tiers {
         println!(
             "Tier:       {} {} by {}, direct {}, unit {}, {} segments of {} bytes",

@@ -122,7 +122,7 @@ const OWN: &[(&str, Kind, &str)] = &[
     ("iu", Text, "indirection unit of the capacity tier [what the device says]"),
     ("segment", Text, "length of a segment [by the size of the store]"),
     ("reserve", Int(5, 50), "percent of the capacity that users cannot fill [the store's own]"),
-    ("durability", Text, "sync, process, none or periodic:MS [what --sync and --disable_wal say]"),
+    ("durability", Text, "sync, process, periodic, periodic:MS or none [what --sync and --disable_wal say]"),
     ("memory", Text, "memory of the store for everything [--cache_size and 256m, at least 512m]"),
     ("backend", Text, "auto, uring or threads [auto]"),
     ("json", Text, "write the figures to this file; -: stdout [none]"),

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Result};
 use crate::process::cpu_seconds;
 use crate::progress;
 use crate::workload::Values;
-use crate::{durability, process};
+use crate::process;
 
 /// Background work rests when nothing was moved for so long.
 const RESTED: Duration = Duration::from_secs(2);
@@ -376,7 +376,7 @@ impl Session {
             "key_size": self.config.key_size,
             "threads": self.config.threads,
             "queue_depth": self.config.queue_depth,
-            "durability": durability::name(self.config.durability),
+            "durability": self.config.durability.to_string(),
             "resident_bytes": process::resident_bytes(),
             "runs": self.runs,
             "store": {

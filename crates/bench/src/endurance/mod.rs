@@ -20,7 +20,7 @@ use std::time::Duration;
 use esker_engine::Durability;
 
 use crate::failure::{Failure, Result};
-use crate::{durability, size};
+use crate::size;
 
 /// Options of `esker-bench endurance`.
 #[derive(clap::Args, Clone, Debug)]
@@ -76,8 +76,8 @@ pub(crate) struct Arguments {
     /// The store's memory budget.
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = size::parse)]
     memory: u64,
-    /// When a write is acknowledged: sync, process, periodic:MS or none.
-    #[arg(long, value_name = "WHEN", default_value = "periodic:100", value_parser = durability::parse)]
+    /// When a write is acknowledged: sync, process, periodic, periodic:MS or none.
+    #[arg(long, value_name = "WHEN", default_value = "periodic:100")]
     durability: Durability,
     /// How much longer than the longest operation of the device a put may take, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 250.0)]

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::Arguments;
 use super::checks::Check;
 use super::phase::{Phase, Sample};
-use crate::durability;
 use crate::failure::{Failure, Result};
 
 /// Where a sample goes when it is taken.
@@ -131,7 +130,7 @@ pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase
             "capacity_bytes": arguments.capacity,
             "fast_bytes": arguments.fast,
             "value_bytes": arguments.value_bytes,
-            "durability": durability::name(arguments.durability),
+            "durability": arguments.durability.to_string(),
             "rate": arguments.rate,
             "threads": arguments.threads,
             "depth": arguments.depth,

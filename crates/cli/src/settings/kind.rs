@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use esker_bench::size;
-use esker_engine::Durability;
+use esker_engine::{Durability, Error};
 
-use crate::{durability, time};
+use crate::time;
 
 /// The form of a setting.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Value::Text(text.to_owned()),
             Kind::Choice(_) => return Err(format!("'{text}' is not {}", self.form())),
-            Kind::Durability => Value::Durability(durability::parse(text)?),
+            Kind::Durability => Value::Durability(text.parse().map_err(|error: Error| error.to_string())?),
         })
     }
 
@@ -89,7 +89,7 @@ impl Kind {
             Kind::Time => "a time such as 500ms, 30s or 5m".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Durability => "sync, process, periodic, periodic:MS or none".to_owned(),
+            Kind::Durability => Durability::WORDS.to_owned(),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Messages to what the engine takes, and back.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use esker_engine::{Condition, Durability, Entry, Store, WriteOptions};
 use tonic::Status;
@@ -34,11 +32,12 @@ fn durability(options: Option<pb::WriteOptions>) -> Result<Option<Durability>, S
         pb::Durability::Sync => Some(Durability::Sync),
         pb::Durability::Process => Some(Durability::Process),
         pb::Durability::None => Some(Durability::None),
-        pb::Durability::Periodic => match options.period_ms {
-            0 => Some(Durability::Periodic(Duration::from_secs(1))),
-            ms @ 1..=60_000 => Some(Durability::Periodic(Duration::from_millis(ms.into()))),
-            ms => return Err(invalid(format!("period_ms is {ms}; it is 1 to 60000"))),
-        },
+        pb::Durability::Periodic => {
+            let ms = if options.period_ms == 0 { 1000 } else { u64::from(options.period_ms) };
+            let (least, most) = (Durability::PERIODS_MS.start(), Durability::PERIODS_MS.end());
+            let wrong = || invalid(format!("period_ms is {ms}; it is {least} to {most}"));
+            Some(Durability::periodic_ms(ms).ok_or_else(wrong)?)
+        }
     })
 }
 

@@ -16,8 +16,14 @@ const DOMAIN: &str = "esker";
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 fn status(code: Code, reason: &str, text: String, about: HashMap<String, String>) -> Status {
+    let again = code == Code::Unavailable && reason != "CLOSED";
+    told(code, reason, text, about, again)
+}
+
+/// `again`: whether the same call may succeed soon.
+fn told(code: Code, reason: &str, text: String, about: HashMap<String, String>, again: bool) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, about);
-    if code == Code::Unavailable && reason != "CLOSED" {
+    if again {
         details.set_retry_info(Some(TRY_AGAIN));
     }
     Status::with_error_details(code, text, details)
@@ -28,7 +34,6 @@ pub(super) fn of_store(error: &Error) -> Status {
         ErrorKind::Invalid => (Code::InvalidArgument, "INVALID"),
         ErrorKind::Conflict => (Code::FailedPrecondition, "CONFLICT"),
         ErrorKind::Full => (Code::ResourceExhausted, "FULL"),
-        ErrorKind::Busy => (Code::Unavailable, "BUSY"),
         ErrorKind::Corrupt => (Code::DataLoss, "CORRUPT"),
         ErrorKind::Locked => (Code::Unavailable, "LOCKED"),
         ErrorKind::Closed => (Code::Unavailable, "CLOSED"),
@@ -47,7 +52,7 @@ pub(super) fn of_store(error: &Error) -> Status {
         }
         _ => {}
     }
-    status(code, reason, error.to_string(), about)
+    told(code, reason, error.to_string(), about, error.is_retryable())
 }
 
 pub(super) fn of_memory(refused: Refused) -> Status {

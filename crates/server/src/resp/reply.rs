@@ -271,7 +271,6 @@ impl Replies {
     pub(crate) fn text_of(error: &Error) -> String {
         let code = match error.kind() {
             ErrorKind::Full => "OOM command not allowed: ",
-            ErrorKind::Busy => "BUSY ",
             _ => "ERR ",
         };
         format!("{code}{error}")

@@ -1,5 +1,7 @@
 //! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
+use esker_engine::Durability;
+
 use crate::client::{Client, Running, plain};
 
 #[tokio::test]
@@ -85,18 +87,18 @@ async fn durability_of_a_connection_and_of_one_write() {
     client.ask("CLIENT DURABILITY", "$11\r\nperiodic:50\r\n").await;
     client.ask("CLIENT DURABILITY default", "+OK\r\n").await;
     client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
-    let unknown = "it is sync, process, periodic, periodic:MS (1 to 60000) or none\r\n";
+    let unknown = format!("is not a durability; it is {}\r\n", Durability::WORDS);
     for wrong in ["paper", "periodic:0", "periodic:60001", "periodic:x"] {
         client
             .ask(
                 &format!("CLIENT DURABILITY {wrong}"),
-                &format!("-ERR unknown durability '{wrong}'; {unknown}"),
+                &format!("-ERR '{wrong}' {unknown}"),
             )
             .await;
     }
     client.ask("CLIENT DURABILITY sync x", "-ERR syntax error\r\n").await;
     client.ask("SET k v DURABILITY", "-ERR syntax error\r\n").await;
-    client.ask("SET k v DURABILITY paper", &format!("-ERR unknown durability 'paper'; {unknown}")).await;
+    client.ask("SET k v DURABILITY paper", &format!("-ERR 'paper' {unknown}")).await;
 }
 
 #[tokio::test]
