@@ -198,6 +198,10 @@ pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// The last time that can be told over RESP, whose numbers have a sign, in milliseconds since the Unix epoch. What expires
+/// later is treated as if it expired then.
+pub(crate) const LAST_MS: u64 = i64::MAX as u64;
+
 /// Milliseconds since the Unix epoch.
 pub(crate) fn wall_clock_ms() -> u64 {
     wall_clock_us() / 1000

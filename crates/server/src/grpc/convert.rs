@@ -6,6 +6,7 @@ use tonic::Status;
 
 use super::error::invalid;
 use super::pb;
+use crate::service::LAST_MS;
 
 /// What a key and the rest of a message may take beside a value.
 pub(super) const BESIDE_VALUE_BYTES: usize = 128 << 10;
@@ -53,15 +54,15 @@ fn condition(condition: Option<pb::Condition>) -> Result<Condition, Status> {
 
 pub(super) fn expires_at_ms(store: &Store, expiry: Option<pb::Expiry>) -> Result<Option<u64>, Status> {
     let Some(expiry) = expiry else { return Ok(None) };
-    match expiry.at {
+    let at = match expiry.at {
         Some(pb::expiry::At::TtlMs(ttl @ 1..)) => store
             .now_ms()
             .checked_add(ttl)
-            .map(Some)
-            .ok_or_else(|| invalid(format!("ttl_ms is {ttl}, which is beyond the end of time"))),
-        Some(pb::expiry::At::AtMs(at @ 1..)) => Ok(Some(at)),
-        _ => Err(invalid("the expiry says nothing; it is ttl_ms or at_ms, of at least 1")),
-    }
+            .ok_or_else(|| invalid(format!("ttl_ms is {ttl}, which is beyond the end of time")))?,
+        Some(pb::expiry::At::AtMs(at @ 1..)) => at,
+        _ => return Err(invalid("the expiry says nothing; it is ttl_ms or at_ms, of at least 1")),
+    };
+    Ok(Some(at.min(LAST_MS)))
 }
 
 pub(super) fn write_options(

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use esker_engine::{Batch, Entry};
 
+use crate::service::LAST_MS;
+
 /// More keys than this are found by a map instead of one after the other.
 const LISTED_KEYS_MAX: usize = 8;
 
@@ -15,7 +17,7 @@ const LISTED_KEYS_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) value: Bytes,
-    /// In milliseconds since the Unix epoch.
+    /// In milliseconds since the Unix epoch, up to [`LAST_MS`], so that it can be computed with.
     pub(crate) expires_at_ms: Option<u64>,
 }
 
@@ -55,7 +57,10 @@ impl View {
             // It may have expired between the look-up and `now_ms`.
             let entry = entry.filter(|entry| entry.expires_at_ms.is_none_or(|at| now_ms < at));
             let stored = entry.is_some();
-            let held = entry.map(|Entry { value, expires_at_ms, .. }| Held { value, expires_at_ms });
+            let held = entry.map(|Entry { value, expires_at_ms, .. }| {
+                let expires_at_ms = expires_at_ms.map(|at| at.min(LAST_MS));
+                Held { value, expires_at_ms }
+            });
             slots.push(Slot { key, held, stored, written: false });
         }
         View { now_ms, value_bytes_max, slots, places, grown: 0 }

@@ -51,6 +51,12 @@ async fn conditions_expiry_and_durability_hold() {
     let past = Some(pb::Expiry { at: Some(expiry::At::AtMs(1)) });
     client.put(pb::PutRequest { expiry: past, ..put("b", "x") }).await.unwrap();
     assert_eq!(client.get(get("b")).await.unwrap().into_inner().entry, None);
+    for at in [i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+        let last = Some(pb::Expiry { at: Some(expiry::At::AtMs(at)) });
+        client.put(pb::PutRequest { expiry: last, ..put("b", "x") }).await.unwrap();
+        let entry = client.get(get("b")).await.unwrap().into_inner().entry.unwrap();
+        assert_eq!(entry.expires_at_ms, Some(i64::MAX as u64));
+    }
 }
 
 #[tokio::test]

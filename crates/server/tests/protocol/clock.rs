@@ -67,3 +67,26 @@ async fn times_to_live_count_from_the_stores_time() {
     }
     client.ask("GET gone", "$-1\r\n").await;
 }
+
+/// RESP tells times as numbers with a sign. Whoever embeds the store, or writes over gRPC, is not bound to those.
+#[tokio::test]
+async fn expiries_beyond_what_can_be_told_are_told_as_the_last_that_can() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let (last, seconds) = (i64::MAX, (i64::MAX as u64 + 500) / 1000);
+    for at in [i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 499, u64::MAX] {
+        let late = WriteOptions { expires_at_ms: Some(at), ..WriteOptions::default() };
+        server.store.put_with("k", "x", late).await.unwrap();
+        client.ask("PEXPIRETIME k", &format!(":{last}\r\n")).await;
+        client.ask("EXPIRETIME k", &format!(":{seconds}\r\n")).await;
+        for ttl in ["TTL k", "PTTL k"] {
+            client.send(format!("{ttl}\r\n")).await;
+            let left: i64 = client.line().await[1..].parse().unwrap();
+            assert!(left > last / 2000, "{ttl} of {at}: {left}");
+        }
+        // What expires last does not expire later.
+        client.ask(&format!("PEXPIREAT k {last} GT"), ":0\r\n").await;
+        client.ask("RENAME k other", "+OK\r\n").await;
+        client.ask("PEXPIRETIME other", &format!(":{last}\r\n")).await;
+    }
+}
