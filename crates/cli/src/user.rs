@@ -22,7 +22,7 @@ enum Verb {
     Add {
         #[command(flatten)]
         who: Who,
-        /// What the user may do: some of read, write and admin, with commas.
+        /// What the user may do: some of read, write, monitor and admin, with commas.
         #[arg(long, value_name = "RIGHTS", value_delimiter = ',', value_parser = right, default_value = "read,write")]
         rights: Vec<Right>,
         /// Let the user reach only keys that begin so; can be given several times.
@@ -65,7 +65,7 @@ struct Who {
 }
 
 fn right(text: &str) -> Result<Right, String> {
-    Right::parse(text).ok_or_else(|| "a right is read, write or admin".to_owned())
+    Right::parse(text).ok_or_else(|| "a right is read, write, monitor or admin".to_owned())
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {

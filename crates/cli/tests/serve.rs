@@ -44,14 +44,14 @@ struct Serving {
 
 impl Serving {
     fn start(directory: &Path, arguments: &[&str]) -> Serving {
+        Serving::start_with(directory, arguments, &[], Stdio::inherit())
+    }
+
+    fn start_with(directory: &Path, arguments: &[&str], environment: &[(&str, &str)], log: Stdio) -> Serving {
         let arguments = [&["serve", "--resp", "127.0.0.1:0"], arguments].concat();
         let mut command = esker(directory, &arguments);
-        let mut process = command
-            .env("ESKER_MEMORY", "128m")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
+        let command = command.env("ESKER_MEMORY", "128m").envs(environment.iter().copied());
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
@@ -86,6 +86,42 @@ impl Drop for Serving {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+#[test]
+fn what_admins_do_is_in_the_log_and_secrets_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let log = std::fs::File::create(&path).unwrap();
+    let password = [("ESKER_PASSWORD", "sesame")];
+    let server = Serving::start_with(directory.path(), &["--dir", "store"], &password, log.into());
+    let said = server.ask(
+        "AUTH sesame\r\nCONFIG SET slowlog-max-len 5\r\nCONFIG SET requirepass hunter2\r\nCONFIG RESETSTAT\r\nCONFIG GET save\r\n\
+         SLOWLOG RESET\r\nCLIENT KILL ID 1000\r\nSET k hunter2\r\nFLUSHALL",
+    );
+    assert!(said.ends_with("+OK\r\n+OK\r\n"), "{said}");
+    // Without a login nothing is done, and nothing is said to have been.
+    assert!(server.ask("CONFIG SET slowlog-max-len 6").starts_with("-NOAUTH"));
+    let mut client = TcpStream::connect(server.word("resp")).unwrap();
+    client.write_all(b"AUTH sesame\r\nSHUTDOWN\r\n").unwrap();
+    let mut server = server;
+    assert_eq!(server.process.wait().unwrap().code(), Some(0));
+    let log = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("esker_server::audit")).collect();
+    let actions = [
+        "CONFIG SET slowlog-max-len=5",
+        "CONFIG RESETSTAT",
+        "SLOWLOG RESET",
+        "CLIENT KILL: 0 connections",
+        "FLUSHALL",
+        "SHUTDOWN",
+    ];
+    assert_eq!(lines.len(), actions.len(), "{log}");
+    for (line, action) in lines.iter().zip(actions) {
+        assert!(line.contains(action), "{action}: {line}");
+        assert!(line.contains("user=\"default\"") && line.contains("address=127.0.0.1:"), "{line}");
+    }
+    assert!(!log.contains("sesame") && !log.contains("hunter2"), "{log}");
 }
 
 /// Whether a call ends well, and what it said if it did not.

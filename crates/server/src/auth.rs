@@ -3,6 +3,7 @@
 //! A connection's session holds the user it speaks for, or none before it has said who it is. What a command needs is
 //! decided in one place, `resp::command::rights`; what a user has is decided here.
 //!
+//! - `auth/changes`: what a reading of it changed, for the log.
 //! - `auth/file`: the file of users.
 //! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
 //! - `auth/throttle`: addresses that guess.
@@ -22,6 +23,7 @@ use crate::config::Access;
 use crate::service::count;
 use crate::{Error, Result};
 
+mod changes;
 mod file;
 mod password;
 mod throttle;
@@ -81,6 +83,11 @@ impl User {
     /// Whether the user may write this key.
     pub(crate) fn may_write(&self, key: &[u8]) -> bool {
         self.writes() && self.reaches(key)
+    }
+
+    /// Whether the user may see what the server does.
+    pub(crate) fn monitors(&self) -> bool {
+        self.is_admin() || self.has(Right::Monitor)
     }
 
     /// Whether the user may see and change the server itself, and reach keys that a command does not name.
@@ -147,7 +154,8 @@ impl Users {
     /// Reads the file of users again. If it cannot be used the old users stay.
     pub(crate) fn reload(&self) -> Result<()> {
         let fresh = Arc::new(Roster::read(&self.access, &self.checker)?);
-        let old = std::mem::replace(&mut *self.roster.write().expect("nobody panics with it"), fresh);
+        let old = std::mem::replace(&mut *self.roster.write().expect("nobody panics with it"), fresh.clone());
+        changes::log(&old, &fresh);
         self.checker.forget();
         // Must come after the new users are in place, or else a session would be given its old user again.
         for user in old.named.values().chain(&old.everyone) {

@@ -12,7 +12,7 @@
 //! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
 //! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
-//! - `resp/command`: what every verb means, one file per group.
+//! - `resp/command`: what every verb means, one file per group. `resp/audit`: what admins did, for the log.
 //! - `grpc/connection`: one client of gRPC. `grpc/service`: what its calls mean.
 //!
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
@@ -34,6 +34,9 @@ mod resp;
 mod service;
 mod shutdown;
 mod tls;
+
+/// The target of log lines that say who changed the server, for filters.
+const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
 pub use config::{Access, ClientCertificates, Config, Password, TlsFiles};

@@ -19,6 +19,9 @@ pub enum Right {
     Read,
     /// Write and delete keys.
     Write,
+    /// See what the server does and how it is set up: settings, clients, slow commands with their arguments. It reaches no
+    /// key and changes nothing.
+    Monitor,
     /// Everything: all keys, those too that a command does not name, and the server itself.
     Admin,
 }
@@ -29,6 +32,7 @@ impl Right {
         match name {
             "read" => Some(Right::Read),
             "write" => Some(Right::Write),
+            "monitor" => Some(Right::Monitor),
             "admin" => Some(Right::Admin),
             _ => None,
         }
@@ -39,6 +43,7 @@ impl Right {
         match self {
             Right::Read => "read",
             Right::Write => "write",
+            Right::Monitor => "monitor",
             Right::Admin => "admin",
         }
     }
@@ -89,7 +94,7 @@ impl UserFile {
             let wrong = |what: &str| wrong(format!("user {}: {what}", name.escape_debug()));
             check_name(name).map_err(wrong)?;
             if entry.rights.is_empty() {
-                return Err(wrong("there are no rights; give some of read, write and admin"));
+                return Err(wrong("there are no rights; give some of read, write, monitor and admin"));
             }
             if entry.rights.contains(&Right::Admin) && !entry.prefixes.is_empty() {
                 return Err(wrong("an admin reaches every key; take away admin or the prefixes"));

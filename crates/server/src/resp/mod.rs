@@ -4,6 +4,7 @@
 //! `view`s of their keys, and whose answers (`reply`) go out in the order of the commands (`connection`). A client's
 //! `session` remembers what lasts from command to command, `transaction` what waits for EXEC.
 
+mod audit;
 mod calls;
 mod clients;
 mod command;

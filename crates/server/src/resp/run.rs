@@ -186,7 +186,7 @@ async fn run_alone(
     match alone {
         Alone::Hello => connection::hello(command, session, service, replies).await,
         Alone::Auth => connection::auth(command, session, service, replies).await,
-        Alone::Flush => iterate::flush(command, service, replies).await,
+        Alone::Flush => iterate::flush(command, session, service, replies).await,
         Alone::Scan => iterate::scan(command, session, service, replies).await,
         Alone::Keys => iterate::keys(command, session, service, replies).await,
         Alone::RandomKey => iterate::random_key(session, service, replies).await,

@@ -101,7 +101,7 @@ async fn users_have_rights_that_a_reload_changes() {
 }
 
 /// Starts a server with these users, and says where its file of them is.
-async fn with_users(
+pub(crate) async fn with_users(
     users: &[(&str, UserEntry)],
 ) -> (Running, UserFile, std::path::PathBuf, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();

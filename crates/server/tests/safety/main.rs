@@ -5,6 +5,7 @@ mod access;
 mod certificates;
 mod client;
 mod http;
+mod monitor;
 #[path = "../running/mod.rs"]
 mod running;
 mod tls;

@@ -64,6 +64,10 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
     Ok(())
 }
 
+/// What the right to monitor allows, in those words.
+const MONITOR: &[u8] = b" +info +dbsize +lastsave +config|get +config|help +client|list +slowlog|get +slowlog|len +slowlog|help \
+    +latency -latency|reset";
+
 /// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
 fn rule(user: &User, no_password: bool) -> Vec<u8> {
     let mut rule = format!("user {} on", user.name()).into_bytes();
@@ -93,6 +97,9 @@ fn rule(user: &User, no_password: bool) -> Vec<u8> {
     }
     if user.writes() {
         rule.extend_from_slice(b" +@write");
+    }
+    if user.monitors() {
+        rule.extend_from_slice(MONITOR);
     }
     rule
 }

@@ -8,40 +8,42 @@ use super::describe::help::help;
 use super::durability;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
+use super::{Needs, rights};
+use crate::resp::audit;
 use crate::resp::clients::Client;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::{Answers, Session};
 use crate::service::Service;
 
-/// Name, least and greatest number of arguments with both words, whether it is for admins only, and the answer.
-pub(super) type Subcommand = (&'static str, usize, usize, bool, super::Answer);
+/// Name, least and greatest number of arguments with both words, what it needs, and the answer.
+pub(super) type Subcommand = (&'static str, usize, usize, Needs, super::Answer);
 
 pub(super) static SUBCOMMANDS: [Subcommand; 13] = [
-    ("id", 2, 2, false, id),
-    ("getname", 2, 2, false, get_name),
-    ("setname", 3, 3, false, set_name),
-    ("setinfo", 4, 4, false, set_info),
-    ("info", 2, 2, false, info),
-    ("reply", 3, 3, false, reply),
-    ("no-evict", 3, 3, false, no_effect),
-    ("no-touch", 3, 3, false, no_effect),
-    ("getredir", 2, 2, false, get_redirection),
-    ("durability", 2, 4, false, durability::client),
-    ("list", 2, usize::MAX, true, list),
-    ("kill", 3, usize::MAX, true, kill),
-    ("help", 2, 2, false, |command, _, _, replies| help("client", command, replies)),
+    ("id", 2, 2, Needs::Login, id),
+    ("getname", 2, 2, Needs::Login, get_name),
+    ("setname", 3, 3, Needs::Login, set_name),
+    ("setinfo", 4, 4, Needs::Login, set_info),
+    ("info", 2, 2, Needs::Login, info),
+    ("reply", 3, 3, Needs::Login, reply),
+    ("no-evict", 3, 3, Needs::Login, no_effect),
+    ("no-touch", 3, 3, Needs::Login, no_effect),
+    ("getredir", 2, 2, Needs::Login, get_redirection),
+    ("durability", 2, 4, Needs::Login, durability::client),
+    ("list", 2, usize::MAX, Needs::Monitor, list),
+    ("kill", 3, usize::MAX, Needs::Admin, kill),
+    ("help", 2, 2, Needs::Login, |command, _, _, replies| help("client", command, replies)),
 ];
 
 pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let found = SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name));
-    let Some(&(name, least, most, admin, answer)) = found else {
+    let Some(&(name, least, most, needs, answer)) = found else {
         return replies.error(&words::unknown_subcommand("CLIENT", command));
     };
     if !(least..=most).contains(&command.len()) {
         return replies.error(&words::wrong_arguments(&format!("client|{name}")));
     }
-    if admin && !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+    if !session.user.as_ref().is_some_and(|user| rights::has(needs, user)) {
         return replies.error(&words::no_right_to_run(&format!("client|{name}")));
     }
     answer(command, session, service, replies);
@@ -159,6 +161,7 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
         let found = clients.iter().find(|client| is(command.argument(2), &client.peer.to_string()));
         let Some(client) = found else { return replies.error("ERR No such client") };
         end(client, session);
+        audit::note(session, "CLIENT KILL: 1 connection");
         return replies.simple("OK");
     }
     let mut skip_me = true;
@@ -191,6 +194,7 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
     }
     chosen.retain(|client| !(skip_me && client.id == session.id));
     chosen.iter().for_each(|client| end(client, session));
+    audit::note(session, &format!("CLIENT KILL: {} connections", chosen.len()));
     replies.integer(chosen.len() as i64);
 }
 

@@ -1,5 +1,6 @@
 //! CONFIG: what is set, and the little that can be set while the server runs.
 
+use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use super::describe::help::help;
@@ -7,22 +8,27 @@ use super::glob::matches;
 use super::info::PERCENTILES;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
+use crate::resp::audit;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
 
-pub(super) fn config(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "get") && command.len() < 3 => replies.error(&words::wrong_arguments("config|get")),
         word if is(word, "get") => get(command, service, replies),
         word if is(word, "set") && command.len() < 4 => replies.error(&words::wrong_arguments("config|set")),
         word if is(word, "set") => match set(command, service) {
-            Ok(()) => replies.simple("OK"),
+            Ok(done) => {
+                audit::note(session, &format!("CONFIG SET{done}"));
+                replies.simple("OK");
+            }
             Err(error) => replies.error(&error),
         },
         word if is(word, "resetstat") && command.len() == 2 => {
             service.counters.reset();
+            audit::note(session, "CONFIG RESETSTAT");
             replies.simple("OK");
         }
         word if is(word, "resetstat") => replies.error(&words::wrong_arguments("config|resetstat")),
@@ -56,8 +62,8 @@ fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
     }
 }
 
-/// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is.
-fn set(command: Command<'_>, service: &Service) -> Result<(), String> {
+/// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is. Tells what was set.
+fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     if !command.len().is_multiple_of(2) {
         return Err(words::SYNTAX.to_owned());
     }
@@ -91,13 +97,15 @@ fn set(command: Command<'_>, service: &Service) -> Result<(), String> {
         }
         numbers.push((known, number));
     }
+    let mut done = String::new();
     for (known, number) in numbers {
+        let _ = write!(done, " {known}={number}");
         match known.as_str() {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
             _ => service.slowlog.set_length(number as usize),
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 const SLOWER_THAN: &str = "slowlog-log-slower-than";

@@ -8,6 +8,7 @@ use esker_engine::{Cursor, Page};
 use super::glob::matches;
 use super::number::parse_integer;
 use super::words::{self, is};
+use crate::resp::audit;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -186,7 +187,12 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
 const CURSOR_MASK: u64 = (1 << 42) - 1;
 
 /// SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
-pub(in crate::resp) async fn flush(command: Command<'_>, service: &Service, replies: &mut Replies) {
+pub(in crate::resp) async fn flush(
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
     let known = match command.len() {
         1 => true,
         2 => is(command.argument(1), "sync") || is(command.argument(1), "async"),
@@ -196,8 +202,14 @@ pub(in crate::resp) async fn flush(command: Command<'_>, service: &Service, repl
         return replies.error(words::SYNTAX);
     }
     match service.store.clear().await {
-        Ok(()) => replies.simple("OK"),
-        Err(error) => replies.store_error(&error),
+        Ok(()) => {
+            audit::note(session, "FLUSHALL");
+            replies.simple("OK");
+        }
+        Err(error) => {
+            audit::note(session, "FLUSHALL, which failed");
+            replies.store_error(&error);
+        }
     }
 }
 

@@ -97,6 +97,10 @@ pub(super) enum Needs {
     Write,
     /// Both to read and to write: the reply, or another key, tells what was there.
     ReadWrite,
+    /// To see what the server does, or any key.
+    ReadOrMonitor,
+    /// To see what the server does.
+    Monitor,
     Admin,
 }
 

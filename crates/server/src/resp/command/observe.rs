@@ -6,6 +6,7 @@ use super::describe::help::help;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
 use super::{VERBS, verbs};
+use crate::resp::audit;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -14,11 +15,12 @@ use crate::service::Service;
 /// Entries that SLOWLOG GET returns if it is not told how many.
 const SLOWLOG_DEFAULT: usize = 10;
 
-pub(super) fn slowlog(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
         word if is(word, "len") && command.len() == 2 => replies.integer(service.slowlog.len() as i64),
         word if is(word, "reset") && command.len() == 2 => {
             service.slowlog.clear();
+            audit::note(session, "SLOWLOG RESET");
             replies.simple("OK");
         }
         word if is(word, "get") && command.len() <= 3 => {

@@ -12,6 +12,8 @@ pub(super) enum Denied {
     Unnamed,
     /// It has no right to the verb.
     Verb,
+    /// It has no right to this subcommand.
+    Subcommand(&'static str),
     /// It has no right to one of the keys.
     Key,
 }
@@ -22,6 +24,7 @@ impl Denied {
         match self {
             Denied::Unnamed => words::NO_LOGIN.to_owned(),
             Denied::Verb => words::no_right_to_run(verb.name),
+            Denied::Subcommand(name) => words::no_right_to_run(&format!("{}|{name}", verb.name)),
             Denied::Key => words::NO_RIGHT_TO_KEY.to_owned(),
         }
     }
@@ -29,9 +32,31 @@ impl Denied {
     /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
         words::no_right_any_more(match self {
-            Denied::Unnamed | Denied::Verb => "no permission to execute the command or subcommand",
+            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => "no permission to execute the command or subcommand",
             Denied::Key => "no permission to touch the specified keys",
         })
+    }
+}
+
+/// Subcommands that change something, of verbs that otherwise only tell.
+static CHANGES: [(&str, &str); 5] = [
+    ("config", "set"),
+    ("config", "resetstat"),
+    ("config", "rewrite"),
+    ("latency", "reset"),
+    ("slowlog", "reset"),
+];
+
+/// Whether a user has what is needed where no key is named.
+pub(super) fn has(needs: Needs, user: &User) -> bool {
+    match needs {
+        Needs::Nothing | Needs::Login => true,
+        Needs::Read => user.reads(),
+        Needs::Write => user.writes(),
+        Needs::ReadWrite => user.reads() && user.writes(),
+        Needs::ReadOrMonitor => user.reads() || user.monitors(),
+        Needs::Monitor => user.monitors(),
+        Needs::Admin => user.is_admin(),
     }
 }
 
@@ -48,15 +73,14 @@ pub(super) fn check(verb: &Verb, command: Command<'_>, user: Option<&User>) -> R
         && command.len() > 3
         && SetOptions::parse(command, 0).is_ok_and(|options| options.tells());
     let needs = if set_tells { Needs::ReadWrite } else { verb.needs };
-    let allowed = match needs {
-        Needs::Nothing | Needs::Login => true,
-        Needs::Read => user.reads(),
-        Needs::Write => user.writes(),
-        Needs::ReadWrite => user.reads() && user.writes(),
-        Needs::Admin => false,
-    };
-    if !allowed {
+    if !has(needs, user) {
         return Err(Denied::Verb);
+    }
+    let changes = CHANGES.iter().find(|(of, name)| {
+        *of == verb.name && command.len() > 1 && words::is(command.argument(1), name)
+    });
+    if let Some((_, name)) = changes {
+        return Err(Denied::Subcommand(name));
     }
     let key_allowed = |key: &[u8]| {
         (needs == Needs::Write || user.may_read(key)) && (needs == Needs::Read || user.may_write(key))

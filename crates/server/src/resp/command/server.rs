@@ -1,5 +1,6 @@
 //! What this server says it is, TIME, ROLE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
 
+use crate::resp::audit;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
@@ -51,7 +52,7 @@ pub(super) fn shutdown(
     if !words.clone().all(is_known) || given("nosave") && given("save") {
         return replies.error(words::SYNTAX);
     }
-    tracing::info!(connection = session.id, "SHUTDOWN");
+    audit::note(session, "SHUTDOWN");
     session.leaving = true;
     service.stop.notify_one();
 }
