@@ -36,6 +36,7 @@ fn a_closed_store_refuses_everything_and_reopens_at_once() {
         closed(store.delete("k"));
         closed(store.write(one_put(b"k", b"w")));
         closed(store.scan(Cursor::START, 10));
+        closed(store.scan_keys(Cursor::START, 10, 1 << 20));
         closed(store.clear());
         closed(store.flush());
         store.close().expect("closing again is fine");
@@ -81,6 +82,7 @@ fn futures_may_be_sent_to_other_threads() {
         may_be_sent(store.get_many(&["k"])).await;
         may_be_sent(store.contains("k")).await?;
         may_be_sent(store.scan(Cursor::START, 10)).await?;
+        may_be_sent(store.scan_keys(Cursor::START, 10, 1 << 20)).await?;
         may_be_sent(store.delete("k")).await?;
         may_be_sent(store.delete_with("k2", WriteOptions::default())).await?;
         may_be_sent(store.flush()).await?;

@@ -277,13 +277,19 @@ impl Client {
         let before: Vec<Slot> = self.model.lock().slots.clone();
         let wall_ms = self.runtime.wall_clock_ms();
         let mut cursor = Some(Cursor::START);
-        let mut seen = std::collections::BTreeMap::new();
+        // Entries, or keys alone.
+        let (mut seen, keys_only) = (std::collections::BTreeMap::new(), random.one_in(2));
         while let Some(at) = cursor {
-            let page = self.store.scan(at, 1 + random.below(40) as usize).await.expect("a scan succeeds");
-            for entry in page.entries {
-                seen.insert(entry.key.clone(), entry);
-            }
-            cursor = page.next;
+            let limit = 1 + random.below(40) as usize;
+            cursor = if keys_only {
+                let page = self.store.scan_keys(at, limit, 2000).await.expect("a scan succeeds");
+                seen.extend(page.keys.into_iter().map(|entry| (entry.key, None)));
+                page.next
+            } else {
+                let page = self.store.scan(at, limit).await.expect("a scan succeeds");
+                seen.extend(page.entries.into_iter().map(|entry| (entry.key.clone(), Some(entry))));
+                page.next
+            };
         }
         let mut model = self.model.lock();
         let ended_ms = self.runtime.wall_clock_ms();
@@ -292,7 +298,7 @@ impl Client {
                 && slot.history.last().is_some_and(|s| s.acked_at.is_some());
             for key in &slot.keys {
                 let entry = seen.remove(key);
-                if let Some(entry) = &entry {
+                if let Some(Some(entry)) = &entry {
                     let stamp = model.check_entry(key, Some(entry));
                     let known = model.slots[number].history.iter().any(|s| s.stamp == stamp);
                     assert!(known, "a scan found {stamp:?} under {key:?}, which is too old");

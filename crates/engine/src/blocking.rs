@@ -8,6 +8,7 @@ use esker_device::block_on;
 use crate::Batch;
 use crate::error::Result;
 use crate::options::Options;
+use crate::keys::KeyPage;
 use crate::scan::{Cursor, Page};
 use crate::store::{Entry, Store, WriteOptions};
 
@@ -107,6 +108,14 @@ impl Blocking {
     /// As there.
     pub fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         block_on(self.store.scan(cursor, limit))
+    }
+
+    /// See [`Store::scan_keys`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
+        block_on(self.store.scan_keys(cursor, limit, bytes))
     }
 
     /// See [`Store::clear`].

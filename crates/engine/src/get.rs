@@ -141,11 +141,11 @@ impl Engine {
 
 /// A record that does not verify.
 pub(crate) struct Damaged {
-    damage: Damage,
+    pub(crate) damage: Damage,
     /// The key, where the header still tells.
-    key: Option<Vec<u8>>,
-    segment: u64,
-    offset: u32,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) segment: u64,
+    pub(crate) offset: u32,
 }
 
 impl Damaged {

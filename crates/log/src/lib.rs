@@ -29,7 +29,7 @@ pub use location::{
 };
 pub use record::{
     Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
-    claimed_bytes, record_bytes,
+    claimed_bytes, claimed_head_bytes, record_bytes,
 };
 pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};

@@ -172,6 +172,12 @@ pub fn claimed_bytes(header: &[u8]) -> Option<usize> {
     Some(record_bytes(KEY_BYTES.get(header) as usize + 1, VALUE_BYTES.get(header) as usize, expires))
 }
 
+/// Length on the medium of header, expiry and key that a record's header claims, not verified; for reading no more of it.
+pub fn claimed_head_bytes(header: &[u8]) -> Option<usize> {
+    let header = header.get(..HEADER_BYTES)?;
+    Some(record_bytes(KEY_BYTES.get(header) as usize + 1, 0, FLAGS.get(header) & FLAG_EXPIRY != 0))
+}
+
 /// A record that was read; header and key are verified, the value only by [`verify_value`](Self::verify_value).
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {

@@ -184,6 +184,13 @@ impl Service {
         }
     }
 
+    /// An upper bound of the bytes of the keys that one step of an iteration over keys returns, of up to `most` of them and
+    /// about `goal` bytes. One key is returned however long it is.
+    pub(crate) fn step_of_keys(&self, cursor: Cursor, most: usize, goal: usize) -> usize {
+        let hint = |keys| self.store.scan_keys_bytes_hint(cursor, keys);
+        hint(most).min(goal.max(hint(1)))
+    }
+
     /// Whether writes are taken, or why they are not.
     pub(crate) fn check_ready(&self) -> Result<(), String> {
         if self.draining.load(Ordering::Relaxed) {

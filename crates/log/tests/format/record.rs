@@ -1,5 +1,6 @@
 use esker_log::{
-    Damage, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES, Record, RecordView, Secret, claimed_bytes, record_bytes,
+    Damage, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES, Record, RecordView, Secret, claimed_bytes,
+    claimed_head_bytes, record_bytes,
 };
 use proptest::prelude::*;
 
@@ -190,4 +191,7 @@ fn claims_of_hostile_headers_are_only_numbers() {
     let largest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES + u32::MAX as usize;
     assert_eq!(claimed_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(largest));
     assert_eq!(claimed_bytes(&[0; RECORD_HEADER_BYTES]), Some(RECORD_HEADER_BYTES + 1));
+    assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES - 1]), None);
+    let longest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES;
+    assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(longest));
 }

@@ -1,7 +1,7 @@
 //! Messages to what the engine takes, and back.
 
 use bytes::Bytes;
-use esker_engine::{Condition, Durability, Entry, Store, WriteOptions};
+use esker_engine::{Condition, Durability, Entry, KeyEntry, Store, WriteOptions};
 use tonic::Status;
 
 use super::error::invalid;
@@ -76,6 +76,12 @@ pub(super) fn write_options(
         expires_at_ms: expires_at_ms(store, expiry)?,
         condition: condition(wanted)?,
     })
+}
+
+/// An entry whose value was not read.
+pub(super) fn key_entry(entry: KeyEntry) -> pb::Entry {
+    let KeyEntry { key, value_bytes, version, expires_at_ms } = entry;
+    pb::Entry { key, value: Bytes::new(), version, expires_at_ms, value_bytes }
 }
 
 /// An entry with its value, if it is asked for.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use esker_engine::Cursor;
+use esker_engine::{Cursor, Entry};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tonic::{Status, Streaming};
@@ -33,6 +33,9 @@ struct Scan {
     /// Entries still to be looked at.
     left: u64,
 }
+
+/// Entries, how many were looked at for them, and where to go on.
+type Looked = (Vec<pb::Entry>, usize, Option<Cursor>);
 
 pub(super) fn scan(
     service: Arc<Service>,
@@ -65,27 +68,47 @@ impl Scan {
         }
     }
 
+    /// Entries of one step with their values, how many were looked at, and where to go on.
+    async fn entries(&self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
+        let (count, bytes) = self.service.step(cursor, most, STEP_BYTES);
+        // Every entry is there twice for a moment: as it was read, and in the message.
+        self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
+        let page = self.service.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
+        let value_bytes_max = self.service.config.limits.bulk_bytes_max;
+        let shown = |entry: Entry| {
+            let fits = entry.value.len() <= value_bytes_max;
+            convert::entry(entry, fits)
+        };
+        Ok((page.entries.into_iter().map(shown).collect(), count, page.next))
+    }
+
+    /// The same without values, which are not read.
+    async fn keys(&self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
+        let bytes = self.service.step_of_keys(cursor, most, STEP_BYTES);
+        self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
+        let page = self.service.store.scan_keys(cursor, most, STEP_BYTES).await;
+        let page = page.map_err(|error| of_store(&error))?;
+        let looked_at = page.keys.len().max(1);
+        Ok((page.keys.into_iter().map(convert::key_entry).collect(), looked_at, page.next))
+    }
+
     async fn page(&mut self, cursor: Cursor) -> Result<Vec<pb::ScanResponse>, Status> {
         self.call.follow_user(&self.service)?;
         let most = self.left.min(STEP_ENTRIES_MAX) as usize;
-        let (entries, bytes) = self.service.step(cursor, most, STEP_BYTES);
-        // Every entry is there twice for a moment: as it was read, and in the message.
-        self.call.take(2 * bytes + entries * ENTRY_BYTES).await?;
-        let page = self.service.store.scan(cursor, entries).await;
-        let page = page.map_err(|error| of_store(&error))?;
-        self.left = self.left.saturating_sub(entries as u64);
-        self.cursor = page.next;
-        let value_bytes_max = self.service.config.limits.bulk_bytes_max;
-        let next = page.next.map_or(0, Cursor::to_u64);
+        let (entries, looked_at, following) = match self.request.keys_only {
+            true => self.keys(cursor, most).await?,
+            false => self.entries(cursor, most).await?,
+        };
+        self.left = self.left.saturating_sub(looked_at as u64);
+        self.cursor = following;
+        let next = following.map_or(0, Cursor::to_u64);
         // What comes before the end of the step is answered again by whoever goes on from there.
         let begin = || pb::ScanResponse { next_cursor: cursor.to_u64(), ..pb::ScanResponse::default() };
         let (mut answers, mut answer, mut bytes) = (Vec::new(), begin(), 0);
-        for entry in page.entries {
+        for entry in entries {
             if !entry.key.starts_with(&self.request.prefix) || !self.call.may_read(&entry.key) {
                 continue;
             }
-            let with_value = !self.request.keys_only && entry.value.len() <= value_bytes_max;
-            let entry = convert::entry(entry, with_value);
             let more = entry.key.len() + entry.value.len() + 64;
             if bytes > 0 && bytes + more > 2 * STEP_BYTES {
                 answers.push(std::mem::replace(&mut answer, begin()));
@@ -95,7 +118,7 @@ impl Scan {
             answer.entries.push(entry);
         }
         answer.next_cursor = next;
-        answer.done = page.next.is_none();
+        answer.done = following.is_none();
         answers.push(answer);
         Ok(answers)
     }

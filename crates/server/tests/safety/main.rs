@@ -6,6 +6,7 @@ mod certificates;
 mod client;
 mod http;
 mod monitor;
+mod prefixes;
 #[path = "../running/mod.rs"]
 mod running;
 mod tls;

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Page};
+use esker_engine::{Cursor, KeyPage};
 
 use super::glob::matches;
 use super::number::parse_integer;
@@ -17,13 +17,13 @@ use crate::service::Service;
 /// Keys that a SCAN looks at if it is not told how many.
 const COUNT_DEFAULT: usize = 10;
 
-/// And at most, since the server has the entries of one step in memory.
+/// And at most, since the server has the keys of one step in memory.
 const COUNT_MAX: usize = 1000;
 
 /// KEYS is refused where there are more, since its reply is made in memory.
 const KEYS_MAX: u64 = 1_000_000;
 
-/// Bytes that one step of an iteration reads, unless a single entry is longer; and what an entry takes beside them.
+/// Bytes of keys that one step of an iteration returns, unless a single one is longer; and what a key takes beside them.
 const STEP_BYTES: usize = 1 << 20;
 const ENTRY_BYTES: usize = 256;
 
@@ -56,7 +56,7 @@ pub(in crate::resp) async fn scan(
         Ok(page) => page,
         Err(error) => return replies.error(&error),
     };
-    let mut keys: Vec<Bytes> = page.entries.into_iter().map(|entry| entry.key).collect();
+    let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
     keys.retain(|key| {
         strings && pattern.is_none_or(|pattern| matches(pattern, key)) && may_see(session, key)
     });
@@ -81,18 +81,17 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     Some(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
-/// A piece of the iteration, of fewer entries than wanted if they are long. Memory is taken for it, and for so much beside.
+/// A piece of the iteration, of fewer keys than wanted if they are long. Memory is taken for it, and for so much beside.
 async fn page(
     at: Cursor,
     most: usize,
     beside: usize,
     session: &mut Session,
     service: &Service,
-) -> Result<Page, String> {
-    let (entries, bytes) = service.step(at, most, STEP_BYTES);
-    let wanted = bytes + entries * ENTRY_BYTES + beside;
+) -> Result<KeyPage, String> {
+    let wanted = service.step_of_keys(at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
     session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
-    service.store.scan(at, entries).await.map_err(|error| Replies::text_of(&error))
+    service.store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))
 }
 
 /// Keys are named only to those who may read them.
@@ -114,7 +113,7 @@ pub(in crate::resp) async fn keys(
     while let Some(at) = cursor {
         match page(at, COUNT_MAX, found.answered_bytes(), session, service).await {
             Ok(page) => {
-                let keys = page.entries.iter().map(|entry| &entry.key[..]);
+                let keys = page.keys.iter().map(|entry| &entry.key[..]);
                 keys.filter(|key| matches(pattern, key) && may_see(session, key))
                     .for_each(|key| found.push(key));
                 cursor = page.next;
@@ -162,16 +161,27 @@ pub(in crate::resp) async fn random_key(session: &mut Session, service: &Service
     }
 }
 
-/// A key near a random place of the iteration, else one behind it, else one from the beginning on.
+/// Keys that RANDOMKEY looks at for one that the user may read.
+const RANDOM_KEYS_MAX: usize = 10_000;
+
+/// A key near a random place of the iteration, else one behind it, else one from the beginning on. Who may read few of many
+/// keys may be told that there are none.
 async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
     let random = || RandomState::new().hash_one(0);
     // All bits that a cursor can have, or the shards at the end would never be met.
     let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
+    let (mut seen, mut count) = (0, COUNT_DEFAULT);
     for place in places {
         let mut cursor = Some(place);
         while let Some(at) = cursor {
-            let page = page(at, COUNT_DEFAULT, 0, session, service).await?;
-            let mut keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
+            if seen >= RANDOM_KEYS_MAX {
+                return Ok(None);
+            }
+            let page = page(at, count, 0, session, service).await?;
+            // A page can be of no keys that are alive.
+            seen += page.keys.len().max(count);
+            count = (2 * count).min(COUNT_MAX);
+            let mut keys: Vec<_> = page.keys.into_iter().map(|entry| entry.key).collect();
             keys.retain(|key| may_see(session, key));
             if !keys.is_empty() {
                 let chosen = random() as usize % keys.len();

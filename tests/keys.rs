@@ -1,0 +1,138 @@
+//! An iteration over keys does not read their values, and meets every key all the same.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use esker::{Blocking, Cursor, ErrorKind, Options};
+use esker_device::{Device, MemoryDevice};
+
+use support::opening::small;
+
+const KEYS: usize = 200;
+const VALUE_BYTES: usize = 64 << 10;
+
+/// Two blocks, which a key at a border takes.
+const SHORT_BYTES: u64 = 2 * 4096;
+
+fn key(number: usize) -> Bytes {
+    Bytes::from(format!("key {number:04}"))
+}
+
+fn value(number: usize) -> Vec<u8> {
+    format!("value {number:04} ").into_bytes().into_iter().cycle().take(VALUE_BYTES).collect()
+}
+
+fn options(device: &Arc<MemoryDevice>) -> Options {
+    small(Options::devices(None, Some(device.clone())))
+}
+
+/// A device with a store of large values, none of which is in memory when it is opened again.
+fn stored() -> (Arc<MemoryDevice>, Blocking) {
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    let store = Blocking::open(options(&device)).expect("it opens");
+    for number in 0..KEYS {
+        store.put(key(number), value(number)).expect("there is room");
+    }
+    store.close().expect("it closes");
+    drop(store);
+    let store = Blocking::open(options(&device)).expect("it opens again");
+    (device, store)
+}
+
+/// All keys, of steps of so many keys and bytes.
+fn all_keys(store: &Blocking, limit: usize, bytes: usize) -> Vec<Bytes> {
+    let (mut found, mut cursor) = (Vec::new(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        let most = bytes.max(store.store().scan_keys_bytes_hint(at, 1));
+        let page = store.scan_keys(at, limit, bytes).expect("nothing is damaged");
+        assert!(page.keys.iter().map(|entry| entry.key.len()).sum::<usize>() <= most);
+        found.extend(page.keys.into_iter().map(|entry| entry.key));
+        cursor = page.next;
+    }
+    found.sort_unstable();
+    found
+}
+
+fn read_by<T>(device: &MemoryDevice, act: impl FnOnce() -> T) -> (T, u64) {
+    let before = device.counters().read_bytes;
+    let done = act();
+    (done, device.counters().read_bytes - before)
+}
+
+#[test]
+fn keys_are_found_without_reading_their_values() {
+    let (device, store) = stored();
+    let expected: Vec<_> = (0..KEYS).map(key).collect();
+    let (found, bytes) = read_by(&device, || all_keys(&store, 50, 1 << 20));
+    assert_eq!(found, expected);
+    println!("{KEYS} keys of values of {VALUE_BYTES} bytes: {bytes} bytes read");
+    assert!(bytes <= KEYS as u64 * SHORT_BYTES, "{bytes} bytes were read");
+
+    let page = store.scan_keys(Cursor::START, 10, 1 << 20).expect("nothing is damaged");
+    for entry in page.keys {
+        let stored = esker_device::block_on(store.store().get_entry(&entry.key)).expect("it can be read");
+        let stored = stored.expect("it is there");
+        assert_eq!((entry.value_bytes, entry.version), (VALUE_BYTES as u64, stored.version));
+    }
+
+    // Keys that were written again are found behind what they displaced, which nobody has looked at since.
+    for number in 0..KEYS / 2 {
+        store.put(key(number), value(number)).expect("there is room");
+    }
+    let (found, bytes) = read_by(&device, || all_keys(&store, 50, 1 << 20));
+    assert_eq!(found, expected);
+    assert!(bytes <= 2 * KEYS as u64 * SHORT_BYTES, "{bytes} bytes were read after overwrites");
+
+    // What it is compared with.
+    let whole = || {
+        let mut cursor = Some(Cursor::START);
+        while let Some(at) = cursor {
+            cursor = store.scan(at, 50).expect("nothing is damaged").next;
+        }
+    };
+    let ((), bytes) = read_by(&device, whole);
+    assert!(bytes >= (KEYS / 2 * VALUE_BYTES) as u64, "{bytes} bytes were read with values");
+}
+
+#[test]
+fn long_keys_come_in_steps_of_bounded_length() {
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    let long = |number: usize| Bytes::from(format!("{number:04}").repeat(15_000));
+    let all: BTreeSet<_> = (0..40).map(|number| if number % 4 == 0 { long(number) } else { key(number) }).collect();
+    let store = Blocking::open(options(&device)).expect("it opens");
+    all.iter().for_each(|key| drop(store.put(key.clone(), "v").expect("there is room")));
+    let all: Vec<_> = all.into_iter().collect();
+    // From memory, and from the device.
+    assert_eq!(all_keys(&store, 1000, 100_000), all);
+    store.close().expect("it closes");
+    drop(store);
+    let store = Blocking::open(options(&device)).expect("it opens again");
+    for (limit, bytes) in [(1000, 100_000), (1000, 10), (1, 0), (1000, usize::MAX), (usize::MAX, 1000)] {
+        assert_eq!(all_keys(&store, limit, bytes), all, "{limit} keys, {bytes} bytes");
+    }
+}
+
+#[test]
+fn damage_of_a_value_hides_no_key_and_damage_of_a_key_is_told() {
+    let (device, store) = stored();
+    let (key, value) = (key(17), value(17));
+    let written = device.snapshot();
+    let record = [&key[..], &value[..1000]].concat();
+    let at = written.windows(record.len()).position(|bytes| bytes == record).expect("it is on the device");
+    device.corrupt((at + key.len() + 5000) as u64, 0x10);
+    assert_eq!(all_keys(&store, 50, 1 << 20).len(), KEYS);
+    assert_eq!(store.get(&key).expect_err("the value is damaged").kind(), ErrorKind::Corrupt);
+    device.corrupt(at as u64, 0x10);
+    let mut cursor = Some(Cursor::START);
+    let error = loop {
+        let at = cursor.expect("the damage is met");
+        match store.scan_keys(at, 50, 1 << 20) {
+            Ok(page) => cursor = page.next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
