@@ -12,7 +12,8 @@ use crate::auth::Users;
 use crate::budget::Budget;
 use crate::grpc;
 use crate::metrics::Histogram;
-use crate::resp::{Calls, Clients, Slowlog};
+use crate::rate::Rate;
+use crate::resp::{Calls, Clients, ErrorCounts, Expiring, Slowlog};
 use crate::tls::Tls;
 
 /// Shared by all connections of a server.
@@ -29,6 +30,7 @@ pub(crate) struct Service {
     pub(crate) counters: Counters,
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
+    pub(crate) expiring: Expiring,
     /// Notified when a client asked the server to stop.
     pub(crate) stop: Notify,
     /// A stop was asked for.
@@ -52,6 +54,12 @@ pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
     /// Of each verb.
     pub(crate) calls: Calls,
+    /// Errors that were answered, by code.
+    pub(crate) errors: ErrorCounts,
+    /// Commands of late.
+    pub(crate) rate: Rate,
+    /// Keys that had expired when the counters were reset.
+    expired_before: AtomicU64,
     pub(crate) batch_times: Histogram,
     pub(crate) grpc: grpc::Counters,
     dropped: [AtomicU64; Dropped::ALL.len()],
@@ -75,6 +83,9 @@ impl Default for Counters {
             grpc: grpc::Counters::default(),
             dropped: std::array::from_fn(|_| zero()),
             calls: Calls::default(),
+            errors: ErrorCounts::default(),
+            rate: Rate::default(),
+            expired_before: zero(),
         }
     }
 }
@@ -114,8 +125,8 @@ impl Dropped {
 }
 
 impl Counters {
-    /// CONFIG RESETSTAT. Connections that are open stay counted, and identifiers are not given out twice.
-    pub(crate) fn reset(&self) {
+    /// Connections that are open stay counted, and identifiers are not given out twice.
+    fn reset(&self) {
         let counters = [
             &self.connections_refused,
             &self.commands,
@@ -128,6 +139,8 @@ impl Counters {
             counter.store(0, Ordering::Relaxed);
         }
         self.calls.reset();
+        self.errors.reset();
+        self.rate.reset();
     }
 
     pub(crate) fn count_dropped(&self, why: Dropped) {
@@ -160,11 +173,30 @@ impl Service {
             counters: Counters::default(),
             clients: Clients::default(),
             slowlog: Slowlog::default(),
+            expiring: Expiring::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),
             started: Instant::now(),
             run_id,
         }
+    }
+
+    /// How long the server had been there at some moment.
+    pub(crate) fn age_at(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset_stats(&self) {
+        self.counters.reset();
+        let expired = self.store.stats().activity.records_expired;
+        self.counters.expired_before.store(expired, Ordering::Relaxed);
+    }
+
+    /// Keys that expired and were taken away since the start, or the last reset.
+    pub(crate) fn expired_keys(&self) -> u64 {
+        let before = self.counters.expired_before.load(Ordering::Relaxed);
+        self.store.stats().activity.records_expired.saturating_sub(before)
     }
 
     pub(crate) fn uptime(&self) -> Duration {

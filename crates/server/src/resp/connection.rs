@@ -104,6 +104,7 @@ where
             }
         }
     }
+    transport.replies.count_errors(&service.counters.errors);
     let goodbye = async {
         while transport.replies.unsent_bytes() > 0 {
             transport.exchange(false, service).await?;
@@ -262,11 +263,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let limits = if self.is_narrow { &self.narrow } else { &self.service.config.limits };
         let mut batch = Batch::new(&self.commands, data);
         let began = Instant::now();
+        self.service.counters.rate.add(self.service.age_at(began), self.commands.len() as u64);
         let mut now = began;
         while !batch.is_done() && !self.session.leaving {
             follow_users(&mut self.session, self.service)?;
             let replies = &mut self.transport.replies;
             now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
+            self.transport.replies.count_errors(&self.service.counters.errors);
             self.session.held_bytes = self.held() + work;
             let unsent = self.transport.replies.unsent_bytes();
             if unsent > limits.backlog_bytes_hard {

@@ -10,6 +10,8 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 use esker_engine::{Error, ErrorKind, View};
 
+use super::errors::{ErrorCounts, Uncounted};
+
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -36,6 +38,8 @@ pub(crate) struct Replies {
     handed_held: usize,
     /// Errors since they were last asked for.
     errors: u64,
+    /// The same by code, until they are counted for the server.
+    uncounted: Uncounted,
     pub(crate) protocol: Protocol,
 }
 
@@ -57,6 +61,7 @@ impl Replies {
             handed_bytes: 0,
             handed_held: 0,
             errors: 0,
+            uncounted: Uncounted::default(),
             protocol: Protocol::Resp2,
         }
     }
@@ -133,6 +138,11 @@ impl Replies {
         std::mem::take(&mut self.errors)
     }
 
+    /// Counts the errors since the last time by their codes.
+    pub(super) fn count_errors(&mut self, counts: &ErrorCounts) {
+        counts.take(&mut self.uncounted);
+    }
+
     /// Memory that unsent answers, and room for more, take.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.handed_held + self.handed.capacity() * size_of::<Handed>()
@@ -155,6 +165,7 @@ impl Replies {
     /// byte each, so that a text can show what a client sent, whatever it is.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
+        self.uncounted.add(text);
         self.bytes.push(b'-');
         for character in text.chars() {
             match u8::try_from(character) {

@@ -168,6 +168,10 @@ async fn group(
     let command = batch.command(batch.next);
     match verb.run {
         Run::Answer(answer) => answer(command, session, service, replies),
+        Run::Sampled(answer) => {
+            service.expiring.refresh(session, service).await;
+            answer(command, session, service, replies);
+        }
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,

@@ -205,7 +205,7 @@ async fn run(
             session.uncommitted_keys = view.grown();
             match command::admit_again(verb, command, session) {
                 Ok(()) => match verb.run {
-                    Run::Answer(answer) => answer(command, session, service, replies),
+                    Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
                     Run::Read(on_keys) | Run::Update(on_keys) => on_keys(command, &mut view, replies),
                     Run::Alone(_) => replies.error(words::NOT_IN_TRANSACTION),
                 },

@@ -5,6 +5,7 @@ mod client;
 mod clock;
 mod errors;
 mod handshake;
+mod info;
 mod memory;
 mod pipeline;
 mod redis;

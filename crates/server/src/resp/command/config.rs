@@ -27,7 +27,7 @@ pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Serv
             Err(error) => replies.error(&error),
         },
         word if is(word, "resetstat") && command.len() == 2 => {
-            service.counters.reset();
+            service.reset_stats();
             audit::note(session, "CONFIG RESETSTAT");
             replies.simple("OK");
         }

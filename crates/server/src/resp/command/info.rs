@@ -25,7 +25,7 @@ static SECTIONS: &[(&str, Section)] = &[
     ("CPU", cpu),
     ("Modules", |_, _| {}),
     ("Commandstats", command_stats),
-    ("Errorstats", |_, _| {}),
+    ("Errorstats", error_stats),
     ("Latencystats", latency_stats),
     ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
     ("Keyspace", keyspace),
@@ -169,6 +169,13 @@ fn command_stats(service: &Service, text: &mut String) {
     }
 }
 
+/// How often each error was answered.
+fn error_stats(service: &Service, text: &mut String) {
+    for (code, count) in service.counters.errors.all() {
+        line(text, &format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
 /// Percentiles of the times that each verb took.
 fn latency_stats(service: &Service, text: &mut String) {
     for verb in &VERBS {
@@ -206,17 +213,19 @@ fn stats(service: &Service, text: &mut String) {
     let counters = &service.counters;
     line(text, "total_connections_received", load(&counters.connections_accepted));
     line(text, "total_commands_processed", load(&counters.commands));
+    line(text, "instantaneous_ops_per_sec", counters.rate.per_second(service.uptime()));
     line(text, "total_net_input_bytes", load(&counters.input_bytes));
     line(text, "total_net_output_bytes", load(&counters.output_bytes));
     line(text, "rejected_connections", load(&counters.connections_refused));
     line(text, "keyspace_hits", load(&counters.hits));
     line(text, "keyspace_misses", load(&counters.misses));
+    line(text, "expired_keys", service.expired_keys());
+    let errors: u64 = counters.errors.all().iter().map(|(_, count)| count).sum();
+    line(text, "total_error_replies", errors);
     for name in [
-        "instantaneous_ops_per_sec",
         "sync_full",
         "sync_partial_ok",
         "sync_partial_err",
-        "expired_keys",
         "evicted_keys",
         "pubsub_channels",
         "pubsub_patterns",
@@ -244,7 +253,8 @@ fn replication(service: &Service, text: &mut String) {
 fn keyspace(service: &Service, text: &mut String) {
     let keys = service.store.len();
     if keys > 0 {
-        line(text, "db0", format_args!("keys={keys},expires=0,avg_ttl=0"));
+        let (expires, ttl_ms) = service.expiring.of(keys);
+        line(text, "db0", format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"));
     }
 }
 

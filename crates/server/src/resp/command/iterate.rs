@@ -194,7 +194,7 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
 }
 
 /// Cursors name one of so many places; larger numbers are behind the end.
-const CURSOR_MASK: u64 = (1 << 42) - 1;
+pub(in crate::resp) const CURSOR_MASK: u64 = (1 << 42) - 1;
 
 /// SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
 pub(in crate::resp) async fn flush(

@@ -47,6 +47,8 @@ pub(super) type OnKeys = fn(Command<'_>, &mut View, &mut Replies);
 pub(super) enum Run {
     /// At once.
     Answer(Answer),
+    /// At once, after the keys were sampled. In a transaction, where nothing is waited for, the last sample counts.
+    Sampled(Answer),
     /// On a view of its keys that it only reads.
     Read(OnKeys),
     /// On a view of its keys that nobody else writes meanwhile.

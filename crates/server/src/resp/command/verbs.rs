@@ -169,7 +169,7 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Deletes every key, durably." },
     Verb { name: "flushdb", arity: -1, run: Run::Alone(Alone::Flush), fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: LONG_CHANGE, group: "server",
         summary: "Deletes every key, durably; the same as FLUSHALL." },
-    Verb { name: "info", arity: -1, run: Run::Answer(info::info), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: TELL, group: "server",
+    Verb { name: "info", arity: -1, run: Run::Sampled(info::info), fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: TELL, group: "server",
         summary: "Returns facts and counters of the server." },
     Verb { name: "lastsave", arity: 1, run: Run::Answer(server::lastsave), fast: Fast::No, keys: NO_KEYS, needs: Needs::Monitor, flags: FAST, group: "server",
         summary: "Returns when the server was started: there are no snapshots." },
