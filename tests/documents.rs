@@ -54,7 +54,9 @@ fn invariants_are_asserted_where_the_table_says() {
         let (words, links) = parted(place);
         let sources: String = links
             .iter()
-            .map(|link| std::fs::read_to_string(docs.join(link)).unwrap_or_else(|error| panic!("{link}: {error}")))
+            .map(|link| {
+                std::fs::read_to_string(docs.join(link)).unwrap_or_else(|error| panic!("{link}: {error}"))
+            })
             .collect();
         assert!(!sources.is_empty(), "{row}");
         for name in words.split('`').skip(1).step_by(2) {

@@ -7,8 +7,8 @@ use esker_device::block_on;
 
 use crate::Batch;
 use crate::error::Result;
-use crate::options::Options;
 use crate::keys::KeyPage;
+use crate::options::Options;
 use crate::scan::{Cursor, Page};
 use crate::store::{Entry, Store, WriteOptions};
 

@@ -14,7 +14,8 @@ const DEFAULT_PERIOD_MS: u64 = 1000;
 
 impl Durability {
     /// The words that name a level, for messages. Case does not matter.
-    pub const WORDS: &str = "sync, process, periodic (a second), periodic:MS (1 to 60000 milliseconds) or none";
+    pub const WORDS: &str =
+        "sync, process, periodic (a second), periodic:MS (1 to 60000 milliseconds) or none";
 
     /// The periods that can be named, in milliseconds.
     pub const PERIODS_MS: RangeInclusive<u64> = 1..=60_000;

@@ -22,10 +22,10 @@ use super::source::{Role, counted};
 use super::stats;
 use super::watch::{Extent, ReportFile, Watch};
 use crate::failure::{Failure, Result};
+use crate::process;
 use crate::process::cpu_seconds;
 use crate::progress;
 use crate::workload::Values;
-use crate::process;
 
 /// Background work rests when nothing was moved for so long.
 const RESTED: Duration = Duration::from_secs(2);

@@ -41,12 +41,11 @@ mod tests {
             let user = User { name: name.to_owned(), rights: rights.to_vec(), ..User::all_powerful(None) };
             (name.to_owned(), Arc::new(user))
         };
-        let roster = |users: Vec<(String, Arc<User>)>| Roster {
-            everyone: None,
-            named: users.into_iter().collect(),
-        };
+        let roster =
+            |users: Vec<(String, Arc<User>)>| Roster { everyone: None, named: users.into_iter().collect() };
         let old = roster(vec![user("ann", &[Right::Read]), user("bob", &[Right::Read]), user("cid", &[])]);
-        let fresh = roster(vec![user("ann", &[Right::Read]), user("bob", &[Right::Monitor]), user("dan", &[])]);
+        let fresh =
+            roster(vec![user("ann", &[Right::Read]), user("bob", &[Right::Monitor]), user("dan", &[])]);
         assert_eq!(between(&old, &fresh), [vec!["dan"], vec!["cid"], vec!["bob"]]);
         assert_eq!(between(&old, &old), [vec![""; 0], vec![], vec![]]);
     }

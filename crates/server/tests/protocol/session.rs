@@ -89,12 +89,7 @@ async fn durability_of_a_connection_and_of_one_write() {
     client.ask("CLIENT DURABILITY", "$7\r\ndefault\r\n").await;
     let unknown = format!("is not a durability; it is {}\r\n", Durability::WORDS);
     for wrong in ["paper", "periodic:0", "periodic:60001", "periodic:x"] {
-        client
-            .ask(
-                &format!("CLIENT DURABILITY {wrong}"),
-                &format!("-ERR '{wrong}' {unknown}"),
-            )
-            .await;
+        client.ask(&format!("CLIENT DURABILITY {wrong}"), &format!("-ERR '{wrong}' {unknown}")).await;
     }
     client.ask("CLIENT DURABILITY sync x", "-ERR syntax error\r\n").await;
     client.ask("SET k v DURABILITY", "-ERR syntax error\r\n").await;

@@ -19,7 +19,9 @@ async fn a_random_key_of_few_is_looked_for_with_bounds() {
     ann.ask("RANDOMKEY", "$-1\r\n").await;
     let write = async |keys: std::ops::Range<u32>, prefix: &str| {
         let mut batch = Batch::new();
-        keys.for_each(|number| drop(batch.put(format!("{prefix}{number}"), "v")));
+        for number in keys {
+            batch.put(format!("{prefix}{number}"), "v");
+        }
         server.store.write(batch).await.unwrap();
     };
     // Of few keys the only one that the user may read is found.

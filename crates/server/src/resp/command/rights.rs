@@ -32,7 +32,9 @@ impl Denied {
     /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
         words::no_right_any_more(match self {
-            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => "no permission to execute the command or subcommand",
+            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
+                "no permission to execute the command or subcommand"
+            }
             Denied::Key => "no permission to touch the specified keys",
         })
     }
@@ -76,9 +78,9 @@ pub(super) fn check(verb: &Verb, command: Command<'_>, user: Option<&User>) -> R
     if !has(needs, user) {
         return Err(Denied::Verb);
     }
-    let changes = CHANGES.iter().find(|(of, name)| {
-        *of == verb.name && command.len() > 1 && words::is(command.argument(1), name)
-    });
+    let changes = CHANGES
+        .iter()
+        .find(|(of, name)| *of == verb.name && command.len() > 1 && words::is(command.argument(1), name));
     if let Some((_, name)) = changes {
         return Err(Denied::Subcommand(name));
     }
