@@ -43,7 +43,9 @@ impl Expiring {
     /// Takes a sample, unless the last one is still good. If there is no memory for it, or it fails, the last one stays.
     pub(super) async fn refresh(&self, session: &mut Session, service: &Service) {
         let all = service.store.len() <= KEYS as u64;
-        if !all && self.last().is_some_and(|last| last.taken.elapsed() < GOOD_FOR) {
+        // One of few keys says nothing of the many that came since.
+        let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
+        if !all && self.last().is_some_and(is_good) {
             return;
         }
         // All bits that a cursor can have, or the keys at the end would never be met.
