@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{ErrorKind, Store};
+use esker::{Durability, ErrorKind, Store, WriteOptions};
 use esker_device::{Device as _, Fault, MemoryDevice, MemoryOptions, Operation, OperationKind, Runtime};
 use esker_log::{SlotStart, Superblock, slot_start};
 use esker_sim::Random;
@@ -23,16 +23,75 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:04}"))
 }
 
-/// What was acknowledged under each key, and what may have been written without.
+/// What was written under a key. It has one writer, and later writes have higher stamps.
 #[derive(Clone, Default)]
 struct Known {
+    /// The newest that is sure to be durable.
+    durable: Option<u64>,
+    /// The newest that was acknowledged, at whatever level.
     acked: Option<u64>,
-    maybe: Vec<u64>,
+    /// Those after the durable one, acknowledged or not.
+    later: Vec<u64>,
 }
 
 impl Known {
+    fn ack(&mut self, stamp: u64, durability: Durability) {
+        self.acked = Some(stamp);
+        if durability == Durability::Sync {
+            self.make_durable(Some(stamp));
+        }
+    }
+
+    fn make_durable(&mut self, stamp: Option<u64>) {
+        self.durable = self.durable.max(stamp);
+        self.later.retain(|later| Some(*later) > stamp);
+    }
+
     fn allows(&self, found: Option<u64>) -> bool {
-        found == self.acked || found.is_some_and(|stamp| self.maybe.contains(&stamp))
+        found == self.acked || found > self.acked && self.allows_recovered(found)
+    }
+
+    fn allows_recovered(&self, found: Option<u64>) -> bool {
+        found == self.durable || found.is_some_and(|stamp| self.later.contains(&stamp))
+    }
+}
+
+type Keys = Arc<parking_lot::Mutex<BTreeMap<u64, Known>>>;
+
+/// Writers of their own keys, at all levels, that call for a flush now and then; until one of their calls fails.
+async fn write_at_all_levels(store: Store, world: &World, known: Keys, writer: u64, mut random: Random) {
+    for round in 0..300u64 {
+        if random.one_in(12) {
+            let is_own = |number: &u64| number % 4 == writer;
+            let acked: Vec<(u64, Option<u64>)> =
+                known.lock().iter().filter(|(n, _)| is_own(n)).map(|(n, known)| (*n, known.acked)).collect();
+            if store.flush().await.is_err() {
+                return;
+            }
+            let known = &mut *known.lock();
+            acked.into_iter().for_each(|(n, stamp)| known.entry(n).or_default().make_durable(stamp));
+            continue;
+        }
+        let durability = match random.below(6) {
+            0 | 1 => Durability::Sync,
+            2 => Durability::Periodic(Duration::from_micros(random.below(5000))),
+            3 if world.config.staging => Durability::Process,
+            _ => Durability::None,
+        };
+        let number = random.below(20) * 4 + writer;
+        let stamp = 1 + round * 4 + writer;
+        known.lock().entry(number).or_default().later.push(stamp);
+        let value = value(&key(number), stamp, 24 + random.below(3000) as usize);
+        let options = WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+        match store.put_with(key(number), value, options).await {
+            Ok(_) => known.lock().entry(number).or_default().ack(stamp, durability),
+            Err(error) if error.kind() == ErrorKind::Full => {}
+            Err(_) => return,
+        }
+        if random.one_in(4) {
+            // So that what nobody waits for is written now and then.
+            world.runtime.sleep(Duration::from_micros(random.below(400))).await;
+        }
     }
 }
 
@@ -46,11 +105,13 @@ fn failing_writes(seed: u64) {
     let mut random = Random::new(seed);
     let mut config = Config::random(&mut random, TIERS[seed as usize % 3]);
     config.grows = false;
+    config.staging = random.one_in(2);
     let mut world = World::new(seed, config);
     let store = world.open();
     let failed = Arc::new(AtomicBool::new(false));
-    let after = Arc::new(AtomicU64::new(20 + random.below(400)));
-    let kind = [OperationKind::Write, OperationKind::Write, OperationKind::Flush][random.below(3) as usize];
+    let kind = [OperationKind::Write, OperationKind::Flush, OperationKind::Flush][random.below(3) as usize];
+    let after = if kind == OperationKind::Flush { random.below(200) } else { 20 + random.below(400) };
+    let after = Arc::new(AtomicU64::new(after));
     let fault = match random.below(4) {
         0 => Fault::Error(libc::EIO),
         1 => Fault::TornThenError(libc::EIO),
@@ -72,23 +133,9 @@ fn failing_writes(seed: u64) {
             fault
         }));
     }
-    let known = Arc::new(parking_lot::Mutex::new(BTreeMap::<u64, Known>::new()));
-    let writers = (0..4u64).map(|writer| {
-        let (store, known, mut random) = (store.clone(), known.clone(), random.fork());
-        async move {
-            for round in 0..300u64 {
-                let number = random.below(20) * 4 + writer;
-                let stamp = 1 + round * 4 + writer;
-                known.lock().entry(number).or_default().maybe.push(stamp);
-                let bytes = 24 + random.below(3000) as usize;
-                match store.put(key(number), value(&key(number), stamp, bytes)).await {
-                    Ok(_) => known.lock().insert(number, Known { acked: Some(stamp), maybe: Vec::new() }),
-                    Err(error) if error.kind() == ErrorKind::Full => None,
-                    Err(_) => return,
-                };
-            }
-        }
-    });
+    let known = Keys::default();
+    let writers = (0..4u64)
+        .map(|writer| write_at_all_levels(store.clone(), &world, known.clone(), writer, random.fork()));
     let writing = Box::pin(join_all(writers.collect::<Vec<_>>()));
     let pause = world.runtime.sleep(Duration::from_secs(600));
     assert!(matches!(world.runtime.run(select(writing, pause)), Either::Left(_)), "writers wait for ever");
@@ -101,7 +148,7 @@ fn failing_writes(seed: u64) {
                     known.allows(found),
                     "key {number}: {found:?} of {:?} and {:?}",
                     known.acked,
-                    known.maybe
+                    known.later
                 );
             }
             Err(error) => assert!(vanished, "reads go on: {error}"),
@@ -110,6 +157,9 @@ fn failing_writes(seed: u64) {
     let pause = world.runtime.sleep(Duration::from_secs(600));
     let closed = world.runtime.run(select(Box::pin(store.close()), pause));
     assert!(matches!(closed, Either::Left(_)), "a failed store closes");
+    if let Either::Left((Ok(()), _)) = &closed {
+        known.lock().values_mut().for_each(|known| known.make_durable(known.acked));
+    }
     drop(closed);
     world.power_cut();
     drop(store);
@@ -118,10 +168,10 @@ fn failing_writes(seed: u64) {
         let found = world.runtime.run(store.get(key(*number))).expect("nothing is wrong any more");
         let found = found.map(|found| stamp_of(&key(*number), &found));
         assert!(
-            known.allows(found),
+            known.allows_recovered(found),
             "key {number} reopened: {found:?} of {:?} and {:?}",
-            known.acked,
-            known.maybe
+            known.durable,
+            known.later
         );
     }
     drop(store);

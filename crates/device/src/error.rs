@@ -163,6 +163,25 @@ impl DeviceError {
         }
     }
 
+    /// What was being done, where it was an operation on a device that is open.
+    pub fn operation(&self) -> Option<OperationKind> {
+        match self {
+            DeviceError::Io { op, .. }
+            | DeviceError::Full { op, .. }
+            | DeviceError::Vanished { op, .. }
+            | DeviceError::Unaligned { op, .. }
+            | DeviceError::OutOfRange { op, .. } => Some(*op),
+            DeviceError::Locked { .. } | DeviceError::Invalid { .. } => None,
+        }
+    }
+
+    /// Whether nobody can know any more what is on the medium: a write or a flush was tried, and failed.
+    pub fn leaves_doubt(&self) -> bool {
+        let was_tried =
+            matches!(self, DeviceError::Io { .. } | DeviceError::Full { .. } | DeviceError::Vanished { .. });
+        was_tried && matches!(self.operation(), Some(OperationKind::Write | OperationKind::Flush))
+    }
+
     /// Whether the same *read* might succeed when asked again. A failed write or flush is never retried and trusted.
     pub fn is_retryable(&self) -> bool {
         matches!(self, DeviceError::Io { op: OperationKind::Read, .. })

@@ -129,7 +129,13 @@ impl DeviceFile {
     }
 
     pub(crate) fn flush(&self) -> Result<(), DeviceError> {
-        self.file.sync_data().map_err(|source| self.error(OperationKind::Flush, 0, 0, source))
+        self.flush_by(sync_data)
+    }
+
+    /// Asks once, whatever the answer: the kernel tells of lost bytes only once, so a second answer would be no answer to
+    /// what was asked. Not even an interrupted call is repeated, as it may have come across such an error too.
+    fn flush_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<(), DeviceError> {
+        sync(&self.file).map_err(|source| self.error(OperationKind::Flush, 0, 0, source))
     }
 
     pub(crate) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -193,8 +199,9 @@ impl DeviceFile {
             self.bytes.store(bytes, Ordering::Release);
         }
         set(&self.file)
-            .and_then(|()| self.file.sync_all())
             .map_err(|source| DeviceError::from_io(OperationKind::Resize, &self.path, bytes, 0, source))?;
+        // A flush of everything, and when it fails, a failed flush.
+        self.flush_by(sync_all)?;
         self.bytes.store(bytes, Ordering::Release);
         Ok(())
     }
@@ -281,6 +288,27 @@ pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     }
 }
 
+// Not the standard library's, which repeat a call that was interrupted.
+#[cfg(target_os = "linux")]
+fn sync_data(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(file)?)
+}
+
+#[cfg(target_os = "linux")]
+fn sync_all(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fsync(file)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_data(file: &File) -> io::Result<()> {
+    file.sync_data()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_all(file: &File) -> io::Result<()> {
+    file.sync_all()
+}
+
 #[cfg(target_os = "linux")]
 fn read_at(file: &File, target: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(file, target, offset)?)
@@ -360,6 +388,22 @@ mod tests {
         assert!(why(block, None, 0, 65536).contains("page cache"));
         assert_eq!(why(block, None, 0, 4096), "");
         assert_eq!(why(DeviceKind::File, None, 0, 65536), "");
+    }
+
+    #[test]
+    fn a_failed_flush_is_not_asked_again() {
+        for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EINTR, libc::EAGAIN, libc::ENODEV] {
+            let file = tempfile::tempfile().expect("a file");
+            let device = DeviceFile::new(file, "a file".into(), Geometry::memory(4096), Volume::default());
+            let asked = std::cell::Cell::new(0);
+            let failed = device.flush_by(|_| {
+                asked.set(asked.get() + 1);
+                Err(io::Error::from_raw_os_error(errno))
+            });
+            let error = failed.expect_err("it failed");
+            assert_eq!((error.operation(), asked.get()), (Some(OperationKind::Flush), 1), "{error}");
+            assert!(error.leaves_doubt(), "{error}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! * An operation owns its buffer and its file until it completes; dropping a [`Pending`] frees neither.
 //! * An operation succeeds as a whole or fails; short transfers are finished inside the backend.
+//! * A flush is asked for once: one that failed is never repeated, and behind a [`FailStop`] no later one is believed.
 //! * A device without operations in flight uses no processor time.
 
 mod allocator;
@@ -15,6 +16,7 @@ mod buffer;
 mod counters;
 mod device;
 mod error;
+mod fail_stop;
 mod file;
 mod geometry;
 mod lock;
@@ -37,6 +39,7 @@ pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
 pub use device::{Device, Source, WriteMode};
 pub use error::{DeviceError, OperationKind};
+pub use fail_stop::FailStop;
 pub use geometry::{DeviceKind, Geometry};
 pub use memory::{Discarded, Fault, Latency, MemoryDevice, MemoryOptions, Operation};
 pub use open::{Backend, Direct, OpenOptions, open};

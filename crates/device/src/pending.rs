@@ -21,11 +21,15 @@ enum Inner<T> {
 
 enum State<T> {
     Running(Option<Waker>),
+    /// The answer goes to this instead, which says whom to wake.
+    PassedOn(PassOn<T>),
     Done(T),
     Taken,
     /// The backend dropped the completion without an answer, which is a bug in the backend.
     Abandoned,
 }
+
+type PassOn<T> = Box<dyn FnOnce(T) -> Option<Waker> + Send>;
 
 /// The backend's end of a [`Pending`].
 pub(crate) struct Completion<T>(Option<Arc<Mutex<State<T>>>>);
@@ -39,6 +43,28 @@ impl<T> Pending<T> {
     pub(crate) fn new() -> (Pending<T>, Completion<T>) {
         let state = Arc::new(Mutex::new(State::Running(None)));
         (Pending(Inner::Waiting(state.clone())), Completion(Some(state)))
+    }
+
+    /// Hands the answer to `pass_on` as soon as it is there, on the thread that completes the operation; now, if it is
+    /// there already. `pass_on` returns whom to wake. It is dropped without a call if the backend drops the operation.
+    pub(crate) fn pass_on(self, pass_on: impl FnOnce(T) -> Option<Waker> + Send + 'static) {
+        let answer = match self.0 {
+            Inner::Ready(value) => value,
+            Inner::Waiting(state) => {
+                let mut state = state.lock();
+                match std::mem::replace(&mut *state, State::Taken) {
+                    State::Running(_) => {
+                        *state = State::PassedOn(Box::new(pass_on));
+                        return;
+                    }
+                    State::Done(value) => Some(value),
+                    State::PassedOn(_) | State::Taken | State::Abandoned => None,
+                }
+            }
+        };
+        if let Some(waker) = answer.and_then(pass_on) {
+            waker.wake();
+        }
     }
 
     /// Blocks the calling thread until the operation completes.
@@ -71,7 +97,7 @@ impl<T> Future for Pending<T> {
                 State::Done(value) => Poll::Ready(value),
                 _ => unreachable!("the state was just seen to be done"),
             },
-            State::Taken => panic!("polled after completion"),
+            State::Taken | State::PassedOn(_) => panic!("polled after completion"),
             State::Abandoned => panic!("a device dropped an operation without answering it"),
         }
     }
@@ -82,8 +108,16 @@ impl<T> Completion<T> {
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn complete(mut self, value: T) -> Option<Waker> {
         let state = self.0.take().expect("a completion is used once");
-        match std::mem::replace(&mut *state.lock(), State::Done(value)) {
-            State::Running(waker) => waker,
+        let mut state = state.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Running(waker) => {
+                *state = State::Done(value);
+                waker
+            }
+            State::PassedOn(pass_on) => {
+                drop(state);
+                pass_on(value)
+            }
             _ => unreachable!("an operation completes once"),
         }
     }
@@ -129,6 +163,27 @@ mod tests {
         let (pending, completion) = Pending::new();
         drop(pending);
         completion.finish(vec![1]);
+    }
+
+    #[test]
+    fn an_answer_that_is_passed_on_arrives_whenever_it_comes() {
+        let (sender, arrived) = std::sync::mpsc::channel();
+        let to = |sender: &std::sync::mpsc::Sender<u8>| {
+            let sender = sender.clone();
+            move |value| sender.send(value).map(|()| None).expect("the test listens")
+        };
+        Pending::ready(1).pass_on(to(&sender));
+        let (pending, completion) = Pending::new();
+        completion.finish(2);
+        pending.pass_on(to(&sender));
+        let (pending, completion) = Pending::new();
+        pending.pass_on(to(&sender));
+        completion.finish(3);
+        let (pending, completion) = Pending::new();
+        pending.pass_on(to(&sender));
+        drop(completion);
+        drop(sender);
+        assert_eq!(arrived.into_iter().collect::<Vec<u8>>(), [1, 2, 3]);
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     engine.tasks_ended().await;
     let flushed = match engine.check_latch() {
         Ok(()) => flushed.and(engine.write_census().await),
-        Err(_) => flushed,
+        // What was acknowledged after that flush may be lost.
+        Err(latched) => flushed.and(Err(latched)),
     };
     // Before the devices, so that whoever gets those gets it too.
     if let Some(file) = engine.lane.pool.staging() {
@@ -45,9 +46,9 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
 impl Engine {
     /// Makes everything durable that was acknowledged before.
     pub(crate) async fn flush(&self) -> Result<()> {
-        let gates: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
-        for gate in gates {
-            gate.wait().await?;
+        let flushed: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
+        for lane in flushed {
+            lane.wait().await?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceKind, Direct, OpenOptions};
+use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
 use esker_log::Tier as TierName;
 
 use crate::error::{Error, Result};
@@ -241,7 +241,13 @@ fn make_directory(dir: &Path) -> Result<()> {
         .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
 }
 
+/// Opens a device. Whoever writes to it writes through a [`FailStop`]: the one place that sees to it that nothing that could
+/// rest on a failed write or flush is taken for durable.
 fn open_device(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
+}
+
+fn open_place(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
     let path = match place {
         Place::Device(device) => return Ok(device.clone()),
         Place::Path(path) => path,

@@ -115,7 +115,10 @@ impl Operation {
     pub(crate) fn advance(&mut self, result: i32, block_bytes: usize) -> Option<io::Result<()>> {
         if let Some(errno) = result.checked_neg().filter(|errno| *errno > 0) {
             let error = io::Error::from_raw_os_error(errno);
-            if is_transient(&error) && self.retries < RETRIES_MAX {
+            // A flush is asked for once: the kernel tells of lost bytes only once, so a second answer would be no answer to
+            // what was asked.
+            let is_flush = matches!(self.request, Request::Flush { .. });
+            if !is_flush && is_transient(&error) && self.retries < RETRIES_MAX {
                 self.retries += 1;
                 return None;
             }
@@ -162,5 +165,52 @@ impl Operation {
             Request::Write { piece, .. } => piece.abandon(error),
             Request::Flush { .. } => self.complete(Err(error), file),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pending;
+
+    const BLOCK: usize = 512;
+
+    fn flush() -> Operation {
+        Operation::new(Request::Flush { completion: Pending::new().1 }, 0, None)
+    }
+
+    fn write(dsync: bool) -> Operation {
+        let file = tempfile::tempfile().expect("a file");
+        let volume = crate::probe::Volume::default();
+        let file = Arc::new(DeviceFile::new(file, "a file".into(), crate::Geometry::memory(4096), volume));
+        let source = crate::Source::Owned(Buffer::zeroed(BLOCK));
+        let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
+        let piece = pieces.next().expect("it has one");
+        Operation::new(Request::Write { piece, dsync }, 0, None)
+    }
+
+    /// A failed flush that is asked again is believed when the second answer is good, and must not be. What a write was
+    /// asked to write is written again as a whole when it is repeated.
+    #[test]
+    fn a_failed_flush_is_not_asked_again() {
+        let errors =
+            [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EINTR, libc::EAGAIN, libc::ECANCELED, libc::ENODEV];
+        let repeated = [libc::EINTR, libc::EAGAIN];
+        for errno in errors {
+            for (name, mut operation, may_repeat) in [
+                ("flush", flush(), false),
+                ("write", write(false), repeated.contains(&errno)),
+                ("durable write", write(true), repeated.contains(&errno)),
+            ] {
+                match operation.advance(-errno, BLOCK) {
+                    None => assert!(may_repeat, "a {name} that failed with {errno} is submitted again"),
+                    Some(outcome) => {
+                        let found = outcome.expect_err("it failed").raw_os_error();
+                        assert_eq!((found, may_repeat), (Some(errno), false), "{name}");
+                    }
+                }
+            }
+        }
+        assert!(matches!(flush().advance(0, BLOCK), Some(Ok(()))));
     }
 }

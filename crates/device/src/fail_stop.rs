@@ -1,0 +1,250 @@
+//! A device that stops at the first failure, so that nothing that rests on what was lost is ever taken for durable.
+//!
+//! The kernel tells *once* that bytes could not be written, to whoever asks first, and then forgets them. So of two flushes
+//! that are under way together one may fail and the other succeed, although what the second should have covered is lost as
+//! well; and every flush after them succeeds. The same goes for durable writes, which flush too. Here is the one place that
+//! knows better:
+//!
+//! 1. The first write or flush that fails is remembered for good. From then on every write and every flush fails with it,
+//!    those that are under way included, whatever the device says of them. Reads go on.
+//! 2. The success of a flush is told only when everything that was under way when it completed, and that may have been told
+//!    of an error in its place, has completed well: flushes and durable writes. That of a durable write, likewise, waits for
+//!    flushes; for other durable writes only where writes go through the page cache, as otherwise the error of a write is
+//!    its own.
+//!
+//! What is recorded is recorded by the thread that completes the operation, whether anybody still waits for it or not.
+
+#[cfg(test)]
+#[path = "fail_stop_tests.rs"]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::pending::Completion;
+use crate::{
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
+};
+
+type Outcome = Result<(), DeviceError>;
+
+/// A device whose first failed write or flush is the end of all writing to it.
+pub struct FailStop {
+    device: Arc<dyn Device>,
+    shared: Arc<Shared>,
+}
+
+/// What an operation claims when it succeeds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// Nothing about what is durable.
+    Nothing,
+    /// That its own bytes are durable.
+    Write,
+    /// That everything written before is durable.
+    Flush,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// The error of a write is the write's own: it does not go through the page cache.
+    direct: bool,
+    path: Arc<str>,
+}
+
+#[derive(Default)]
+struct State {
+    failure: Option<DeviceError>,
+    submitted: u64,
+    /// Operations that claim something, by number.
+    under_way: BTreeMap<u64, Claim>,
+    /// Succeeded, if those do which they wait for.
+    held: Vec<Held>,
+}
+
+struct Held {
+    waits_for: Vec<u64>,
+    answer: Completion<Outcome>,
+}
+
+/// An operation that is under way. One that is dropped without an outcome has failed.
+struct Submitted {
+    shared: Arc<Shared>,
+    number: u64,
+    answer: Option<Completion<Outcome>>,
+}
+
+impl FailStop {
+    /// The device with that rule.
+    pub fn over(device: Arc<dyn Device>) -> FailStop {
+        let (direct, path) = (device.geometry().direct, device.path().into());
+        FailStop { device, shared: Arc::new(Shared { state: Mutex::default(), direct, path }) }
+    }
+
+    /// The failure that ended all writing, if there was one.
+    pub fn failure(&self) -> Option<DeviceError> {
+        self.shared.state.lock().failure.clone()
+    }
+
+    fn submit(&self, claim: Claim, submit: impl FnOnce(&dyn Device) -> Pending<Outcome>) -> Pending<Outcome> {
+        let (pending, answer) = Pending::new();
+        let number = {
+            let mut state = self.shared.state.lock();
+            if let Some(failure) = &state.failure {
+                return Pending::ready(Err(failure.clone()));
+            }
+            let number = state.submitted;
+            state.submitted += 1;
+            if claim != Claim::Nothing {
+                state.under_way.insert(number, claim);
+            }
+            number
+        };
+        let submitted = Submitted { shared: self.shared.clone(), number, answer: Some(answer) };
+        submit(&*self.device).pass_on(move |outcome| submitted.ended(outcome));
+        pending
+    }
+}
+
+impl Submitted {
+    fn ended(mut self, outcome: Outcome) -> Option<Waker> {
+        self.answer.take().and_then(|answer| self.shared.ended(self.number, outcome, answer))
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        let Some(answer) = self.answer.take() else { return };
+        let (op, path) = (OperationKind::Flush, self.shared.path.clone());
+        let lost = DeviceError::Vanished { op, offset: 0, bytes: 0, path };
+        if let Some(waker) = self.shared.ended(self.number, Err(lost), answer) {
+            waker.wake();
+        }
+    }
+}
+
+impl Shared {
+    /// An operation completed: answers it, or keeps its answer back, and answers those that waited for nothing else. Returns
+    /// whom of its own to wake.
+    fn ended(&self, number: u64, outcome: Outcome, answer: Completion<Outcome>) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let claim = state.under_way.remove(&number).unwrap_or(Claim::Nothing);
+        if let Err(error) = &outcome
+            && error.leaves_doubt()
+        {
+            state.failure.get_or_insert_with(|| error.clone());
+        }
+        let failure = state.failure.clone();
+        let known = match (outcome, &failure) {
+            (Err(error), _) => Some(Err(error)),
+            (Ok(()), Some(failure)) => Some(Err(failure.clone())),
+            (Ok(()), None) if claim == Claim::Nothing => Some(Ok(())),
+            (Ok(()), None) => None,
+        };
+        let released = state.release(number, failure.is_some());
+        let own = match known {
+            Some(outcome) => Some((answer, outcome)),
+            None => state.hold(claim, self.direct, answer).map(|answer| (answer, Ok(()))),
+        };
+        drop(state);
+        for held in released {
+            held.answer.finish(failure.clone().map_or(Ok(()), Err));
+        }
+        own.and_then(|(answer, outcome)| answer.complete(outcome))
+    }
+}
+
+impl State {
+    /// Those that need not wait any more now that this one has ended.
+    fn release(&mut self, number: u64, all: bool) -> Vec<Held> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        self.held.iter_mut().for_each(|held| held.waits_for.retain(|other| *other != number));
+        self.held.extract_if(.., |held| all || held.waits_for.is_empty()).collect()
+    }
+
+    /// Keeps a success back if something else may have been told of an error in its place; else gives the answer back.
+    fn hold(
+        &mut self,
+        claim: Claim,
+        direct: bool,
+        answer: Completion<Outcome>,
+    ) -> Option<Completion<Outcome>> {
+        let own_errors = direct && claim == Claim::Write;
+        let counts = |other: Claim| other == Claim::Flush || !own_errors;
+        let others = self.under_way.iter().filter(|(_, other)| counts(**other));
+        let waits_for: Vec<u64> = others.map(|(number, _)| *number).collect();
+        if waits_for.is_empty() {
+            return Some(answer);
+        }
+        self.held.push(Held { waits_for, answer });
+        None
+    }
+}
+
+impl Device for FailStop {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn path(&self) -> String {
+        self.device.path()
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        self.device.buffer(bytes)
+    }
+
+    fn read(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Outcome)> {
+        self.device.read(offset, buffer)
+    }
+
+    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Outcome)> {
+        self.device.read_behind(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Outcome> {
+        let claim = match mode {
+            WriteMode::Plain => Claim::Nothing,
+            WriteMode::Durable => Claim::Write,
+        };
+        self.submit(claim, |device| device.write(offset, source, mode))
+    }
+
+    fn flush(&self) -> Pending<Outcome> {
+        self.submit(Claim::Flush, |device| device.flush())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Pending<Outcome> {
+        self.device.discard(offset, bytes)
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Pending<Outcome> {
+        self.device.allocate(offset, bytes)
+    }
+
+    fn resize(&self, bytes: u64) -> Pending<Outcome> {
+        // Durable when it completes, so it flushes.
+        self.submit(Claim::Flush, |device| device.resize(bytes))
+    }
+
+    fn extend(&self, bytes: u64) -> Pending<Outcome> {
+        self.submit(Claim::Flush, |device| device.extend(bytes))
+    }
+
+    fn set_write_unit(&self, bytes: u32) {
+        self.device.set_write_unit(bytes);
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.device.counters()
+    }
+
+    fn attend(&self, name: &'static str, task: Task) -> Option<Task> {
+        self.device.attend(name, task)
+    }
+}
