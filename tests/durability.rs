@@ -98,6 +98,41 @@ fn periodic_survives_a_power_cut_after_its_period() {
     });
 }
 
+/// A write with a near deadline does not wait for an earlier one whose deadline is far: the committer, which sleeps until
+/// the latter, is told.
+#[test]
+fn a_near_deadline_does_not_wait_for_a_far_one() {
+    use esker_device::Runtime;
+    let periodic = |ms| Durability::Periodic(Duration::from_millis(ms));
+    for (far, near) in [
+        (Durability::None, periodic(10)),
+        (periodic(900), periodic(10)),
+        (periodic(100), periodic(10)),
+        (periodic(100), periodic(0)),
+    ] {
+        let mut world = World::new(5, config(Durability::Sync, false));
+        let store = world.open();
+        let put = |number, durability| {
+            let options = WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+            store.put_with(key(number), format!("value-{number}"), options)
+        };
+        world.runtime.run(async {
+            put(0, far).await.expect("the put is acknowledged");
+            // The committer falls asleep until the first deadline.
+            world.runtime.sleep(Duration::from_millis(5)).await;
+            put(1, near).await.expect("the put is acknowledged");
+            world.runtime.sleep(Duration::from_millis(40)).await;
+        });
+        world.power_cut();
+        drop(store);
+        let store = world.open();
+        let found = world.runtime.run(store.get(key(1))).expect("the get succeeds");
+        assert!(found.is_some(), "{near:?} behind {far:?} was not written 30 ms after its time");
+        drop(store);
+        world.end();
+    }
+}
+
 #[test]
 fn none_survives_a_power_cut_only_once_it_was_written() {
     cases("durability", "none_survives_a_power_cut_only_once_it_was_written", 20, |seed| {

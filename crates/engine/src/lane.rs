@@ -296,10 +296,11 @@ impl Lane {
         };
         if may_take < filling.shortest {
             let at = engine.runtime.now() + may_take;
-            if filling.deadline.is_none() {
+            if filling.deadline.is_none_or(|before| at < before) {
+                filling.deadline = Some(at);
+                // The committer may be asleep until the one before.
                 self.work.notify_one();
             }
-            filling.deadline = Some(filling.deadline.map_or(at, |before| before.min(at)));
             filling.shortest = may_take;
         }
         filling.sync |= matches!(durability, Durability::Sync);
