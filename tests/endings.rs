@@ -3,11 +3,13 @@
 mod support;
 
 use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Batch, Durability, Store};
-use esker_device::{Fault, Operation, OperationKind, Runtime};
+use esker::{Batch, Durability, Options, Store, WriteOptions};
+use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
 use esker_sim::Random;
 use futures_util::future::{Either, join, join_all, select};
 
@@ -98,6 +100,50 @@ fn a_close_after_failed_reads_ends_well() {
         drop(store);
         world.end();
     });
+}
+
+/// A panic in a background task, which is caught there, ends every wait with an error: of those who wait for a frame, for a
+/// flush, for a compaction, and for room.
+#[test]
+fn a_panic_in_a_background_task_ends_every_wait() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
+    for panics_at in [OperationKind::Write, OperationKind::Flush, OperationKind::Read] {
+        let device = MemoryDevice::new((2 << 20) + (24 * 64 << 10));
+        let options = Options::devices(None, Some(Arc::new(device.clone())))
+            .indirection_unit_bytes(4096)
+            .segment_bytes(64 << 10)
+            .memory_bytes(64 << 20);
+        runtime.block_on(async {
+            let store = Store::open(options).await.expect("it opens");
+            for stamp in 0..4u64 {
+                for n in stamp * 5..60 {
+                    store.put(key(n), value(&key(n), stamp, 5000)).await.expect("it is put");
+                }
+            }
+            device.set_faults(Box::new(move |operation: &Operation| {
+                assert!(operation.kind != panics_at, "a panic that a test asked for");
+                Fault::None
+            }));
+            let at = |durability| WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+            // So that a flush has something to do.
+            let _ = store.put_with(key(70), "a value", at(Durability::None)).await;
+            let waits = join_all([
+                Box::pin(async { store.put(key(71), "a value").await.map(drop) })
+                    as Pin<Box<dyn Future<Output = esker::Result<()>>>>,
+                Box::pin(store.flush()),
+                Box::pin(store.compact()),
+                Box::pin(async {
+                    // Once everything is cleared, nothing is read any more.
+                    if panics_at == OperationKind::Read { Ok(()) } else { store.clear().await }
+                }),
+            ]);
+            let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
+            let waited = waited.unwrap_or_else(|_| panic!("{panics_at:?}: somebody waits for ever"));
+            assert!(waited.iter().any(Result::is_err), "{panics_at:?}: nothing panicked");
+            let closed = tokio::time::timeout(Duration::from_secs(60), store.close()).await;
+            assert!(closed.is_ok(), "{panics_at:?}: the close waits for ever");
+        });
+    }
 }
 
 /// What was deleted does not come back after a kill, though the memory of a segment that was freed since is still there.

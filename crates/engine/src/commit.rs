@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use esker_device::{Buffer, Pending, Source, WriteMode};
+use esker_device::{Buffer, DeviceError, Pending, Source, WriteMode};
 use esker_log::OpenSegment;
 use futures_util::future::{Either, select};
 
@@ -41,8 +41,10 @@ struct InFlight {
     began: Duration,
     mode: WriteMode,
     /// One for each part.
-    writes: Vec<Pending<std::result::Result<(), esker_device::DeviceError>>>,
+    writes: Vec<FrameWrite>,
 }
+
+type FrameWrite = Pending<std::result::Result<(), DeviceError>>;
 
 /// The segment that a head of the lane fills, as far as it is written.
 #[derive(Clone, Copy, Default)]
@@ -109,12 +111,7 @@ impl Committer<'_> {
             let job = if self.in_flight.len() < DEPTH { self.lane.next_job(may_close, now) } else { None };
             match job {
                 Some(Job::Frame(frame)) => {
-                    let gate = frame.gate.clone();
-                    if let Err(error) = self.start(frame).await {
-                        // Whoever waits for it has to be told: nobody else knows of the frame any more.
-                        gate.open(Err(error.clone()));
-                        return Err(error);
-                    }
+                    self.start(frame).await?;
                 }
                 Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
                 Some(Job::Flush(gate)) => {
@@ -153,6 +150,21 @@ impl Committer<'_> {
     }
 
     async fn start(&mut self, frame: FrameJob) -> Result<()> {
+        match self.write(&frame).await {
+            Ok((began, mode, writes)) => {
+                self.in_flight.push_back(InFlight { frame, began, mode, writes });
+                Ok(())
+            }
+            Err(error) => {
+                // Whoever waits for it has to be told: nobody else knows of the frame any more.
+                frame.gate.open(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to write a frame: since when, how, and what to wait for.
+    async fn write(&mut self, frame: &FrameJob) -> Result<(Duration, WriteMode, Vec<FrameWrite>)> {
         for part in &frame.parts {
             if part.segment != self.written[part.head.index()].segment {
                 // 4.
@@ -183,8 +195,7 @@ impl Committer<'_> {
             let content = Content::Frame { origin: Origin::User, payload_bytes };
             writes.push(self.tier.start_write(&device, part.slot, part.closed.offset, source, mode, content));
         }
-        self.in_flight.push_back(InFlight { frame, began, mode, writes });
-        Ok(())
+        Ok((began, mode, writes))
     }
 
     async fn finish_front(&mut self) -> Result<()> {

@@ -5,14 +5,13 @@
 //! open then, which are relocated once more. Whoever asks meanwhile waits for the next one, since what they made garbage of
 //! may have come too late for this one.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::gate::Gate;
+use crate::gate::{Gate, Waiter};
 use crate::reclaim::Reclaimer;
 use crate::relocate::LEAST_YIELD;
 
@@ -36,14 +35,14 @@ pub(crate) struct Requests {
 #[derive(Default)]
 struct Asked {
     /// They asked since the last look began.
-    since: Option<Arc<Gate>>,
+    since: Option<Gate>,
     /// They asked before.
-    before: Vec<Arc<Gate>>,
+    before: Vec<Gate>,
 }
 
 impl Requests {
-    pub(crate) fn ask(&self) -> Arc<Gate> {
-        self.asked.lock().since.get_or_insert_with(Gate::new).clone()
+    pub(crate) fn ask(&self) -> Waiter {
+        self.asked.lock().since.get_or_insert_with(Gate::new).waiter()
     }
 
     /// The collector is about to look what there is to collect.
@@ -60,14 +59,14 @@ impl Requests {
     /// Nothing is left to do for those who asked before the collector looked.
     pub(crate) fn done(&self) {
         let served = std::mem::take(&mut self.asked.lock().before);
-        served.iter().for_each(|gate| gate.open(Ok(())));
+        served.into_iter().for_each(|gate| gate.open(Ok(())));
     }
 
     /// Nobody will collect any more.
     pub(crate) fn fail(&self, error: &Error) {
         self.look();
         let refused = std::mem::take(&mut self.asked.lock().before);
-        refused.iter().for_each(|gate| gate.open(Err(error.clone())));
+        refused.into_iter().for_each(|gate| gate.open(Err(error.clone())));
     }
 }
 
@@ -139,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(gate: &Arc<Gate>) -> Option<Result<()>> {
+    fn answer(gate: &Waiter) -> Option<Result<()>> {
         gate.wait().now_or_never()
     }
 

@@ -14,11 +14,12 @@ use tokio::sync::Notify;
 
 use crate::admission::Admission;
 use crate::append::{Appended, Group};
+use crate::batch_ticks::BatchTicks;
 use crate::cache::ReadCache;
 use crate::clock::Clock;
 use crate::compact::Requests;
 use crate::error::{Error, Result};
-use crate::gate::Gate;
+use crate::gate::Announcement;
 use crate::lane::Lane;
 use crate::memory::{Residents, pointer};
 use crate::options::Durability;
@@ -82,12 +83,11 @@ pub(crate) struct Engine {
     pub(crate) relief: Relief,
     /// Bytes of records that ceased to be current.
     pub(crate) dead_bytes: AtomicU64,
-    /// Odd while a batch is being published.
-    pub(crate) batches: AtomicU64,
+    batches: BatchTicks,
     /// Wakes the reclaimer.
     pub(crate) reclaim: Notify,
-    /// Opened and replaced whenever a slot was freed.
-    pub(crate) slot_freed: parking_lot::Mutex<Arc<Gate>>,
+    /// A slot was freed, or none will be.
+    pub(crate) slot_freed: Announcement,
     latched: OnceLock<Error>,
     pub(crate) closed: AtomicBool,
     tasks: AtomicUsize,
@@ -114,9 +114,9 @@ impl Engine {
             compaction: Requests::default(),
             relief: Relief::default(),
             dead_bytes: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
+            batches: BatchTicks::default(),
             reclaim: Notify::new(),
-            slot_freed: parking_lot::Mutex::new(Gate::new()),
+            slot_freed: Announcement::new(),
             latched: OnceLock::new(),
             closed: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
@@ -238,6 +238,9 @@ impl Engine {
             lane.work.notify_one();
             lane.spare_taken.notify_one();
         }
+        // The reclaimer may be what has failed.
+        self.compaction.fail(error);
+        self.relief.requests.fail(error);
         self.reclaim.notify_one();
         self.tiers().for_each(|tier| tier.discards().wake.notify_one());
         self.announce_free_slot();
@@ -301,17 +304,12 @@ impl Engine {
     /// committer.
     pub(crate) fn publish(&self, group: Group) {
         let Group { records, reservation } = group;
-        let batch = records.len() > 1;
-        if batch {
-            self.batches.fetch_add(1, Ordering::AcqRel);
-        }
+        let ticks = (records.len() > 1).then(|| self.batches.begin());
         // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
         // hash could displace what a delete looked up, and be deleted in its place.
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
-        if batch {
-            self.batches.fetch_add(1, Ordering::AcqRel);
-        }
+        drop(ticks);
         drop(reservation);
     }
 
@@ -395,19 +393,7 @@ impl Engine {
 
     /// Runs a look-up so that it sees every batch wholly or not at all.
     pub(crate) fn between_batches<T>(&self, look_up: impl Fn() -> T) -> T {
-        for attempt in 0u32.. {
-            let before = self.batches.load(Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                let found = look_up();
-                std::sync::atomic::fence(Ordering::Acquire);
-                if self.batches.load(Ordering::Relaxed) == before {
-                    return found;
-                }
-            }
-            // Whoever publishes may be waiting for this processor.
-            if attempt < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
-        unreachable!("attempts are not counted that far")
+        self.batches.between(look_up)
     }
 
     /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
@@ -420,8 +406,7 @@ impl Engine {
 
     /// A slot was freed: whoever waits for room tries again.
     pub(crate) fn announce_free_slot(&self) {
-        let gate = std::mem::replace(&mut *self.slot_freed.lock(), Gate::new());
-        gate.open(Ok(()));
+        self.slot_freed.announce();
     }
 }
 

@@ -9,7 +9,6 @@ mod reserving;
 mod room;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub(crate) use self::jobs::{FrameJob, Job};
 use crate::append::{Appended, Group, Prepared};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::gate::Gate;
+use crate::gate::{Gate, Waiter};
 use crate::heads::{Head, Heads};
 use crate::memory::{MemoryPool, pointer};
 use crate::options::Durability;
@@ -30,7 +29,7 @@ use crate::reserve::{Reservation, Reservations};
 
 /// The frame that is being filled.
 struct Filling {
-    gate: Arc<Gate>,
+    gate: Gate,
     /// Records that the committer is to publish.
     groups: Vec<Group>,
     /// Someone waits for it to be durable.
@@ -62,15 +61,15 @@ pub(crate) struct LaneState {
     heads: Heads,
     spare: Option<(OpenSegment, usize)>,
     /// Opened when there is a spare segment again.
-    room: Arc<Gate>,
+    room: Gate,
     /// A writer found none.
     lacks_room: bool,
     filling: Filling,
     jobs: VecDeque<Job>,
     /// Groups that the committer still has to publish. While there are any, nobody else publishes.
     unpublished: usize,
-    /// Gate of the newest frame that has any.
-    newest_unpublished: Option<Arc<Gate>>,
+    /// Of the newest frame that has any.
+    newest_unpublished: Option<Waiter>,
     /// First sequence number of each frame that has any.
     unpublished_from: VecDeque<u64>,
     reservations: Reservations,
@@ -90,9 +89,11 @@ pub(crate) enum Append {
     /// It is acknowledged: in memory and visible.
     Done(u64),
     /// It is acknowledged when the gate opens.
-    Wait(u64, Arc<Gate>),
-    /// Try again when the gate opens.
-    Blocked(Arc<Gate>),
+    Wait(u64, Waiter),
+    /// There is no room: try again when the gate opens.
+    Blocked(Waiter),
+    /// Others have a key reserved, or are waiting to: wait for a turn.
+    Reserved,
 }
 
 /// A lane.
@@ -140,7 +141,8 @@ impl Lane {
 
     /// Appends records as one atomic group, publishes them if they may be seen, and says how they are acknowledged.
     ///
-    /// `reserved` is the reservation under which they are written, if any. It ends when they are published.
+    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; that of plain puts is
+    /// left to the caller, since it is of no use any more once they are appended.
     pub(crate) fn append(
         &self,
         engine: &Engine,
@@ -164,7 +166,7 @@ impl Lane {
         for record in records {
             let record = std::slice::from_ref(record);
             let answer = self.append_locked(engine, &mut state, record, durability, &mut None)?;
-            let blocked = matches!(answer, Append::Blocked(_));
+            let blocked = matches!(answer, Append::Blocked(_) | Append::Reserved);
             answers.push(answer);
             if blocked {
                 break;
@@ -187,8 +189,8 @@ impl Lane {
         }
         if reserved.is_none() {
             let keys = records.iter().map(|r| engine.index.stored_hash(&r.hash));
-            if let Some(gate) = state.reservations.conflict(keys) {
-                return Ok(Append::Blocked(gate));
+            if state.reservations.conflict(keys) {
+                return Ok(Append::Reserved);
             }
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
@@ -196,7 +198,7 @@ impl Lane {
         let brief = engine.expects_brief(&records[0].hash, engine.sequence.load(Ordering::Relaxed) + 1);
         let wanted = if brief || !self.parts(engine, state) { Head::MAIN } else { Head::LASTING };
         let Some(head) = self.make_room(engine, state, wanted, records.len(), padded) else {
-            return Ok(Append::Blocked(state.room.clone()));
+            return Ok(Append::Blocked(state.room.waiter()));
         };
         Ok(self.append_to_open(engine, state, Destination { head, brief }, records, durability, reserved))
     }
@@ -304,12 +306,13 @@ impl Lane {
             filling.shortest = may_take;
         }
         filling.sync |= matches!(durability, Durability::Sync);
+        let mut reservation = reserved.take_if(|reserved| !reserved.is_shared());
         let answer = if wait || state.unpublished > 0 {
             let records =
                 records.iter().enumerate().map(|(i, put)| append(i, put, put.key.clone())).collect();
-            let group = Group { records, reservation: reserved.take() };
+            let group = Group { records, reservation: reservation.take() };
             if filling.groups.is_empty() {
-                state.newest_unpublished = Some(filling.gate.clone());
+                state.newest_unpublished = Some(filling.gate.waiter());
                 state.unpublished_from.push_back(first_sequence);
             }
             filling.groups.push(group);
@@ -318,8 +321,8 @@ impl Lane {
                 filling.due = true;
                 self.work.notify_one();
             }
-            Append::Wait(last_sequence, filling.gate.clone())
-        } else if let ([put], None) = (records, &reserved)
+            Append::Wait(last_sequence, filling.gate.waiter())
+        } else if let ([put], None) = (records, &reservation)
             && put.kind == Kind::Put
         {
             // Nobody holds the record any longer than this, so it needs no key of its own.
@@ -328,7 +331,7 @@ impl Lane {
         } else {
             let records =
                 records.iter().enumerate().map(|(i, put)| append(i, put, put.key.clone())).collect();
-            engine.publish(Group { records, reservation: reserved.take() });
+            engine.publish(Group { records, reservation: reservation.take() });
             Append::Done(last_sequence)
         };
         let open = state.heads.open(head).expect("it was appended to");

@@ -9,6 +9,7 @@ mod admission;
 mod allocation;
 mod append;
 mod batch;
+mod batch_ticks;
 mod blocking;
 mod cache;
 mod clock;

@@ -23,9 +23,13 @@ pub(crate) const KEEP_FOR_RELOCATION: u32 = 3;
 pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
     loop {
         lane.spare_taken.notified().await;
-        while lane.wants_spare() && engine.check_writable().is_ok() {
-            // Must come before it is asked whether the store is full, or else that could be announced in between.
-            let freed = engine.slot_freed.lock().clone();
+        loop {
+            // Whether the store is full is asked after it too.
+            let (goes_on, freed) =
+                engine.slot_freed.ask(|| lane.wants_spare() && engine.check_writable().is_ok());
+            if !goes_on {
+                break;
+            }
             // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them.
             let full = engine.full.load(Ordering::Acquire);
             let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };

@@ -2,18 +2,17 @@
 //!
 //! A server gets them in pipelines. They cost one turn at the lane's lock instead of one each, and are waited for together.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use esker_log::Kind;
 
 use crate::append::Prepared;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::gate::Gate;
+use crate::gate::Waiter;
 use crate::lane::Append;
 use crate::latency::Timed;
 use crate::options::Durability;
+use crate::reserve::Reservation;
 use crate::store::{Store, WriteOptions};
 
 /// Key, value, and when it expires in milliseconds since the Unix epoch.
@@ -37,7 +36,7 @@ impl Store {
 struct Row {
     results: Vec<Result<u64>>,
     /// Acknowledged when the gate opens: places in `results`.
-    waiting: Vec<(usize, Arc<Gate>)>,
+    waiting: Vec<(usize, Waiter)>,
     /// Ready to be appended, the first of them for the end of `results`.
     prepared: Vec<Prepared>,
 }
@@ -94,10 +93,19 @@ impl Engine {
             self.touch_displaced(&row.prepared);
         }
         let mut next = 0;
+        let mut turn = None;
         let mut answers = Vec::with_capacity(row.prepared.len());
         while next < row.prepared.len() {
-            let appended = self.lane.append_each(self, &row.prepared[next..], durability, &mut answers);
-            let mut blocked = None;
+            let appended = match &mut turn {
+                // One by itself: the turn is its.
+                Some(_) => {
+                    let put = std::slice::from_ref(&row.prepared[next]);
+                    let appended = self.lane.append(self, put, durability, &mut turn);
+                    appended.map(|answer| answers.push(answer))
+                }
+                None => self.lane.append_each(self, &row.prepared[next..], durability, &mut answers),
+            };
+            let mut held_up = None;
             for answer in answers.drain(..) {
                 match answer {
                     Append::Done(sequence) => row.results.push(Ok(sequence)),
@@ -105,8 +113,8 @@ impl Engine {
                         row.waiting.push((row.results.len(), gate));
                         row.results.push(Ok(sequence));
                     }
-                    Append::Blocked(gate) => {
-                        blocked = Some(gate);
+                    blocked @ (Append::Blocked(_) | Append::Reserved) => {
+                        held_up = Some(blocked);
                         continue;
                     }
                 }
@@ -114,14 +122,15 @@ impl Engine {
                 self.counters.count_put(put.key.len() + put.value.len());
                 next += 1;
             }
-            let refused = match (appended, blocked) {
+            turn = None;
+            let refused = match (appended, held_up) {
                 (Err(error), _) => Err(error),
                 (Ok(()), None) => Ok(()),
-                (Ok(()), Some(gate)) => {
+                (Ok(()), Some(why)) => {
                     let since = self.runtime.now();
-                    let opened = gate.wait().await;
+                    let waited = self.wait_until_it_goes_on(why, &row.prepared[next]).await;
                     self.counters.count_stall(self.runtime.now() - since);
-                    opened
+                    waited.map(|granted| turn = granted)
                 }
             };
             if let Err(error) = refused {
@@ -131,12 +140,21 @@ impl Engine {
         row.prepared.clear();
     }
 
+    /// Waits for room, or for the turn of a put, which is returned.
+    async fn wait_until_it_goes_on(&self, held_up: Append, put: &Prepared) -> Result<Option<Reservation>> {
+        match held_up {
+            Append::Blocked(gate) => gate.wait().await.map(|()| None),
+            Append::Reserved => self.lane.turn(self, vec![self.index.stored_hash(&put.hash)]).await.map(Some),
+            Append::Done(_) | Append::Wait(..) => Ok(None),
+        }
+    }
+
     async fn wait_for_row(&self, row: &mut Row) {
-        let mut last: Option<(Arc<Gate>, Result<()>)> = None;
+        let mut last: Option<(Waiter, Result<()>)> = None;
         for (place, gate) in row.waiting.drain(..) {
             // Most of them wait for the same frame.
             let opened = match &last {
-                Some((known, opened)) if Arc::ptr_eq(known, &gate) => opened.clone(),
+                Some((known, opened)) if known.is_at(&gate) => opened.clone(),
                 _ => gate.wait().await,
             };
             if let Err(error) = &opened {

@@ -1,28 +1,70 @@
 //! Keys that one writer has to itself for a moment.
 //!
 //! Deletes, conditional writes and large values look at what is there before they write, or are written by another way
-//! than the lane. While they do, other writers of the key wait. Reservations are made under the lane's lock, all of a
-//! batch or none, so they cannot deadlock; they are keyed by what the index tells keys apart by, so that two keys that
-//! share a slot are not changed at the same time either.
+//! than the lane. While they do, other writers of the key wait. Reservations are keyed by what the index tells keys apart by,
+//! so that two keys that share a slot are not changed at the same time either.
+//!
+//! Whoever cannot have its keys at once gets a place in the queue, and nobody who comes later and wants one of them
+//! overtakes it: so everybody gets a turn, one who wants all keys too, and as each waits only for those before it, none waits
+//! for itself. Plain puts need no key for themselves, but take a place as well where others wait: they share theirs.
+//!
+//! 1. A request counts the earlier ones that are in its way and not over, and each of these knows it as a follower.
+//! 2. When a request is over, its followers count one less. Who is at zero has its keys, and is told.
+//! 3. One that was given up while it waited keeps its place until its turn comes, and is over then: its followers count on
+//!    it to be behind those before it.
 
+#[cfg(test)]
+#[path = "reserve_tests.rs"]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, Waiter};
 
-/// The reservations that are held. Taken only under the lane's lock.
+/// The reservations that are held and waited for. New ones are made under the lane's lock only.
 #[derive(Default)]
 pub(crate) struct Reservations {
-    held: Arc<Mutex<Held>>,
+    queue: Arc<Mutex<Queue>>,
 }
 
 #[derive(Default)]
-struct Held {
-    keys: HashMap<u64, Arc<Gate>, FixedState>,
-    /// All keys are reserved.
-    all: Option<Arc<Gate>>,
+struct Queue {
+    /// Those that are not over, by when they came.
+    requests: BTreeMap<u64, Request>,
+    /// The last ones for each key.
+    last: HashMap<u64, Last, FixedState>,
+    /// The last one for all keys.
+    last_of_all: Option<u64>,
+    next: u64,
+}
+
+struct Request {
+    what: What,
+    /// How many are in its way.
+    waits_for: usize,
+    followers: Vec<u64>,
+    /// Opened when it has its keys.
+    granted: Option<Gate>,
+    given_up: bool,
+}
+
+enum What {
+    Keys(Vec<u64>),
+    /// Of plain puts.
+    Shared(Vec<u64>),
+    All,
+}
+
+/// The newest requests for a key.
+#[derive(Default)]
+struct Last {
+    exclusive: Option<u64>,
+    /// Since then.
+    shared: Vec<u64>,
 }
 
 /// A hasher for numbers that are hashes already; the same in every process, so that runs can be replayed.
@@ -52,56 +94,151 @@ impl std::hash::Hasher for NumberHasher {
     }
 }
 
-/// Keys reserved; given back when dropped.
+/// A place in the queue, and the keys when it has come to the front; given back when dropped.
 pub(crate) struct Reservation {
-    held: Arc<Mutex<Held>>,
-    /// `None`: all of them.
-    keys: Option<Vec<u64>>,
-    gate: Arc<Gate>,
+    queue: Arc<Mutex<Queue>>,
+    number: u64,
+    shared: bool,
 }
 
+impl Reservation {
+    /// Whether it is that of a plain put, which others may have too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+}
+
+/// A reservation, and where to wait until it holds; `None`: it does.
+pub(crate) type Reserved = (Reservation, Option<Waiter>);
+
 impl Reservations {
-    /// Whether someone else has one of the keys: what to wait for.
-    pub(crate) fn conflict(&self, keys: impl IntoIterator<Item = u64>) -> Option<Arc<Gate>> {
-        let held = self.held.lock();
-        if held.keys.is_empty() {
-            return held.all.clone();
-        }
-        held.all.clone().or_else(|| keys.into_iter().find_map(|key| held.keys.get(&key).cloned()))
+    /// Whether a plain put of one of the keys has to wait for its turn.
+    pub(crate) fn conflict(&self, keys: impl IntoIterator<Item = u64>) -> bool {
+        let queue = self.queue.lock();
+        let is_taken = |key: u64| queue.last.get(&key).is_some_and(|last| last.exclusive.is_some());
+        !queue.requests.is_empty() && (queue.last_of_all.is_some() || keys.into_iter().any(is_taken))
     }
 
-    /// Reserves all the keys given, or says what to wait for.
-    pub(crate) fn take(&self, mut keys: Vec<u64>) -> Result<Reservation, Arc<Gate>> {
-        keys.sort_unstable();
-        keys.dedup();
-        if let Some(gate) = self.conflict(keys.iter().copied()) {
-            return Err(gate);
-        }
-        let gate = Gate::new();
-        self.held.lock().keys.extend(keys.iter().map(|&key| (key, gate.clone())));
-        Ok(Reservation { held: self.held.clone(), keys: Some(keys), gate })
+    /// Reserves all the keys given.
+    pub(crate) fn take(&self, keys: Vec<u64>) -> Reserved {
+        self.request(What::Keys(sorted(keys)))
     }
 
-    /// Reserves every key, or says what to wait for.
-    pub(crate) fn take_all(&self) -> Result<Reservation, Arc<Gate>> {
-        let mut held = self.held.lock();
-        if let Some(gate) = held.all.as_ref().or_else(|| held.keys.values().next()) {
-            return Err(gate.clone());
+    /// Lets plain puts of the keys have their turn, beside others of their kind.
+    pub(crate) fn share(&self, keys: Vec<u64>) -> Reserved {
+        self.request(What::Shared(sorted(keys)))
+    }
+
+    /// Reserves every key.
+    pub(crate) fn take_all(&self) -> Reserved {
+        self.request(What::All)
+    }
+
+    /// Reserves the keys if nobody has or wants one of them.
+    pub(crate) fn try_take(&self, keys: Vec<u64>) -> Option<Reservation> {
+        let is_free = {
+            let queue = self.queue.lock();
+            queue.last_of_all.is_none() && !keys.iter().any(|key| queue.last.contains_key(key))
+        };
+        is_free.then(|| self.take(keys).0)
+    }
+
+    fn request(&self, what: What) -> Reserved {
+        let shared = matches!(what, What::Shared(_));
+        let (number, granted) = self.queue.lock().add(what);
+        (Reservation { queue: self.queue.clone(), number, shared }, granted)
+    }
+}
+
+fn sorted(mut keys: Vec<u64>) -> Vec<u64> {
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+impl Queue {
+    /// 1.
+    fn add(&mut self, what: What) -> (u64, Option<Waiter>) {
+        let number = self.next;
+        self.next += 1;
+        let mut before: Vec<u64> = Vec::new();
+        match &what {
+            What::All => {
+                before.extend(self.requests.keys());
+                self.last_of_all = Some(number);
+            }
+            What::Keys(keys) => {
+                before.extend(self.last_of_all);
+                for &key in keys {
+                    let last = self.last.entry(key).or_default();
+                    before.extend(last.exclusive.replace(number));
+                    before.append(&mut last.shared);
+                }
+            }
+            What::Shared(keys) => {
+                before.extend(self.last_of_all);
+                for &key in keys {
+                    let last = self.last.entry(key).or_default();
+                    before.extend(last.exclusive);
+                    last.shared.push(number);
+                }
+            }
         }
-        let gate = Gate::new();
-        held.all = Some(gate.clone());
-        Ok(Reservation { held: self.held.clone(), keys: None, gate })
+        for earlier in &before {
+            let earlier = self.requests.get_mut(earlier).expect("what is over is not the last of anything");
+            earlier.followers.push(number);
+        }
+        let granted = (!before.is_empty()).then(Gate::new);
+        let waiter = granted.as_ref().map(Gate::waiter);
+        let (waits_for, followers) = (before.len(), Vec::new());
+        self.requests.insert(number, Request { what, waits_for, followers, granted, given_up: false });
+        (number, waiter)
+    }
+
+    /// Its reservation was dropped. Returns whom to tell that they have their keys.
+    fn give_back(&mut self, number: u64) -> Vec<Gate> {
+        let request = self.requests.get_mut(&number).expect("it is over once");
+        if request.waits_for > 0 {
+            // 3.
+            request.given_up = true;
+            return Vec::new();
+        }
+        let mut granted = Vec::new();
+        let mut over = vec![number];
+        while let Some(number) = over.pop() {
+            let request = self.requests.remove(&number).expect("it is over once");
+            self.forget(number, &request.what);
+            // 2.
+            for follower in request.followers {
+                let next = self.requests.get_mut(&follower).expect("it waits");
+                next.waits_for -= 1;
+                match next.waits_for {
+                    0 if next.given_up => over.push(follower),
+                    0 => granted.extend(next.granted.take()),
+                    _ => {}
+                }
+            }
+        }
+        granted
+    }
+
+    fn forget(&mut self, number: u64, what: &What) {
+        self.last_of_all.take_if(|last| *last == number);
+        let (What::Keys(keys) | What::Shared(keys)) = what else { return };
+        for key in keys {
+            let Some(last) = self.last.get_mut(key) else { continue };
+            last.exclusive.take_if(|exclusive| *exclusive == number);
+            last.shared.retain(|shared| *shared != number);
+            if last.exclusive.is_none() && last.shared.is_empty() {
+                self.last.remove(key);
+            }
+        }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut held = self.held.lock();
-        match &self.keys {
-            Some(keys) => keys.iter().for_each(|key| drop(held.keys.remove(key))),
-            None => held.all = None,
-        }
-        drop(held);
-        self.gate.open(Ok(()));
+        let granted = self.queue.lock().give_back(self.number);
+        granted.into_iter().for_each(|gate| gate.open(Ok(())));
     }
 }

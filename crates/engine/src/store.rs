@@ -201,9 +201,9 @@ impl Store {
         self.engine.check_writable()?;
         // By itself: half of it is nothing, so it must not end with this future.
         let (engine, done) = (self.engine.clone(), Gate::new());
-        let gate = done.clone();
+        let cleared = done.waiter();
         self.engine.spawn("clear", async move { done.open(engine.clear().await) });
-        gate.wait().await
+        cleared.wait().await
     }
 
     /// Makes everything durable that was acknowledged before.

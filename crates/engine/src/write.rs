@@ -266,10 +266,20 @@ impl Engine {
             match lane.append(self, records, durability, &mut reservation)? {
                 Append::Done(sequence) => return Ok(sequence),
                 Append::Wait(sequence, gate) => {
+                    // A turn of plain puts ends here.
+                    drop(reservation);
                     gate.wait().await?;
                     return Ok(sequence);
                 }
+                Append::Reserved => {
+                    let since = self.runtime.now();
+                    let keys = records.iter().map(|r| self.index.stored_hash(&r.hash)).collect();
+                    reservation = Some(self.lane.turn(self, keys).await?);
+                    self.counters.count_stall(self.runtime.now() - since);
+                }
                 Append::Blocked(gate) => {
+                    // A turn is not kept while there is no room.
+                    reservation.take_if(|reservation| reservation.is_shared());
                     let since = self.runtime.now();
                     if only_deletes && self.full.load(Ordering::Acquire) {
                         // Deletes make room, so they are lent some; it may take a moment to come.

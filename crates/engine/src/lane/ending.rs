@@ -2,7 +2,7 @@
 
 use esker_log::OpenSegment;
 
-use super::{Job, Lane};
+use super::{Filling, Job, Lane};
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::heads::Head;
@@ -51,8 +51,9 @@ impl Lane {
         let (gates, groups) = {
             let mut state = self.state.lock();
             state.ended.get_or_insert_with(|| Err(error.clone()));
-            let mut gates = vec![state.room.clone(), state.filling.gate.clone()];
-            let mut groups = std::mem::take(&mut state.filling.groups);
+            let room = std::mem::replace(&mut state.room, Gate::new());
+            let filling = std::mem::replace(&mut state.filling, Filling::new());
+            let (mut gates, mut groups) = (vec![room, filling.gate], filling.groups);
             for job in std::mem::take(&mut state.jobs) {
                 match job {
                     Job::Frame(frame) => {
@@ -67,6 +68,6 @@ impl Lane {
         };
         // Reservations end here, outside the lock.
         drop(groups);
-        gates.iter().for_each(|gate| gate.open(Err(error.clone())));
+        gates.into_iter().for_each(|gate| gate.open(Err(error.clone())));
     }
 }

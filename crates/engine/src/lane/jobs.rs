@@ -1,6 +1,5 @@
 //! What the committer is given to do: frames are closed here, and queued in their order.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use esker_log::OpenSegment;
 use super::{Filling, Lane, LaneState};
 use crate::append::Group;
 use crate::engine::Engine;
-use crate::gate::Gate;
+use crate::gate::{Gate, Waiter};
 use crate::heads::{FramePart, Head};
 
 /// What the committer is to do next.
@@ -18,7 +17,7 @@ pub(crate) enum Job {
     /// The segment's frames were all queued before: write its summary.
     Seal(OpenSegment, usize),
     /// Make everything written so far durable.
-    Flush(Arc<Gate>),
+    Flush(Gate),
 }
 
 /// Closed frames, of one head or of both, on their way to the device.
@@ -26,7 +25,7 @@ pub(crate) struct FrameJob {
     pub(crate) parts: Vec<FramePart>,
     pub(crate) sync: bool,
     pub(crate) groups: Vec<Group>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Gate,
     pub(crate) deadline: Option<Duration>,
 }
 
@@ -113,16 +112,16 @@ impl Lane {
     }
 
     /// Queues a flush: the gate opens when everything appended so far is durable.
-    pub(crate) fn flush(&self) -> Arc<Gate> {
+    pub(crate) fn flush(&self) -> Waiter {
         let mut state = self.state.lock();
-        let gate = Gate::new();
         if let Some(ended) = &state.ended {
-            gate.open(ended.clone());
-            return gate;
+            return Waiter::at_open(ended.clone());
         }
         self.close_frame(&mut state);
-        state.jobs.push_back(Job::Flush(gate.clone()));
+        let gate = Gate::new();
+        let waiter = gate.waiter();
+        state.jobs.push_back(Job::Flush(gate));
         self.work.notify_one();
-        gate
+        waiter
     }
 }
