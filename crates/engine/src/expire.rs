@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use esker_device::{DeviceError, OperationKind};
 use esker_log::{Entry, Kind, Tier as TierName};
 
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::relocate::hash_of;
 use crate::slot::Contents;
 
@@ -17,10 +18,32 @@ impl Engine {
     pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
         let now = self.now_ms();
         for entry in entries.iter().filter(|entry| has_expired(entry, now)) {
-            self.expire_record(tier, slot, entry).await?;
+            match self.expire_record(tier, slot, entry).await {
+                // What cannot be read lies elsewhere, and no reason to give this segment up. The record is relocated then.
+                Err(error) if self.place_of(&error).is_some_and(|place| place != (tier, slot)) => {
+                    tracing::warn!(%error, "an expired record cannot be taken out of the index yet");
+                }
+                expired => drop(expired?),
+            }
         }
         self.tier(tier).slots().set_expires(slot, &Contents::after(entries, now));
         Ok(())
+    }
+
+    /// The slot that could not be read, if the error is about one.
+    pub(crate) fn place_of(&self, error: &Error) -> Option<(TierName, u32)> {
+        self.tiers().find_map(|tier| {
+            let slot = match error {
+                Error::Corrupt { segment, .. } => {
+                    tier.slots().all().iter().position(|slot| slot.segment() == *segment && *segment != 0)
+                }
+                Error::Io(DeviceError::Io { op: OperationKind::Read, offset, path, .. }) => {
+                    (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten()
+                }
+                _ => None,
+            };
+            Some((tier.name(), u32::try_from(slot?).ok()?))
+        })
     }
 
     /// Takes expired records of the lanes' open segments out of the index; false if there were none.

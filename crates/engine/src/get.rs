@@ -12,6 +12,7 @@ use crate::append::Replaced;
 use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::relocate::hash_of;
 
 /// The current record of a key, and what led to it.
 pub(crate) struct Found {
@@ -38,12 +39,14 @@ impl Engine {
     pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
         loop {
             let Some(pointer) = self.between_batches(|| self.index.get(hash)) else { return Ok(None) };
-            let record = match self.fetch(hash, pointer, Some(key)).await? {
-                Fetched::Moved => continue,
-                Fetched::Record(record) => record,
-            };
-            if record.key() == key {
-                return Ok(Some(Found { record, pointer }));
+            match self.fetch(hash, pointer, Some(key)).await {
+                Ok(Fetched::Moved) => continue,
+                Ok(Fetched::Record(record)) if record.key() == key => {
+                    return Ok(Some(Found { record, pointer }));
+                }
+                Ok(Fetched::Record(_)) => {}
+                Err(error) if error.is_of_reading() && self.is_anothers(hash, pointer).await => {}
+                Err(error) => return Err(error),
             }
             // Another key has the slot. All that is known of this hash, at one instant:
             let suspects = self.index.suspects(hash);
@@ -64,6 +67,13 @@ impl Engine {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether a record that cannot be read is another key's, as the summary of its segment says.
+    async fn is_anothers(&self, hash: &KeyHash, pointer: Pointer) -> bool {
+        let location = self.packing.unpack(pointer.get());
+        let entry = self.entry_at(location, self.slot(location).segment()).await;
+        entry.is_some_and(|entry| hash_of(&entry) != *hash)
     }
 
     /// The record that a pointer leads to. `key` is for the message if it is damaged.

@@ -275,12 +275,28 @@ impl Reclaimer<'_> {
 
     /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
     /// for, and what is wrong with them is an error of those calls, not of the store.
+    ///
+    /// What could not be read may lie in another segment than the one in hand. Then that one is put aside as well, and this one
+    /// is tried again: but not without end, since without the other it may never be emptied.
     fn put_aside(&mut self, tier: TierName, slot: u32, error: &Error) {
+        match self.engine.place_of(error) {
+            Some((other_tier, other)) if (other_tier, other) != (tier, slot) => {
+                if self.engine.tier(other_tier).slot(other).state() == SlotState::Sealed {
+                    self.note_failure(other_tier, other, error, matches!(error, Error::Corrupt { .. }));
+                }
+                self.engine.tier(tier).slot(slot).leave_alone();
+                self.note_failure(tier, slot, error, false);
+            }
+            _ => self.note_failure(tier, slot, error, matches!(error, Error::Corrupt { .. })),
+        }
+    }
+
+    fn note_failure(&mut self, tier: TierName, slot: u32, error: &Error, for_good: bool) {
         let slots = self.engine.tier(tier).slots();
         let segment = slots.all()[slot as usize].segment();
         let failures = self.failures.entry(segment).or_default();
         *failures += 1;
-        let give_up = *failures >= READ_ATTEMPTS || matches!(error, Error::Corrupt { .. });
+        let give_up = *failures >= READ_ATTEMPTS || for_good;
         if give_up {
             tracing::error!(segment, %error, "a segment cannot be read; it is kept as it is");
         }

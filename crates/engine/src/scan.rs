@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::cache::Cached;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::get::Damaged;
 use crate::store::{Entry, Store};
 
@@ -31,10 +31,13 @@ impl Cursor {
 }
 
 /// A piece of an iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Page {
     /// Entries, in no order.
     pub entries: Vec<Entry>,
+    /// Records that are there and cannot be read, each with its place, and with its key where that still can be told. Their
+    /// keys are missing from the entries.
+    pub damaged: Vec<Error>,
     /// Where to go on, or `None` at the end.
     pub next: Option<Cursor>,
 }
@@ -43,8 +46,10 @@ impl Store {
     /// A piece of the iteration over all keys, of about `limit` entries. A key that is there from the beginning of the
     /// iteration to its end is returned at least once.
     ///
+    /// A record that cannot be read does not end the iteration: it is told of in [`Page::damaged`].
+    ///
     /// # Errors
-    /// As [`get`](Self::get): a damaged record ends the piece.
+    /// `Closed` after a close, `Io` if the device is gone.
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
         self.engine.scan(cursor, limit).await
     }
@@ -69,29 +74,42 @@ impl Engine {
             let (pointers, next) = self.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
             let read = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
             let mut entries = Vec::with_capacity(read.len());
-            let mut failed = Vec::new();
+            let (mut failed, mut damaged) = (Vec::new(), Vec::new());
             for (pointer, segment, record) in read {
-                let record = match record? {
-                    Ok(_) if segment > opened_through => {
+                let record = match record.map(|record| record.map_err(|damage| damage.into_error(None))) {
+                    Ok(Ok(_)) if segment > opened_through => {
                         failed.push((pointer, segment));
                         continue;
                     }
-                    Ok(record) => record,
+                    Ok(Ok(record)) => record,
                     // Either the segment was freed meanwhile, and the next look at this place will not find the pointer; or
                     // it is damage.
-                    Err(damaged) if suspects.contains(&(pointer, segment)) => {
-                        return Err(damaged.into_error(None));
+                    Ok(Err(error)) if suspects.contains(&(pointer, segment)) => {
+                        damaged.push(error);
+                        continue;
                     }
-                    Err(_) => {
+                    Ok(Err(_)) => {
                         failed.push((pointer, segment));
                         continue;
                     }
+                    Err(error) if error.is_of_reading() => {
+                        damaged.push(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 };
                 let hash = self.hash(record.key());
                 let record = if self.index.is_current(&hash, pointer) {
                     Some(record)
                 } else {
-                    self.look_up(record.key(), &hash).await?.map(|found| found.record)
+                    match self.look_up(record.key(), &hash).await {
+                        Ok(found) => found.map(|found| found.record),
+                        Err(error) if error.is_of_reading() => {
+                            damaged.push(error);
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
                 };
                 let alive = record.filter(|r| !self.has_expired(r.expires_at_ms));
                 entries.extend(alive.map(Cached::into_entry));
@@ -100,7 +118,7 @@ impl Engine {
                 // A key may have been met at its place and behind a claim.
                 entries.sort_unstable_by(|a, b| (&a.key, b.version).cmp(&(&b.key, a.version)));
                 entries.dedup_by(|later, first| later.key == first.key);
-                return Ok(Page { entries, next: next.map(|c| Cursor(c.to_u64())) });
+                return Ok(Page { entries, damaged, next: next.map(|c| Cursor(c.to_u64())) });
             }
             suspects = failed;
         }

@@ -2,17 +2,26 @@
 //!
 //! See `docs/decisions/0002-index-slot-and-claims.md`.
 
-use esker_index::KeyHash;
-use esker_log::{Entry, Kind, Tier as TierName};
+use esker_index::{KeyHash, Pointer};
+use esker_log::{Entry, Kind, Location, Tier as TierName};
 
-use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::get::Damaged;
 use crate::peek::ROW;
 use crate::relocate::hash_of;
+use crate::slot::SlotState;
+
+/// What has to be known of a record to tell whether it is hidden.
+struct Known {
+    hash: KeyHash,
+    sequence: u64,
+    padded_bytes: u32,
+}
 
 impl Engine {
-    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found.
+    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found. Where a record is
+    /// damaged, its segment's summary still tells whose it is, so that those of other keys can be settled.
     pub(crate) async fn settle(&self, hash: &KeyHash) -> Result<()> {
         'again: loop {
             let seen = self.index.suspects(hash);
@@ -24,7 +33,7 @@ impl Engine {
             for pointer in seen.occupant.into_iter().chain(seen.claims.iter().map(|c| c.displaced)) {
                 let location = self.packing.unpack(pointer.get());
                 let segment = self.slot(location).segment();
-                match self.read_record(location, segment).await? {
+                match self.identify(location, segment).await? {
                     Ok(record) if seen.occupant == Some(pointer) => occupant_record = Some(record),
                     Ok(record) => displaced.push((pointer, record)),
                     // Either somebody settled the claims and the segment is gone, or it is damage.
@@ -32,17 +41,17 @@ impl Engine {
                     Err(damaged) => return Err(damaged.into_error(None)),
                 }
             }
-            let newest_of = |key: &[u8]| -> Option<u64> {
-                displaced.iter().filter(|(_, r)| r.key() == key).map(|(_, r)| r.sequence).max()
+            let newest_of = |hash: KeyHash| -> Option<u64> {
+                displaced.iter().filter(|(_, r)| r.hash == hash).map(|(_, r)| r.sequence).max()
             };
-            let is_hidden = |record: &Cached| {
-                let key_hash = self.hash(record.key());
-                occupant_record.as_ref().map(Cached::key) != Some(record.key())
-                    && !seen.exact.iter().any(|(exact, _)| *exact == key_hash)
-                    && newest_of(record.key()) == Some(record.sequence)
+            let is_hidden = |record: &Known| {
+                occupant_record.as_ref().map(|occupant: &Known| occupant.hash) != Some(record.hash)
+                    && !seen.exact.iter().any(|(exact, _)| *exact == record.hash)
+                    && newest_of(record.hash) == Some(record.sequence)
             };
-            let hidden: Vec<_> = displaced.iter().filter(|(_, r)| is_hidden(r)).collect();
-            let entries: Vec<_> = hidden.iter().map(|(p, r)| (self.hash(r.key()), *p)).collect();
+            let hidden: Vec<(Pointer, &Known)> =
+                displaced.iter().filter(|(_, r)| is_hidden(r)).map(|(p, r)| (*p, r)).collect();
+            let entries: Vec<_> = hidden.iter().map(|(pointer, r)| (r.hash, *pointer)).collect();
             if !self.index.settle(hash, &seen, &entries) {
                 continue;
             }
@@ -54,6 +63,41 @@ impl Engine {
             }
             return Ok(());
         }
+    }
+
+    /// Whose record is at a place: the record tells, or, where it cannot be read, the summary of its segment.
+    async fn identify(
+        &self,
+        location: Location,
+        segment: u64,
+    ) -> Result<std::result::Result<Known, Damaged>> {
+        let read = self.read_record(location, segment).await;
+        let is_unreadable = match &read {
+            Ok(record) => record.is_err(),
+            Err(error) => error.is_of_reading(),
+        };
+        if is_unreadable && let Some(entry) = self.entry_at(location, segment).await {
+            let padded_bytes = self.tier(location.tier).shape().padded(entry.bytes as usize) as u32;
+            return Ok(Ok(Known { hash: hash_of(&entry), sequence: entry.sequence, padded_bytes }));
+        }
+        Ok(read?.map(|record| Known {
+            hash: self.hash(record.key()),
+            sequence: record.sequence,
+            padded_bytes: record.padded_bytes,
+        }))
+    }
+
+    /// What the summary of a segment says of a put in it, if it has one that can be read.
+    pub(crate) async fn entry_at(&self, location: Location, segment: u64) -> Option<Entry> {
+        let tier = self.tier(location.tier);
+        let slot = tier.slot(location.slot);
+        if matches!(slot.state(), SlotState::Free | SlotState::Open) {
+            return None;
+        }
+        let entries = self.read_entries(tier, location.slot).await.ok()??;
+        // Read under the number that the slot had, which may be another by now.
+        let entry = entries.into_iter().find(|e| e.offset == location.offset && e.kind == Kind::Put);
+        entry.filter(|_| slot.segment() == segment)
     }
 
     /// Verifies the claims against one segment by means of its summary, of which `entries` are those that may be needed.

@@ -157,6 +157,12 @@ impl Tier {
         self.data_offset + u64::from(slot) * u64::from(self.shape.segment_bytes) + u64::from(offset)
     }
 
+    /// The slot in which a byte of the device lies.
+    pub(crate) fn slot_at(&self, device_offset: u64) -> Option<usize> {
+        let slot = device_offset.checked_sub(self.data_offset)? / u64::from(self.shape.segment_bytes);
+        usize::try_from(slot).ok().filter(|slot| *slot < self.slots.all().len())
+    }
+
     /// How many slots there are.
     pub(crate) fn slots_total(&self) -> u32 {
         self.slots.all().len() as u32

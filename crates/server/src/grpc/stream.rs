@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use esker_engine::{Cursor, Entry};
+use esker_engine::{Cursor, Entry, Error};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tonic::{Status, Streaming};
@@ -32,6 +32,8 @@ struct Scan {
     cursor: Option<Cursor>,
     /// Entries still to be looked at.
     left: u64,
+    /// What the step came across that cannot be read.
+    damaged: Option<Error>,
 }
 
 /// Entries, how many were looked at for them, and where to go on.
@@ -48,6 +50,7 @@ pub(super) fn scan(
         service,
         call,
         request,
+        damaged: None,
     };
     let pages = stream::unfold(scan, |mut scan| async move {
         let answers = scan.step().await?;
@@ -63,17 +66,26 @@ impl Scan {
         // What was taken for the step before goes with its messages.
         self.call.held.renew();
         match self.page(cursor).await {
-            Ok(answers) => Some(answers.into_iter().map(Ok).collect()),
+            Ok(answers) => {
+                let mut answers: Vec<_> = answers.into_iter().map(Ok).collect();
+                if let Some(error) = self.damaged.take() {
+                    // The end of this stream. The cursor before it leads past what cannot be read.
+                    answers.push(Err(of_store(&error)));
+                    self.cursor = None;
+                }
+                Some(answers)
+            }
             Err(status) => Some(vec![Err(status)]),
         }
     }
 
     /// Entries of one step with their values, how many were looked at, and where to go on.
-    async fn entries(&self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
+    async fn entries(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
         let (count, bytes) = self.service.step(cursor, most, STEP_BYTES);
         // Every entry is there twice for a moment: as it was read, and in the message.
         self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
         let page = self.service.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
+        self.damaged = page.damaged.into_iter().next();
         let value_bytes_max = self.service.config.limits.bulk_bytes_max;
         let shown = |entry: Entry| {
             let fits = entry.value.len() <= value_bytes_max;

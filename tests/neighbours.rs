@@ -1,0 +1,109 @@
+//! A record that cannot be read is the trouble of whoever asks for it, and of nobody else: keys that share its slot of the
+//! index are read, written and deleted, their segments are collected, and an iteration goes past it.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use esker::{Cursor, Durability, ErrorKind, Store, WriteOptions};
+use esker_sim::Random;
+
+use support::{Config, Tiers, World, cases, stamp_of, value};
+
+const KEYS: u64 = 300;
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:04}"))
+}
+
+/// Where on the device the value of a key lies.
+fn place_of(image: &[u8], number: u64) -> usize {
+    let fingerprint = &value(&key(number), 1, 1000)[..24];
+    image.windows(24).position(|bytes| bytes == fingerprint).expect("it is on the device")
+}
+
+/// All keys of the store with their stamps, and how many records were told of as damaged.
+async fn iterate(store: &Store) -> (BTreeMap<Bytes, u64>, usize) {
+    let (mut found, mut damaged, mut cursor) = (BTreeMap::new(), 0, Some(Cursor::START));
+    while let Some(at) = cursor {
+        let page = store.scan(at, 7).await.expect("an iteration goes on");
+        damaged += page.damaged.len();
+        found.extend(page.entries.into_iter().map(|e| (e.key.clone(), stamp_of(&e.key, &e.value))));
+        cursor = page.next;
+    }
+    (found, damaged)
+}
+
+/// A store with few hash bits, so that nearly every key shares its slot, in which one record rots. Its key is written by
+/// nobody any more.
+fn one_rotten_record(seed: u64) {
+    let mut random = Random::new(seed);
+    let config = Config { hash_bits: Some(6), capacity_segments: 40, ..Config::new(Tiers::Capacity) };
+    let world = World::new(seed, config);
+    let store = world.open();
+    let put = async |store: &Store, number: u64, stamp: u64| {
+        let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+        store.put_with(key(number), value(&key(number), stamp, 1000), options).await.expect("it is put");
+    };
+    world.runtime.run(async {
+        for number in 0..KEYS {
+            put(&store, number, 1).await;
+        }
+        store.close().await.expect("it is closed");
+    });
+    drop(store);
+    let rotten = random.below(KEYS);
+    let device = world.capacity.clone().expect("it has a tier");
+    // Of the value, or of the header in front of it.
+    let at = place_of(&device.snapshot(), rotten) as u64;
+    device.corrupt(if random.one_in(2) { at + 100 } else { at - 20 }, 0x40);
+
+    let store = world.open();
+    let mut last: BTreeMap<u64, Option<u64>> = (0..KEYS).map(|number| (number, Some(1))).collect();
+    world.runtime.run(async {
+        for stamp in 2..900u64 {
+            let number = random.below(KEYS);
+            if number == rotten {
+                continue;
+            }
+            if random.one_in(6) {
+                store.delete(key(number)).await.expect("a healthy key is deleted");
+                last.insert(number, None);
+            } else {
+                put(&store, number, stamp).await;
+                last.insert(number, Some(stamp));
+            }
+            if stamp % 300 == 0 {
+                store.compact().await.expect("it is compacted");
+            }
+        }
+        store.compact().await.expect("it is compacted");
+        let damaged = store.stats().tiers[0].states.damaged;
+        assert!(damaged <= 1, "{damaged} segments are put aside for one record that is damaged");
+        let (found, told) = iterate(&store).await;
+        assert!(told >= 1, "the iteration is silent about the damaged record");
+        for (number, stamp) in &last {
+            match store.get(key(*number)).await {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    assert_eq!(*number, rotten, "key {number} is healthy: {error}");
+                }
+                Ok(read) => {
+                    assert_ne!(*number, rotten, "damage was not noticed");
+                    assert_eq!(read.map(|read| stamp_of(&key(*number), &read)), *stamp, "key {number}");
+                }
+            }
+            if *number != rotten {
+                assert_eq!(found.get(&key(*number)), stamp.as_ref(), "key {number} in the iteration");
+            }
+        }
+    });
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_rotten_record_is_nobody_elses_trouble() {
+    cases("neighbours", "a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
+}
