@@ -140,7 +140,8 @@ impl Engine {
         self.tier(location.tier).slot(location.slot)
     }
 
-    /// The next sequence number. Called under the lane's lock, or for a reserved key.
+    /// The next sequence number. Called under the lane's lock; numbers are drawn earlier under a reservation only, by
+    /// [`Reservation::draw`](crate::reserve::Reservation::draw).
     pub(crate) fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -17,8 +17,9 @@
 #[path = "reserve_tests.rs"]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ struct Queue {
     /// The last one for all keys.
     last_of_all: Option<u64>,
     next: u64,
+    /// Sequence numbers that were drawn under a reservation which is still held.
+    drawn: BTreeSet<u64>,
 }
 
 struct Request {
@@ -99,9 +102,23 @@ pub(crate) struct Reservation {
     queue: Arc<Mutex<Queue>>,
     number: u64,
     shared: bool,
+    /// The sequence number that was drawn for what is written under it.
+    drawn: Option<u64>,
 }
 
 impl Reservation {
+    /// Draws the next sequence number for the record that is written under this reservation. Until it is given back, which
+    /// is when the record is published, [`Reservations::least_drawn`] knows of it.
+    pub(crate) fn draw(&mut self, sequence: &AtomicU64) -> u64 {
+        // In one with the drawing, or else somebody could read the counter and find this number neither drawn nor published.
+        let mut queue = self.queue.lock();
+        let number = sequence.fetch_add(1, Ordering::AcqRel) + 1;
+        queue.drawn.insert(number);
+        debug_assert!(self.drawn.is_none(), "one record is written under a reservation that draws");
+        self.drawn = Some(number);
+        number
+    }
+
     /// Whether it is that of a plain put, which others may have too.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
@@ -112,6 +129,12 @@ impl Reservation {
 pub(crate) type Reserved = (Reservation, Option<Waiter>);
 
 impl Reservations {
+    /// The least sequence number that was drawn under a reservation and may not be published yet. Must be asked for after
+    /// the counter was read.
+    pub(crate) fn least_drawn(&self) -> Option<u64> {
+        self.queue.lock().drawn.first().copied()
+    }
+
     /// Whether a plain put of one of the keys has to wait for its turn.
     pub(crate) fn conflict(&self, keys: impl IntoIterator<Item = u64>) -> bool {
         let queue = self.queue.lock();
@@ -146,7 +169,7 @@ impl Reservations {
     fn request(&self, what: What) -> Reserved {
         let shared = matches!(what, What::Shared(_));
         let (number, granted) = self.queue.lock().add(what);
-        (Reservation { queue: self.queue.clone(), number, shared }, granted)
+        (Reservation { queue: self.queue.clone(), number, shared, drawn: None }, granted)
     }
 }
 
@@ -238,7 +261,12 @@ impl Queue {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let granted = self.queue.lock().give_back(self.number);
+        let mut queue = self.queue.lock();
+        if let Some(drawn) = self.drawn {
+            queue.drawn.remove(&drawn);
+        }
+        let granted = queue.give_back(self.number);
+        drop(queue);
         granted.into_iter().for_each(|gate| gate.open(Ok(())));
     }
 }

@@ -80,12 +80,12 @@ impl Engine {
         let mut reservation = None;
         if large.is_some() || options.condition != Condition::Always {
             let key = self.index.stored_hash(&prepared.hash);
-            reservation = Some(self.lane.reserve(self, vec![key]).await?);
+            let reserved = reservation.insert(self.lane.reserve(self, vec![key]).await?);
             if options.condition != Condition::Always {
                 prepared.replaces = self.check_condition(&prepared, options.condition).await?;
             }
             if large.is_some() {
-                prepared.sequence = Some(self.next_sequence());
+                prepared.sequence = Some(reserved.draw(&self.sequence));
             }
         }
         let lane = large.unwrap_or(&self.lane);
@@ -223,7 +223,7 @@ impl Engine {
         &self,
         mut records: Vec<Prepared>,
         durability: Durability,
-        reservation: Option<Reservation>,
+        mut reservation: Option<Reservation>,
     ) -> Result<()> {
         for record in &records {
             match record.kind {
@@ -232,11 +232,11 @@ impl Engine {
             }
         }
         let mut lane = &self.lane;
-        match &mut *records {
-            [] => return Ok(()),
-            [only] if reservation.is_some() && only.kind == Kind::Put => {
+        match (&mut *records, &mut reservation) {
+            ([], _) => return Ok(()),
+            ([only], Some(reservation)) if only.kind == Kind::Put => {
                 if let Some(large) = self.lane_for_large(only) {
-                    only.sequence = Some(self.next_sequence());
+                    only.sequence = Some(reservation.draw(&self.sequence));
                     lane = large;
                 }
             }

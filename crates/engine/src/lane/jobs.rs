@@ -99,11 +99,14 @@ impl Lane {
         }
     }
 
-    /// The highest sequence number up to which everything that was appended is published.
+    /// The highest sequence number up to which every number that was given out is published: appended here, or drawn by
+    /// whoever writes to another lane and may not even have appended it.
     pub(crate) fn published_through(&self, engine: &Engine) -> u64 {
         let state = self.state.lock();
         let given_out = engine.sequence.load(Ordering::Acquire);
-        state.unpublished_from.front().map_or(given_out, |first| first - 1)
+        let unpublished = state.unpublished_from.front().copied().into_iter();
+        let first = unpublished.chain(state.reservations.least_drawn()).min();
+        first.map_or(given_out, |first| given_out.min(first - 1))
     }
 
     /// A segment is durable below an offset.
