@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Store, WriteOptions};
+use esker::{Batch, Condition, Durability, ErrorKind, Peek, Store, WriteOptions};
 use esker_device::{Latency, MemoryOptions, Runtime};
+use esker_sim::Random;
 use futures_util::future::{join, join_all};
 
 use support::{Config, Tiers, World, cases};
@@ -91,4 +92,252 @@ fn large_value_expires(seed: u64) {
 fn a_large_value_that_expired_goes_on_hiding_older_versions() {
     let test = "a_large_value_that_expired_goes_on_hiding_older_versions";
     cases("expiry", test, 6, large_value_expires);
+}
+
+const SECOND_MS: u64 = 1000;
+const HOUR_MS: u64 = 3600 * SECOND_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+const YEAR_MS: i64 = 365 * DAY_MS as i64;
+
+const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
+
+/// Ends the process in one of three ways, when what was told was told for two seconds, and opens the store again.
+fn end_and_open(world: &mut World, random: &mut Random, store: Store) -> Store {
+    sleep(world, Duration::from_secs(2));
+    match random.below(3) {
+        0 => world.runtime.run(store.close()).expect("it closes"),
+        1 => world.power_cut(),
+        _ => world.kill(),
+    }
+    drop(store);
+    world.open()
+}
+
+/// Asks for a key in one of the ways in which a store can tell that it has expired. Says whether it is there.
+fn ask(world: &World, random: &mut Random, store: &Store, key: &str) -> bool {
+    let runtime = &world.runtime;
+    match random.below(6) {
+        0 => get(world, store, key).is_some(),
+        1 => runtime.run(store.get_range(key, 3..9)).expect("it can be read").is_some(),
+        2 => match store.peek(key, |view| view.value.len()).expect("the store is open") {
+            Peek::Seen(_) => true,
+            Peek::Absent => false,
+            Peek::Unknown => get(world, store, key).is_some(),
+        },
+        3 => {
+            let key = Bytes::copy_from_slice(key.as_bytes());
+            let look = |entries: &[Option<esker::Entry>]| (Batch::new(), entries[0].is_some());
+            runtime.run(store.update(&[key], WriteOptions::default(), look)).expect("it can be read")
+        }
+        4 => {
+            let condition = Condition::IfVersion(u64::MAX);
+            let how = WriteOptions { condition, ..WriteOptions::default() };
+            let error = runtime.run(store.put_with(key.to_owned(), "x", how)).expect_err("no such version");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            !error.to_string().contains("absent")
+        }
+        _ => {
+            let condition = Condition::IfVersion(u64::MAX);
+            let how = WriteOptions { condition, ..WriteOptions::default() };
+            let error = runtime.run(store.delete_with(key.to_owned(), how)).expect_err("no such version");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            !error.to_string().contains("absent")
+        }
+    }
+}
+
+/// Gives relocation something to do.
+fn churn(world: &World, random: &mut Random, store: &Store) {
+    let weak = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+    for _ in 0..300 {
+        let key = format!("churn {}", random.below(20));
+        world.runtime.run(store.put_with(key, vec![9u8; 800], weak)).expect("it is put");
+    }
+    world.runtime.run(store.compact()).expect("it is compacted");
+    sleep(world, Duration::from_secs(random.below(60)));
+}
+
+fn few_segments(seed: u64) -> Config {
+    let (fast_segments, capacity_segments) = (20, 40);
+    Config { fast_segments, capacity_segments, ..Config::new(TIERS[seed as usize % 3]) }
+}
+
+/// The clock is two years ahead, and then right again. Only what somebody asked for has expired.
+fn ahead_and_back(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed, few_segments(seed));
+    let mut store = world.open();
+    let keys: Vec<String> = (0..200).map(|number| format!("key {number}")).collect();
+    for key in &keys {
+        put(&world, &store, key, vec![1u8; 300]);
+    }
+    let began_ms = world.runtime.wall_clock_ms();
+    for key in &keys {
+        let at_ms = began_ms + HOUR_MS + random.below(20 * DAY_MS);
+        world.runtime.run(store.put_with(key.clone(), vec![2u8; 700], expiring(at_ms))).expect("it is put");
+    }
+    world.runtime.jump_wall_clock(2 * YEAR_MS);
+    let (mut asked, mut unasked) = (Vec::new(), Vec::new());
+    for key in &keys {
+        if random.one_in(3) {
+            assert!(!ask(&world, &mut random, &store, key), "{key} has expired by the clock");
+            asked.push(key);
+        } else {
+            unasked.push(key);
+        }
+    }
+    for _ in 0..4 {
+        churn(&world, &mut random, &store);
+        if random.one_in(2) {
+            store = end_and_open(&mut world, &mut random, store);
+        }
+    }
+    sleep(&world, Duration::from_secs(300));
+    world.runtime.jump_wall_clock(-2 * YEAR_MS);
+    let check = |world: &World, random: &mut Random, store: &Store| {
+        for key in &asked {
+            assert!(!ask(world, random, store, key), "{key} was told to have expired, and is there again");
+        }
+        for key in &unasked {
+            assert!(ask(world, random, store, key), "{key} is gone, and nobody was told so");
+        }
+    };
+    check(&world, &mut random, &store);
+    // Times to live that are set now run out in time.
+    let soon_ms = store.now_ms() + 1500;
+    world.runtime.run(store.put_with("soon", "x", expiring(soon_ms))).expect("it is put");
+    assert!(get(&world, &store, "soon").is_some());
+    sleep(&world, Duration::from_secs(2));
+    assert!(get(&world, &store, "soon").is_none(), "its time has run out");
+    for _ in 0..3 {
+        churn(&world, &mut random, &store);
+        store = end_and_open(&mut world, &mut random, store);
+        check(&world, &mut random, &store);
+    }
+    sleep(&world, Duration::from_secs(21 * 24 * 3600));
+    assert!(unasked.iter().all(|key| !ask(&world, &mut random, &store, key)), "their time has come");
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for() {
+    let test = "a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for";
+    cases("expiry", test, 12, ahead_and_back);
+}
+
+/// The clock is ahead for so long that it is believed, and is then set right.
+fn believed_and_set_back(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed, few_segments(seed));
+    let mut store = world.open();
+    let month_ms = store.now_ms() + 30 * DAY_MS;
+    for number in 0..100 {
+        let key = format!("month {number}");
+        world.runtime.run(store.put_with(key, vec![2u8; 700], expiring(month_ms))).expect("it is put");
+    }
+    world.runtime.jump_wall_clock(YEAR_MS);
+    for _ in 0..5 {
+        churn(&world, &mut random, &store);
+        sleep(&world, Duration::from_secs(3600));
+    }
+    let expired = store.stats().activity.records_expired;
+    assert!(expired > 0, "a clock that stays is believed");
+    world.runtime.jump_wall_clock(-YEAR_MS);
+    for life in 0..4 {
+        assert!((0..100).all(|number| get(&world, &store, &format!("month {number}")).is_none()));
+        let soon_ms = store.now_ms() + 1500;
+        let key = format!("soon {life}");
+        world.runtime.run(store.put_with(key.clone(), "x", expiring(soon_ms))).expect("it is put");
+        assert!(get(&world, &store, &key).is_some());
+        sleep(&world, Duration::from_secs(2));
+        assert!(get(&world, &store, &key).is_none(), "its time has run out");
+        churn(&world, &mut random, &store);
+        store = end_and_open(&mut world, &mut random, store);
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong() {
+    let test = "times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong";
+    cases("expiry", test, 6, believed_and_set_back);
+}
+
+/// What is known of a key.
+struct Known {
+    expires_at_ms: u64,
+    told: bool,
+}
+
+/// The clock is set wrong and right again many times; the store ends at any time.
+fn wandering_clock(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed, few_segments(seed));
+    let mut store = world.open();
+    let mut known: std::collections::BTreeMap<String, Known> = Default::default();
+    let mut off_ms = 0i64;
+    // The latest time that it was while the clock was right.
+    let mut right_ms = world.runtime.wall_clock_ms();
+    for step in 0..400u64 {
+        let key = format!("key {}", random.below(60));
+        match random.below(10) {
+            0..4 => {
+                let expires_at_ms =
+                    store.now_ms() + 1 + random.below([5_000, HOUR_MS, DAY_MS][step as usize % 3]);
+                let value = vec![step as u8; 1 + random.below(1500) as usize];
+                let put = store.put_with(key.clone(), value, expiring(expires_at_ms));
+                world.runtime.run(put).expect("it is put");
+                known.insert(key, Known { expires_at_ms, told: false });
+            }
+            4..7 => {
+                let Some(known) = known.get_mut(&key) else { continue };
+                let before_ms = store.now_ms();
+                let found = ask(&world, &mut random, &store, &key);
+                if off_ms == 0 {
+                    right_ms = right_ms.max(store.now_ms());
+                }
+                assert!(!found || !known.told, "{key} was told to have expired, step {step}");
+                assert!(!found || before_ms < known.expires_at_ms, "{key} has expired, step {step}");
+                let must =
+                    !known.told && known.expires_at_ms > right_ms && known.expires_at_ms > store.now_ms();
+                assert!(found || !must, "{key} is gone and nobody was told so, step {step}");
+                known.told |= !found;
+            }
+            7 => churn(&world, &mut random, &store),
+            8 => {
+                if off_ms == 0 {
+                    right_ms = right_ms.max(store.now_ms());
+                }
+                let next_ms = match random.below(4) {
+                    0 => YEAR_MS + random.below(DAY_MS) as i64,
+                    1 => -(random.below(DAY_MS) as i64),
+                    _ => 0,
+                };
+                world.runtime.jump_wall_clock(next_ms - off_ms);
+                off_ms = next_ms;
+                if off_ms != 0 && random.one_in(2) {
+                    // It is not wrong for long.
+                    sleep(&world, Duration::from_secs(random.below(600)));
+                }
+                if off_ms != 0 && random.one_in(2) {
+                    world.runtime.jump_wall_clock(-off_ms);
+                    off_ms = 0;
+                }
+            }
+            _ if random.one_in(4) => store = end_and_open(&mut world, &mut random, store),
+            _ => sleep(&world, Duration::from_millis(random.below(3000))),
+        }
+        if off_ms == 0 {
+            right_ms = right_ms.max(world.runtime.wall_clock_ms());
+        }
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_clock_that_wanders_loses_nothing_and_brings_nothing_back() {
+    cases("expiry", "a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 30, wandering_clock);
 }

@@ -1,107 +1,251 @@
-//! The store's clock: wall-clock time that never goes back behind an expiry that was noticed, so that what has expired
-//! stays so.
+//! The store's clock: which records have expired, and which of them for good.
 //!
-//! Within a process the latest expiry noticed counts. From one opening to the next, the one in the superblock does: it is
-//! written when the store closes, and, while it is open, within a second after it was noticed. So a key that was told to
-//! have expired can come back only if within that second the store is killed *and* the clock is set back to before the
-//! key's expiry. A clock that was ahead for a while does no harm beyond the keys that were seen to expire by it.
+//! The wall clock says whether a record has expired. It may be wrong, and be set right again, so what follows from it and
+//! cannot be taken back (taking records out of the index, dropping them in relocation) is done only by time that
+//! monotonic time *confirms* (`confirmed`). What has expired by that is covered by a *watermark* (`watermarks`): it stays
+//! expired, whatever the clock says later.
+//!
+//! A reader who finds a record expired by the wall clock alone deletes it: the tombstone makes that a fact of this key and
+//! of no other. See `docs/decisions/0011-the-wall-clock.md`.
+//!
+//! Watermarks are in the superblocks, written when the store closes and, while it is open, within a second after they were
+//! raised; a reader's tombstone is on the medium as soon.
+
+mod confirmed;
+mod watermarks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use esker_index::KeyHash;
+use esker_log::{ExpiryWatermark, Kind, Superblock};
+use parking_lot::{Mutex, RwLock};
 
+use self::confirmed::ConfirmedTime;
+use self::watermarks::Watermarks;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::options::Durability;
+use crate::reserve::Reservation;
 
-/// How often an expiry is written at most.
+/// A step of the wall clock is believed after so long, and where puts have to be refused otherwise, after so long.
+const STEP_LASTS: Duration = Duration::from_secs(3600);
+const STEP_LASTS_UNDER_PRESSURE: Duration = Duration::from_secs(60);
+/// A clock that has stepped is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often watermarks are written at most.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// The expiries that time does not go back behind, in milliseconds since the Unix epoch.
-#[derive(Debug)]
+/// Whether a record has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It has not.
+    Alive,
+    /// It has, for good.
+    Expired,
+    /// By the wall clock, which may be wrong. Whoever tells somebody must make it a fact:
+    /// [`Engine::keep_expired`].
+    Unconfirmed,
+}
+
+/// What is known of time.
 pub(crate) struct Clock {
-    /// The latest that was noticed.
-    noticed_ms: AtomicU64,
-    /// The one in the superblocks.
-    saved_ms: AtomicU64,
-    /// When the next may be written, by the runtime's clock.
+    confirmed: Mutex<ConfirmedTime>,
+    watermarks: RwLock<Watermarks>,
+    /// Latest time of any watermark: what expires later need not look at them.
+    latest_ms: AtomicU64,
+    /// How often they were raised, and how often they had been when they were last written.
+    raised: AtomicU64,
+    saved: AtomicU64,
+    /// When they may be written next, by the runtime's clock.
     save_from: Mutex<Duration>,
 }
 
 impl Clock {
-    /// A clock that is not before a time that was saved.
-    pub(crate) fn new(saved_ms: u64) -> Clock {
+    /// The clock of a store with these superblocks.
+    pub(crate) fn new(superblocks: &[Superblock], wall_ms: u64, now: Duration) -> Clock {
+        // One that was never saved: the store was made at a time that had come.
+        let known_ms = superblocks.iter().map(|s| s.clock_ms.max(s.created_at_ms)).max().unwrap_or(0);
+        let watermarks = Watermarks::of(superblocks.iter().flat_map(|s| s.expired.clone()).collect());
         Clock {
-            noticed_ms: AtomicU64::new(saved_ms),
-            saved_ms: AtomicU64::new(saved_ms),
+            confirmed: Mutex::new(ConfirmedTime::new(known_ms, wall_ms, now)),
+            latest_ms: AtomicU64::new(watermarks.latest_ms()),
+            watermarks: RwLock::new(watermarks),
+            raised: AtomicU64::new(0),
+            saved: AtomicU64::new(0),
             save_from: Mutex::new(Duration::ZERO),
         }
     }
 
-    /// Whether an expiry was noticed that is not saved.
+    /// Whether a record has expired for good.
+    pub(crate) fn covers(&self, sequence: u64, expires_at_ms: u64) -> bool {
+        expires_at_ms <= self.latest_ms.load(Ordering::Acquire)
+            && self.watermarks.read().cover(sequence, expires_at_ms)
+    }
+
     fn is_due(&self) -> bool {
-        self.noticed_ms.load(Ordering::Relaxed) > self.saved_ms.load(Ordering::Relaxed)
+        self.raised.load(Ordering::Acquire) > self.saved.load(Ordering::Acquire)
     }
 }
 
 impl Engine {
-    /// Milliseconds since the Unix epoch, not before any expiry that was noticed.
+    /// The wall clock's time, in milliseconds since the Unix epoch.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.runtime.wall_clock_ms().max(self.clock.noticed_ms.load(Ordering::Relaxed))
+        self.runtime.wall_clock_ms()
     }
 
-    /// The latest expiry that was noticed.
-    pub(crate) fn noticed_ms(&self) -> u64 {
-        self.clock.noticed_ms.load(Ordering::Relaxed)
+    /// The time that has come for certain.
+    pub(crate) fn confirmed_ms(&self) -> u64 {
+        self.look_at_clock(STEP_LASTS)
     }
 
-    /// A record was found to have expired: it must stay so.
-    pub(crate) fn note_expired(&self, expires_at_ms: u64) {
-        let known = self.clock.noticed_ms.fetch_max(expires_at_ms, Ordering::Relaxed);
-        if known < expires_at_ms {
+    /// The same where something has to expire soon, or else puts are refused.
+    pub(crate) fn confirmed_under_pressure_ms(&self) -> u64 {
+        self.look_at_clock(STEP_LASTS_UNDER_PRESSURE)
+    }
+
+    fn look_at_clock(&self, lasts: Duration) -> u64 {
+        let mut confirmed = self.clock.confirmed.lock();
+        let stepped = confirmed.has_stepped();
+        let time_ms = confirmed.look(self.runtime.wall_clock_ms(), self.runtime.now(), lasts);
+        if confirmed.has_stepped() && !stepped {
+            // It looks at the clock until it is known what to make of it.
             self.reclaim.notify_one();
         }
+        time_ms
     }
 
-    /// Whether a record that expires then has expired. The answer stands.
-    pub(crate) fn has_expired(&self, expires_at_ms: Option<u64>) -> bool {
-        let Some(at) = expires_at_ms else { return false };
-        let expired = at <= self.now_ms();
-        if expired {
-            self.note_expired(at);
+    /// What time it is, if the wall clock is wrong whenever it is not believed.
+    fn expected_ms(&self) -> u64 {
+        self.confirmed_ms();
+        self.clock.confirmed.lock().expected_ms(self.runtime.now())
+    }
+
+    /// Whether a record has expired.
+    pub(crate) fn life(&self, sequence: u64, expires_at_ms: Option<u64>) -> Life {
+        let Some(at_ms) = expires_at_ms else { return Life::Alive };
+        if self.clock.covers(sequence, at_ms) {
+            return Life::Expired;
         }
-        expired
+        if self.now_ms() < at_ms {
+            return Life::Alive;
+        }
+        if self.confirmed_ms() < at_ms {
+            return Life::Unconfirmed;
+        }
+        self.expire_for_good(at_ms);
+        Life::Expired
     }
 
-    /// How long until a noticed expiry is to be written; `None`: there is none.
+    /// What was written up to now and expires by that time has expired, whatever the clock says later.
+    pub(crate) fn expire_for_good(&self, time_ms: u64) {
+        let clock = &self.clock;
+        let mut watermarks = clock.watermarks.write();
+        // Under the lock, so that they are raised in the order of these numbers.
+        let sequence = self.sequence.load(Ordering::Acquire);
+        if watermarks.cover(sequence, time_ms) {
+            return;
+        }
+        watermarks.raise(ExpiryWatermark { sequence, time_ms });
+        clock.latest_ms.store(watermarks.latest_ms(), Ordering::Release);
+        drop(watermarks);
+        clock.raised.fetch_add(1, Ordering::AcqRel);
+        self.reclaim.notify_one();
+    }
+
+    /// Whether a record may be shown. If it has expired, whoever is told so will not see it again.
+    pub(crate) async fn may_show(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        expires_at_ms: Option<u64>,
+    ) -> bool {
+        let life = self.life(sequence, expires_at_ms);
+        if life == Life::Unconfirmed {
+            self.keep_expired(key, hash, sequence, expires_at_ms).await;
+        }
+        life == Life::Alive
+    }
+
+    /// Deletes a record that somebody was told has expired, though only the wall clock says so. Nothing of the key may be
+    /// reserved by whoever calls this.
+    pub(crate) async fn keep_expired(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        expires_at_ms: Option<u64>,
+    ) {
+        let deleted = match self.lane.reserve(self, vec![self.index.stored_hash(hash)]).await {
+            Ok(reservation) => self.delete_expired(key, hash, sequence, reservation).await,
+            Err(error) => Err(error),
+        };
+        if deleted.is_err() {
+            // Nothing can be written. That nobody sees it again matters more than what else expires by this.
+            self.expire_for_good(expires_at_ms.unwrap_or(0));
+        }
+    }
+
+    /// Deletes an expired record under a reservation of its key, if it still is the key's.
+    pub(crate) async fn delete_expired(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        reservation: Reservation,
+    ) -> Result<()> {
+        let key = bytes::Bytes::copy_from_slice(key);
+        let mut tombstone = self.prepare(Kind::Tombstone, key, bytes::Bytes::new(), None)?;
+        // A slot is given up only when no other key can be hidden behind it.
+        self.settle(hash).await?;
+        let found = self.look_up(&tombstone.key, hash).await?;
+        let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
+        tombstone.replaces = Some(found.replaced());
+        // Durable within a second, as watermarks are.
+        self.append(&self.lane, std::slice::from_ref(&tombstone), Durability::None, Some(reservation))
+            .await?;
+        self.counters.count_expired();
+        Ok(())
+    }
+
+    /// How long until the clock is to be looked at, or watermarks are to be written; `None`: there is no need.
     pub(crate) fn clock_due(&self) -> Option<Duration> {
-        let wait = || self.clock.save_from.lock().saturating_sub(self.runtime.now());
-        self.clock.is_due().then(wait)
+        let save =
+            self.clock.is_due().then(|| self.clock.save_from.lock().saturating_sub(self.runtime.now()));
+        let look = self.clock.confirmed.lock().has_stepped().then_some(LOOK_EVERY);
+        save.into_iter().chain(look).min()
     }
 
-    /// Writes the latest noticed expiry, if there is a new one and the last was written long enough ago.
+    /// Looks at the clock if it has stepped. Writes watermarks if there are new ones and the last were written long enough
+    /// ago.
     pub(crate) async fn save_clock(&self) -> Result<()> {
-        if self.clock_due() != Some(Duration::ZERO) {
+        if self.clock.confirmed.lock().has_stepped() {
+            self.confirmed_ms();
+        }
+        if !self.clock.is_due() || *self.clock.save_from.lock() > self.runtime.now() {
             return Ok(());
         }
         *self.clock.save_from.lock() = self.runtime.now() + SAVE_EVERY;
         self.write_clock().await
     }
 
-    /// Writes the latest noticed expiry, if there is a new one.
-    pub(crate) async fn write_clock(&self) -> Result<()> {
-        if !self.clock.is_due() {
-            return Ok(());
-        }
-        let noticed = self.clock.noticed_ms.load(Ordering::Relaxed);
+    /// What superblocks say of time now.
+    pub(crate) fn note_clock(&self, superblock: &mut Superblock) {
+        superblock.clock_ms = self.expected_ms();
+        superblock.expired = self.clock.watermarks.read().to_vec();
+    }
+
+    async fn write_clock(&self) -> Result<()> {
         let mut superblocks = self.superblocks.lock().await;
+        let raised = self.clock.raised.load(Ordering::Acquire);
         for superblock in superblocks.iter_mut() {
-            superblock.clock_ms = noticed;
+            self.note_clock(superblock);
             superblock.generation += 1;
             let tier = self.tier(superblock.tier());
             crate::format::write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
         }
-        self.clock.saved_ms.fetch_max(noticed, Ordering::Relaxed);
+        self.clock.saved.fetch_max(raised, Ordering::AcqRel);
         Ok(())
     }
 }

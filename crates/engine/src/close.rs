@@ -53,14 +53,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Says in the superblocks what the store holds, and the latest expiry that was noticed, once nothing writes any more.
+    /// Says in the superblocks what the store holds, and what has expired for good, once nothing writes any more.
     async fn write_census(&self) -> Result<()> {
-        let clock_ms = self.noticed_ms();
         let mut superblocks = self.superblocks.lock().await;
         for superblock in superblocks.iter_mut() {
             let tier = self.tier(superblock.tier());
             superblock.census = Some(tier.slots().census(&self.secret));
-            superblock.clock_ms = clock_ms;
+            self.note_clock(superblock);
             superblock.generation += 1;
             crate::format::write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
         }

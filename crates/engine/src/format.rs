@@ -167,6 +167,7 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
             staging_boot: 0,
             staging_bytes: 0,
             census: None,
+            expired: Vec::new(),
         });
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {

@@ -117,7 +117,10 @@ impl Engine {
                     true => Some(entry),
                     false => self.look_up_key(&entry.key, &hash).await?,
                 };
-                keys.extend(entry.filter(|entry| !self.has_expired(entry.expires_at_ms)));
+                let Some(entry) = entry else { continue };
+                if self.may_show(&entry.key, &hash, entry.version, entry.expires_at_ms).await {
+                    keys.push(entry);
+                }
             }
             if failed.is_empty() {
                 // A key may have been met at its place and behind a claim.

@@ -106,6 +106,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         extent::make_whole(tier, superblock).await?;
     }
     let epoch = superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
+    let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
     rewrite(&tiers, &mut superblocks, |s| {
         s.epoch = epoch;
         s.census = None;
@@ -142,7 +143,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         user_limit_bytes: user_limit_bytes(bulk, reserve_share),
         reserve_share,
         placement: Placement::new(spare_outputs(bulk, reserve_share)),
-        clock: Clock::new(superblocks.iter().map(|s| s.clock_ms).max().unwrap_or(0)),
+        clock,
         background_bytes_per_s: options.background_bytes_per_s.unwrap_or(0),
         cleared_through: AtomicU64::new(superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0)),
         memory_bytes: memory.cache_bytes,

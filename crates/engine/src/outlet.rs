@@ -28,7 +28,6 @@ pub(crate) struct Outlet<'a> {
     /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
     /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
     pub(crate) opened_at: u64,
-    pub(crate) now_ms: u64,
     /// What was the oldest when it began. Segments that were opened since do not matter: they get only records that are
     /// newer, or current.
     pub(crate) oldest: Oldest,
@@ -114,9 +113,7 @@ impl Host for Outlet<'_> {
         let hides = || self.first && self.tombstone_is_needed(victim, entry);
         match entry.kind {
             Kind::Put if self.engine.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
-            Kind::Put if entry.expires_at_ms.is_some_and(|at| at <= self.now_ms) && hides() => {
-                Need::Tombstone
-            }
+            Kind::Put if self.engine.has_expired_for_good(entry) && hides() => Need::Tombstone,
             Kind::Tombstone if hides() => Need::Record,
             _ => Need::Nothing,
         }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::append::Prepared;
 use crate::cache::Cached;
+use crate::clock::Life;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::latency::Timed;
@@ -174,7 +175,12 @@ impl Engine {
         if !self.index.is_current(&sought.hash, pointer) {
             return Peek::Unknown;
         }
-        let expired = |at: Option<u64>| self.has_expired(at);
+        let show = |shown: Shown<'a>, life| match life {
+            Life::Alive => Peek::Seen(shown),
+            Life::Expired => Peek::Absent,
+            // It has to be deleted first.
+            Life::Unconfirmed => Peek::Unknown,
+        };
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let identity = self.secret.identity(segment, location.offset);
             let record = RecordView::in_memory(resident.record(location.offset), &identity).ok();
@@ -183,12 +189,13 @@ impl Engine {
             self.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
             let view = View { value, owner: None, version, expires_at_ms };
-            return if expired(expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::InMemory(view)) };
+            return show(Shown::InMemory(view), self.life(version, expires_at_ms));
         }
         match self.cache.get(segment, location.offset) {
             Some(cached) if cached.key() == sought.key => {
                 self.counters.cache_hit();
-                if expired(cached.expires_at_ms) { Peek::Absent } else { Peek::Seen(Shown::Cached(cached)) }
+                let life = self.life(cached.sequence, cached.expires_at_ms);
+                show(Shown::Cached(cached), life)
             }
             _ => Peek::Unknown,
         }

@@ -125,7 +125,7 @@ impl Engine {
         if head.key != key || head.kind != Kind::Put || value_end > segment_bytes {
             return Ok(None);
         }
-        let (check, expires_at_ms) = (head.value_check, head.expires_at_ms);
+        let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
         let wanted = cut(start, end, head.value_bytes);
         let wanted = value_at + wanted.start as u64..value_at + wanted.end as u64;
         let mut part = Vec::with_capacity((wanted.end - wanted.start) as usize);
@@ -154,7 +154,7 @@ impl Engine {
         if hasher.finish() != check {
             return Ok(None);
         }
-        let is_alive = !self.has_expired(expires_at_ms);
-        Ok(Some(is_alive.then(|| part.into())))
+        let may_show = self.may_show(key, &self.hash(key), sequence, expires_at_ms).await;
+        Ok(Some(may_show.then(|| part.into())))
     }
 }

@@ -117,7 +117,8 @@ impl Engine {
 impl Reclaimer<'_> {
     /// Waits for something to do.
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
-        let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(self.engine.now_ms()).max(1));
+        let now_ms = self.engine.confirmed_ms();
+        let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(now_ms).max(1));
         // A clock that is set forward is noticed within the minute.
         let expiry = self.next_expiry_ms().map(|at_ms| until(at_ms).min(Duration::from_secs(60)));
         let due = expiry.into_iter().chain(self.claims_due()).chain(self.engine.clock_due()).min();
@@ -229,7 +230,7 @@ impl Reclaimer<'_> {
 
     /// The sealed segment that expired first.
     pub(crate) fn expired(&self, expiry: Expiry) -> Option<(TierName, u32)> {
-        let now = self.engine.now_ms();
+        let now = self.engine.confirmed_ms();
         let due =
             self.engine.tiers().filter_map(|tier| Some((tier.slots().expired(expiry, now)?, tier.name())));
         due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))

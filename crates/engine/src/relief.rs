@@ -6,6 +6,7 @@
 //!   segments that were opened first are rewritten, one after the other, whatever they yield. Each goes at most once for
 //!   the tombstones that there are.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_log::Tier as TierName;
@@ -95,6 +96,10 @@ impl Engine {
 impl Reclaimer<'_> {
     /// Takes one thing out of the account that need not be in it; false if there is none.
     pub(crate) async fn relieve(&mut self) -> Result<bool> {
+        if self.engine.relief.requests.is_wanted() || self.engine.full.load(Ordering::Acquire) {
+            // A clock that has stepped is believed sooner, so that what has expired is not why puts are refused.
+            self.engine.confirmed_under_pressure_ms();
+        }
         if let Some((tier, slot)) = self.expired(Expiry::First) {
             self.expire(tier, slot).await?;
             return Ok(true);

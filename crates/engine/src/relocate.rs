@@ -444,7 +444,6 @@ impl<'a> Relocator<'a> {
             engine: self.engine,
             first,
             opened_at: self.engine.lane.published_through(self.engine),
-            now_ms: self.engine.now_ms(),
             oldest: self.engine.oldest_segments(),
             durable: &self.durable,
             throttle: &self.throttle,

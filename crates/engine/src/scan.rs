@@ -111,8 +111,10 @@ impl Engine {
                         Err(error) => return Err(error),
                     }
                 };
-                let alive = record.filter(|r| !self.has_expired(r.expires_at_ms));
-                entries.extend(alive.map(Cached::into_entry));
+                let Some(record) = record else { continue };
+                if self.may_show(record.key(), &hash, record.sequence, record.expires_at_ms).await {
+                    entries.push(record.into_entry());
+                }
             }
             if failed.is_empty() {
                 // A key may have been met at its place and behind a claim.

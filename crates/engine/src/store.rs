@@ -13,6 +13,7 @@ use crate::cache::Cached;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::gate::Gate;
+use crate::get::Found;
 use crate::latency::{Latencies, Timed};
 use crate::options::{Durability, Options};
 use crate::stats::{Recovery, Stats};
@@ -117,8 +118,9 @@ impl Store {
         let hash = self.engine.hash(key);
         let found = self.engine.look_up(key, &hash).await?;
         self.engine.took(Timed::Get, began);
-        let record = found.map(|found| found.record);
-        Ok(record.filter(|record| !self.engine.has_expired(record.expires_at_ms)))
+        let Some(Found { record, .. }) = found else { return Ok(None) };
+        let may_show = self.engine.may_show(key, &hash, record.sequence, record.expires_at_ms).await;
+        Ok(may_show.then_some(record))
     }
 
     /// The values of several keys, in their order; device reads are made together.
@@ -274,8 +276,8 @@ impl Store {
         self.engine.check_room(1)
     }
 
-    /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's, but never before an expiry that was
-    /// noticed, so that what has expired stays so when the clock is set back. A time to live counts from this time.
+    /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this
+    /// time.
     pub fn now_ms(&self) -> u64 {
         self.engine.now_ms()
     }

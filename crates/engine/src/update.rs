@@ -13,6 +13,7 @@ use futures_util::future::try_join_all;
 
 use crate::append::Prepared;
 use crate::batch::Batch;
+use crate::clock::Life;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::get::Found;
@@ -38,6 +39,12 @@ impl Store {
     }
 }
 
+/// Which version of a key has expired.
+struct Expired {
+    sequence: u64,
+    expires_at_ms: Option<u64>,
+}
+
 impl Engine {
     async fn update<T>(
         &self,
@@ -48,6 +55,23 @@ impl Engine {
         if options.condition != Condition::Always {
             return Err(Error::invalid("an update has no condition; compare the entries it is given"));
         }
+        let mut told = Vec::new();
+        let outcome = self.update_reserved(keys, options, change, &mut told).await;
+        // The keys are not reserved any more. What was written over since is left alone.
+        for (at, hash, Expired { sequence, expires_at_ms }) in told {
+            self.keep_expired(&keys[at], &hash, sequence, expires_at_ms).await;
+        }
+        outcome
+    }
+
+    /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
+    async fn update_reserved<T>(
+        &self,
+        keys: &[Bytes],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+        told: &mut Vec<(usize, KeyHash, Expired)>,
+    ) -> Result<T> {
         let durability = self.durability(&options)?;
         // 1.
         let hashes: Vec<KeyHash> = keys.iter().map(|key| self.hash(key)).collect();
@@ -59,13 +83,16 @@ impl Engine {
             ([key], [hash]) => vec![self.look_up(key, hash).await?],
             _ => try_join_all(keys.iter().zip(&hashes).map(|(key, hash)| self.look_up(key, hash))).await?,
         };
-        let alive = |found: &Option<Found>| {
-            found
-                .as_ref()
-                .filter(|f| !self.has_expired(f.record.expires_at_ms))
-                .map(|f| f.record.clone().into_entry())
+        let mut show = |(at, found): (usize, &Option<Found>)| {
+            let record = &found.as_ref()?.record;
+            let (sequence, expires_at_ms) = (record.sequence, record.expires_at_ms);
+            let life = self.life(sequence, expires_at_ms);
+            if life == Life::Unconfirmed {
+                told.push((at, hashes[at], Expired { sequence, expires_at_ms }));
+            }
+            (life == Life::Alive).then(|| record.clone().into_entry())
         };
-        let entries: Vec<Option<Entry>> = found.iter().map(alive).collect();
+        let entries: Vec<Option<Entry>> = found.iter().enumerate().map(&mut show).collect();
         let (batch, outcome) = change(&entries);
         drop(entries);
         if batch.is_empty() {

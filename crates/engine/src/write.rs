@@ -13,8 +13,11 @@ use hashbrown::HashMap;
 
 use crate::append::{Prepared, Replaced};
 use crate::batch::{Batch, Operation};
+use crate::cache::Cached;
+use crate::clock::Life;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::get::Found;
 use crate::lane::{Append, Lane};
 use crate::options::Durability;
 use crate::reserve::Reservation;
@@ -80,11 +83,12 @@ impl Engine {
         let mut reservation = None;
         if large.is_some() || options.condition != Condition::Always {
             let key = self.index.stored_hash(&prepared.hash);
-            let reserved = reservation.insert(self.lane.reserve(self, vec![key]).await?);
+            reservation = Some(self.lane.reserve(self, vec![key]).await?);
             if options.condition != Condition::Always {
-                prepared.replaces = self.check_condition(&prepared, options.condition).await?;
+                prepared.replaces =
+                    self.check_condition(&prepared, options.condition, &mut reservation).await?;
             }
-            if large.is_some() {
+            if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
                 prepared.sequence = Some(reserved.draw(&self.sequence));
             }
         }
@@ -92,11 +96,16 @@ impl Engine {
         self.append(lane, std::slice::from_ref(&prepared), durability, reservation).await
     }
 
-    /// Whether the condition holds; what the put then replaces.
-    async fn check_condition(&self, put: &Prepared, condition: Condition) -> Result<Option<Replaced>> {
+    /// Whether the condition holds under this reservation; what the put then replaces.
+    async fn check_condition(
+        &self,
+        put: &Prepared,
+        condition: Condition,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<Option<Replaced>> {
         let found = self.look_up(&put.key, &put.hash).await?;
-        let alive = found.as_ref().filter(|f| !self.has_expired(f.record.expires_at_ms));
-        let current = alive.map(|f| f.record.sequence);
+        let life = found.as_ref().map(|f| self.life(f.record.sequence, f.record.expires_at_ms));
+        let current = found.as_ref().filter(|_| life == Some(Life::Alive)).map(|f| f.record.sequence);
         let (holds, wanted) = match condition {
             Condition::Always => (true, String::new()),
             Condition::IfAbsent => (current.is_none(), "the key to be absent".to_string()),
@@ -104,6 +113,11 @@ impl Engine {
             Condition::IfVersion(version) => (current == Some(version), format!("version {version}")),
         };
         if !holds {
+            if let (Some(Life::Unconfirmed), Some(found)) = (life, found) {
+                drop(reservation.take());
+                let Cached { sequence, expires_at_ms, .. } = found.record;
+                self.keep_expired(&put.key, &put.hash, sequence, expires_at_ms).await;
+            }
             let found = current.map_or("it is absent".to_string(), |v| format!("it has version {v}"));
             return Err(Error::Conflict { what: format!("expected {wanted}, but {found}"), current });
         }
@@ -114,16 +128,17 @@ impl Engine {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
         self.check_writable()?;
-        let reservation = self.lane.reserve(self, vec![self.index.stored_hash(&prepared.hash)]).await?;
+        let mut reservation =
+            Some(self.lane.reserve(self, vec![self.index.stored_hash(&prepared.hash)]).await?);
         if options.condition != Condition::Always {
-            self.check_condition(&prepared, options.condition).await?;
+            self.check_condition(&prepared, options.condition, &mut reservation).await?;
         }
         let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
             return Ok(false);
         };
         prepared.replaces = Some(replaced);
         self.counters.count_delete();
-        self.append(&self.lane, std::slice::from_ref(&prepared), durability, Some(reservation)).await?;
+        self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
         Ok(alive)
     }
 
@@ -131,10 +146,9 @@ impl Engine {
     async fn find_for_delete(&self, key: &[u8], hash: &KeyHash) -> Result<Option<(Replaced, bool)>> {
         // A slot is given up only when no other key can be hidden behind it.
         self.settle(hash).await?;
-        match self.look_up(key, hash).await {
-            Ok(found) => Ok(found.map(|f| (f.replaced(), !self.has_expired(f.record.expires_at_ms)))),
-            Err(error) => Err(error),
-        }
+        let found = self.look_up(key, hash).await?;
+        let is_alive = |f: &Found| self.life(f.record.sequence, f.record.expires_at_ms) == Life::Alive;
+        Ok(found.map(|f| (f.replaced(), is_alive(&f))))
     }
 
     pub(crate) async fn write(&self, batch: Batch, options: WriteOptions) -> Result<()> {
@@ -251,7 +265,7 @@ impl Engine {
     }
 
     /// Appends to a lane and waits until it is acknowledged. Returns the last sequence number.
-    async fn append(
+    pub(crate) async fn append(
         &self,
         lane: &Lane,
         records: &[Prepared],
@@ -307,7 +321,9 @@ impl Engine {
         if self.has_no_room(bytes) {
             // A record that cannot be read is replaced as if it were not there.
             let found = self.look_up(&put.key, &put.hash).await.ok().flatten();
-            let counted = found.filter(|found| !self.has_expired(found.record.expires_at_ms));
+            // What has expired for good may have ceased to count before the put displaces it.
+            let counted =
+                found.filter(|f| self.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
             bytes = bytes.saturating_sub(counted.map_or(0, |found| found.record.padded_bytes.into()));
             self.find_room(bytes).await;
         }

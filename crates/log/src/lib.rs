@@ -37,4 +37,6 @@ pub use summary::{
     Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, next_expiry_ms,
     space_bytes as summary_space_bytes,
 };
-pub use superblock::{COPIES as SUPERBLOCK_COPIES, Census, FORMAT_VERSION, Superblock, SuperblockError};
+pub use superblock::{
+    COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, Superblock, SuperblockError,
+};

@@ -58,8 +58,7 @@ pub struct Superblock {
     pub cleared_through: u64,
     /// When the store was made, in milliseconds since the Unix epoch.
     pub created_at_ms: u64,
-    /// The latest expiry that was noticed, in milliseconds since the Unix epoch: what expires by then has expired, whatever
-    /// the clock says.
+    /// What time it was when this was written, in milliseconds since the Unix epoch, as far as the store was sure.
     pub clock_ms: u64,
     /// The start of the machine in which the staging file was written, as a number; 0: there was none.
     pub staging_boot: u64,
@@ -67,6 +66,8 @@ pub struct Superblock {
     pub staging_bytes: u64,
     /// What a store that was closed holds; `None` while it is open, and after it was killed.
     pub census: Option<Census>,
+    /// What has expired, whatever the clock says.
+    pub expired: Vec<ExpiryWatermark>,
 }
 
 /// What lies on a tier of a store that was closed: recovery has to find just that. Any segment, or last frame of one, that
@@ -86,6 +87,15 @@ impl Census {
         self.segments += 1;
         self.sum = self.sum.wrapping_add(secret.value_check(&[number, place].concat()));
     }
+}
+
+/// Records that have expired for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpiryWatermark {
+    /// Records numbered up to this one,
+    pub sequence: u64,
+    /// if they expire by this time, in milliseconds since the Unix epoch.
+    pub time_ms: u64,
 }
 
 /// Why a device has no superblock that can be used.

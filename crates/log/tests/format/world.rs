@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Census, Kind, OpenSegment, Record, Secret, SegmentName, SegmentShape, Stream, Superblock, Tier,
-    record_bytes,
+    Census, ExpiryWatermark, Kind, OpenSegment, Record, Secret, SegmentName, SegmentShape, Stream,
+    Superblock, Tier, record_bytes,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -149,6 +149,7 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         cleared_through: 12,
         created_at_ms: 1_700_000_000_000,
         clock_ms: 1_750_000_000_000,
+        expired: vec![ExpiryWatermark { sequence: 11, time_ms: 1_749_000_000_000 }],
     }
 }
 

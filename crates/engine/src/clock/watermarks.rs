@@ -1,0 +1,93 @@
+//! What has expired for good, as few numbers.
+
+use esker_log::ExpiryWatermark;
+
+/// More are not kept. One is added when the clock was believed, then set back, and is believed again.
+const MOST: usize = 16;
+
+/// Watermarks, of falling times and rising sequence numbers: none says what another says too.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watermarks {
+    all: Vec<ExpiryWatermark>,
+}
+
+impl Watermarks {
+    /// What all of these say.
+    pub(super) fn of(mut known: Vec<ExpiryWatermark>) -> Watermarks {
+        known.sort_unstable_by_key(|mark| (mark.sequence, mark.time_ms));
+        let mut all = Watermarks::default();
+        known.into_iter().for_each(|mark| all.raise(mark));
+        all
+    }
+
+    /// Whether a record has expired for good.
+    pub(super) fn cover(&self, sequence: u64, expires_at_ms: u64) -> bool {
+        self.all.iter().any(|mark| sequence <= mark.sequence && expires_at_ms <= mark.time_ms)
+    }
+
+    /// Takes in one of a sequence number that is not less than that of any other.
+    pub(super) fn raise(&mut self, mark: ExpiryWatermark) {
+        while self.all.last().is_some_and(|last| last.time_ms <= mark.time_ms) {
+            self.all.pop();
+        }
+        self.all.push(mark);
+        if self.all.len() > MOST {
+            self.merge_nearest();
+        }
+    }
+
+    /// Makes one of the two that are nearest in time: what expires between these expires early.
+    fn merge_nearest(&mut self) {
+        let gap = |at: &usize| self.all[*at].time_ms - self.all[*at + 1].time_ms;
+        let Some(at) = (0..self.all.len() - 1).min_by_key(gap) else { return };
+        self.all[at].sequence = self.all[at + 1].sequence;
+        self.all.remove(at + 1);
+    }
+
+    /// The latest time of any; 0 if there is none.
+    pub(super) fn latest_ms(&self) -> u64 {
+        self.all.first().map_or(0, |mark| mark.time_ms)
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<ExpiryWatermark> {
+        self.all.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(sequence: u64, time_ms: u64) -> ExpiryWatermark {
+        ExpiryWatermark { sequence, time_ms }
+    }
+
+    #[test]
+    fn one_is_enough_for_a_clock_that_goes_on() {
+        let mut marks = Watermarks::default();
+        for step in 1..100 {
+            marks.raise(mark(step / 3, 1000 + step));
+        }
+        assert_eq!(marks.to_vec(), [mark(33, 1099)]);
+        assert!(marks.cover(33, 1099) && !marks.cover(34, 1) && !marks.cover(1, 1100));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_records_written_since_alone() {
+        let marks = Watermarks::of(vec![mark(20, 1500), mark(10, 9000), mark(5, 700)]);
+        assert_eq!(marks.to_vec(), [mark(10, 9000), mark(20, 1500)]);
+        assert_eq!(marks.latest_ms(), 9000);
+        assert!(marks.cover(10, 9000) && marks.cover(20, 1500) && !marks.cover(11, 1501));
+        // Time has caught up.
+        let marks = Watermarks::of([marks.to_vec(), vec![mark(30, 9001)]].concat());
+        assert_eq!(marks.to_vec(), [mark(30, 9001)]);
+    }
+
+    #[test]
+    fn however_many_there_were_what_expired_stays_so() {
+        let raised: Vec<_> = (0..100).map(|step| mark(step, 1_000_000 - step * step)).collect();
+        let marks = Watermarks::of(raised.clone());
+        assert_eq!(marks.to_vec().len(), MOST);
+        assert!(raised.iter().all(|mark| marks.cover(mark.sequence, mark.time_ms)));
+    }
+}
