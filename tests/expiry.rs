@@ -223,7 +223,7 @@ fn ahead_and_back(seed: u64) {
 #[test]
 fn a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for() {
     let test = "a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for";
-    cases("expiry", test, 12, ahead_and_back);
+    cases("expiry", test, 6, ahead_and_back);
 }
 
 /// The clock is ahead for so long that it is believed, and is then set right.
@@ -242,7 +242,7 @@ fn believed_and_set_back(seed: u64) {
         sleep(&world, Duration::from_secs(3600));
     }
     let expired = store.stats().activity.records_expired;
-    assert!(expired > 0, "a clock that stays is believed");
+    assert!(expired >= 100, "a clock that stays is believed, and {expired} have expired");
     world.runtime.jump_wall_clock(-YEAR_MS);
     for life in 0..4 {
         assert!((0..100).all(|number| get(&world, &store, &format!("month {number}")).is_none()));
@@ -339,5 +339,57 @@ fn wandering_clock(seed: u64) {
 
 #[test]
 fn a_clock_that_wanders_loses_nothing_and_brings_nothing_back() {
-    cases("expiry", "a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 30, wandering_clock);
+    cases("expiry", "a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 15, wandering_clock);
+}
+
+/// Keys that expire cease to count, wherever their records lie, and without a value being read.
+fn ceases_to_count(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed, few_segments(seed));
+    let mut store = world.open();
+    for round in 0..6 {
+        put(&world, &store, &format!("lasting {round}"), vec![1u8; 100]);
+        // In the open segment; in that and sealed ones; in the output of relocation.
+        let count = [3, 300, 300][random.below(3) as usize];
+        let durability = [Durability::Sync, Durability::None][random.below(2) as usize];
+        let mut last_ms = 0;
+        for number in 0..count {
+            let at_ms = store.now_ms() + 1 + random.below(2000);
+            last_ms = last_ms.max(at_ms);
+            let how = WriteOptions { durability: Some(durability), ..expiring(at_ms) };
+            let put = store.put_with(format!("brief {round} {number}"), vec![2u8; 700], how);
+            world.runtime.run(put).expect("it is put");
+        }
+        match random.below(4) {
+            0 => churn(&world, &mut random, &store),
+            1 => store = end_and_open(&mut world, &mut random, store),
+            _ => {}
+        }
+        let reads = store.stats().activity.device_reads;
+        let left = Duration::from_millis(last_ms.saturating_sub(store.now_ms()) + 1500);
+        sleep(&world, left);
+        let after = store.stats().activity.device_reads;
+        assert_eq!(after, reads, "values are not looked at, round {round}");
+        let churned = |number: &u64| get(&world, &store, &format!("churn {number}")).is_some();
+        let lasting = round + 1 + (0..20).filter(churned).count() as u64;
+        assert_eq!(store.len(), lasting, "a second and a half later, round {round}");
+    }
+    // While nothing expires, nothing is read or written.
+    let at_ms = store.now_ms() + 2 * DAY_MS;
+    world.runtime.run(store.put_with("later", "x", expiring(at_ms))).expect("it is put");
+    sleep(&world, Duration::from_secs(60));
+    let operations =
+        |store: &Store| store.stats().tiers.into_iter().map(|t| t.operations).collect::<Vec<_>>();
+    let (before, keys) = (operations(&store), store.len());
+    sleep(&world, Duration::from_secs(24 * 3600));
+    assert_eq!((operations(&store), store.len()), (before, keys), "an idle store does no I/O");
+    sleep(&world, Duration::from_secs(24 * 3600));
+    assert_eq!(store.len(), keys - 1);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn keys_that_expired_cease_to_count_within_seconds() {
+    cases("expiry", "keys_that_expired_cease_to_count_within_seconds", 12, ceases_to_count);
 }

@@ -71,7 +71,7 @@ fn a_batch_waits_for_relief_as_puts_do() {
     let store = world.open();
     let expires_at_ms = Some(store.now_ms() + 10_000);
     let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
-    // One record in a segment that expires is not noticed by itself.
+    // What expires ceases to count by itself, or when the batch asks for room.
     let mut n = 0u64;
     let room = loop {
         let stats = store.stats();

@@ -1,7 +1,7 @@
 //! Expired records: taken out of the index and no longer counted, without reading a value.
 //!
-//! A segment is looked at when noticeably many of its bytes have expired, and, where the store has no room for a put, when
-//! any have. On the medium each record goes on to hide the older versions of its key, until it is relocated.
+//! Which segments are looked at, and when, is said in `reclaim/sweep.rs`. On the medium each record goes on to hide the older
+//! versions of its key, until it is relocated.
 
 use std::sync::Arc;
 
@@ -11,7 +11,10 @@ use esker_log::{Entry, Kind, Tier as TierName};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::relocate::hash_of;
-use crate::slot::Contents;
+use crate::slot::{Contents, NEVER_MS};
+
+/// What could not be taken out of the index is tried again after so long.
+const AGAIN_MS: u64 = 1000;
 
 impl Engine {
     /// Whether what a summary names is a record that has expired for good.
@@ -22,10 +25,12 @@ impl Engine {
 
     /// Takes expired records of a sealed segment out of the index.
     pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
-        let now = self.confirmed_ms();
-        let expired: Vec<_> = entries.iter().filter(|entry| self.is_to_expire(entry, now)).copied().collect();
-        self.expire_entries(tier, slot, &expired).await?;
-        self.tier(tier).slots().set_expires(slot, &Contents::after(entries, now));
+        let now_ms = self.confirmed_ms();
+        let expired: Vec<_> = entries.iter().filter(|e| self.is_to_expire(e, now_ms)).copied().collect();
+        let taken = self.expire_entries(tier, slot, &expired).await?;
+        let contents = Contents::after(entries, now_ms);
+        let contents = if taken.again { contents.again_at(now_ms + AGAIN_MS) } else { contents };
+        self.tier(tier).slots().set_expires(slot, &contents);
         Ok(())
     }
 
@@ -47,12 +52,30 @@ impl Engine {
 
     /// Takes expired records of the lanes' open segments out of the index; false if there were none.
     pub(crate) async fn expire_open(self: &Arc<Engine>) -> Result<bool> {
-        let now = self.confirmed_ms();
+        let now_ms = self.confirmed_ms();
         let mut any = false;
         for lane in self.lanes() {
-            for (tier, slot, entry) in lane.open_entries(|entry| self.is_to_expire(entry, now)) {
-                any |= self.expire_entries(tier, slot, &[entry]).await?;
+            lane.forget_expiries();
+            // What is not published yet is not in the index, and will be.
+            let published = self.lane.published_through(self);
+            let (mut due, mut slots, mut again) = (Due::new(now_ms), Vec::new(), false);
+            lane.each_open_entry(|slot, entry| {
+                let before = due.expired.len();
+                due.take(self, entry);
+                if before < due.expired.len() && entry.sequence > published {
+                    due.expired.pop();
+                    again = true;
+                }
+                slots.resize(due.expired.len(), slot);
+            });
+            for of in slots.chunk_by(|a, b| a == b) {
+                let rest = due.expired.split_off(of.len());
+                let these = std::mem::replace(&mut due.expired, rest);
+                let taken = self.expire_entries(lane.shape.tier, of[0], &these).await?;
+                any |= taken.any;
+                again |= taken.again;
             }
+            lane.expires_from_at_most(due.next_ms(again));
         }
         Ok(any)
     }
@@ -62,8 +85,8 @@ impl Engine {
         is_due || self.has_expired_for_good(entry)
     }
 
-    /// Takes records of a segment whose expiry has passed out of the index; false if none of them was in it.
-    async fn expire_entries(&self, tier: TierName, slot: u32, expired: &[Entry]) -> Result<bool> {
+    /// Takes records of a segment whose expiry has passed out of the index.
+    pub(crate) async fn expire_entries(&self, tier: TierName, slot: u32, expired: &[Entry]) -> Result<Taken> {
         let current = expired.iter().filter(|entry| self.is_current(tier, slot, entry));
         let current: Vec<&Entry> = current.collect();
         let uncovered = current.iter().filter(|entry| !self.has_expired_for_good(entry));
@@ -71,38 +94,76 @@ impl Engine {
             // Must come first, or else a key of which somebody saw that it is gone could come back.
             self.expire_for_good(last_ms);
         }
-        let mut any = false;
+        let mut taken = Taken::default();
         for entry in current {
-            match self.expire_record(tier, slot, entry).await {
-                // What cannot be read lies elsewhere, and no reason to give this segment up. The record is relocated then.
-                Err(error) if self.place_of(&error).is_some_and(|place| place != (tier, slot)) => {
-                    tracing::warn!(%error, "an expired record cannot be taken out of the index yet");
-                }
-                expired => any |= expired?,
+            match self.expire_record(tier, slot, entry).await? {
+                Some(removed) => taken.any |= removed,
+                None => taken.again = true,
             }
         }
-        Ok(any)
+        Ok(taken)
     }
 
-    /// Takes an expired record out of the index; false if it was not in it, or if somebody has the key reserved: who has
+    /// Takes an expired record out of the index; false if it was not in it. Nothing if somebody has the key reserved: who has
     /// looked at it relies on it to be found until what they write is published, or else a delete could take another key of
-    /// the same stored hash for it. It is not waited for, since they may wait for room; the record is relocated then.
-    async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<bool> {
+    /// the same stored hash for it. It is not waited for, since they may wait for room.
+    async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<Option<bool>> {
         if !self.is_current(tier, slot, entry) {
-            return Ok(false);
+            return Ok(Some(false));
         }
         let hash = hash_of(entry);
         let Some(_reservation) = self.lane.try_reserve(vec![self.index.stored_hash(&hash)]) else {
-            return Ok(false);
+            return Ok(None);
         };
         // Must come first, or else another key that the slot hides would go with it.
-        self.settle(&hash).await?;
+        match self.settle(&hash).await {
+            Ok(()) => {}
+            // What cannot be read is told to whoever asks for it. The record counts until it is relocated.
+            Err(error) if error.is_of_reading() => return Ok(Some(false)),
+            Err(error) => return Err(error),
+        }
         let location = self.location(tier, slot, entry);
         let removed = self.index.remove(&hash, self.pointer(location));
         if removed {
             self.counters.count_expired();
             self.add_live(location, -(self.tier(tier).shape().padded(entry.bytes as usize) as i64));
         }
-        Ok(removed)
+        Ok(Some(removed))
+    }
+}
+
+/// How taking records out of the index went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Some were in it.
+    any: bool,
+    /// Some still are.
+    pub(crate) again: bool,
+}
+
+/// The entries of an open segment, parted by whether they have expired.
+pub(crate) struct Due {
+    now_ms: u64,
+    pub(crate) expired: Vec<Entry>,
+    /// When the first of the others does.
+    next_ms: u64,
+}
+
+impl Due {
+    pub(crate) fn new(now_ms: u64) -> Due {
+        Due { now_ms, expired: Vec::new(), next_ms: NEVER_MS }
+    }
+
+    pub(crate) fn take(&mut self, engine: &Engine, entry: &Entry) {
+        match entry.expires_at_ms {
+            Some(_) if engine.is_to_expire(entry, self.now_ms) => self.expired.push(*entry),
+            Some(at_ms) if entry.kind == Kind::Put => self.next_ms = self.next_ms.min(at_ms),
+            _ => {}
+        }
+    }
+
+    /// When the segment is to be looked at again.
+    pub(crate) fn next_ms(&self, again: bool) -> u64 {
+        if again { self.next_ms.min(self.now_ms + AGAIN_MS) } else { self.next_ms }
     }
 }

@@ -9,7 +9,7 @@ mod reserving;
 mod room;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +26,7 @@ use crate::heads::{Head, Heads};
 use crate::memory::{MemoryPool, pointer};
 use crate::options::Durability;
 use crate::reserve::{Reservation, Reservations};
+use crate::slot::NEVER_MS;
 
 /// The frame that is being filled.
 struct Filling {
@@ -109,6 +110,8 @@ pub(crate) struct Lane {
     pub(crate) spare_taken: Notify,
     /// A frame this long is written without waiting for more.
     frame_target_bytes: u32,
+    /// No record of its open segments that is to be taken out of the index when it expires does so before.
+    expires_from: AtomicU64,
 }
 
 impl Lane {
@@ -136,6 +139,7 @@ impl Lane {
             work: Notify::new(),
             spare_taken: Notify::new(),
             frame_target_bytes: (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20),
+            expires_from: AtomicU64::new(NEVER_MS),
         }
     }
 
@@ -200,7 +204,14 @@ impl Lane {
         let Some(head) = self.make_room(engine, state, wanted, records.len(), padded) else {
             return Ok(Append::Blocked(state.room.waiter()));
         };
-        Ok(self.append_to_open(engine, state, Destination { head, brief }, records, durability, reserved))
+        let destination = Destination { head, brief };
+        let answer = self.append_to_open(engine, state, destination, records, durability, reserved);
+        if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
+            && self.expires_from_at_most(at_ms)
+        {
+            engine.reclaim.notify_one();
+        }
+        Ok(answer)
     }
 
     /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of

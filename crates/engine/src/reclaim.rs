@@ -6,11 +6,11 @@
 
 mod choose;
 mod claims;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use esker_log::Tier as TierName;
 use futures_util::future::{Either, select};
@@ -18,6 +18,7 @@ use futures_util::future::{Either, select};
 pub(crate) use self::choose::Choice;
 use self::choose::{Progress, Stuck};
 use self::claims::Unverified;
+use self::sweep::Sweep;
 use crate::compact::Compaction;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ pub(crate) const CALM: f64 = 0.25;
 const RENEW_BELOW: f64 = 0.5;
 /// After so many failed reads a segment is left alone until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
+/// What a record takes in a summary, about.
+const ENTRY_BYTES: u64 = 22;
 
 /// Destages and collects until the store closes.
 pub(crate) async fn run(engine: Arc<Engine>) {
@@ -42,6 +45,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         one_at_a_time: false,
         failures: BTreeMap::new(),
         unverified: Unverified::default(),
+        sweep: Sweep::default(),
         compaction: None,
         compacted_last: false,
     };
@@ -85,6 +89,7 @@ pub(crate) struct Reclaimer<'a> {
     /// How often reading a segment failed.
     failures: BTreeMap<u64, u32>,
     unverified: Unverified,
+    sweep: Sweep,
     /// What was asked for and is not done yet.
     pub(crate) compaction: Option<Compaction>,
     /// The last step was for that.
@@ -117,11 +122,8 @@ impl Engine {
 impl Reclaimer<'_> {
     /// Waits for something to do.
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
-        let now_ms = self.engine.confirmed_ms();
-        let until = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(now_ms).max(1));
-        // A clock that is set forward is noticed within the minute.
-        let expiry = self.next_expiry_ms().map(|at_ms| until(at_ms).min(Duration::from_secs(60)));
-        let due = expiry.into_iter().chain(self.claims_due()).chain(self.engine.clock_due()).min();
+        let sweep = self.sweep_due();
+        let due = sweep.into_iter().chain(self.claims_due()).chain(self.engine.clock_due()).min();
         let Some(left) = due else { return woken.await };
         let woken = std::pin::pin!(woken);
         match select(woken, self.engine.runtime.sleep(left)).await {
@@ -142,6 +144,9 @@ impl Reclaimer<'_> {
         self.settle_beyond_limit().await?;
         if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        if self.sweep().await? {
             return Ok(true);
         }
         self.write_off_tombstones();
@@ -236,17 +241,16 @@ impl Reclaimer<'_> {
         due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))
     }
 
-    fn next_expiry_ms(&self) -> Option<u64> {
-        self.engine.tiers().filter_map(|tier| tier.slots().expires_from(Expiry::Noticeable)).min()
-    }
-
-    pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<()> {
-        let engine = self.engine;
+    /// Takes expired records of a sealed segment out of the index; how many bytes it had to read for that, about.
+    pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<u64> {
+        let (engine, mut bytes) = (self.engine, 0);
         let entries = engine.read_entries(engine.tier(tier), slot).await;
         self.with_entries(tier, slot, entries, async |entries| {
+            bytes = entries.len() as u64 * ENTRY_BYTES;
             engine.expire_segment(tier, slot, entries).await
         })
-        .await
+        .await?;
+        Ok(bytes)
     }
 
     /// Does something with the entries of a segment's summary, if it could be read.

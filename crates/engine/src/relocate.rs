@@ -19,9 +19,10 @@ use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::expire::Due;
 use crate::ledger::Origin;
 use crate::outlet::{Outlet, yield_device};
-use crate::slot::SlotState;
+use crate::slot::{NEVER_MS, SlotState};
 use crate::tier::Tier;
 
 /// Slots of the capacity tier that destaging leaves to collecting, which it needs to have any.
@@ -57,6 +58,8 @@ pub(crate) struct Relocator<'a> {
     told_bytes: AtomicI64,
     /// Time that went to other work since the last relocation.
     other_work: Duration,
+    /// No record of the outputs that is to be taken out of the index when it expires does so before.
+    expires_from: u64,
 }
 
 impl Engine {
@@ -100,6 +103,7 @@ impl<'a> Relocator<'a> {
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
             other_work: Duration::ZERO,
+            expires_from: NEVER_MS,
         }
     }
 
@@ -138,6 +142,25 @@ impl<'a> Relocator<'a> {
     /// Whether an open segment is one of its outputs.
     pub(crate) fn writes_to(&self, segment: u64) -> bool {
         self.outputs.values().any(|output| output.name().segment == segment)
+    }
+
+    /// When a record of the outputs expires that is still to be taken out of the index.
+    pub(crate) fn expires_from(&self) -> Option<u64> {
+        Some(self.expires_from).filter(|&at_ms| at_ms != NEVER_MS)
+    }
+
+    /// Takes expired records of the outputs out of the index.
+    pub(crate) async fn expire_outputs(&mut self) -> Result<()> {
+        let (engine, now_ms) = (self.engine, self.engine.confirmed_ms());
+        self.expires_from = NEVER_MS;
+        for output in self.outputs.values() {
+            let mut due = Due::new(now_ms);
+            output.entries().iter().for_each(|entry| due.take(engine, entry));
+            let (tier, slot) = (output.shape().tier, output.name().slot);
+            let taken = engine.expire_entries(tier, slot, &due.expired).await?;
+            self.expires_from = self.expires_from.min(due.next_ms(taken.again));
+        }
+        Ok(())
     }
 
     /// Bytes that still fit in the outputs.
@@ -238,6 +261,9 @@ impl<'a> Relocator<'a> {
                 *entries = needed.map_err(|error| Failed { victim: number, error })?;
             }
             let relocated = self.copy(tier_name, victims, first, urgency).await?;
+            let copies = relocated.moves.iter().filter(|m| m.kind == Kind::Put);
+            let soonest_ms = copies.filter_map(|m| m.entry.expires_at_ms).min();
+            self.expires_from = self.expires_from.min(soonest_ms.unwrap_or(NEVER_MS));
             if !relocated.moves.is_empty() {
                 self.flush_outputs().await.map_err(|error| Failed { victim: 0, error })?;
                 self.swing(tier_name, victims, &relocated);

@@ -12,7 +12,7 @@ use esker_log::{Entry, Kind, Stream, next_expiry_ms};
 pub(crate) use self::slots::Slots;
 
 /// Nothing in a segment expires.
-const NEVER_MS: u64 = u64::MAX;
+pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,13 @@ impl Contents {
         let tombstones = entries.iter().filter(|e| e.kind == Kind::Tombstone);
         let tombstones_through = tombstones.map(|e| e.sequence).max().unwrap_or(0);
         Contents { expires_ms: [noticeable, first], tombstones_through }
+    }
+
+    /// It is to be looked at by then, whatever is in it.
+    pub(crate) fn again_at(mut self, at_ms: u64) -> Contents {
+        let first = &mut self.expires_ms[Expiry::First as usize];
+        *first = (*first).min(at_ms);
+        self
     }
 
     /// Of a segment of which only the footer was read: when it expires noticeably.

@@ -1,11 +1,17 @@
 //! The segments that a lane fills: when the next one is made ready, and who waits for it.
 
-use esker_log::{Entry, OpenSegment, Stream, Tier as TierName};
+use std::sync::atomic::Ordering;
+
+use esker_log::{Entry, OpenSegment, Stream};
 
 use super::Lane;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::heads::Head;
+use crate::slot::NEVER_MS;
+
+/// So many entries are looked at under the lock at a time.
+const ENTRIES_AT_A_TIME: usize = 4096;
 
 impl Lane {
     /// How full the open segment is when the next one is made ready: early enough that nobody waits for it, and not
@@ -51,15 +57,38 @@ impl Lane {
         state.heads.is_empty() && state.spare.is_none() && is_wanted
     }
 
-    /// Entries of its open segments.
-    pub(crate) fn open_entries(&self, which: impl Fn(&Entry) -> bool) -> Vec<(TierName, u32, Entry)> {
-        let mut state = self.state.lock();
-        let mut found = Vec::new();
+    /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
+    /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
+    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) {
         for head in [Head::MAIN, Head::LASTING] {
-            let Some(segment) = state.heads.open(head) else { continue };
-            let entries = segment.entries().iter().filter(|entry| which(entry));
-            found.extend(entries.map(|entry| (self.shape.tier, segment.name().slot, *entry)));
+            let (mut seen, mut of) = (0, None);
+            loop {
+                let mut state = self.state.lock();
+                let Some(segment) = state.heads.open(head) else { break };
+                let name = segment.name();
+                let rest = segment.entries().get(seen..).unwrap_or_default();
+                if *of.get_or_insert(name.segment) != name.segment || rest.is_empty() {
+                    break;
+                }
+                let some = &rest[..rest.len().min(ENTRIES_AT_A_TIME)];
+                some.iter().for_each(|entry| see(name.slot, entry));
+                seen += some.len();
+            }
         }
-        found
+    }
+
+    /// No record of its open segments expires before that is still to be taken out of the index.
+    pub(crate) fn expires_from(&self) -> Option<u64> {
+        Some(self.expires_from.load(Ordering::Acquire)).filter(|&at_ms| at_ms != NEVER_MS)
+    }
+
+    /// One expires then; false if another was known that does not expire later.
+    pub(crate) fn expires_from_at_most(&self, at_ms: u64) -> bool {
+        self.expires_from.fetch_min(at_ms, Ordering::AcqRel) > at_ms
+    }
+
+    /// Forgets when its records expire. Must come before they are looked at.
+    pub(crate) fn forget_expiries(&self) {
+        self.expires_from.store(NEVER_MS, Ordering::Release);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
-use super::{CALM, Reclaimer};
+use super::{CALM, ENTRY_BYTES, Reclaimer};
 use crate::error::Result;
 use crate::reserve::FixedState;
 use crate::slot::SlotState;
@@ -21,8 +21,6 @@ const AT_WORK: f64 = 0.5;
 const AT_REST: f64 = 1.0 / 16.0;
 /// It is quiet when nothing was written for so long.
 const QUIET_AFTER: Duration = Duration::from_millis(500);
-/// What a record takes in a summary, about.
-const ENTRY_BYTES: u64 = 22;
 /// Claims are counted again after those with most of them, one in so many of the segments.
 const COUNTED_FOR: usize = 4;
 

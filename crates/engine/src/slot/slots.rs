@@ -157,15 +157,35 @@ impl Slots {
 
     /// The sealed segment that expired first, and when, if one has by `now_ms`.
     pub(crate) fn expired(&self, expiry: Expiry, now_ms: u64) -> Option<(u64, u32)> {
-        if self.expires_from(expiry)? > now_ms {
-            return None;
+        let mut first: Option<(u64, u32)> = None;
+        self.each_expired(expiry, now_ms, |at_ms, slot| {
+            first = Some(first.map_or((at_ms, slot), |first| first.min((at_ms, slot))));
+        });
+        first
+    }
+
+    /// The sealed segments that have expired by `now_ms`.
+    pub(crate) fn all_expired(&self, expiry: Expiry, now_ms: u64) -> Vec<u32> {
+        let mut all = Vec::new();
+        self.each_expired(expiry, now_ms, |_, slot| all.push(slot));
+        all
+    }
+
+    fn each_expired(&self, expiry: Expiry, now_ms: u64, mut see: impl FnMut(u64, u32)) {
+        if self.expires_from(expiry).is_none_or(|at_ms| at_ms > now_ms) {
+            return;
         }
         // Forgotten before the walk, so that what is sealed meanwhile is remembered.
         let from = &self.expires_from[expiry as usize];
         from.swap(NEVER_MS, Ordering::AcqRel);
-        let next = self.sealed().filter_map(|(at, slot)| Some((slot.expires_ms(expiry)?, at))).min()?;
-        from.fetch_min(next.0, Ordering::AcqRel);
-        Some(next).filter(|&(at_ms, _)| at_ms <= now_ms)
+        let mut next_ms = NEVER_MS;
+        for (slot, at_ms) in self.sealed().filter_map(|(at, slot)| Some((at, slot.expires_ms(expiry)?))) {
+            next_ms = next_ms.min(at_ms);
+            if at_ms <= now_ms {
+                see(at_ms, slot);
+            }
+        }
+        from.fetch_min(next_ms, Ordering::AcqRel);
     }
 }
 
@@ -222,6 +242,10 @@ mod tests {
                 );
                 if step % 7 == 0 {
                     let due = next.filter(|&(at_ms, _)| at_ms <= step);
+                    let has_expired = |s: &Slot| s.expires_ms(expiry).is_some_and(|at_ms| at_ms <= step);
+                    let all: Vec<u32> =
+                        slots.sealed().filter(|(_, s)| has_expired(s)).map(|(at, _)| at).collect();
+                    assert_eq!(slots.all_expired(expiry, step), all, "after step {step}: {what}");
                     assert_eq!(slots.expired(expiry, step), due, "after step {step}: {what}");
                 }
             }
