@@ -106,6 +106,12 @@ pub trait Device: Send + Sync + 'static {
         Pending::ready(Ok(()))
     }
 
+    /// How many more bytes the file system has for a file that grows. `None` where the device has its space, or nobody
+    /// knows. A quota may leave less.
+    fn room_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Grows or shrinks a regular file (or memory) to `bytes`, durably. Growing allocates the space, so that a full
     /// file system shows here and not in a later write.
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>>;

@@ -16,6 +16,9 @@ use crate::{BUFFER_ALIGNMENT, Buffer, DeviceError, DeviceKind, Geometry, Operati
 /// How often an interrupted call is repeated without progress before that counts as an error.
 pub(crate) const RETRIES_MAX: u32 = 64;
 
+/// Zeros are written so many bytes at a time.
+const FILL_BYTES: usize = 1 << 20;
+
 pub(crate) struct DeviceFile {
     pub(crate) file: File,
     pub(crate) path: Arc<str>,
@@ -164,10 +167,18 @@ impl DeviceFile {
         })
     }
 
+    pub(crate) fn room_bytes(&self) -> Option<u64> {
+        let is_file = self.geometry.kind == DeviceKind::File;
+        is_file.then(|| crate::probe::file_system_of(&self.file)).flatten().map(|it| it.available_bytes)
+    }
+
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
         let before = self.bytes.load(Ordering::Acquire);
         self.set_length(bytes, |file| match bytes.checked_sub(before) {
-            Some(more) => allocate(file, before, more),
+            Some(more) => allocate(file, before, more).inspect_err(|_| {
+                // A file system that is full may have given some of the blocks; others can use them.
+                let _ = file.set_len(before);
+            }),
             None => retry_interrupted(|| file.set_len(bytes)),
         })
     }
@@ -276,14 +287,8 @@ pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let end = offset.checked_add(bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
     let allocated = retry_interrupted(|| crate::probe::allocate(file, offset, bytes));
     match allocated {
-        // The file system cannot promise space; a write may still find that it is full.
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            if file.metadata()?.len() < end {
-                file.set_len(end)
-            } else {
-                Ok(())
-            }
-        }
+        // The file system cannot promise space. What was written has it.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => fill_holes(file, offset, end),
         outcome => outcome,
     }
 }
@@ -307,6 +312,24 @@ fn sync_data(file: &File) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn sync_all(file: &File) -> io::Result<()> {
     file.sync_all()
+}
+
+/// Writes zeros where a file has no blocks yet, up to `end`.
+fn fill_holes(file: &File, offset: u64, end: u64) -> io::Result<()> {
+    let zeros = Buffer::zeroed(FILL_BYTES);
+    let mut at = offset;
+    while at < end {
+        let (hole, data) = crate::probe::next_hole(file, at, end)?;
+        at = hole;
+        while at < data {
+            let bytes = (data - at).min(FILL_BYTES as u64) as usize;
+            transfer(bytes, crate::probe::PAGE_BYTES as usize, |done| {
+                write_at(file, &zeros[done..bytes], at + done as u64, false)
+            })?;
+            at += bytes as u64;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(target_os = "linux")]
@@ -403,6 +426,23 @@ mod tests {
             let error = failed.expect_err("it failed");
             assert_eq!((error.operation(), asked.get()), (Some(OperationKind::Flush), 1), "{error}");
             assert!(error.leaves_doubt(), "{error}");
+        }
+    }
+
+    #[test]
+    fn holes_are_filled_and_data_is_kept() {
+        let file = tempfile::tempfile().expect("a file");
+        let page = crate::probe::PAGE_BYTES as usize;
+        let at = |number: usize| (number * page) as u64;
+        write_at(&file, &vec![7; page], at(300), false).expect("it is written");
+        file.set_len(at(310)).expect("it is longer");
+        fill_holes(&file, at(2), at(700)).expect("it is filled");
+        assert_eq!(crate::probe::next_hole(&file, at(2), at(700)).expect("it is told"), (at(700), at(700)));
+        let mut found = vec![1; 700 * page];
+        assert_eq!(read_at(&file, &mut found, 0).expect("it is read"), found.len());
+        let sevens = |number: usize| (300..301).contains(&number);
+        for (number, found) in found.chunks(page).enumerate() {
+            assert!(found.iter().all(|byte| *byte == if sevens(number) { 7 } else { 0 }), "page {number}");
         }
     }
 

@@ -45,6 +45,7 @@ pub use memory::{Discarded, Fault, Latency, MemoryDevice, MemoryOptions, Operati
 pub use open::{Backend, Direct, OpenOptions, open};
 pub use pending::Pending;
 pub use private::{PrivateFile, make_directory};
+pub use probe::{FileSystem, file_system};
 pub use runtime::{Runtime, Task, block_on};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::DeviceKind;
 
@@ -197,6 +197,57 @@ pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+}
+
+/// The next hole of a file at `at` or behind it, and where it ends; both at most `end`. What lies behind the end of the file
+/// is a hole, and where the file system does not tell, that is the only one.
+#[cfg(target_os = "linux")]
+pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)> {
+    use rustix::fs::{SeekFrom, seek};
+    let length = file.metadata()?.len();
+    if at >= length {
+        return Ok((at.min(end), end));
+    }
+    let hole = seek(file, SeekFrom::Hole(at)).unwrap_or(length);
+    // No data behind it: the hole goes on to the end of the file, and beyond.
+    let data = if hole < length { seek(file, SeekFrom::Data(hole)).unwrap_or(end) } else { end };
+    Ok((hole.min(end), data.min(end)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn next_hole(file: &File, at: u64, end: u64) -> io::Result<(u64, u64)> {
+    let length = file.metadata()?.len();
+    Ok((at.max(length).min(end), end))
+}
+
+/// How large a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What is left of it for whoever is not root. A quota may leave less.
+    pub available_bytes: u64,
+}
+
+impl FileSystem {
+    /// `None` if the file system does not tell.
+    fn of(told: &rustix::fs::StatVfs) -> Option<FileSystem> {
+        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+        let told = FileSystem { total_bytes: bytes(told.f_blocks), available_bytes: bytes(told.f_bavail) };
+        Some(told).filter(|told| told.total_bytes > 0)
+    }
+}
+
+/// The file system that a path lies on, or would if it were there. `None` if nobody knows.
+pub fn file_system(path: &Path) -> Option<FileSystem> {
+    let absolute = std::path::absolute(path).ok()?;
+    let there = absolute.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
+    FileSystem::of(&there)
+}
+
+/// The file system of an open file.
+pub(crate) fn file_system_of(file: &File) -> Option<FileSystem> {
+    FileSystem::of(&rustix::fs::fstatvfs(file).ok()?)
 }
 
 /// BLKDISCARD, or a hole in a file.

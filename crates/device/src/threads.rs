@@ -100,6 +100,10 @@ impl Device for ThreadDevice {
         self.submit(move |file| file.allocate(offset, bytes))
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        self.file.room_bytes()
+    }
+
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         self.file.counters.resize();
         self.submit(move |file| file.resize(bytes))

@@ -45,7 +45,7 @@ impl Admission {
         let tier = engine.tier(engine.lane.shape.tier);
         let free = tier.free_slots();
         let (free_share, relaxed) = if engine.fast.is_some() && engine.capacity.is_some() {
-            (f64::from(free) / f64::from(tier.slots_total()), RELAXED)
+            (f64::from(free) / f64::from(tier.slots_in_reach()), RELAXED)
         } else {
             // The slot that a lane's next segment takes is not there for the taking.
             (f64::from(free.saturating_sub(1)) / f64::from(engine.free_target()), 1.0)

@@ -4,6 +4,10 @@
 //! discarded, and while that is under way nobody can have it. Stale slots are taken first: what is about to be written over
 //! need not be discarded, and a file keeps its blocks. Of the slots that were free when the store was opened nobody knows;
 //! they are *unknown* until they were looked at or taken.
+//!
+//! In a file that grows, a slot that was never used or was discarded needs room of the file system, which others use too.
+//! So those that surely have their blocks, because they were freed a moment ago or were *secured* for later, are told from
+//! the others, of which no more count than the file system still has room for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,6 +26,8 @@ pub(crate) enum Was {
     Fresh,
     /// Used before; a file may have no blocks there.
     Discarded,
+    /// Given its blocks for later, and not written since.
+    Secured,
     /// Freed a moment ago, with all its blocks.
     Stale,
 }
@@ -52,23 +58,79 @@ pub(crate) struct Allocation {
     /// Free, not discarded, and since when.
     stale: BTreeMap<u32, Duration>,
     by_age: BTreeSet<(Duration, u32)>,
+    /// Free, with all blocks of a file.
+    secured: BTreeSet<u32>,
+    /// How many of the other slots the file system has room for; `None`: all, or it is not a file that grows.
+    room: Option<u32>,
     /// Whether freed slots are to be discarded at all.
     discards: bool,
+    /// Whether it is a file, whose slots have blocks or not.
+    grows: bool,
 }
 
 impl Allocation {
-    pub(crate) fn new(total: u32) -> Allocation {
-        Allocation { total, ..Allocation::default() }
+    pub(crate) fn new(total: u32, grows: bool) -> Allocation {
+        Allocation { total, grows, ..Allocation::default() }
     }
 
     /// For recovery: which slots were used, and which of those are free.
     pub(crate) fn restore(&mut self, used: u32, free: BTreeSet<u32>) {
-        *self = Allocation { total: self.total, used, free, ..Allocation::default() };
+        *self = Allocation { used, free, ..Allocation::new(self.total, self.grows) };
     }
 
     /// Slots that can be taken now.
     pub(crate) fn free_slots(&self) -> u32 {
-        (self.free.len() + self.stale.len()) as u32 + (self.total - self.used)
+        let without = self.without_blocks();
+        self.with_blocks() + self.room.map_or(without, |room| room.min(without))
+    }
+
+    /// Free slots that surely have their blocks.
+    pub(crate) fn with_blocks(&self) -> u32 {
+        (self.stale.len() + self.secured.len()) as u32
+    }
+
+    fn without_blocks(&self) -> u32 {
+        self.free.len() as u32 + (self.total - self.used)
+    }
+
+    /// Free slots that the file system has no room for.
+    pub(crate) fn out_of_reach(&self) -> u32 {
+        self.room.map_or(0, |room| self.without_blocks().saturating_sub(room))
+    }
+
+    /// Slots that hold a segment, or are about to.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.total - self.with_blocks() - self.without_blocks()
+    }
+
+    /// The file system has room for so many slots more than have their blocks.
+    pub(crate) fn set_room(&mut self, room: Option<u32>) {
+        self.room = room;
+    }
+
+    /// A slot to be given its blocks, as long as less than `wanted` have them and there is room. It is nobody's until
+    /// [`secured`](Self::secured) or [`give_back`](Self::give_back).
+    pub(crate) fn next_to_secure(&mut self, wanted: u32) -> Option<u32> {
+        if self.with_blocks() >= wanted || self.room == Some(0) {
+            return None;
+        }
+        self.take_without_blocks().map(|taken| taken.slot)
+    }
+
+    /// Takes that very slot, to see whether it has blocks; false if it is not there for the taking.
+    pub(crate) fn pick(&mut self, slot: u32) -> bool {
+        self.unknown.remove(&slot);
+        self.free.remove(&slot)
+    }
+
+    /// Those that may have blocks or not.
+    pub(crate) fn doubtful(&self) -> Vec<u32> {
+        self.free.iter().copied().collect()
+    }
+
+    /// A slot that nobody has was given its blocks.
+    pub(crate) fn secured(&mut self, slot: u32) {
+        self.secured.insert(slot);
     }
 
     /// Whether freed slots are to be discarded.
@@ -90,7 +152,21 @@ impl Allocation {
             self.by_age.remove(&(since, slot));
             return Some(Taken { slot, was: Was::Stale });
         }
-        if let Some(slot) = self.free.pop_first() {
+        match self.secured.pop_first() {
+            Some(slot) => Some(Taken { slot, was: Was::Secured }),
+            None => self.take_without_blocks(),
+        }
+    }
+
+    fn take_without_blocks(&mut self) -> Option<Taken> {
+        let slot = self.free.pop_first();
+        if slot.is_none() && self.used == self.total {
+            return None;
+        }
+        if let Some(room) = &mut self.room {
+            *room = room.saturating_sub(1);
+        }
+        if let Some(slot) = slot {
             self.unknown.remove(&slot);
             return Some(Taken { slot, was: Was::Discarded });
         }
@@ -108,6 +184,8 @@ impl Allocation {
         if self.discards {
             self.stale.insert(slot, now);
             self.by_age.insert((now, slot));
+        } else if self.grows {
+            self.secured.insert(slot);
         } else {
             self.free.insert(slot);
         }
@@ -123,7 +201,12 @@ impl Allocation {
     pub(crate) fn end_discards(&mut self) {
         self.discards = false;
         self.by_age.clear();
-        self.free.extend(std::mem::take(&mut self.stale).into_keys());
+        let stale = std::mem::take(&mut self.stale).into_keys();
+        if self.grows {
+            self.secured.extend(stale)
+        } else {
+            self.free.extend(stale)
+        }
         self.forget_unknown();
     }
 
@@ -133,29 +216,37 @@ impl Allocation {
     }
 
     /// What to discard next, now that it is `now`: a slot that has been stale for `rest`, or an unknown one. It is nobody's
-    /// until [`discarded`](Self::discarded). Nothing while that would leave less than `keep` slots to be taken.
+    /// until [`discarded`](Self::discarded). Nothing while that would leave less than `keep` slots to be taken; in a file
+    /// that grows, less than `keep` that have their blocks.
     pub(crate) fn next_to_discard(&mut self, now: Duration, rest: Duration, keep: u32) -> Next {
         if self.free_slots() <= keep {
             return Next::Nothing;
         }
-        let oldest = self.by_age.first().copied();
-        if let Some((since, slot)) = oldest
+        while let Some((since, slot)) = self.by_age.first().copied()
             && since + rest <= now
         {
             self.by_age.pop_first();
+            let spares_blocks = !self.grows || self.with_blocks() > keep;
             self.stale.remove(&slot);
-            return Next::Stale(slot);
+            if spares_blocks {
+                return Next::Stale(slot);
+            }
+            // It stays ready for whoever needs one when the file system is full.
+            self.secured.insert(slot);
         }
         if let Some(slot) = self.unknown.pop_first() {
             self.free.remove(&slot);
             return Next::Unknown(slot);
         }
-        oldest.map_or(Next::Nothing, |(since, _)| Next::At(since + rest))
+        self.by_age.first().map_or(Next::Nothing, |(since, _)| Next::At(*since + rest))
     }
 
     /// A slot from [`next_to_discard`](Self::next_to_discard) can be taken again.
     pub(crate) fn discarded(&mut self, slot: u32) {
         self.free.insert(slot);
+        if let Some(room) = &mut self.room {
+            *room += 1;
+        }
     }
 }
 
@@ -170,7 +261,7 @@ mod tests {
     }
 
     fn slots(used: u32, free: impl IntoIterator<Item = u32>) -> Allocation {
-        let mut slots = Allocation::new(10);
+        let mut slots = Allocation::new(10, false);
         slots.restore(used, free.into_iter().collect());
         slots.begin_discards();
         slots
@@ -213,6 +304,41 @@ mod tests {
         slots.discarded(7);
         assert_eq!(slots.next_to_discard(at(0), REST, 0), Next::Nothing);
         assert_eq!(slots.free_slots(), 2);
+    }
+
+    #[test]
+    fn what_the_file_system_has_no_room_for_cannot_be_taken() {
+        let mut slots = Allocation::new(10, true);
+        slots.restore(6, [1, 4].into());
+        slots.begin_discards();
+        assert_eq!((slots.in_use(), slots.free_slots(), slots.with_blocks()), (4, 6, 0));
+        slots.set_room(Some(2));
+        assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 4));
+        assert_eq!(slots.next_to_secure(2), Some(1));
+        slots.secured(1);
+        assert_eq!(slots.next_to_secure(1), None, "there are enough");
+        assert_eq!((slots.free_slots(), slots.with_blocks(), slots.out_of_reach()), (2, 1, 4));
+        slots.set_room(Some(0));
+        assert_eq!((slots.free_slots(), slots.next_to_secure(5)), (1, None));
+        assert_eq!(slots.take(0), Some(Taken { slot: 1, was: Was::Secured }));
+        assert_eq!((slots.take(0), slots.in_use()), (None, 5));
+        slots.freed(0, at(1));
+        assert_eq!((slots.free_slots(), slots.with_blocks()), (1, 1), "it keeps its blocks");
+        assert_eq!(
+            slots.next_to_discard(at(9), REST, 1),
+            Next::Nothing,
+            "another would have no room for them"
+        );
+        slots.freed(2, at(2));
+        assert_eq!((slots.next_to_discard(at(9), REST, 1), slots.free_slots()), (Next::Stale(2), 1));
+        slots.discarded(2);
+        assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 5), "what was given back is room");
+        assert_eq!(slots.take(0), Some(Taken { slot: 0, was: Was::Secured }));
+        assert_eq!(slots.take(0), Some(Taken { slot: 2, was: Was::Discarded }));
+        assert_eq!(slots.take(0), None);
+        assert!(slots.pick(4) && !slots.pick(4));
+        slots.secured(4);
+        assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Secured }));
     }
 
     #[test]

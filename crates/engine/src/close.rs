@@ -19,7 +19,7 @@ pub(crate) fn begin(engine: &Arc<Engine>) {
     }
     engine.closed.store(true, Ordering::Release);
     engine.reclaim.notify_one();
-    engine.tiers().for_each(|tier| tier.discards().wake.notify_one());
+    engine.tiers().for_each(Tier::wake_tasks);
     engine.announce_free_slot();
 }
 
@@ -122,13 +122,15 @@ impl Engine {
 
     /// Numbers about the store.
     pub(crate) fn stats(&self) -> Stats {
+        self.look_at_room();
         let tier_stats = |name: TierName| {
             let tier = self.tier(name);
             let device = tier.device().ok();
             let geometry = device.as_ref().map(|device| device.geometry());
-            let (states, live_bytes) = (tier.slots().states(), tier.live_bytes());
+            let (mut states, live_bytes) = (tier.slots().states(), tier.live_bytes());
             let segment_bytes = u64::from(tier.shape().segment_bytes);
-            let segments_total = u64::from(tier.slots_total());
+            let segments_total = u64::from(tier.slots_in_reach());
+            states.free = states.free.saturating_sub(u64::from(tier.slots_total()) - segments_total);
             let free_bytes = states.free * segment_bytes;
             TierStats {
                 name: name.name(),
@@ -152,12 +154,12 @@ impl Engine {
             }
         };
         let output = self.output_tier();
-        let output_bytes = u64::from(output.slots_total()) * u64::from(output.shape().segment_bytes);
+        let output_bytes = u64::from(output.slots_in_reach()) * u64::from(output.shape().segment_bytes);
         Stats {
             keys: self.index.len(),
             live_bytes: self.live_bytes(),
-            user_limit_bytes: self.user_limit_bytes,
-            reserve_bytes: output_bytes.saturating_sub(self.user_limit_bytes),
+            user_limit_bytes: self.user_limit_bytes(),
+            reserve_bytes: output_bytes.saturating_sub(self.user_limit_bytes()),
             index_bytes: self.index.memory_bytes(),
             cache_bytes: self.cache.bytes(),
             latency_bytes: self.recorder().memory_bytes(),

@@ -72,10 +72,16 @@ impl Choice {
 
     /// How large a file may become.
     fn file_limit_bytes(&self) -> u64 {
-        self.limit_bytes.unwrap_or(match self.tier {
+        let default = || match self.tier {
             TierName::Fast => DEFAULT_FAST_FILE_LIMIT_BYTES,
             TierName::Capacity => DEFAULT_FILE_LIMIT_BYTES,
-        })
+        };
+        // A limit that nobody set is what the file system can give.
+        let on_file_system = match &self.place {
+            Place::Path(path) => esker_device::file_system(path).map(|it| it.total_bytes),
+            Place::Device(_) => None,
+        };
+        self.limit_bytes.unwrap_or_else(|| default().min(on_file_system.unwrap_or(u64::MAX)))
     }
 
     /// Refuses a file that holds something and ends before the first block does.

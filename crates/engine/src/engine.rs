@@ -50,7 +50,6 @@ pub(crate) struct Parts {
     pub(crate) durability: Durability,
     /// Whether the lane's memory outlives the process.
     pub(crate) outlives_process: bool,
-    pub(crate) user_limit_bytes: u64,
     /// Share of the capacity that users cannot fill.
     pub(crate) reserve_share: f64,
     /// Memory for index and read cache together.
@@ -81,6 +80,8 @@ pub(crate) struct Engine {
     pub(crate) admission: Admission,
     pub(crate) compaction: Requests,
     pub(crate) relief: Relief,
+    /// What users may fill, as far as the file system has room for it.
+    pub(crate) user_limit: AtomicU64,
     /// Bytes of records that ceased to be current.
     pub(crate) dead_bytes: AtomicU64,
     batches: BatchTicks,
@@ -104,7 +105,7 @@ impl Deref for Engine {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Arc<Engine> {
-        Arc::new(Engine {
+        let engine = Engine {
             parts,
             out_of_memory: AtomicBool::new(false),
             full: AtomicBool::new(false),
@@ -113,6 +114,7 @@ impl Engine {
             admission: Admission::default(),
             compaction: Requests::default(),
             relief: Relief::default(),
+            user_limit: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),
             batches: BatchTicks::default(),
             reclaim: Notify::new(),
@@ -121,7 +123,9 @@ impl Engine {
             closed: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             tasks_done: Notify::new(),
-        })
+        };
+        engine.note_limit();
+        Arc::new(engine)
     }
 
     pub(crate) fn tier(&self, name: TierName) -> &Tier {
@@ -206,7 +210,14 @@ impl Engine {
 
     /// What a writer is told when there is no room.
     pub(crate) fn full_error(&self) -> Error {
-        Error::Full { live_bytes: self.live_bytes(), limit_bytes: self.user_limit_bytes }
+        let (live_bytes, limit_bytes) = (self.live_bytes(), self.user_limit_bytes());
+        match self.tiers().find(|tier| tier.is_short()) {
+            Some(tier) => {
+                let path = tier.device_name().to_owned();
+                Error::FileSystemFull { path, live_bytes, limit_bytes }
+            }
+            None => Error::Full { live_bytes, limit_bytes },
+        }
     }
 
     /// The first failure, after which nothing is acknowledged any more.
@@ -243,7 +254,7 @@ impl Engine {
         self.compaction.fail(error);
         self.relief.requests.fail(error);
         self.reclaim.notify_one();
-        self.tiers().for_each(|tier| tier.discards().wake.notify_one());
+        self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }
 

@@ -14,7 +14,8 @@ pub enum ErrorKind {
     Invalid,
     /// A condition of the write did not hold; nothing was written.
     Conflict,
-    /// The store has no room for the write. Reads and deletes go on; deleting or raising the limit helps.
+    /// The store, or the file system or drive that it lies on, has no room for the write. Reads and deletes go on; deleting,
+    /// raising the limit, or making room on the file system helps.
     Full,
     /// Bytes on the medium are damaged.
     Corrupt,
@@ -52,6 +53,19 @@ pub enum Error {
         /// Bytes of records that are current.
         live_bytes: u64,
         /// What users may fill: capacity less the reserve, and less what a small store has to work in.
+        limit_bytes: u64,
+    },
+    /// No room on the file system.
+    #[error(
+        "the file system of {path} is full: {live_bytes} live bytes of at most {limit_bytes}; make room on it, or delete \
+         keys"
+    )]
+    FileSystemFull {
+        /// The file that cannot grow.
+        path: String,
+        /// Bytes of records that are current.
+        live_bytes: u64,
+        /// What users may fill of the room that the store has now.
         limit_bytes: u64,
     },
     /// No memory for more keys.
@@ -117,7 +131,8 @@ impl Error {
         match self {
             Error::Invalid { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
-            Error::Full { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
+            Error::Full { .. } | Error::FileSystemFull { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
+            Error::Io(DeviceError::Full { .. }) => ErrorKind::Full,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Closed { .. } => ErrorKind::Closed,

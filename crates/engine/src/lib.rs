@@ -43,6 +43,7 @@ mod recover;
 mod relief;
 mod relocate;
 mod reserve;
+mod room;
 mod scan;
 mod settle;
 mod slot;

@@ -7,11 +7,10 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use esker_device::{Appender, SegmentBuffer};
+use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
 use esker_log::{Packing, RECORD_HEADER_BYTES, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::devices::LEAST_LANE_PIECES;
 use crate::error::{Error, Result};
 use crate::staging::StagingFile;
 
@@ -143,9 +142,17 @@ impl MemoryPool {
                     return Ok(Some(Piece { memory, index }));
                 }
                 // The staging file's file system is full, as `/dev/shm` of a container soon is.
-                Err(error) if is_full(&error) && index as u64 >= LEAST_LANE_PIECES => {
+                Err(error) if is_full(&error) && index > 0 => {
                     tracing::warn!(pieces = index, %error, "less memory for segments than was planned");
                     state.limit = index;
+                }
+                Err(error) if is_full(&error) => {
+                    return Err(Error::Io(DeviceError::Full {
+                        op: OperationKind::Allocate,
+                        offset: 0,
+                        bytes: self.bytes as u64,
+                        path: "the staging file".into(),
+                    }));
                 }
                 Err(error) => {
                     let what = format!("no memory for a segment buffer of {} bytes: {error}", self.bytes);

@@ -33,24 +33,16 @@ use crate::latency::Recorder;
 use crate::ledger::{Content, Origin};
 use crate::memory::{Backing, MemoryPool, pointer};
 use crate::options::Options;
-use crate::provision::KEEP_FOR_RELOCATION;
 use crate::recover::{Recovered, Scene, Unsealed};
-use crate::relocate::{LEAST_YIELD, frame_bytes};
+use crate::room::spare_outputs;
 use crate::slot::Contents;
 use crate::staging::{self, Staged, boot_id};
 use crate::stats::Recovery;
 use crate::tier::{Accounts, Tier};
-use crate::{commit, extent, provision, reclaim, staging_file, trim};
+use crate::{commit, extent, provision, reclaim, room, staging_file, trim};
 
 /// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
 const PARTED_PIECES: usize = 4;
-/// Slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8) while it is written to,
-/// about; of a small one a sixteenth.
-const WORKING_SLOTS: u32 = 20;
-/// Of these a small tier has at least: those kept for relocation, and a lane's open one, spare one and one being sealed.
-const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
-/// Share of a segment that the next record does not fit in, in the mean, if records are an eighth of it long at most.
-const SEGMENT_END: f64 = 1.0 / 16.0;
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
@@ -99,6 +91,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let recovered = scene.recover().await?;
     for tier in &tiers {
         tier.device()?.flush().await.map_err(Error::from)?;
+        tier.look_at_room();
     }
     // 3.
     let mut superblocks = superblocks;
@@ -140,7 +133,6 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
             .unwrap_or(u64::from(bulk.shape().unit_bytes)),
         durability: options.durability,
         outlives_process,
-        user_limit_bytes: user_limit_bytes(bulk, reserve_share),
         reserve_share,
         placement: Placement::new(spare_outputs(bulk, reserve_share)),
         clock,
@@ -155,6 +147,11 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         segments: AtomicU64::new(recovered.max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
         runtime,
     });
+    // Before anybody else takes what room the file system has.
+    for tier in engine.tiers().filter(|tier| tier.allocation(|slots| slots.in_use()) > 0) {
+        tier.secure_or_find(provision::KEEP_FOR_RELOCATION + 1).await?;
+    }
+    engine.note_limit();
     // 4.
     write_staged(&engine, &staged, &recovered).await?;
     let (mut staging_boot, mut staging_bytes) = (0, 0);
@@ -190,6 +187,9 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         tier.allocation(|slots| slots.begin_discards());
         engine.spawn("trim", trim::run(engine.clone(), tier.name(), options.discard_after));
     }
+    for tier in engine.tiers().filter(|tier| tier.room.is_some()) {
+        engine.spawn("room", room::run(engine.clone(), tier.name()));
+    }
     let recovery = Recovery {
         keys: engine.index.len(),
         segments,
@@ -197,28 +197,6 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         duration: engine.runtime.now().saturating_sub(began),
     };
     Ok((engine, recovery))
-}
-
-/// What users may fill of the tier where records stay: what is beside the reserve, and no more than can be worked with.
-///
-/// The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it. In a tier
-/// of few slots that is most of it; see `docs/decisions/0005-placement.md` for the arithmetic.
-fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
-    let (slots, shape) = (f64::from(tier.slots_total()), tier.shape());
-    let working = f64::from(WORKING_SLOTS);
-    let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
-    // The last unit of a frame is half empty in the middle.
-    let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
-    let proof = f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
-    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding + proof)).min(working);
-    let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
-    (beside_reserve.min(workable) * shape.max_record_bytes() as f64) as u64
-}
-
-/// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
-/// so together they take no more than about a thirtieth of it.
-fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
-    (reserve_share * f64::from(tier.slots_total()) / 16.0) as usize
 }
 
 /// What was asked for has to agree with what the store was formatted with.

@@ -129,13 +129,15 @@ impl Options {
         self
     }
 
-    /// How large the fast tier may grow. Default: the device, or 1 GiB for a file.
+    /// How large the fast tier may grow. Default: the device; for a file 1 GiB, or its file system if that is smaller.
     pub fn fast_limit_bytes(mut self, bytes: u64) -> Options {
         self.fast_limit_bytes = Some(bytes);
         self
     }
 
-    /// How large the capacity tier (or the directory) may grow. Default: the device, or 256 GiB for a file.
+    /// How large the capacity tier (or the directory) may grow. Default: the device; for a file 256 GiB, or its file system if
+    /// that is smaller. Whatever the limit is, no more counts than the file system has room for: see
+    /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
     pub fn capacity_limit_bytes(mut self, bytes: u64) -> Options {
         self.capacity_limit_bytes = Some(bytes);
         self

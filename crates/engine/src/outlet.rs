@@ -156,7 +156,7 @@ impl Host for Outlet<'_> {
         };
         let slot = match self.engine.take_slot(tier, keep).await {
             Ok(Some(slot)) => slot,
-            // No slot, or a file system without room for one: nothing was harmed.
+            // No slot, or a device without room for one: nothing was harmed.
             Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
             Err(error) => return Err(error),
         };

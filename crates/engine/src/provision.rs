@@ -19,8 +19,12 @@ use crate::tier::Tier;
 /// is taken only by a relocation that finds no other: after a crash, which ended the output that the one before was for.
 pub(crate) const KEEP_FOR_RELOCATION: u32 = 3;
 
+/// A lane that waits for memory looks so often at least.
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+
 /// Provides a lane with segments, until it stops.
 pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
+    let mut refused = false;
     loop {
         lane.spare_taken.notified().await;
         loop {
@@ -34,8 +38,9 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
             let full = engine.full.load(Ordering::Acquire);
             let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };
             let opened_at = engine.lane.published_through(&engine);
-            match engine.open_segment(lane.shape.tier, lane.stream, &lane.pool, keep, opened_at).await {
+            match engine.next_segment_of(&lane, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
+                    refused = false;
                     engine.residents.add(Resident {
                         tier: lane.shape.tier,
                         slot: segment.name().slot,
@@ -51,8 +56,10 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
                     let _ = freed.wait().await;
                 }
                 Err(Error::Io(error @ esker_device::DeviceError::Full { .. })) => {
-                    // The file system has no room for another segment; nothing was harmed.
-                    tracing::warn!(%error, "no room for another segment");
+                    // A drive, or the staging file's file system, has no room for another segment; nothing was harmed.
+                    if !std::mem::replace(&mut refused, true) {
+                        tracing::warn!(%error, "no room for another segment");
+                    }
                     lane.refuse_waiting(Error::Io(error));
                     engine.runtime.sleep(Duration::from_millis(100)).await;
                 }
@@ -69,18 +76,29 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
 impl Engine {
     /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
     pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
-        let Some(taken) = tier.take_slot(keep) else { return Ok(None) };
-        let slot = taken.slot;
-        let prepared = async {
-            // Whatever it was: one that was taken and given back may never have been covered.
-            self.note_used_slot(tier.name(), slot).await?;
-            tier.ensure_room(taken).await
-        };
-        if let Err(error) = prepared.await {
-            tier.give_back_slot(slot);
+        let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };
+        // Whatever it was: one that was taken and given back may never have been covered.
+        if let Err(error) = self.note_used_slot(tier.name(), slot).await {
+            tier.give_back_with_blocks(slot);
             return Err(error);
         }
         Ok(Some(slot))
+    }
+
+    /// Opens the next segment of a lane, if more than `keep` slots are free beside. In a file those have their blocks first:
+    /// whoever they are kept for may need them when the file system is full.
+    async fn next_segment_of(
+        &self,
+        lane: &Lane,
+        keep: u32,
+        opened_at: u64,
+    ) -> Result<Option<(OpenSegment, usize)>> {
+        let tier = self.tier(lane.shape.tier);
+        // As long as there is nothing to delete or to relocate, a file is to be short.
+        let is_first = tier.allocation(|slots| slots.in_use()) == 0;
+        tier.secure(if is_first { 1 } else { keep + 1 }).await?;
+        self.note_limit();
+        self.open_segment(tier.name(), lane.stream, &lane.pool, keep, opened_at).await
     }
 
     /// Begins a segment in a slot that was taken. No delete that was published up to `opened_at` concerns what will be in
@@ -110,14 +128,10 @@ impl Engine {
     ) -> Result<Option<(OpenSegment, usize)>> {
         let tier = self.tier(tier);
         let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
-        let Piece { memory, index } = loop {
-            match pool.take(&self.residents)? {
-                Some(piece) => break piece,
-                None => self.runtime.sleep(Duration::from_millis(1)).await,
-            }
-            // Memory comes back when a segment is sealed, and in a store that has stopped none will be.
-            if let Err(error) = self.check_writable() {
-                tier.give_back_slot(slot);
+        let Piece { memory, index } = match self.wait_for_memory(pool).await {
+            Ok(piece) => piece,
+            Err(error) => {
+                tier.give_back_with_blocks(slot);
                 return Err(error);
             }
         };
@@ -126,6 +140,19 @@ impl Engine {
             staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
         }
         Ok(Some((open, index)))
+    }
+
+    /// Memory of a pool for a segment. It comes back when a segment is sealed, and in a store that has stopped none will be.
+    async fn wait_for_memory(&self, pool: &MemoryPool) -> Result<Piece> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(piece) = pool.take(&self.residents)? {
+                return Ok(piece);
+            }
+            self.runtime.sleep(pause).await;
+            self.check_writable()?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// Sees to it that the superblock covers a slot before it is used for the first time.

@@ -104,7 +104,7 @@ impl Engine {
 
     /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
-        let reserve = self.reserve_share * f64::from(self.output_tier().slots_total());
+        let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
         ((reserve / 32.0) as u32).clamp(crate::provision::KEEP_FOR_RELOCATION + 1, 8)
     }
 

@@ -55,6 +55,10 @@ impl Engine {
         if !self.has_no_room(bytes) || self.check_writable().is_err() {
             return;
         }
+        self.look_at_room();
+        if !self.has_no_room(bytes) {
+            return;
+        }
         let recently = |at: Duration| self.runtime.now() < at + IN_VAIN;
         if self.relief.in_vain_at.lock().is_some_and(recently) {
             return;
@@ -133,9 +137,9 @@ impl Reclaimer<'_> {
     pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
         let engine = self.engine;
         let segment_bytes = u64::from(engine.output_tier().shape().segment_bytes);
-        let least = (engine.user_limit_bytes / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
+        let least = (engine.user_limit_bytes() / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
         let puts = engine.live_bytes().saturating_sub(engine.tombstone_bytes());
-        if presses { least } else { least.max(engine.user_limit_bytes.saturating_sub(puts) / 2) }
+        if presses { least } else { least.max(engine.user_limit_bytes().saturating_sub(puts) / 2) }
     }
 
     /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are;

@@ -197,7 +197,7 @@ pub struct TierStats {
     pub unit_bytes: u64,
     /// Length of a segment.
     pub segment_bytes: u64,
-    /// Segments that fit.
+    /// Segments that fit; of those that a file is still to grow by, as many as its file system has room for now.
     pub segments_total: u64,
     /// Segments that can still be taken.
     pub segments_free: u64,
@@ -233,7 +233,8 @@ pub struct Stats {
     /// Bytes of current records, as far as known: overwrites of records that were not at hand are estimates until
     /// verified.
     pub live_bytes: u64,
-    /// What users may fill. Up to here puts that take no more than what they displace find room, if no record is longer than an
+    /// What users may fill of the room that there is; less where the file system has no room for all that the limits allow.
+    /// Up to here puts that take no more than what they displace find room, if no record is longer than an
     /// eighth of a segment.
     pub user_limit_bytes: u64,
     /// What users may not fill of the tier where records stay: the reserve, and what is open, spare or kept free.

@@ -273,6 +273,7 @@ impl Store {
     /// What a put would fail with: `Closed` or `Full`.
     pub fn check_writable(&self) -> Result<()> {
         self.engine.check_writable()?;
+        self.engine.look_at_room();
         self.engine.check_room(1)
     }
 

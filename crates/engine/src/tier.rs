@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
-use crate::allocation::{Allocation, Taken, Was};
+use crate::allocation::Allocation;
 use crate::error::{Error, Result};
 use crate::latency::{Recorder, Timed};
 use crate::ledger::{Content, Ledger};
+use crate::room::Room;
 use crate::slot::{Slot, SlotState, Slots};
 use crate::trim::Discards;
 
@@ -26,10 +27,11 @@ pub(crate) struct Tier {
     shape: SegmentShape,
     data_offset: u64,
     slots: Slots,
-    allocation: Mutex<Allocation>,
-    /// Length of the file, where the device is one that grows.
-    grown: tokio::sync::Mutex<Option<u64>>,
-    grows: bool,
+    pub(crate) allocation: Mutex<Allocation>,
+    /// Slots that there are or that the file system has room for; changed with the allocation locked.
+    pub(crate) in_reach: AtomicU32,
+    /// Where the device is a file that grows.
+    pub(crate) room: Option<Room>,
     device_name: String,
     live_bytes: AtomicI64,
     tombstone_bytes: AtomicI64,
@@ -55,8 +57,8 @@ impl Tier {
         grows: bool,
         accounts: Accounts,
     ) -> Tier {
-        let grown = grows.then(|| device.geometry().bytes);
         device.set_write_unit(shape.unit_bytes);
+        let room = grows.then(|| Room::new(device.geometry().bytes));
         Tier {
             name: shape.tier,
             device_name: device.path(),
@@ -64,9 +66,9 @@ impl Tier {
             shape,
             data_offset,
             slots: Slots::new(limit_slots),
-            allocation: Mutex::new(Allocation::new(limit_slots)),
-            grown: tokio::sync::Mutex::new(grown),
-            grows,
+            allocation: Mutex::new(Allocation::new(limit_slots, grows)),
+            in_reach: AtomicU32::new(limit_slots),
+            room,
             live_bytes: AtomicI64::new(0),
             tombstone_bytes: AtomicI64::new(0),
             discards: Discards::default(),
@@ -168,6 +170,15 @@ impl Tier {
         self.slots.all().len() as u32
     }
 
+    /// How many slots there are, or could be: not those that the file system has no room for.
+    pub(crate) fn slots_in_reach(&self) -> u32 {
+        self.in_reach.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     /// Slots that can still be taken.
     pub(crate) fn free_slots(&self) -> u32 {
         self.allocation.lock().free_slots()
@@ -178,11 +189,7 @@ impl Tier {
         self.allocation.lock().restore(used, free);
     }
 
-    /// Takes a free slot if more than `keep` are free.
-    pub(crate) fn take_slot(&self, keep: u32) -> Option<Taken> {
-        self.allocation.lock().take(keep)
-    }
-
+    /// A slot that was taken and not written to is free again. Nobody asks whether it has blocks.
     pub(crate) fn give_back_slot(&self, slot: u32) {
         self.allocation.lock().give_back(slot);
     }
@@ -200,6 +207,12 @@ impl Tier {
         &self.recorder
     }
 
+    /// The store ends: its tasks that wait for something to do are to look.
+    pub(crate) fn wake_tasks(&self) {
+        self.discards.wake.notify_one();
+        self.room.iter().for_each(|room| room.changed.notify_one());
+    }
+
     pub(crate) fn discards(&self) -> &Discards {
         &self.discards
     }
@@ -210,38 +223,6 @@ impl Tier {
         let unit = self.shape.unit_bytes;
         let start = self.device_offset(slot, unit).next_multiple_of(piece);
         (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
-    }
-
-    /// Makes a file long enough for so many slots. Takes no space for them.
-    pub(crate) async fn extend(&self, slots: u32) -> Result<()> {
-        let mut grown = self.grown.lock().await;
-        let Some(bytes) = &mut *grown else { return Ok(()) };
-        let needed = self.device_offset(slots, 0);
-        if *bytes < needed {
-            self.device()?.extend(needed).await.map_err(Error::from)?;
-            *bytes = needed;
-        }
-        Ok(())
-    }
-
-    /// Makes sure that a file has room for a slot.
-    pub(crate) async fn ensure_room(&self, taken: Taken) -> Result<()> {
-        if !self.grows() {
-            return Ok(());
-        }
-        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
-        // It is long enough, unless it was cut off and the loss accepted.
-        self.extend(taken.slot + 1).await?;
-        if taken.was != Was::Stale {
-            let start = self.device_offset(taken.slot, 0);
-            self.device()?.allocate(start, self.shape.segment_bytes.into()).await.map_err(Error::from)?;
-        }
-        Ok(())
-    }
-
-    /// Whether it is a file that grows.
-    pub(crate) fn grows(&self) -> bool {
-        self.grows
     }
 
     /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,

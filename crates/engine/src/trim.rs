@@ -22,11 +22,12 @@ use tokio::sync::Notify;
 use crate::allocation::Next;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::provision::KEEP_FOR_RELOCATION;
 use crate::tier::Tier;
 use esker_log::Tier as TierName;
 
 /// Free slots that are left alone, for those who may need one while another is being discarded.
-const KEEP: u32 = 4;
+const KEEP: u32 = KEEP_FOR_RELOCATION + 1;
 /// How many times as long as it works the device has a pause.
 const PAUSES: u32 = 4;
 /// At most so many bytes a second, however fast they go.

@@ -345,7 +345,7 @@ impl Engine {
     /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone.
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let summaries = self.index.len() * SUMMARY_BYTES;
-        let over = bytes > 0 && self.live_bytes() + summaries + bytes > self.user_limit_bytes;
+        let over = bytes > 0 && self.live_bytes() + summaries + bytes > self.user_limit_bytes();
         over || self.full.load(Ordering::Acquire)
     }
 }

@@ -69,9 +69,9 @@ settings! {
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
     STORE "memory" Kind::Size, "512m",
         "Memory for everything: index, write buffers, cache, and what clients hold (client-memory).";
-    STORE "fast-limit" Kind::Size, "" else "the device, or 1g for a file",
+    STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",
         "How large the fast tier may grow.";
-    STORE "capacity-limit" Kind::Size, "" else "the device, or 256g for a file",
+    STORE "capacity-limit" Kind::Size, "" else "the device; for a file 256g, or its file system if that is smaller",
         "How large the capacity tier or the directory may grow.";
     STORE "iu" Kind::Size, "" else "what the device reports",
         "Indirection unit of the capacity tier, fixed when it is formatted.";

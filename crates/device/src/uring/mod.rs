@@ -242,6 +242,10 @@ impl Device for UringDevice {
         self.helper.submit(self.file(), move |file| file.allocate(offset, bytes))
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        self.file().room_bytes()
+    }
+
     fn resize(&self, bytes: u64) -> Pending<Result<(), DeviceError>> {
         self.file().counters.resize();
         self.helper.submit(self.file(), move |file| file.resize(bytes))

@@ -107,7 +107,7 @@ impl Reclaimer<'_> {
 
     fn choose_to_destage(&self) -> Option<Choice> {
         let (Some(fast), Some(capacity)) = (&self.engine.fast, &self.engine.capacity) else { return None };
-        let free = f64::from(fast.free_slots()) / f64::from(fast.slots_total());
+        let free = f64::from(fast.free_slots()) / f64::from(fast.slots_in_reach());
         if free >= DESTAGE_BELOW || self.is_stuck() {
             return None;
         }
@@ -196,7 +196,7 @@ impl Reclaimer<'_> {
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));
         let live_bytes = tier.live_bytes();
         let beside_live = live_bytes as f64 * self.engine.reserve_share / (1.0 - self.engine.reserve_share);
-        let let_be = u64::from((tier.slots_total() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
+        let let_be = u64::from((tier.slots_in_reach() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
         if sealed * segment_bytes <= live_bytes + let_be.max(beside_live as u64) {
             return None;
         }

@@ -1,0 +1,342 @@
+//! Room on the file system, which a file that grows shares with others.
+//!
+//! A segment needs blocks, and whether there are any shows when they are asked for. So nobody counts on a slot before it has
+//! its blocks: before a lane takes one, the slots that are kept for deletes and relocation are given theirs ([`Tier::secure`]).
+//! Then neither has to make the file grow when the file system is full.
+//!
+//! A tier is *short* from the moment its file system has no room for another segment. Slots without blocks do not count then,
+//! and everything goes on as in a tier of which the user limit is as much smaller. A task looks now and then, as long as that
+//! is so, whether there is room again ([`run`]). An idle store that is not short asks nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use esker_device::DeviceError;
+use futures_util::future::select;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::allocation::{Taken, Was};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::provision::KEEP_FOR_RELOCATION;
+use crate::relocate::{LEAST_YIELD, frame_bytes};
+use crate::tier::Tier;
+use esker_log::Tier as TierName;
+
+/// Slots of a tier that are open (at most 6), spare, being sealed or emptied, or kept free (at most 8) while it is written to,
+/// about; of a small one a sixteenth.
+const WORKING_SLOTS: u32 = 20;
+/// Of these a small tier has at least: those kept for relocation, and a lane's open one, spare one and one being sealed.
+const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
+/// Share of a segment that the next record does not fit in, in the mean, if records are an eighth of it long at most.
+const SEGMENT_END: f64 = 1.0 / 16.0;
+
+/// The file system is asked so often at most.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A tier that is short tries so often whether there is room again.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+/// What a file system itself may need for blocks that it gives.
+const MARGIN_BYTES: u64 = 1 << 20;
+
+/// What a tier knows of the file system that its file lies on.
+pub(crate) struct Room {
+    /// Length of the file.
+    grown: tokio::sync::Mutex<u64>,
+    looked_at: Mutex<Option<Duration>>,
+    short: AtomicBool,
+    /// The tier is short, or the store closes.
+    pub(crate) changed: Notify,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: u64) -> Room {
+        Room {
+            grown: tokio::sync::Mutex::new(bytes),
+            looked_at: Mutex::new(None),
+            short: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Io(DeviceError::Full { .. }))
+}
+
+impl Tier {
+    /// Whether the file system had no room for another segment when it was last asked.
+    pub(crate) fn is_short(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.short.load(Ordering::Acquire))
+    }
+
+    /// How many more segments the file system says it has room for; `None` if it says nothing.
+    fn room_slots(&self) -> Option<u32> {
+        let bytes = self.device().ok()?.room_bytes()?;
+        let segment_bytes = u64::from(self.shape().segment_bytes);
+        let slots = bytes.saturating_sub(MARGIN_BYTES.min(segment_bytes)) / segment_bytes;
+        Some(u32::try_from(slots).unwrap_or(u32::MAX))
+    }
+
+    fn set_room(&self, slots: Option<u32>) {
+        let mut allocation = self.allocation.lock();
+        allocation.set_room(slots);
+        self.in_reach.store(self.slots_total() - allocation.out_of_reach(), Ordering::Relaxed);
+    }
+
+    /// Asks the file system, if that was not done a moment ago.
+    pub(crate) fn look_at_room(&self) {
+        let Some(room) = &self.room else { return };
+        let now = self.now();
+        {
+            let mut looked_at = room.looked_at.lock();
+            if looked_at.is_some_and(|at| now < at + LOOK_EVERY) {
+                return;
+            }
+            *looked_at = Some(now);
+        }
+        if self.is_short() {
+            // What it says is not believed before it gave something: there may be a quota.
+            return;
+        }
+        let slots = self.room_slots();
+        self.set_room(slots);
+        if slots == Some(0) && self.slots_in_reach() < self.slots_total() {
+            self.becomes_short();
+        }
+    }
+
+    fn becomes_short(&self) {
+        let Some(room) = &self.room else { return };
+        self.set_room(Some(0));
+        if !room.short.swap(true, Ordering::AcqRel) {
+            room.changed.notify_one();
+        }
+    }
+
+    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    pub(crate) async fn take_slot(&self, keep: u32) -> Result<Option<u32>> {
+        self.look_at_room();
+        loop {
+            let taken = self.allocation.lock().take(keep);
+            let Some(taken) = taken else { return Ok(None) };
+            match self.ensure_room(taken).await {
+                Ok(()) => return Ok(Some(taken.slot)),
+                Err(error) => {
+                    self.give_back_slot(taken.slot);
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                    // There may be one that has its blocks.
+                    self.becomes_short();
+                }
+            }
+        }
+    }
+
+    /// Gives a slot that was taken its blocks, if it may lack them.
+    async fn ensure_room(&self, taken: Taken) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
+        match taken.was {
+            Was::Stale | Was::Secured => Ok(()),
+            Was::Fresh | Was::Discarded => self.give_blocks(&mut *room.grown.lock().await, taken.slot).await,
+        }
+    }
+
+    /// Makes a file long enough for so many slots. Takes no space for them.
+    pub(crate) async fn extend(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.extend_to(&mut *room.grown.lock().await, self.device_offset(slots, 0)).await
+    }
+
+    async fn extend_to(&self, grown: &mut u64, bytes: u64) -> Result<()> {
+        if *grown < bytes {
+            self.device()?.extend(bytes).await.map_err(Error::from)?;
+            *grown = bytes;
+        }
+        Ok(())
+    }
+
+    /// Whether it is a file that grows.
+    pub(crate) fn grows(&self) -> bool {
+        self.room.is_some()
+    }
+
+    /// Gives a slot of a file its blocks.
+    async fn give_blocks(&self, grown: &mut u64, slot: u32) -> Result<()> {
+        let device = self.device()?;
+        let (start, end) = (self.device_offset(slot, 0), self.device_offset(slot + 1, 0));
+        // It is long enough, unless it was cut off and the loss accepted, or this is a slot for later.
+        self.extend_to(grown, end).await?;
+        let given = device.allocate(start, end - start).await.map_err(Error::from);
+        if given.as_ref().is_err_and(is_full) {
+            // It may have given some of them; others can use those.
+            let (start, end) = self.between_markers(slot, device.geometry().discard_bytes);
+            if start < end {
+                let _ = device.discard(start, end - start).await;
+            }
+        }
+        given
+    }
+
+    /// A slot that was taken, has its blocks, and was not written to, is free again.
+    pub(crate) fn give_back_with_blocks(&self, slot: u32) {
+        let mut allocation = self.allocation.lock();
+        if self.room.is_some() { allocation.secured(slot) } else { allocation.give_back(slot) }
+    }
+
+    /// Sees to it that so many free slots have their blocks, as far as the file system has room.
+    pub(crate) async fn secure(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.look_at_room();
+        self.secure_more(room, slots).await.map(drop)
+    }
+
+    /// As [`secure`](Self::secure); whether the file system gave what was wanted.
+    async fn secure_more(&self, room: &Room, slots: u32) -> Result<bool> {
+        let mut grown = room.grown.lock().await;
+        loop {
+            let next = self.allocation.lock().next_to_secure(slots);
+            let Some(slot) = next else { return Ok(self.allocation.lock().with_blocks() >= slots) };
+            match self.give_blocks(&mut grown, slot).await {
+                Ok(()) => self.give_back_with_blocks(slot),
+                Err(error) => {
+                    self.give_back_slot(slot);
+                    self.becomes_short();
+                    return if is_full(&error) { Ok(false) } else { Err(error) };
+                }
+            }
+        }
+    }
+
+    /// For the opening of a store: as [`secure`](Self::secure), and where the file system is full, finds those of the free
+    /// slots that have their blocks.
+    pub(crate) async fn secure_or_find(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.secure(slots).await?;
+        if !self.is_short() {
+            return Ok(());
+        }
+        let mut grown = room.grown.lock().await;
+        for slot in self.allocation(|slots| slots.doubtful()) {
+            if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.pick(slot)) {
+                break;
+            }
+            match self.give_blocks(&mut grown, slot).await {
+                Ok(()) => self.give_back_with_blocks(slot),
+                Err(error) => {
+                    self.give_back_slot(slot);
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a tier that is short is no longer: the file system gave room for another segment.
+    async fn tries_for_room(&self) -> Result<bool> {
+        let Some(room) = &self.room else { return Ok(true) };
+        // Two, or else it would be short again with the next.
+        if self.room_slots().is_some_and(|slots| slots < 2) {
+            return Ok(false);
+        }
+        let wanted = self.allocation(|slots| slots.with_blocks()) + 1;
+        self.set_room(Some(1));
+        if !self.secure_more(room, wanted).await? {
+            return Ok(false);
+        }
+        room.short.store(false, Ordering::Release);
+        self.set_room(self.room_slots());
+        Ok(true)
+    }
+}
+
+/// Waits, whenever a tier is short, until its file system has room again.
+pub(crate) async fn run(engine: Arc<Engine>, name: TierName) {
+    let tier = engine.tier(name);
+    let Some(room) = &tier.room else { return };
+    loop {
+        let changed = room.changed.notified();
+        if engine.check_writable().is_err() {
+            return;
+        }
+        if !tier.is_short() {
+            changed.await;
+            continue;
+        }
+        engine.note_limit();
+        tracing::warn!(
+            path = tier.device_name(),
+            "the file system has no room for another segment; puts find what room the store makes by itself"
+        );
+        while !has_room_again(&engine, tier, room).await {
+            if engine.check_writable().is_err() {
+                return;
+            }
+        }
+        engine.note_limit();
+        engine.full.store(false, Ordering::Release);
+        engine.announce_free_slot();
+        engine.reclaim.notify_one();
+        tracing::info!(path = tier.device_name(), "the file system has room again");
+    }
+}
+
+/// Tries once, after a while.
+async fn has_room_again(engine: &Engine, tier: &Tier, room: &Room) -> bool {
+    let changed = std::pin::pin!(room.changed.notified());
+    select(changed, engine.runtime.sleep(TRY_EVERY)).await;
+    match tier.tries_for_room().await {
+        Ok(has_room) => has_room,
+        Err(Error::Closed { .. }) => false,
+        Err(error) => {
+            engine.latch(&error);
+            false
+        }
+    }
+}
+
+impl Engine {
+    /// What users may fill of the tier where records stay, as far as the file system has room for it.
+    pub(crate) fn user_limit_bytes(&self) -> u64 {
+        self.user_limit.load(Ordering::Relaxed)
+    }
+
+    /// Asks the file systems how much room they have, if that was not done a moment ago.
+    pub(crate) fn look_at_room(&self) {
+        self.tiers().for_each(Tier::look_at_room);
+        self.note_limit();
+    }
+
+    /// The room of a tier changed.
+    pub(crate) fn note_limit(&self) {
+        let limit = user_limit_bytes(self.output_tier(), self.reserve_share);
+        self.user_limit.store(limit, Ordering::Relaxed);
+    }
+}
+
+/// What users may fill of the tier where records stay: what is beside the reserve, and no more than can be worked with.
+///
+/// The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it. In a tier
+/// of few slots that is most of it; see `docs/decisions/0005-placement.md` for the arithmetic.
+fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
+    let (slots, shape) = (f64::from(tier.slots_in_reach()), tier.shape());
+    let working = f64::from(WORKING_SLOTS);
+    let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
+    // The last unit of a frame is half empty in the middle.
+    let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
+    let proof = f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
+    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding + proof)).min(working);
+    let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
+    (beside_reserve.min(workable) * shape.max_record_bytes() as f64) as u64
+}
+
+/// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
+/// so together they take no more than about a thirtieth of it.
+pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
+    (reserve_share * f64::from(tier.slots_in_reach()) / 16.0) as usize
+}

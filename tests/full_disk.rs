@@ -1,0 +1,210 @@
+//! A full file system is met like a full store: puts are `Full`, reads and deletes go on, room that was freed is used again,
+//! and what the store says of itself is true. Another program takes the room and gives it back.
+//!
+//! Needs root, to mount a small file system on a loop device; where that fails, `SKIPPED: ` and why is printed.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use esker::{Blocking, Durability, Error, ErrorKind, Options, Stats};
+
+const MIB: u64 = 1 << 20;
+const SEGMENT_BYTES: u64 = MIB;
+const VALUE_BYTES: usize = 60_000;
+
+/// A file system of its own, gone when it is dropped.
+struct SmallDisk {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(bytes: u64) -> Option<SmallDisk> {
+        let disk = SmallDisk { dir: tempfile::tempdir().expect("a directory") };
+        let (image, at) = (disk.dir.path().join("image"), disk.path());
+        File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image");
+        std::fs::create_dir(&at).expect("a place to mount it");
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))?;
+        Some(disk)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    fn free_bytes(&self) -> u64 {
+        esker_device::file_system(&self.path()).expect("it is mounted").available_bytes
+    }
+
+    /// Another program takes what is left, but for so much.
+    fn take_all_but(&self, bytes: u64) -> PathBuf {
+        let path = self.path().join("of another program");
+        let mut file = File::create(&path).expect("a file");
+        let piece = vec![1; 256 << 10];
+        while self.free_bytes() > bytes && file.write_all(&piece).is_ok() {
+            // Or else the file system counts what it has not given yet.
+            let _ = file.sync_data();
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = run(Command::new("umount").arg("--lazy").arg(self.path()));
+    }
+}
+
+fn run(command: &mut Command) -> Option<Output> {
+    let output = command.output().ok()?;
+    if !output.status.success() {
+        println!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success().then_some(output)
+}
+
+/// The disk that a test works on, or why there is none.
+fn disk(bytes: u64) -> Option<SmallDisk> {
+    let disk = SmallDisk::mount(bytes);
+    if disk.is_none() {
+        println!("SKIPPED: no file system can be mounted on a loop device here; it needs root and mkfs.ext4");
+    }
+    disk
+}
+
+/// No limit is set: it is what the file system can give.
+fn open(at: &Path) -> Blocking {
+    let options = Options::directory(at.join("store"))
+        .segment_bytes(SEGMENT_BYTES)
+        .memory_bytes(64 * MIB)
+        .durability(Durability::None)
+        .discard_after(Duration::from_millis(20));
+    Blocking::open(options).expect("the store opens")
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number:06}").into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let words = (0..).map(|at: u64| (number << 32 | at).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    words.flat_map(u64::to_le_bytes).take(VALUE_BYTES).collect()
+}
+
+/// Puts keys from `first` on until the store is full; the first that it refused.
+fn fill(store: &Blocking, first: u64) -> u64 {
+    for number in first.. {
+        if let Err(error) = store.put(key(number), value(number)) {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            return number;
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+fn check(store: &Blocking, there: impl Iterator<Item = u64>) {
+    for number in there {
+        let found = store.get(key(number)).expect("reads go on");
+        assert!(found.as_deref() == Some(&value(number)[..]), "key {number}");
+    }
+}
+
+fn delete(store: &Blocking, numbers: impl Iterator<Item = u64>) {
+    for number in numbers {
+        let deleted = store.delete(key(number));
+        let deleted = deleted.unwrap_or_else(|e| panic!("delete {number}: {e}; {:?}", store.store().stats()));
+        assert!(deleted, "key {number}");
+    }
+}
+
+/// Puts a key as soon as there is room.
+fn put_in_a_while(store: &Blocking, number: u64) {
+    for _ in 0..600 {
+        match store.put(key(number), value(number)) {
+            Ok(_) => return,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    panic!("put {number} finds no room: {:?}", store.store().stats());
+}
+
+/// What is told to be free is either free on the disk, or in the file already.
+fn tells_the_truth(disk: &SmallDisk, stats: &Stats) {
+    let tier = &stats.tiers[0];
+    // Blocks that are given at this moment count on one side or the other.
+    let in_file = 12 * SEGMENT_BYTES;
+    let free = disk.free_bytes();
+    assert!(tier.free_bytes <= free + in_file, "{free} bytes are free on the disk: {stats:?}");
+    assert!(stats.user_limit_bytes <= free + tier.segments_total * SEGMENT_BYTES, "{stats:?}");
+    assert_eq!(tier.states.all().map(|(_, count)| count).sum::<u64>(), tier.segments_total, "{stats:?}");
+}
+
+#[test]
+fn a_full_file_system_is_met_like_a_full_store() {
+    let Some(disk) = disk(80 * MIB) else { return };
+    let store = open(&disk.path());
+    tells_the_truth(&disk, &store.store().stats());
+    let end = fill(&store, 0);
+    assert!(end * VALUE_BYTES as u64 > 35 * MIB, "{end} values fit");
+    tells_the_truth(&disk, &store.store().stats());
+    check(&store, 0..end);
+    // Nothing is left for whatever opens the store again.
+    let taken = disk.take_all_but(0);
+    store.close().expect("it closes");
+    let store = open(&disk.path());
+    tells_the_truth(&disk, &store.store().stats());
+    let refused = store.store().check_writable().expect_err("it is full");
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    check(&store, 0..end);
+    delete(&store, (0..end).filter(|number| number % 2 == 0));
+    store.compact().expect("it is compacted");
+    let stats = store.store().stats();
+    assert!(stats.activity.segments_freed > 4, "{stats:?}");
+    for number in end..end + end / 8 {
+        put_in_a_while(&store, number);
+    }
+    check(&store, (0..end).filter(|number| number % 2 == 1).chain(end..end + end / 8));
+    tells_the_truth(&disk, &store.store().stats());
+    store.close().expect("it closes");
+    drop(taken);
+}
+
+#[test]
+fn what_another_program_takes_and_gives_back_is_noticed() {
+    let Some(disk) = disk(80 * MIB) else { return };
+    let store = open(&disk.path());
+    for number in 0..300 {
+        store.put(key(number), value(number)).expect("there is room");
+    }
+    let taken = disk.take_all_but(0);
+    let end = fill(&store, 300);
+    let refused = store.put(key(end), value(end)).expect_err("it is full");
+    assert!(matches!(refused, Error::FileSystemFull { .. }), "{refused}");
+    assert!(refused.to_string().contains("file system"), "{refused}");
+    tells_the_truth(&disk, &store.store().stats());
+    assert!(store.store().check_writable().is_err_and(|error| error.kind() == ErrorKind::Full));
+    check(&store, 0..end);
+    // Deletes go on as long as there is anything to delete.
+    delete(&store, 0..end);
+    assert!(store.store().is_empty());
+    for number in 0..100 {
+        put_in_a_while(&store, number);
+    }
+    let end = fill(&store, 100);
+    std::fs::remove_file(taken).expect("it is given back");
+    let before = store.store().stats().user_limit_bytes;
+    put_in_a_while(&store, end);
+    let more = fill(&store, end + 1);
+    assert!((more - end) * VALUE_BYTES as u64 > 10 * MIB, "the room is used: {end} to {more}");
+    assert!(store.store().stats().user_limit_bytes > before);
+    check(&store, 0..more);
+    tells_the_truth(&disk, &store.store().stats());
+    store.close().expect("it closes");
+    let store = open(&disk.path());
+    check(&store, 0..more);
+    store.close().expect("it closes");
+}
