@@ -119,13 +119,17 @@ impl Allocation {
 
     /// Takes that very slot, to see whether it has blocks; false if it is not there for the taking.
     pub(crate) fn pick(&mut self, slot: u32) -> bool {
+        if (self.used..self.total).contains(&slot) {
+            self.free.extend(self.used..=slot);
+            self.used = slot + 1;
+        }
         self.unknown.remove(&slot);
         self.free.remove(&slot)
     }
 
-    /// Those that may have blocks or not.
-    pub(crate) fn doubtful(&self) -> Vec<u32> {
-        self.free.iter().copied().collect()
+    /// Those that may have blocks or not, of the first `in_file`.
+    pub(crate) fn doubtful(&self, in_file: u32) -> Vec<u32> {
+        self.free.iter().copied().chain(self.used..in_file.min(self.total)).collect()
     }
 
     /// A slot that nobody has was given its blocks.
@@ -336,7 +340,10 @@ mod tests {
         assert_eq!(slots.take(0), Some(Taken { slot: 0, was: Was::Secured }));
         assert_eq!(slots.take(0), Some(Taken { slot: 2, was: Was::Discarded }));
         assert_eq!(slots.take(0), None);
+        assert_eq!(slots.doubtful(8), [4, 6, 7]);
         assert!(slots.pick(4) && !slots.pick(4));
+        assert!(slots.pick(7) && !slots.pick(7));
+        assert_eq!(slots.doubtful(8), [6], "what was skipped is free");
         slots.secured(4);
         assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Secured }));
     }

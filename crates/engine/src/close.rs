@@ -91,7 +91,7 @@ impl Engine {
         for tier in self.tiers() {
             tier.forget_live();
         }
-        self.full.store(false, Ordering::Release);
+        self.is_no_longer_full();
         self.reclaim.notify_one();
         Ok(())
     }

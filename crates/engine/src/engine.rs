@@ -75,6 +75,9 @@ pub(crate) struct Engine {
     pub(crate) out_of_memory: AtomicBool,
     /// No room can be made: puts are refused until a segment is freed.
     pub(crate) full: AtomicBool,
+    /// Nor is there a slot that could be lent to deletes beside those that relocation is to have, and nothing to relocate before
+    /// something is deleted.
+    pub(crate) stuck: AtomicBool,
     pub(crate) residents: Residents,
     pub(crate) counters: Counters,
     pub(crate) admission: Admission,
@@ -109,6 +112,7 @@ impl Engine {
             parts,
             out_of_memory: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             residents: Residents::default(),
             counters: Counters::default(),
             admission: Admission::default(),
@@ -414,6 +418,12 @@ impl Engine {
         let index_bytes = self.index.memory_bytes();
         self.cache.set_capacity(self.memory_bytes.saturating_sub(index_bytes));
         self.out_of_memory.store(index_bytes > self.memory_bytes, Ordering::Release);
+    }
+
+    /// There is room again.
+    pub(crate) fn is_no_longer_full(&self) {
+        self.full.store(false, Ordering::Release);
+        self.stuck.store(false, Ordering::Release);
     }
 
     /// A slot was freed: whoever waits for room tries again.

@@ -9,7 +9,7 @@ mod reserving;
 mod room;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -103,6 +103,8 @@ pub(crate) struct Lane {
     may_part: bool,
     pub(crate) shape: SegmentShape,
     pub(crate) pool: MemoryPool,
+    /// It had a segment in this opening.
+    pub(crate) has_begun: AtomicBool,
     state: Mutex<LaneState>,
     /// The committer has something to do.
     pub(crate) work: Notify,
@@ -122,6 +124,7 @@ impl Lane {
             may_part,
             shape,
             pool,
+            has_begun: AtomicBool::new(false),
             state: Mutex::new(LaneState {
                 heads: Heads::default(),
                 spare: None,

@@ -3,7 +3,8 @@
 //! 1. Devices are opened and locked; superblocks are read, or made.
 //! 2. Recovery reads everything and writes nothing. What it found is flushed: after a process died, it may still be in a
 //!    device's cache, and must not be shown, nor be named in a summary, before it is durable.
-//! 3. The epoch is bumped, durably, before anything else is written.
+//! 3. The epoch is bumped, durably, before anything else is written. Segments of copies whose relocation a crash cut off,
+//!    so that older segments have everything in them, are freed.
 //! 4. Staged records are written to a segment and flushed; then the old staging file is void.
 //! 5. Segments without a summary are sealed.
 //! 6. Background work starts.
@@ -147,6 +148,10 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         segments: AtomicU64::new(recovered.max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
         runtime,
     });
+    // What a crash cut off gives its slots back before anybody needs one.
+    for &(tier, slot) in &recovered.redundant {
+        engine.tier(tier).free_slot(slot, &engine.secret, engine.runtime.now()).await?;
+    }
     // Before anybody else takes what room the file system has.
     for tier in engine.tiers().filter(|tier| tier.allocation(|slots| slots.in_use()) > 0) {
         tier.secure_or_find(provision::KEEP_FOR_RELOCATION + 1).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, Source, WriteMode};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ledger::{Content, Origin};
+use crate::provision::KEEP_FOR_RELOCATION;
 use crate::relief::Oldest;
 use crate::relocate::KEEP_FOR_COLLECTING;
 use crate::slot::Contents;
@@ -35,8 +36,11 @@ pub(crate) struct Outlet<'a> {
     pub(crate) throttle: &'a Mutex<Throttle>,
     pub(crate) gained_bytes: &'a AtomicI64,
     pub(crate) urgency: f64,
-    /// The last free slot is not for it: there was another one when it began.
-    pub(crate) keeps_last: bool,
+    /// Free slots that it leaves.
+    pub(crate) keep: u32,
+    /// Outputs that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
+    /// a slot that is hardly filled.
+    pub(crate) open: AtomicUsize,
     /// Mean length of those of the victim's records that may be needed.
     pub(crate) record_bytes: u32,
     /// Of the records that are copied.
@@ -151,7 +155,8 @@ impl Host for Outlet<'_> {
     async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
         let tier = self.engine.output_tier();
         let keep = match self.origin {
-            Origin::Collected => u32::from(self.keeps_last),
+            Origin::Collected if self.open.load(Ordering::Relaxed) > 0 => self.keep.max(KEEP_FOR_RELOCATION),
+            Origin::Collected => self.keep,
             _ => KEEP_FOR_COLLECTING,
         };
         let slot = match self.engine.take_slot(tier, keep).await {
@@ -163,6 +168,7 @@ impl Host for Outlet<'_> {
         let memory = self.memory(bytes)?;
         let output = self.engine.begin_segment(tier, slot, stream, memory, self.opened_at);
         tier.slot(slot).expect_records_of(self.record_bytes);
+        self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Some(output))
     }
 
@@ -192,6 +198,8 @@ impl Host for Outlet<'_> {
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        let one_less = |open: usize| Some(open.saturating_sub(1));
+        let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
         let tier = self.engine.output_tier();
         let name = output.name();
         let (start, bytes) = output.summary();

@@ -15,9 +15,9 @@ use crate::slot::SlotState;
 use crate::staging;
 use crate::tier::Tier;
 
-/// Free slots that lanes leave to relocation: one that may be lent to deletes, one for its output, and a last one. The last
-/// is taken only by a relocation that finds no other: after a crash, which ended the output that the one before was for.
-pub(crate) const KEEP_FOR_RELOCATION: u32 = 3;
+/// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
+/// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
+pub(crate) const KEEP_FOR_RELOCATION: u32 = 4;
 
 /// A lane that waits for memory looks so often at least.
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
@@ -34,9 +34,10 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
             if !goes_on {
                 break;
             }
-            // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them.
-            let full = engine.full.load(Ordering::Acquire);
-            let keep = if full { KEEP_FOR_RELOCATION - 1 } else { KEEP_FOR_RELOCATION };
+            // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a
+            // crash left made it the first: without deletes there may be nothing to relocate.
+            let (full, stuck) = (engine.full.load(Ordering::Acquire), engine.stuck.load(Ordering::Acquire));
+            let keep = KEEP_FOR_RELOCATION - u32::from(full) - u32::from(full && stuck);
             let opened_at = engine.lane.published_through(&engine);
             match engine.next_segment_of(&lane, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
@@ -98,7 +99,9 @@ impl Engine {
         let is_first = tier.allocation(|slots| slots.in_use()) == 0;
         tier.secure(if is_first { 1 } else { keep + 1 }).await?;
         self.note_limit();
-        self.open_segment(tier.name(), lane.stream, &lane.pool, keep, opened_at).await
+        let opened = self.open_segment(tier.name(), lane.stream, &lane.pool, keep, opened_at).await;
+        lane.has_begun.fetch_or(matches!(opened, Ok(Some(_))), Ordering::AcqRel);
+        opened
     }
 
     /// Begins a segment in a slot that was taken. No delete that was published up to `opened_at` concerns what will be in

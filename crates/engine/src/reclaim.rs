@@ -225,9 +225,10 @@ impl Reclaimer<'_> {
             |name: TierName| engine.tier(name).free_slots() <= crate::provision::KEEP_FOR_RELOCATION;
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
             let was_full = engine.full.swap(true, Ordering::AcqRel);
+            let was_stuck = was_full && engine.stuck.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(engine.full_error());
-            if !was_full {
-                // The provisioner may now lend a slot to deletes.
+            if !was_stuck {
+                // The provisioner may now lend a slot to deletes; or another one, where there was none to lend.
                 engine.announce_free_slot();
             }
         }

@@ -30,6 +30,7 @@ use esker_log::{
 };
 
 use self::claimant::Live;
+use self::resolve::Copies;
 use crate::error::{Error, Result};
 use crate::slot::{Contents, SlotState};
 use crate::staging::Staged;
@@ -42,6 +43,8 @@ const INDEX_BYTES_A_KEY: u64 = 10;
 pub(crate) struct Recovered {
     /// Segments without a summary, to be sealed with these entries.
     pub(crate) unsealed: Vec<Unsealed>,
+    /// Slots of segments of which an older one has everything: a crash ended the relocation that wrote them.
+    pub(crate) redundant: Vec<(TierName, u32)>,
     /// Records of the staging file that won, in the order of their sequence numbers.
     pub(crate) staged: Vec<StagedWinner>,
     pub(crate) max_sequence: u64,
@@ -136,13 +139,16 @@ impl Scene<'_> {
         }
         let mut segments = self.scan_unsealed(found, max_segment).await?;
         segments.sort_by_key(|s| s.segment);
-        let (segments, staged, max_sequence) = self.load(segments, began).await?;
+        let (segments, staged, max_sequence, copies) = self.load(segments, began).await?;
         self.check_census(&segments)?;
         let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
         let max_segment = known.fold(max_segment, u64::max);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
-        let unsealed = segments.into_iter().filter_map(|s| match s.content {
+        let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
+        let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
+        let kept = segments.into_iter().filter(|s| !is_redundant(s));
+        let unsealed = kept.filter_map(|s| match s.content {
             Content::Scanned(scan, stream) => Some(Unsealed {
                 tier: s.tier,
                 slot: s.slot,
@@ -155,6 +161,7 @@ impl Scene<'_> {
         });
         Ok(Recovered {
             unsealed: unsealed.collect(),
+            redundant,
             staged,
             max_sequence,
             max_segment,
@@ -173,15 +180,15 @@ impl Scene<'_> {
     }
 
     /// Steps 3 and 4. Deals the entries out, finds the newest of each key, and fills index and slots. Returns the segments as
-    /// they turned out to be, the staged records that won, and the highest sequence number.
+    /// they turned out to be, the staged records that won, the highest sequence number, and how many copies slots hold.
     async fn load(
         &self,
         segments: Vec<Segment>,
         began: Duration,
-    ) -> Result<(Vec<Segment>, Vec<StagedWinner>, u64)> {
+    ) -> Result<(Vec<Segment>, Vec<StagedWinner>, u64, Copies)> {
         let mut segments = Arc::new(segments);
         let mut max_sequence = self.cleared_through();
-        let mut winners = Vec::new();
+        let (mut winners, mut copies) = (Vec::new(), Copies::new());
         let mut passes = 1;
         let mut pass = 0;
         while pass < passes {
@@ -213,6 +220,7 @@ impl Scene<'_> {
                 self.index.clear();
                 self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
                 winners.clear();
+                copies.clear();
                 (pass, passes) = (0, (passes * 2).min(Index::SHARDS));
                 continue;
             }
@@ -221,13 +229,13 @@ impl Scene<'_> {
             }
             hands.push(self.deal_staged(&shards));
             max_sequence = hands.iter().map(|hand| hand.highest).fold(max_sequence, u64::max);
-            winners.extend(self.resolve(&segments, hands).await?);
+            winners.extend(self.resolve(&segments, hands, &mut copies).await?);
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
         winners.sort_by_key(|w| w.entry.sequence);
         let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
-        Ok((segments, winners, max_sequence))
+        Ok((segments, winners, max_sequence, copies))
     }
 
     /// How many claimants each worker may be left with, so that they, the summaries that are being read, and the index fit

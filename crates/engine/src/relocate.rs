@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_bytes, copy_needed};
@@ -92,6 +92,15 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Free slots of the tier where records stay that an opening after a kill may need for what it finds staged.
+    fn kept_for_staged(&self) -> u32 {
+        let lane = &self.lane;
+        let may_be_staged = self.outlives_process && lane.has_begun.load(Ordering::Acquire);
+        u32::from(may_be_staged && lane.shape.tier == self.output_tier().name())
+    }
+}
+
 impl<'a> Relocator<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>) -> Relocator<'a> {
         let throttle = Throttle::new(engine.background_bytes_per_s);
@@ -136,7 +145,7 @@ impl<'a> Relocator<'a> {
 
     /// Whether another output could be opened.
     pub(crate) fn may_open(&self) -> bool {
-        self.engine.output_tier().free_slots() > 0
+        self.engine.output_tier().free_slots() > self.engine.kept_for_staged()
     }
 
     /// Whether an open segment is one of its outputs.
@@ -392,7 +401,7 @@ impl<'a> Relocator<'a> {
                 self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
             }
             engine.counters.count_freed(victim.records as u64);
-            engine.full.store(false, Ordering::Release);
+            engine.is_no_longer_full();
             engine.announce_free_slot();
         }
         engine.admission.drained(self.drained_bytes(tier_name, victims.len()), worked);
@@ -448,10 +457,12 @@ impl<'a> Relocator<'a> {
         first: bool,
         urgency: f64,
     ) -> std::result::Result<Relocated, Failed<Error>> {
-        let keeps_last = self.engine.output_tier().free_slots() > 1;
+        let (free, for_staged) = (self.engine.output_tier().free_slots(), self.engine.kept_for_staged());
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut outlet = self.outlet(first, urgency);
-        outlet.keeps_last = keeps_last;
+        // Beside that, the last one is for a relocation that finds no other when it begins.
+        outlet.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
+        outlet.open = AtomicUsize::new(outputs.len());
         let output_shape = self.engine.output_tier().shape();
         let entries = || victims.iter().flat_map(|(_, entries)| entries);
         let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
@@ -475,7 +486,8 @@ impl<'a> Relocator<'a> {
             throttle: &self.throttle,
             gained_bytes: &self.gained_bytes,
             urgency,
-            keeps_last: false,
+            keep: 0,
+            open: AtomicUsize::new(0),
             record_bytes: 0,
             origin: Origin::Collected,
         }

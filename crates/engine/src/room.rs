@@ -220,7 +220,9 @@ impl Tier {
             return Ok(());
         }
         let mut grown = room.grown.lock().await;
-        for slot in self.allocation(|slots| slots.doubtful()) {
+        let in_file =
+            (grown.saturating_sub(self.device_offset(0, 0))) / u64::from(self.shape().segment_bytes);
+        for slot in self.allocation(|slots| slots.doubtful(in_file as u32)) {
             if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.pick(slot)) {
                 break;
             }
@@ -279,7 +281,7 @@ pub(crate) async fn run(engine: Arc<Engine>, name: TierName) {
             }
         }
         engine.note_limit();
-        engine.full.store(false, Ordering::Release);
+        engine.is_no_longer_full();
         engine.announce_free_slot();
         engine.reclaim.notify_one();
         tracing::info!(path = tier.device_name(), "the file system has room again");

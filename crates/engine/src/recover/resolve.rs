@@ -4,7 +4,8 @@
 //! 2. Of what the index holds under these stored hashes only the location is known; the rest is read from the summaries
 //!    once more.
 //! 3. Of each key the newest version wins, wherever it lies. It gets the slot if an older version of it, or nobody, has it
-//!    now, else an exact entry.
+//!    now, else an exact entry. Of several copies of one version the one in the older segment wins: a segment of copies
+//!    whose victims are all still there, as a crash in the middle of a relocation leaves it, is of no use then.
 //!
 //! Stores that are seldom written over have nothing to do here. One that was written over everywhere has its summaries
 //! read twice.
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use esker_device::Buffer;
 use esker_index::Index;
-use esker_log::{Entry, Packing, Secret};
+use esker_log::{Entry, Packing, Secret, Tier as TierName};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
@@ -28,15 +29,19 @@ use crate::tier::Tier;
 /// vectors that grow by doubling.
 pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Claimant>() as u64;
 
+/// How many entries of a slot are copies of what an older segment has.
+pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
+
 /// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
 type Seat = (usize, u32);
 
 impl Scene<'_> {
-    /// Step 4. Returns which staged records won.
+    /// Step 4. Returns which staged records won, and counts copies.
     pub(super) async fn resolve(
         &self,
         segments: &Arc<Vec<Segment>>,
         hands: Vec<Hand>,
+        copies: &mut Copies,
     ) -> Result<Vec<StagedWinner>> {
         let workers = self.runtime.parallelism().max(1);
         let mut parts = vec![Vec::new(); workers];
@@ -87,19 +92,30 @@ impl Scene<'_> {
             seated[(self.index.stored_hash(&claimant.hash) >> 32) as usize % workers].push(claimant);
         }
         // 3.
+        let ages = Ages {
+            slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
+            staged: self.staged.iter().map(|staged| staged.segment).collect(),
+        };
+        let ages = Arc::new(ages);
         let judge = parts.drain(..).zip(seated).map(|(part, mut seated)| {
-            let live = self.no_live();
-            let mut judge =
-                Judge { index: self.index.clone(), packing: self.packing, live, staged: Vec::new() };
+            let mut judge = Judge {
+                index: self.index.clone(),
+                packing: self.packing,
+                ages: ages.clone(),
+                live: self.no_live(),
+                staged: Vec::new(),
+                copies: Copies::new(),
+            };
             run(self.runtime, async move {
                 seated.sort_unstable_by_key(|claimant| claimant.order(&judge.index));
                 judge.judge(&part, &seated);
-                Ok((judge.live, judge.staged))
+                Ok((judge.live, judge.staged, judge.copies))
             })
         });
         let mut winners = Vec::new();
-        for (live, staged) in try_join_all(judge).await? {
+        for (live, staged, of_slots) in try_join_all(judge).await? {
             self.count_live(live);
+            of_slots.into_iter().for_each(|(slot, count)| *copies.entry(slot).or_default() += count);
             winners.extend(staged.into_iter().map(|(piece, number): (usize, usize)| StagedWinner {
                 piece,
                 entry: self.staged[piece].entries[number],
@@ -175,13 +191,22 @@ impl Finder {
     }
 }
 
+/// The numbers of segments, which say which of two is older.
+struct Ages {
+    slots: BTreeMap<(TierName, u32), u64>,
+    /// By piece of staged memory.
+    staged: Vec<u64>,
+}
+
 /// Finds the winners among those who share a stored hash, and brings the index in line.
 struct Judge {
     index: Arc<Index>,
     packing: Packing,
+    ages: Arc<Ages>,
     live: Live,
     /// Staged records that won.
     staged: Vec<(usize, usize)>,
+    copies: Copies,
 }
 
 impl Judge {
@@ -196,9 +221,35 @@ impl Judge {
             rivals.clear();
             rivals.extend(group.iter().chain(in_slot));
             rivals.sort_unstable_by_key(|claimant| claimant.order(&index));
+            self.oldest_copies_first(&mut rivals);
             rivals.dedup_by_key(|claimant| claimant.hash);
             self.seat(&rivals, in_slot.copied());
         }
+    }
+
+    /// Of copies of one version, the one in the oldest segment comes first, and of a segment's own records what lies on a
+    /// device. The others are counted.
+    fn oldest_copies_first(&mut self, rivals: &mut [Claimant]) {
+        let same = |a: &Claimant, b: &Claimant| (a.hash, a.sequence) == (b.hash, b.sequence);
+        for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
+            copies.sort_unstable_by_key(|copy| (self.age(copy), copy.place));
+            for copy in copies[1..].iter().filter(|copy| copy.place.staged().is_none()) {
+                *self.copies.entry(self.slot_of(copy)).or_default() += 1;
+            }
+        }
+    }
+
+    /// The number of the segment that it lies in.
+    fn age(&self, claimant: &Claimant) -> u64 {
+        match claimant.place.staged() {
+            Some((piece, _)) => self.ages.staged[piece],
+            None => self.ages.slots[&self.slot_of(claimant)],
+        }
+    }
+
+    fn slot_of(&self, claimant: &Claimant) -> (TierName, u32) {
+        let location = self.packing.unpack(claimant.place.packed());
+        (location.tier, location.slot)
     }
 
     /// Gives the winners, one version of each key, their places.
