@@ -5,6 +5,7 @@
 //! 3. What is there is opened and locked. A new tier is not put beside one that belongs to a store, or to something else.
 //! 4. What is not there is made.
 
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,17 @@ use crate::error::{Error, Result};
 use crate::format::{StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature};
 use crate::options::{Layout, Options, Place};
 
-const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+/// Length of a segment where there is room for many.
+const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
+/// A small tier has at least so many segments, or else most of it would be what is open or kept free; a fast tier in front of
+/// another, which need not hold much, fewer.
+const DEFAULT_SEGMENTS: u64 = 64;
+const DEFAULT_FAST_SEGMENTS: u64 = 16;
+/// No more than this come of a file system that has little room now, and may have more.
+const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
+/// Shorter segments fill badly.
+const UNITS_OF_SEGMENT: u64 = 16;
 const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
 const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
@@ -84,6 +95,29 @@ impl Choice {
         self.limit_bytes.unwrap_or_else(|| default().min(on_file_system.unwrap_or(u64::MAX)))
     }
 
+    /// How large it may become, and how large it could be now; `None` if that shows only when it is opened.
+    fn sizes(&self) -> Option<(u64, u64)> {
+        let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        let path = match &self.place {
+            Place::Device(device) if device.geometry().kind == DeviceKind::File => {
+                return Some((self.file_limit_bytes(), self.file_limit_bytes()));
+            }
+            Place::Device(device) => {
+                let bytes = limited(device.geometry().bytes);
+                return Some((bytes, bytes));
+            }
+            Place::Path(path) => path,
+        };
+        let is_file = std::fs::metadata(path).map_or(true, |m| m.is_file());
+        if is_file {
+            let limit = self.file_limit_bytes();
+            let room = esker_device::file_system(path).map_or(limit, |it| it.available_bytes);
+            return Some((limit, limit.min(room)));
+        }
+        let bytes = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).ok()?;
+        Some((limited(bytes), limited(bytes)))
+    }
+
     /// Refuses a file that holds something and ends before the first block does.
     fn refuse_short_file(&self, options: &Options) -> Result<()> {
         let Place::Path(path) = &self.place else { return Ok(()) };
@@ -119,15 +153,29 @@ impl Choice {
 /// A file shorter than this may be shorter than a block, and then look like an empty device.
 const SHORT_FILE_BYTES: u64 = 4096;
 
+/// How long segments of a new store on these tiers are, if nobody says.
+fn default_segment_bytes(choices: &[Choice]) -> u64 {
+    let (mut bytes, mut least) = (LONGEST_DEFAULT_SEGMENT_BYTES, SHORTEST_DEFAULT_SEGMENT_BYTES);
+    for choice in choices {
+        least = least.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
+        let Some((limit, now)) = choice.sizes() else { continue };
+        let in_front = choices.len() > 1 && choice.tier == TierName::Fast;
+        let share = now / if in_front { DEFAULT_FAST_SEGMENTS } else { DEFAULT_SEGMENTS };
+        bytes = bytes.min(1 << share.max(1).ilog2());
+        least = least.max((limit / MOST_DEFAULT_SEGMENTS).next_power_of_two());
+    }
+    bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES)
+}
+
 /// Opens the devices of a store. Also says what a store is like that would have to be made on them.
 pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
     // 1.
     validate(options)?;
     crate::staging_file::check(options)?;
     let choices = Choice::of(options);
-    let segment_bytes = options.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES);
+    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(&choices));
     let memory = check_memory(options, segment_bytes, choices.len() as u64);
-    let plan = StorePlan { segment_bytes, memory, force: options.force_format, create: options.create };
+    let mut plan = StorePlan { segment_bytes, memory, force: options.force_format, create: options.create };
     // 2.
     if let Layout::Directory(dir) = &options.layout {
         check_directory(dir, options.create)?;
@@ -168,6 +216,12 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
         plans.push(choice.open(options, options.create)?);
     }
     plans.sort_by_key(|plan| plan.tier);
+    if options.segment_bytes.is_none() {
+        // A device may have told of a coarser unit.
+        let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
+        plan.segment_bytes = plan.segment_bytes.max(units.min(LONGEST_DEFAULT_SEGMENT_BYTES));
+        plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
+    }
     Ok((plans, plan))
 }
 

@@ -195,6 +195,12 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     for tier in engine.tiers().filter(|tier| tier.room.is_some()) {
         engine.spawn("room", room::run(engine.clone(), tier.name()));
     }
+    tracing::info!(
+        user_limit_bytes = engine.user_limit_bytes(),
+        capacity_bytes = u64::from(bulk.slots_in_reach()) * u64::from(bulk.shape().segment_bytes),
+        longest_value_bytes = engine.max_value_bytes(0, true),
+        "the store is open; user_limit_bytes is what users may fill"
+    );
     let recovery = Recovery {
         keys: engine.index.len(),
         segments,

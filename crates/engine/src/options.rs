@@ -151,7 +151,9 @@ impl Options {
         self
     }
 
-    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. Default 16 MiB.
+    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. No value is longer.
+    /// Default: 16 MiB, or for a store of less than 1 GiB so little that there are 64 segments; a fast tier in front of another
+    /// may have 16.
     ///
     /// It should be sixteen write units or more: segments of a few units fill badly, and a store of tiny records is then full
     /// before its user limit.
@@ -167,7 +169,8 @@ impl Options {
         self
     }
 
-    /// Share of the capacity that users cannot fill, 5 to 50 percent. Default 20.
+    /// Share of the capacity that users cannot fill, 5 to 50 percent. Default 20. A store of few segments needs more to work in:
+    /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes) tells what users may fill.
     pub fn reserve_percent(mut self, percent: u8) -> Options {
         self.reserve_percent = percent;
         self

@@ -76,7 +76,7 @@ settings! {
     STORE "iu" Kind::Size, "" else "what the device reports",
         "Indirection unit of the capacity tier, fixed when it is formatted.";
     STORE "reserve" Kind::Count(5, 50), "20",
-        "Share of the capacity that users cannot fill, in percent.";
+        "Share of the capacity that users cannot fill, in percent; a small store keeps more to work in (the log says at the start what users may fill).";
     STORE "background-limit" Kind::Size, "" else "no limit",
         "Bytes a second that destaging and collecting may read and write; writes are slowed down if it is not enough.";
     STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",
