@@ -334,11 +334,11 @@ mod tests {
             "another would have no room for them"
         );
         slots.freed(2, at(2));
-        assert_eq!((slots.next_to_discard(at(9), REST, 1), slots.free_slots()), (Next::Stale(2), 1));
-        slots.discarded(2);
+        assert_eq!((slots.next_to_discard(at(9), REST, 1), slots.free_slots()), (Next::Stale(0), 1));
+        slots.discarded(0);
         assert_eq!((slots.free_slots(), slots.out_of_reach()), (2, 5), "what was given back is room");
-        assert_eq!(slots.take(0), Some(Taken { slot: 0, was: Was::Secured }));
-        assert_eq!(slots.take(0), Some(Taken { slot: 2, was: Was::Discarded }));
+        assert_eq!(slots.take(0), Some(Taken { slot: 2, was: Was::Stale }));
+        assert_eq!(slots.take(0), Some(Taken { slot: 0, was: Was::Discarded }));
         assert_eq!(slots.take(0), None);
         assert_eq!(slots.doubtful(8), [4, 6, 7]);
         assert!(slots.pick(4) && !slots.pick(4));
