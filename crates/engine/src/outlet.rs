@@ -38,7 +38,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) urgency: f64,
     /// Free slots that it leaves.
     pub(crate) keep: u32,
-    /// Outputs that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
+    /// Outputs for collected records that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
     /// a slot that is hardly filled.
     pub(crate) open: AtomicUsize,
     /// Mean length of those of the victim's records that may be needed.
@@ -168,7 +168,7 @@ impl Host for Outlet<'_> {
         let memory = self.memory(bytes)?;
         let output = self.engine.begin_segment(tier, slot, stream, memory, self.opened_at);
         tier.slot(slot).expect_records_of(self.record_bytes);
-        self.open.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(usize::from(Stream::RELOCATED.contains(&stream)), Ordering::Relaxed);
         Ok(Some(output))
     }
 
@@ -198,7 +198,8 @@ impl Host for Outlet<'_> {
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<()> {
-        let one_less = |open: usize| Some(open.saturating_sub(1));
+        let one = usize::from(Stream::RELOCATED.contains(&output.name().stream));
+        let one_less = |open: usize| Some(open.saturating_sub(one));
         let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
         let tier = self.engine.output_tier();
         let name = output.name();

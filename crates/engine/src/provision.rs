@@ -37,7 +37,8 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
             // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a
             // crash left made it the first: without deletes there may be nothing to relocate.
             let (full, stuck) = (engine.full.load(Ordering::Acquire), engine.stuck.load(Ordering::Acquire));
-            let keep = KEEP_FOR_RELOCATION - u32::from(full) - u32::from(full && stuck);
+            let keep =
+                engine.kept_slots(engine.tier(lane.shape.tier)) - u32::from(full) - u32::from(full && stuck);
             let opened_at = engine.lane.published_through(&engine);
             match engine.next_segment_of(&lane, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
@@ -75,6 +76,12 @@ pub(crate) async fn run(engine: Arc<Engine>, lane: Arc<Lane>) {
 }
 
 impl Engine {
+    /// Free slots of a tier that lanes leave to others: the one for staged records only where there may be any.
+    pub(crate) fn kept_slots(&self, tier: &Tier) -> u32 {
+        let may_be_staged = self.outlives_process && tier.name() == self.lane.shape.tier;
+        KEEP_FOR_RELOCATION - u32::from(!may_be_staged)
+    }
+
     /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
     pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
         let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };

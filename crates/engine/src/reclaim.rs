@@ -105,7 +105,7 @@ impl Engine {
     /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
         let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
-        ((reserve / 32.0) as u32).clamp(crate::provision::KEEP_FOR_RELOCATION + 1, 8)
+        ((reserve / 32.0) as u32).clamp(self.kept_slots(self.output_tier()) + 1, 8)
     }
 
     /// How near that tier is to having no free slot: 0 at the target, 1 where nobody but relocation gets one.
@@ -114,7 +114,7 @@ impl Engine {
         if free > target {
             return 0.0;
         }
-        let least = crate::provision::KEEP_FOR_RELOCATION;
+        let least = self.kept_slots(self.output_tier());
         f64::from(target + 1 - free) / f64::from(target + 1 - least)
     }
 }
@@ -222,7 +222,7 @@ impl Reclaimer<'_> {
         let engine = self.engine;
         let waiting = engine.lanes().filter(|lane| lane.is_out_of_room());
         let tier_is_full =
-            |name: TierName| engine.tier(name).free_slots() <= crate::provision::KEEP_FOR_RELOCATION;
+            |name: TierName| engine.tier(name).free_slots() <= engine.kept_slots(engine.tier(name));
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
             let was_full = engine.full.swap(true, Ordering::AcqRel);
             let was_stuck = was_full && engine.stuck.swap(true, Ordering::AcqRel);

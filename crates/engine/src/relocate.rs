@@ -462,7 +462,7 @@ impl<'a> Relocator<'a> {
         let mut outlet = self.outlet(first, urgency);
         // Beside that, the last one is for a relocation that finds no other when it begins.
         outlet.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
-        outlet.open = AtomicUsize::new(outputs.len());
+        outlet.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
         let output_shape = self.engine.output_tier().shape();
         let entries = || victims.iter().flat_map(|(_, entries)| entries);
         let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
