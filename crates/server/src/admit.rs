@@ -35,7 +35,7 @@ pub(crate) enum TooMany {
     InAll,
     #[error("max number of clients from this address reached")]
     FromAddress,
-    #[error("max number of clients reached: their memory is used up")]
+    #[error("max number of clients reached: their memory is used up, or this address has its part of it")]
     Memory,
 }
 
@@ -75,7 +75,7 @@ impl Gatekeeper {
             return Err(TooMany::FromAddress);
         }
         let floor = FLOOR_BYTES + beyond;
-        let share = self.budget.share(floor).ok_or(TooMany::Memory)?;
+        let share = self.budget.share(origin, floor).ok_or(TooMany::Memory)?;
         open.connections += 1;
         *open.by_origin.entry(origin).or_default() += 1;
         Ok(Ticket { place: Place { gatekeeper: self.clone(), origin }, share })

@@ -4,7 +4,7 @@
 //! it holds beyond that it takes from what is left, before it allocates. If nothing is left it waits, in the order of
 //! arrival, and is dropped if it waited too long; connections that stay within their floors never wait. A quarter of the
 //! budget is kept for floors, so that who comes finds room whatever others hold; at most three quarters go to floors, so
-//! that something is left.
+//! that something is left. Floors are counted by where a connection comes from (`floors`), so that no one address has all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +12,11 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use self::floors::{Floors, Pool};
+use crate::address::Origin;
+
+mod floors;
 
 /// The budget is counted in such units.
 const UNIT_BYTES: usize = 1 << 10;
@@ -35,7 +40,7 @@ pub(crate) struct Budget {
     /// What is left for floors alone.
     kept: Semaphore,
     units: usize,
-    units_of_floors: AtomicUsize,
+    floors: Floors,
     /// What one connection may hold.
     each_bytes: usize,
     wait: Duration,
@@ -51,7 +56,7 @@ impl Budget {
             left: Semaphore::new(units - kept),
             kept: Semaphore::new(kept),
             units,
-            units_of_floors: AtomicUsize::new(0),
+            floors: Floors::new(kept, units / 2),
             each_bytes: each_bytes.min((units - kept) * UNIT_BYTES),
             wait,
             waits: AtomicU64::new(0),
@@ -91,25 +96,24 @@ impl Budget {
         Ok(())
     }
 
-    /// A connection's share, if there is room for its floor.
-    pub(crate) fn share(self: &Arc<Budget>, floor_bytes: usize) -> Option<Share> {
+    /// A connection's share, if there is room for its floor and its origin has not too many already.
+    pub(crate) fn share(self: &Arc<Budget>, origin: Origin, floor_bytes: usize) -> Option<Share> {
         let floor = floor_bytes.div_ceil(UNIT_BYTES);
-        let reserve = |used: usize| Some(used + floor).filter(|&used| used <= self.units / 4 * 3);
-        let order = Ordering::Relaxed;
-        self.units_of_floors.fetch_update(order, order, reserve).ok()?;
-        for is_kept in [true, false] {
-            if let Ok(permit) = self.floors(is_kept).try_acquire_many(floor as u32) {
-                permit.forget();
-                return Some(Share { budget: self.clone(), floor, is_kept, beyond: 0 });
+        for pool in [Pool::Kept, Pool::Left] {
+            let acquire =
+                || self.pool(pool).try_acquire_many(floor as u32).map(|permit| permit.forget()).is_ok();
+            if self.floors.take(pool, origin, floor, acquire) {
+                return Some(Share { budget: self.clone(), origin, floor, pool, beyond: 0 });
             }
         }
-        self.units_of_floors.fetch_sub(floor, order);
         None
     }
 
-    /// Where a floor comes from: what is kept for floors, or what is left for everything.
-    fn floors(&self, is_kept: bool) -> &Semaphore {
-        if is_kept { &self.kept } else { &self.left }
+    fn pool(&self, pool: Pool) -> &Semaphore {
+        match pool {
+            Pool::Kept => &self.kept,
+            Pool::Left => &self.left,
+        }
     }
 }
 
@@ -117,9 +121,10 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
+    origin: Origin,
     floor: usize,
-    /// Whether the floor is of what is kept for floors.
-    is_kept: bool,
+    /// Where the floor comes from.
+    pool: Pool,
     /// Units beyond the floor.
     beyond: usize,
 }
@@ -177,8 +182,10 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.shrink(0);
-        self.budget.units_of_floors.fetch_sub(self.floor, Ordering::Relaxed);
-        self.budget.floors(self.is_kept).add_permits(self.floor);
+        let budget = &self.budget;
+        budget.floors.give_back(self.pool, self.origin, self.floor, || {
+            budget.pool(self.pool).add_permits(self.floor);
+        });
     }
 }
 
@@ -250,91 +257,5 @@ impl Drop for Piece {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WAIT: Duration = Duration::from_millis(20);
-
-    #[tokio::test]
-    async fn shares_are_bounded_and_given_back() {
-        let budget = Budget::new(100 << 10, 60 << 10, WAIT);
-        let mut one = budget.share(10 << 10).unwrap();
-        let mut two = budget.share(10 << 10).unwrap();
-        assert_eq!(budget.used_bytes(), 20 << 10);
-        one.hold(5 << 10).await.unwrap();
-        assert_eq!(budget.used_bytes(), 20 << 10, "within the floor nothing is taken");
-        assert_eq!(one.hold(61 << 10).await, Err(Refused::TooMuch { wanted: 61 << 10, limit: 60 << 10 }));
-        one.hold(60 << 10).await.unwrap();
-        assert_eq!(two.hold(50 << 10).await, Err(Refused::UsedUp));
-        two.hold(35 << 10).await.unwrap();
-        assert!(budget.is_tight());
-        assert_eq!(budget.used_bytes(), 95 << 10);
-        let waiting = async {
-            tokio::time::sleep(WAIT / 4).await;
-            drop(one);
-        };
-        let (held, ()) = tokio::join!(two.hold(60 << 10), waiting);
-        held.unwrap();
-        drop(two);
-        assert_eq!(budget.used_bytes(), 0);
-    }
-
-    #[tokio::test]
-    async fn pieces_are_bounded_together_and_given_back() {
-        let budget = Budget::new(100 << 10, 60 << 10, WAIT);
-        let (one, other) = (Pieces::new(budget.clone(), 0), Pieces::new(budget.clone(), 0));
-        let first = one.take(40 << 10).await.unwrap();
-        let refused = one.take(30 << 10).await.unwrap_err();
-        assert_eq!(refused, Refused::TooMuch { wanted: 70 << 10, limit: 60 << 10 });
-        let second = one.take(20 << 10).await.unwrap();
-        assert_eq!(other.take(50 << 10).await.unwrap_err(), Refused::UsedUp);
-        drop(first);
-        let third = other.take(50 << 10).await.unwrap();
-        assert_eq!(budget.used_bytes(), 70 << 10);
-        drop((second, third));
-        assert_eq!(budget.used_bytes(), 0);
-        one.take(60 << 10).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn small_pieces_come_from_the_floor_and_never_wait() {
-        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
-        let all = Pieces::new(budget.clone(), 0).take(75 << 10).await.unwrap();
-        let pieces = Pieces::new(budget.clone(), 10 << 10);
-        for _ in 0..3 {
-            let first = pieces.take(6 << 10).await.unwrap();
-            assert_eq!(pieces.take(6 << 10).await.unwrap_err(), Refused::UsedUp);
-            let second = pieces.take(4 << 10).await.unwrap();
-            assert_eq!(budget.waits.swap(0, Ordering::Relaxed), 1, "only what did not fit waited");
-            drop((first, second));
-        }
-        drop(all);
-        assert_eq!(budget.used_bytes(), 0);
-    }
-
-    #[tokio::test]
-    async fn who_comes_finds_room_whatever_others_hold() {
-        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
-        let pieces = Pieces::new(budget.clone(), 0);
-        let refused = pieces.take(76 << 10).await.unwrap_err();
-        assert_eq!(refused, Refused::TooMuch { wanted: 76 << 10, limit: 75 << 10 });
-        let all = pieces.take(75 << 10).await.unwrap();
-        let mut shares: Vec<_> = (0..).map_while(|_| budget.share(10 << 10)).collect();
-        assert_eq!((shares.len(), budget.used_bytes()), (2, 95 << 10));
-        drop((all, shares.pop()));
-        assert_eq!(budget.used_bytes(), 10 << 10);
-        assert_eq!(budget.share(20 << 10).map(|share| share.is_kept), Some(false));
-        assert_eq!(budget.share(15 << 10).map(|share| share.is_kept), Some(true));
-        drop(shares);
-        assert_eq!(budget.used_bytes(), 0);
-    }
-
-    #[test]
-    fn floors_leave_something() {
-        let budget = Budget::new(100 << 10, 100 << 10, WAIT);
-        let shares: Vec<_> = (0..).map_while(|_| budget.share(10 << 10)).collect();
-        assert_eq!(shares.len(), 7);
-        drop(shares);
-        assert!(budget.share(70 << 10).is_some());
-    }
-}
+#[path = "budget/tests.rs"]
+mod tests;

@@ -29,6 +29,9 @@ pub(crate) enum Application {
     Grpc,
 }
 
+/// What waits in a connection of TLS for a socket that takes nothing; a part of what such a connection holds.
+const UNSENT_BYTES: usize = 32 << 10;
+
 /// What a connection of TLS is accepted with.
 #[derive(Debug)]
 pub(crate) struct Tls {
@@ -85,7 +88,9 @@ impl Tls {
                 Application::Grpc => current.grpc.clone(),
             }
         };
-        TlsAcceptor::from(config).accept(stream).await
+        let bound =
+            |connection: &mut rustls::ServerConnection| connection.set_buffer_limit(Some(UNSENT_BYTES));
+        TlsAcceptor::from(config).accept_with(stream, bound).await
     }
 }
 

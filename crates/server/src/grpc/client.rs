@@ -35,7 +35,7 @@ pub(super) struct Client {
     stalled: Mutex<HashMap<u64, Instant>>,
     answers: AtomicU64,
     pub(super) running: AtomicUsize,
-    /// A call was let in.
+    /// A call was let in whose user is known.
     pub(super) welcome: AtomicBool,
 }
 

@@ -55,6 +55,9 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// How often the watch looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// How long a client that was told to leave may take for it.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
+
 /// What a connection holds from its first to its last byte.
 pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS_BYTES;
 
@@ -91,6 +94,7 @@ pub(crate) async fn serve<S>(
     let mut look = interval(LOOK_EVERY);
     let limits = &service.config.limits;
     let (began, mut busy, mut ending) = (Instant::now(), Instant::now(), false);
+    let mut leave_by = None;
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -108,17 +112,22 @@ pub(crate) async fn serve<S>(
                     busy = Instant::now();
                 }
                 let passed = |since: Instant, wait: Option<Duration>| wait.is_some_and(|wait| since.elapsed() > wait);
+                let is_welcome = client.welcome.load(Ordering::Relaxed);
                 let why = match () {
+                    () if leave_by.is_some_and(|by| Instant::now() > by) => break,
                     () if client.is_stalled() => Dropped::SlowReader,
-                    () if !client.welcome.load(Ordering::Relaxed) && passed(began, limits.login_wait) => Dropped::Login,
+                    () if leave_by.is_none() && !is_welcome && passed(began, limits.login_wait) => Dropped::Login,
                     () if !ending && passed(busy, limits.idle_wait) => Dropped::Idle,
                     () => continue,
                 };
                 service.counters.count_dropped(why);
                 tracing::debug!(%peer, %why, "gRPC connection dropped");
-                if why != Dropped::Idle {
+                let has_called = client.waiting.has_calls();
+                if why != Dropped::Idle && !(why == Dropped::Login && has_called) {
                     break;
                 }
+                // Who asked for the health is told to connect anew, and may take a moment for it.
+                leave_by = (why == Dropped::Login).then(|| Instant::now() + LEAVE_WAIT);
                 ending = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -138,7 +147,8 @@ async fn call(
     let answering = client.answer(service.config.limits.reply_wait);
     let answer = match let_in(&request, &client, &service, &held).await {
         Ok(user) => {
-            client.welcome.store(true, Ordering::Relaxed);
+            // Whoever asks for the health has not said who it is.
+            client.welcome.fetch_or(user.is_some(), Ordering::Relaxed);
             dispatch(request, user, &client, &service, stop, &held).await
         }
         Err(status) => status.into_http(),

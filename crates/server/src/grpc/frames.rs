@@ -78,6 +78,11 @@ impl Waiting {
         Ok(())
     }
 
+    /// Whether any call ever came.
+    pub(super) fn has_calls(&self) -> bool {
+        self.lock().stream > 0
+    }
+
     /// A call was answered to the end, which makes up for one that was not.
     pub(super) fn answered(&self) {
         let mut counts = self.lock();

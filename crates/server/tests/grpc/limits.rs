@@ -7,6 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::client::{PATIENCE, Running, get, key, locked, pb, plain, put, refused};
 
@@ -54,6 +57,27 @@ async fn who_does_not_log_in_is_dropped() {
         stream.write_all(first).await.unwrap();
         let mut rest = Vec::new();
         let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("the server closes");
+    }
+}
+
+/// Nobody has to log in to ask for the health, so who asks for it has not logged in.
+#[tokio::test]
+async fn who_only_asks_for_the_health_is_dropped_as_well() {
+    let mut config = locked("secret");
+    config.limits.login_wait = Some(Duration::from_millis(300));
+    let running = Running::start(config).await;
+    let ask = HealthCheckRequest::default();
+    let mut stream =
+        HealthClient::new(running.channel().await).watch(ask.clone()).await.unwrap().into_inner();
+    let serving = timeout(PATIENCE, stream.message()).await.expect("an answer").unwrap().unwrap();
+    assert_eq!(serving.status(), ServingStatus::Serving);
+    let end = timeout(PATIENCE, stream.message()).await.expect("the server ends it");
+    assert!(end.is_err(), "{end:?}");
+    // A channel connects anew, so that those who look now and then see nothing of it.
+    let mut health = HealthClient::new(running.channel().await);
+    for _ in 0..4 {
+        assert_eq!(health.check(ask.clone()).await.unwrap().into_inner().status(), ServingStatus::Serving);
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
