@@ -156,23 +156,32 @@ impl Counters {
 /// Bytes that one group of reads should return at most, where a client may have many times as much.
 const READ_BYTES_GOAL: usize = 1 << 20;
 
+/// What the slow log may take of the memory for clients, and no more than a part of it.
+const SLOWLOG_BYTES: usize = 1 << 20;
+
 impl Service {
     pub(crate) fn new(store: Store, config: Config, users: Users, tls: Option<Tls>, port: u16) -> Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let limits = &config.limits;
+        let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
         Service {
             users,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
-            budget: Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait),
+            // The slow log is of what clients said, so it is a part of their memory.
+            budget: Budget::new(
+                limits.client_bytes_max - slowlog_bytes,
+                limits.connection_bytes_max,
+                limits.memory_wait,
+            ),
             store,
             config,
             port,
             counters: Counters::default(),
             clients: Clients::default(),
-            slowlog: Slowlog::default(),
+            slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),

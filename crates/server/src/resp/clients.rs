@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -26,9 +26,17 @@ pub(crate) struct Client {
     /// Commands queued in its transaction, and one; zero if it has none.
     queued: AtomicU64,
     introduction: Mutex<Introduction>,
+    /// Memory of what the client said of itself.
+    introduced_bytes: AtomicUsize,
     killed: AtomicBool,
     kill: Notify,
 }
+
+/// Bytes of a name that a client gives itself or its library.
+pub(crate) const NAME_BYTES_MAX: usize = 256;
+
+/// Bytes of a line of CLIENT LIST at most.
+pub(crate) const LINE_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 640;
 
 /// What a client says of itself, and whom it speaks for.
 #[derive(Clone, Default)]
@@ -43,7 +51,17 @@ pub(crate) struct Introduction {
 impl Client {
     /// Lets `change` look at or change the introduction.
     pub(crate) fn introduction<T>(&self, change: impl FnOnce(&mut Introduction) -> T) -> T {
-        change(&mut self.introduction.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut introduction = self.introduction.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = change(&mut introduction);
+        let Introduction { name, library, library_version, .. } = &*introduction;
+        let bytes = name.capacity() + library.capacity() + library_version.capacity();
+        self.introduced_bytes.store(bytes, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Memory of what the client said of itself.
+    pub(crate) fn introduced_bytes(&self) -> usize {
+        self.introduced_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn name(&self) -> Vec<u8> {
@@ -138,6 +156,7 @@ impl Clients {
             protocol: AtomicU8::new(2),
             queued: AtomicU64::new(0),
             introduction: Mutex::new(introduction),
+            introduced_bytes: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
             kill: Notify::new(),
         });
@@ -148,6 +167,10 @@ impl Clients {
     /// All of them, in the order in which they came.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {

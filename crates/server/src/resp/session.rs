@@ -107,10 +107,10 @@ impl Session {
         self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
     }
 
-    /// Memory that lasts from command to command: the transaction and the watched keys.
+    /// Memory that lasts from command to command: the transaction, the watched keys, and what the client is called.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
-        queued + self.watched_bytes
+        queued + self.watched_bytes + self.client.introduced_bytes()
     }
 
     pub(crate) fn watch(&mut self, watched: Watched) {

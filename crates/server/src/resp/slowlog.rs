@@ -29,6 +29,9 @@ struct Entries {
     /// As it was asked for.
     length: usize,
     next_id: u64,
+    /// Memory of all entries, and the most that it may be.
+    bytes: usize,
+    bytes_max: usize,
 }
 
 /// The last slow commands.
@@ -42,17 +45,27 @@ pub(crate) struct Slowlog {
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 
+/// Memory of an argument beside its bytes: its place, which may be there twice, and what its allocation adds.
+const ARGUMENT_BESIDE_BYTES: usize = 64;
+
 /// However long the log is asked to be.
 const LENGTH_MAX: usize = 10_000;
 
-impl Default for Slowlog {
-    fn default() -> Slowlog {
-        let entries = Entries { newest_last: VecDeque::new(), length: 128, next_id: 0 };
-        Slowlog { slower_than_us: AtomicI64::new(10_000), entries: Mutex::new(entries) }
+impl Entry {
+    /// Memory that it takes; its place among the others may be there twice, since their buffer doubles.
+    fn held_bytes(&self) -> usize {
+        let arguments = self.arguments.iter().map(|argument| ARGUMENT_BESIDE_BYTES + argument.capacity());
+        2 * size_of::<Entry>() + arguments.sum::<usize>() + self.name.capacity()
     }
 }
 
 impl Slowlog {
+    /// A log of at most so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Slowlog {
+        let entries = Entries { newest_last: VecDeque::new(), length: 128, next_id: 0, bytes: 0, bytes_max };
+        Slowlog { slower_than_us: AtomicI64::new(10_000), entries: Mutex::new(entries) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +99,9 @@ impl Slowlog {
         let id = entries.next_id;
         entries.next_id += 1;
         let at_s = wall_clock_ms() / 1000;
-        entries.newest_last.push_back(Entry { id, at_s, took_us, arguments, peer, name });
+        let entry = Entry { id, at_s, took_us, arguments, peer, name };
+        entries.bytes += entry.held_bytes();
+        entries.newest_last.push_back(entry);
         entries.shorten();
     }
 
@@ -98,8 +113,15 @@ impl Slowlog {
         self.lock().newest_last.len()
     }
 
+    /// Memory of all entries.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     pub(crate) fn clear(&self) {
-        self.lock().newest_last.clear();
+        let mut entries = self.lock();
+        entries.newest_last.clear();
+        entries.bytes = 0;
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -114,8 +136,11 @@ impl Slowlog {
 }
 
 impl Entries {
+    /// Forgets the oldest as long as there are too many, or they take too much.
     fn shorten(&mut self) {
-        let excess = self.newest_last.len().saturating_sub(self.length.min(LENGTH_MAX));
-        self.newest_last.drain(..excess);
+        while self.newest_last.len() > self.length.min(LENGTH_MAX) || self.bytes > self.bytes_max {
+            let Some(oldest) = self.newest_last.pop_front() else { return };
+            self.bytes -= oldest.held_bytes();
+        }
     }
 }

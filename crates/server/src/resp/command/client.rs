@@ -3,7 +3,9 @@
 //! Subcommands that are not here must answer with an error and nothing worse: clients ask for `TRACKING` and
 //! `MAINT_NOTIFICATIONS` on trial and go without when they are refused.
 
-use super::connection::{BAD_NAME, is_name};
+use std::collections::HashSet;
+
+use super::connection::check_name;
 use super::describe::help::help;
 use super::durability;
 use super::number::parse_integer;
@@ -60,8 +62,8 @@ fn get_name(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Re
 
 fn set_name(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
     let name = command.argument(2);
-    if !is_name(name) {
-        return replies.error(BAD_NAME);
+    if let Err(error) = check_name("Client names", name) {
+        return replies.error(&error);
     }
     session.client.introduction(|known| known.name = name.to_vec());
     replies.simple("OK");
@@ -73,8 +75,8 @@ fn set_info(command: Command<'_>, session: &mut Session, _: &Service, replies: &
     let Some(known) = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known)) else {
         return replies.error(&format!("ERR Unrecognized option '{}'", shown(attribute, 128)));
     };
-    if !is_name(value) {
-        return replies.error(&format!("ERR {known} cannot contain spaces, newlines or special characters."));
+    if let Err(error) = check_name(known, value) {
+        return replies.error(&error);
     }
     session.client.introduction(|introduction| match known {
         "lib-name" => introduction.library = value.to_vec(),
@@ -129,7 +131,7 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
             Err(error) => return replies.error(&error),
         },
         4.. if is(command.argument(2), "id") => {
-            let ids: Option<Vec<i64>> = command.arguments(3).map(parse_integer).collect();
+            let ids: Option<HashSet<i64>> = command.arguments(3).map(parse_integer).collect();
             let Some(ids) = ids else {
                 return replies.error("ERR Invalid client ID");
             };

@@ -6,6 +6,7 @@ use super::number::parse_integer;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use super::words::{self, is, shown};
 use crate::auth::User;
+use crate::resp::clients::NAME_BYTES_MAX;
 use crate::resp::frame::Command;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
@@ -110,8 +111,8 @@ pub(in crate::resp) async fn hello(
             }
         } else if is(option, "setname") && arguments.len() >= 1 {
             name = arguments.next();
-            if !name.is_some_and(is_name) {
-                return replies.error(BAD_NAME);
+            if let Err(error) = check_name("Client names", name.unwrap_or_default()) {
+                return replies.error(&error);
             }
         } else {
             return replies.error(&format!("ERR Syntax error in HELLO option '{}'", shown(option, 128)));
@@ -154,9 +155,14 @@ fn log_in(session: &mut Session, user: Option<Arc<User>>) {
     session.user = user;
 }
 
-pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-
-/// Whether this may be a connection's name: it must fit on a line with other words.
-pub(super) fn is_name(name: &[u8]) -> bool {
-    name.iter().all(u8::is_ascii_graphic)
+/// Whether this may be a name that a client gives: it must be short, since it is kept and copied into logs, and fit on a
+/// line with other words.
+pub(super) fn check_name(what: &str, name: &[u8]) -> Result<(), String> {
+    if !name.iter().all(u8::is_ascii_graphic) {
+        return Err(format!("ERR {what} cannot contain spaces, newlines or special characters."));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("ERR {what} cannot be longer than {NAME_BYTES_MAX} bytes."));
+    }
+    Ok(())
 }
