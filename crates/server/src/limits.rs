@@ -21,6 +21,9 @@ pub struct Limits {
     pub inline_bytes_max: usize,
     /// Bytes of one command with all its arguments. At most 1 GiB, so that positions fit 32 bits.
     pub command_bytes_max: usize,
+    /// Bytes of a command that is too long that are read all the same, so that its client gets to see why it is refused.
+    /// The connection of a longer one ends.
+    pub refused_bytes_max: usize,
     /// Commands of one client that are taken up at once; more wait in the input.
     pub pipeline_max: usize,
     /// A connection with more unsent reply bytes than this is not read from, and starts no further command.
@@ -54,6 +57,7 @@ impl Default for Limits {
             bulk_bytes_max: 16 << 20,
             inline_bytes_max: 64 << 10,
             command_bytes_max: 256 << 20,
+            refused_bytes_max: 512 << 20,
             pipeline_max: 4096,
             backlog_bytes_max: 1 << 20,
             backlog_bytes_hard: 64 << 20,
@@ -76,6 +80,7 @@ impl Limits {
             bulk_bytes_max: self.bulk_bytes_max.min(16 << 10),
             inline_bytes_max: self.inline_bytes_max.min(4 << 10),
             command_bytes_max: self.command_bytes_max.min(32 << 10),
+            refused_bytes_max: 0,
             pipeline_max: 1,
             backlog_bytes_max: self.backlog_bytes_max.min(16 << 10),
             reply_wait: self.login_wait,

@@ -23,9 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::clients::Client;
-use super::frame::{Commands, Parser};
+use super::frame::{Commands, Parser, Unparsed};
 use super::run::{self, Batch};
-use super::session::Session;
+use super::session::{Answers, Session};
+use super::transaction;
 use super::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use super::watch::Watch;
 use crate::Limits;
@@ -161,6 +162,8 @@ struct Conversation<'a, S> {
     /// Whether the parser has the narrow limits.
     is_narrow: bool,
     watch: Watch,
+    /// A command that was too long was told of in the log.
+    told_too_long: bool,
     /// Made once: to begin waiting for it anew with every command costs as much as a short command.
     interrupts: Interrupts,
     stop: Stop,
@@ -184,6 +187,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             narrow,
             is_narrow,
             watch,
+            told_too_long: false,
             interrupts,
             stop,
         }
@@ -201,8 +205,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands);
             let more = self.commands.len() >= self.limits().pipeline_max;
             let left = self.transport.input.len() - consumed;
-            let is_partial = left > 0 && !more;
-            self.watch.parsed(consumed, is_partial);
+            let is_partial = left > 0 && !more || self.parser.is_passing();
+            // What is passed by arrives for a command that began long ago.
+            let begins = consumed > 0 && !(self.parser.is_passing() && self.commands.is_empty());
+            self.watch.parsed(begins, is_partial);
 
             // 2.
             if !self.commands.is_empty() {
@@ -212,9 +218,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             } else {
                 drop(self.transport.take(consumed));
             }
-            if let Err(error) = parsed {
-                self.transport.replies.error(&error.0);
-                return Err(Ended::Dropped(Dropped::Protocol));
+            match parsed {
+                Ok(()) => {}
+                Err(Unparsed::TooLong(_)) if self.session.leaving => break,
+                Err(Unparsed::TooLong(why)) => {
+                    self.refuse(&why);
+                    continue;
+                }
+                Err(Unparsed::Broken(why)) => {
+                    self.transport.replies.error(&why);
+                    return Err(Ended::Dropped(Dropped::Protocol));
+                }
             }
 
             // A login changes what the client may take and how long.
@@ -232,6 +246,23 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
         }
         Ok(())
+    }
+
+    /// Answers a command that is too long to be run.
+    fn refuse(&mut self, why: &str) {
+        let session = &mut self.session;
+        if !std::mem::replace(&mut self.told_too_long, true) {
+            let user = session.user.as_ref().map_or("", |user| user.name());
+            tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not told: {why}");
+        }
+        transaction::spoil(session);
+        if session.answers == Answers::On {
+            self.transport.replies.error(why);
+            self.transport.replies.take_errors();
+        }
+        if session.answers == Answers::SkipNext {
+            session.answers = Answers::On;
+        }
     }
 
     /// Follows the users if they were read again, and the limits if the client logged in or out.

@@ -9,11 +9,16 @@
 //!   works because the plain form is never longer than the quoted one.
 //! - Nothing is allocated for a length that a client declares; memory follows the bytes that arrived.
 //! - The commands found do not depend on how the bytes were split.
+//! - A command that is longer than it may be, or has such an argument, is reported when that is known, and the rest of it is
+//!   passed by as it arrives: its client may not look for an answer before it has sent all of it.
 
 use bytes::Bytes;
 
+use self::inline::split_words;
 use super::command::number::parse_integer;
 use crate::Limits;
+
+mod inline;
 
 /// Where an argument lies, from its command's first byte in the parser and from the batch's first byte in `Commands`.
 #[derive(Clone, Copy, Debug)]
@@ -138,9 +143,14 @@ impl Copied {
     }
 }
 
-/// Bytes that are not RESP. The connection ends after the error was sent.
+/// Why parsing stopped, in the words of an error reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProtocolError(pub(crate) String);
+pub(crate) enum Unparsed {
+    /// The bytes are not RESP. The connection ends after the error was sent.
+    Broken(String),
+    /// The next command is too long; the parser passes by the rest of it, and goes on behind it.
+    TooLong(String),
+}
 
 /// Turns input into commands and remembers where it stopped.
 pub(crate) struct Parser {
@@ -153,8 +163,18 @@ pub(crate) struct Parser {
     missing: usize,
     /// Length of the argument whose bytes come next.
     bulk: Option<usize>,
+    /// The current command is refused and passed by.
+    passing: Option<Passing>,
     /// Arguments of the current command, from its first byte.
     arguments: Vec<Span>,
+}
+
+/// What is left of a command that was refused.
+struct Passing {
+    /// Bytes of the current argument, with the end of its line, that are still to come.
+    bytes: usize,
+    /// Bytes of further arguments that may be passed by.
+    most: usize,
 }
 
 enum Progress {
@@ -167,7 +187,15 @@ enum Progress {
 impl Parser {
     pub(crate) fn new(limits: &Limits) -> Parser {
         let limits = limits.clone();
-        Parser { limits, position: 0, searched: 0, missing: 0, bulk: None, arguments: Vec::new() }
+        Parser {
+            limits,
+            position: 0,
+            searched: 0,
+            missing: 0,
+            bulk: None,
+            passing: None,
+            arguments: Vec::new(),
+        }
     }
 
     /// From the next byte on other limits hold.
@@ -177,7 +205,12 @@ impl Parser {
 
     /// Whether all input so far was complete commands.
     pub(crate) fn is_between_commands(&self) -> bool {
-        self.position == 0 && self.searched == 0
+        self.position == 0 && self.searched == 0 && !self.is_passing()
+    }
+
+    /// Whether the rest of a command that was refused is still to come.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing.is_some()
     }
 
     /// How many bytes are missing of the argument whose length was declared last, if any are.
@@ -197,20 +230,27 @@ impl Parser {
     }
 
     /// Appends every complete command at the front of `input`, up to the pipeline's limit, to `commands`, and returns how many bytes they took.
-    /// The next call must be given the input without those bytes. After an error there is no next call; the commands
-    /// before it are good.
+    /// The next call must be given the input without those bytes. The commands before an error are good; if bytes were
+    /// broken there is no next call.
     pub(crate) fn parse(
         &mut self,
         input: &mut [u8],
         commands: &mut Commands,
-    ) -> (usize, Result<(), ProtocolError>) {
+    ) -> (usize, Result<(), Unparsed>) {
         let mut base = 0;
         while base < input.len() && commands.len() < self.limits.pipeline_max {
             match self.advance(&mut input[base..]) {
+                // What is passed by is not waited for.
+                Ok(Progress::Incomplete) if self.is_passing() && self.position > 0 => {}
                 Ok(Progress::Incomplete) => break,
                 Ok(Progress::Command) => commands.push(base, &self.arguments),
                 Ok(Progress::Nothing) => {}
-                Err(what) => return (base, Err(what)),
+                Err(why @ Unparsed::Broken(_)) => return (base, Err(why)),
+                Err(why) => {
+                    base += std::mem::take(&mut self.position);
+                    self.arguments.clear();
+                    return (base, Err(why));
+                }
             }
             base += self.position;
             self.position = 0;
@@ -219,7 +259,10 @@ impl Parser {
         (base, Ok(()))
     }
 
-    fn advance(&mut self, input: &mut [u8]) -> Result<Progress, ProtocolError> {
+    fn advance(&mut self, input: &mut [u8]) -> Result<Progress, Unparsed> {
+        if self.is_passing() {
+            return self.pass(input);
+        }
         if self.position == 0 {
             if input[0] != b'*' {
                 return self.inline(input);
@@ -245,29 +288,62 @@ impl Parser {
         Ok(Progress::Command)
     }
 
+    /// Passes by what is there of a command that was refused.
+    fn pass(&mut self, input: &[u8]) -> Result<Progress, Unparsed> {
+        while let Some(passing) = &mut self.passing {
+            let passed = passing.bytes.min(input.len() - self.position);
+            passing.bytes -= passed;
+            self.position += passed;
+            if passing.bytes > 0 {
+                return Ok(Progress::Incomplete);
+            }
+            if self.missing == 0 {
+                self.passing = None;
+                return Ok(Progress::Nothing);
+            }
+            let Some(bytes) = self.bulk_header(input)? else { return Ok(Progress::Incomplete) };
+            self.refuse(bytes)?;
+        }
+        Ok(Progress::Nothing)
+    }
+
+    /// Passes by the argument whose header was read last; an error if that is more than anybody waits for.
+    fn refuse(&mut self, bytes: usize) -> Result<(), Unparsed> {
+        let most = self.passing.as_ref().map_or(self.limits.refused_bytes_max, |passing| passing.most);
+        let most = most.checked_sub(bytes).ok_or_else(|| error("invalid bulk length"))?;
+        self.missing -= 1;
+        self.passing = Some(Passing { bytes: bytes + 2, most });
+        Ok(())
+    }
+
+    /// The length on the header of an argument; `None` if it is not all there.
+    fn bulk_header(&mut self, input: &[u8]) -> Result<Option<usize>, Unparsed> {
+        match input.get(self.position) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(&other) => return Err(error(&format!("expected '$', got '{}'", printable(other)))),
+        }
+        let Some(bytes) = self.header(input, "too big bulk count string", "invalid bulk length")? else {
+            return Ok(None);
+        };
+        usize::try_from(bytes).map(Some).map_err(|_| error("invalid bulk length"))
+    }
+
     /// One bulk string of an array; false if it is not all there.
-    fn argument(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
+    fn argument(&mut self, input: &[u8]) -> Result<bool, Unparsed> {
         let bytes = match self.bulk {
             Some(bytes) => bytes,
             None => {
-                match input.get(self.position) {
-                    None => return Ok(false),
-                    Some(b'$') => {}
-                    Some(&other) => {
-                        return Err(error(&format!("expected '$', got '{}'", printable(other))));
-                    }
-                }
-                let Some(bytes) = self.header(input, "too big bulk count string", "invalid bulk length")?
-                else {
-                    return Ok(false);
-                };
-                if bytes < 0 || bytes > self.limits.bulk_bytes_max as i64 {
-                    return Err(error("invalid bulk length"));
-                }
-                let bytes = bytes as usize;
-                if self.position + bytes > self.limits.command_bytes_max {
+                let Some(bytes) = self.bulk_header(input)? else { return Ok(false) };
+                if let Some(why) = self.too_long(bytes) {
                     let limit = self.limits.command_bytes_max;
-                    return Err(error(&format!("command of more than {limit} bytes")));
+                    let is_alone = bytes > self.limits.bulk_bytes_max;
+                    let broken = |_| match is_alone {
+                        true => error("invalid bulk length"),
+                        false => error(&format!("command of more than {limit} bytes")),
+                    };
+                    self.refuse(bytes).map_err(broken)?;
+                    return Err(Unparsed::TooLong(why));
                 }
                 self.bulk = Some(bytes);
                 bytes
@@ -287,8 +363,20 @@ impl Parser {
         Ok(true)
     }
 
+    /// Why an argument of so many bytes is too long here.
+    fn too_long(&self, bytes: usize) -> Option<String> {
+        let Limits { bulk_bytes_max, command_bytes_max, .. } = self.limits;
+        const MOST: &str = "the most that there may be";
+        if bytes > bulk_bytes_max {
+            let what = format!("an argument of {bytes} bytes is longer than {bulk_bytes_max}");
+            return Some(format!("ERR {what}, {MOST} (argument-limit)"));
+        }
+        let is_long = self.position.saturating_add(bytes) > command_bytes_max;
+        is_long.then(|| format!("ERR a command is longer than {command_bytes_max} bytes, {MOST}"))
+    }
+
     /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
-    fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, ProtocolError> {
+    fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
         let start = self.position;
         if let Some((number, bytes)) = short_number(&input[start + 1..]) {
             self.searched = 0;
@@ -302,7 +390,7 @@ impl Parser {
     }
 
     /// Moves behind the next line end and returns where it is; `None` if there is none yet.
-    fn line_end(&mut self, input: &[u8], long: &str) -> Result<Option<usize>, ProtocolError> {
+    fn line_end(&mut self, input: &[u8], long: &str) -> Result<Option<usize>, Unparsed> {
         let start = self.position;
         let limit = start + self.limits.inline_bytes_max;
         let found = memchr::memchr(b'\n', &input[start + self.searched..]);
@@ -321,7 +409,7 @@ impl Parser {
         }
     }
 
-    fn inline(&mut self, input: &mut [u8]) -> Result<Progress, ProtocolError> {
+    fn inline(&mut self, input: &mut [u8]) -> Result<Progress, Unparsed> {
         let Some(end) = self.line_end(input, "too big inline request")? else {
             return Ok(Progress::Incomplete);
         };
@@ -340,80 +428,6 @@ fn short_number(input: &[u8]) -> Option<(i64, usize)> {
     parse_integer(&input[..end]).map(|number| (number, end + 2))
 }
 
-/// Splits an inline command into words and unescapes quoted ones in place.
-///
-/// `"..."` knows `\n \r \t \b \a \xHH`, `'...'` knows `\'`. A closing quote must end its word.
-fn split_words(line: &mut [u8], words: &mut Vec<Span>) -> Result<(), ProtocolError> {
-    let unbalanced = || error("unbalanced quotes in request");
-    let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
-    let mut read = 0;
-    // `write` never passes `read`: every step reads at least as many bytes as it writes.
-    let mut write = 0;
-    loop {
-        while read < line.len() && is_space(line[read]) {
-            read += 1;
-        }
-        if read == line.len() {
-            return Ok(());
-        }
-        let start = write;
-        let mut quote = None;
-        loop {
-            let Some(&byte) = line.get(read) else {
-                if quote.is_some() {
-                    return Err(unbalanced());
-                }
-                break;
-            };
-            read += 1;
-            let plain = match (quote, byte) {
-                (None, _) if is_space(byte) || byte == 0 => break,
-                (None, b'"' | b'\'') => {
-                    quote = Some(byte);
-                    continue;
-                }
-                (Some(open), _) if open == byte => {
-                    if line.get(read).is_some_and(|&next| !is_space(next)) {
-                        return Err(unbalanced());
-                    }
-                    break;
-                }
-                (Some(b'"'), b'\\') => match *line.get(read).ok_or_else(unbalanced)? {
-                    b'x' if hex(line.get(read + 1)).is_some() && hex(line.get(read + 2)).is_some() => {
-                        let digits = [hex(line.get(read + 1)), hex(line.get(read + 2))];
-                        read += 3;
-                        digits.into_iter().flatten().fold(0, |value, digit| value << 4 | digit)
-                    }
-                    escaped => {
-                        read += 1;
-                        match escaped {
-                            b'n' => b'\n',
-                            b'r' => b'\r',
-                            b't' => b'\t',
-                            b'b' => 0x08,
-                            b'a' => 0x07,
-                            other => other,
-                        }
-                    }
-                },
-                (Some(b'\''), b'\\') if line.get(read) == Some(&b'\'') => {
-                    read += 1;
-                    b'\''
-                }
-                _ => byte,
-            };
-            assert!(write < read, "an unescaped word is longer than its source");
-            line[write] = plain;
-            write += 1;
-        }
-        words.push(Span { start: start as u32, end: write as u32 });
-    }
-}
-
-fn hex(digit: Option<&u8>) -> Option<u8> {
-    char::from(*digit?).to_digit(16).map(|value| value as u8)
-}
-
 fn printable(byte: u8) -> char {
     match byte {
         b'\r' | b'\n' => ' ',
@@ -422,8 +436,8 @@ fn printable(byte: u8) -> char {
     }
 }
 
-fn error(what: &str) -> ProtocolError {
-    ProtocolError(format!("ERR Protocol error: {what}"))
+fn error(what: &str) -> Unparsed {
+    Unparsed::Broken(format!("ERR Protocol error: {what}"))
 }
 
 #[cfg(test)]

@@ -3,38 +3,46 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::{Commands, Copied, Parser, ProtocolError};
+use super::{Commands, Copied, Parser, Unparsed};
 use crate::Limits;
 
 type Words = Vec<Vec<u8>>;
 
 /// Feeds the pieces one by one, as a connection does.
-fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, ProtocolError>) {
+fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, Unparsed>) {
     let mut parser = Parser::new(limits);
     let mut input = BytesMut::new();
     let mut found = Vec::new();
     for piece in pieces {
         input.extend_from_slice(piece);
-        let mut commands = Commands::default();
-        let (consumed, parsed) = parser.parse(&mut input, &mut commands);
-        let data: Bytes = input.split_to(consumed).freeze();
-        for index in 0..commands.len() {
-            let command = commands.get(index, &data);
-            found.push(command.arguments(0).map(<[u8]>::to_vec).collect());
-            let copied = Copied::of(command);
-            for argument in 0..command.len() {
-                assert_eq!(command.shared(argument), command.argument(argument));
-                assert_eq!(copied.command().argument(argument), command.argument(argument));
+        loop {
+            let mut commands = Commands::default();
+            let (consumed, parsed) = parser.parse(&mut input, &mut commands);
+            let data: Bytes = input.split_to(consumed).freeze();
+            for index in 0..commands.len() {
+                let command = commands.get(index, &data);
+                found.push(command.arguments(0).map(<[u8]>::to_vec).collect());
+                let copied = Copied::of(command);
+                for argument in 0..command.len() {
+                    assert_eq!(command.shared(argument), command.argument(argument));
+                    assert_eq!(copied.command().argument(argument), command.argument(argument));
+                }
             }
-        }
-        if let Err(error) = parsed {
-            return (found, Err(error));
+            match parsed {
+                Ok(()) => break,
+                Err(Unparsed::TooLong(why)) => found.push(vec![why.into_bytes()]),
+                Err(broken) => return (found, Err(broken)),
+            }
         }
     }
     (found, Ok(input.len()))
 }
 
-fn whole(input: &[u8]) -> (Vec<Words>, Result<usize, ProtocolError>) {
+fn broken(text: &str) -> Result<usize, Unparsed> {
+    Err(Unparsed::Broken(format!("ERR Protocol error: {text}")))
+}
+
+fn whole(input: &[u8]) -> (Vec<Words>, Result<usize, Unparsed>) {
     parse(&Limits::default(), &[input])
 }
 
@@ -79,9 +87,14 @@ fn inline_words_and_quotes() {
 
 #[test]
 fn broken_input_is_named_and_commands_before_it_are_kept() {
-    let limits =
-        Limits { bulk_bytes_max: 100, arguments_max: 10, command_bytes_max: 150, ..Limits::default() };
-    for (broken, text) in [
+    let limits = Limits {
+        bulk_bytes_max: 100,
+        arguments_max: 10,
+        command_bytes_max: 150,
+        refused_bytes_max: 0,
+        ..Limits::default()
+    };
+    for (input, text) in [
         ("*x\r\n", "invalid multibulk length"),
         ("*11\r\n", "invalid multibulk length"),
         ("*99999999999999999999\r\n", "invalid multibulk length"),
@@ -97,14 +110,38 @@ fn broken_input_is_named_and_commands_before_it_are_kept() {
         ("SET \"a\"b\r\n", "unbalanced quotes in request"),
         ("SET 'a\r\n", "unbalanced quotes in request"),
     ] {
-        let input = format!("PING\r\n{broken}");
-        let (found, rest) = parse(&limits, &[input.as_bytes()]);
-        assert_eq!(found, [words(&["PING"])], "{broken}");
-        assert_eq!(rest.unwrap_err().0, format!("ERR Protocol error: {text}"), "{broken}");
+        let (found, rest) = parse(&limits, &[format!("PING\r\n{input}").as_bytes()]);
+        assert_eq!(found, [words(&["PING"])], "{input}");
+        assert_eq!(rest, broken(text), "{input}");
     }
     let long = format!("*3\r\n$90\r\n{}\r\n$90\r\n", "x".repeat(90));
-    let error = parse(&limits, &[long.as_bytes()]).1.unwrap_err();
-    assert_eq!(error.0, "ERR Protocol error: command of more than 150 bytes");
+    assert_eq!(parse(&limits, &[long.as_bytes()]).1, broken("command of more than 150 bytes"));
+}
+
+#[test]
+fn commands_that_are_too_long_are_passed_by() {
+    let limits =
+        Limits { bulk_bytes_max: 100, command_bytes_max: 150, refused_bytes_max: 500, ..Limits::default() };
+    let word = |length| "x".repeat(length);
+    let argument =
+        "ERR an argument of 101 bytes is longer than 100, the most that there may be (argument-limit)";
+    let command = "ERR a command is longer than 150 bytes, the most that there may be";
+    for (long, why) in [
+        (vec![word(1), word(101)], argument),
+        (vec![word(101)], argument),
+        (vec![word(101), word(300), word(0), word(99)], argument),
+        (vec![word(90), word(90), word(1)], command),
+    ] {
+        let long: Words = long.into_iter().map(String::into_bytes).collect();
+        let input = [b"PING\r\n".as_slice(), &encode(&long), b"PING\r\n"].concat();
+        let expected = [words(&["PING"]), words(&[why]), words(&["PING"])];
+        for size in [1, 7, 100, 1000] {
+            let pieces: Vec<&[u8]> = input.chunks(size).collect();
+            assert_eq!(parse(&limits, &pieces), (expected.to_vec(), Ok(0)), "{size} bytes at a time");
+        }
+    }
+    let endless = encode(&vec![vec![b'x'; 101]; 5]);
+    assert_eq!(parse(&limits, &[&endless]), (vec![words(&[argument])], broken("invalid bulk length")));
 }
 
 #[test]
@@ -119,7 +156,7 @@ fn lines_without_an_end_are_cut_off() {
         let mut pieces = vec![most.as_bytes()];
         assert!(parse(&limits, &pieces).1.is_ok(), "{text}");
         pieces.extend([b"11111111".as_slice(); 2]);
-        assert_eq!(parse(&limits, &pieces).1.unwrap_err().0, format!("ERR Protocol error: {text}"));
+        assert_eq!(parse(&limits, &pieces).1, broken(text));
     }
 }
 
@@ -159,7 +196,7 @@ proptest! {
         cuts.extend([0, input.len()]);
         cuts.sort_unstable();
         let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &input[cut[0]..cut[1]]).collect();
-        let limits = Limits { inline_bytes_max: 64, ..Limits::default() };
+        let limits = Limits { inline_bytes_max: 64, bulk_bytes_max: 250, ..Limits::default() };
         let expected = parse(&limits, &[&input]);
         prop_assert_eq!(parse(&limits, &pieces), expected.clone());
         let bytes: Vec<&[u8]> = input.chunks(1).collect();

@@ -64,11 +64,11 @@ impl Watch {
         self.timer.as_mut().reset(Instant::now() + self.period);
     }
 
-    /// Commands of so many bytes were taken up, and a part of another is left or not.
-    pub(super) fn parsed(&mut self, consumed: usize, partial: bool) {
+    /// Input was taken up, and a part of a command is left or not, which begins now or went on.
+    pub(super) fn parsed(&mut self, begins: bool, partial: bool) {
         if !partial {
             self.partial = None;
-        } else if consumed > 0 || self.partial.is_none() {
+        } else if begins || self.partial.is_none() {
             self.partial = Some(Pace::start());
         }
     }

@@ -74,7 +74,7 @@ async fn broken_protocol_ends_the_connection_after_the_error() {
     for (bytes, text) in [
         ("*x\r\n", "invalid multibulk length"),
         ("*1048577\r\n", "invalid multibulk length"),
-        ("*1\r\n$16777217\r\n", "invalid bulk length"),
+        ("*1\r\n$536870913\r\n", "invalid bulk length"),
         ("*1\r\n$-5\r\n", "invalid bulk length"),
         ("*1\r\nPING\r\n", "expected '$', got 'P'"),
         ("SET k \"v\r\n", "unbalanced quotes in request"),
