@@ -26,6 +26,7 @@ use super::clients::Client;
 use super::frame::{Commands, Parser, Unparsed};
 use super::run::{self, Batch};
 use super::session::{Answers, Session};
+use super::slice::Slice;
 use super::transaction;
 use super::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use super::watch::Watch;
@@ -296,6 +297,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let began = Instant::now();
         self.service.counters.rate.add(self.service.age_at(began), self.commands.len() as u64);
         let mut now = began;
+        let mut slice = Slice::begin(began);
         while !batch.is_done() && !self.session.leaving {
             follow_users(&mut self.session, self.service)?;
             let replies = &mut self.transport.replies;
@@ -307,6 +309,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
             }
             if unsent <= limits.backlog_bytes_max {
+                now = slice.pause_at(now).await;
                 continue;
             }
             let mut reloads = self.service.users.reloads();

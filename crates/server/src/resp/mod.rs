@@ -15,6 +15,7 @@ mod reply;
 mod run;
 mod sample;
 mod session;
+mod slice;
 mod slowlog;
 mod transaction;
 mod transport;

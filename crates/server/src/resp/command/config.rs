@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use super::describe::help::help;
-use super::glob::matches;
+use super::glob::{self, Pattern};
 use super::info::PERCENTILES;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
@@ -45,13 +45,16 @@ pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Serv
 
 /// Settings whose names match any of the patterns. What is no pattern is answered as it was asked for.
 fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    let asked = match asked(command) {
+        Ok(asked) => asked,
+        Err(error) => return replies.error(error),
+    };
     let settings = settings(service);
     let found = settings.iter().filter_map(|(known, value)| {
-        let name =
-            command.arguments(2).find_map(|asked| match asked.iter().any(|byte| b"[*?".contains(byte)) {
-                true => matches(&asked.to_ascii_lowercase(), known.as_bytes()).then_some(known.as_bytes()),
-                false => is(asked, known).then_some(asked),
-            })?;
+        let name = asked.iter().find_map(|asked| match asked {
+            Asked::Pattern(pattern) => pattern.matches(known.as_bytes()).then_some(known.as_bytes()),
+            Asked::Name(name) => is(name, known).then_some(*name),
+        })?;
         Some((name, value))
     });
     let found: Vec<_> = found.collect();
@@ -59,6 +62,28 @@ fn get(command: Command<'_>, service: &Service, replies: &mut Replies) {
     for (name, value) in found {
         replies.bulk(name);
         replies.bulk(value.as_bytes());
+    }
+}
+
+enum Asked<'a> {
+    Pattern(Pattern),
+    Name(&'a [u8]),
+}
+
+/// What CONFIG GET is asked for. All together is no longer than one pattern may be: every setting is compared with each.
+fn asked(command: Command<'_>) -> Result<Vec<Asked<'_>>, &'static str> {
+    if command.arguments(2).map(<[u8]>::len).sum::<usize>() > glob::PATTERN_BYTES_MAX {
+        return Err(glob::TOO_LONG);
+    }
+    command.arguments(2).map(Asked::parse).collect()
+}
+
+impl Asked<'_> {
+    fn parse(asked: &[u8]) -> Result<Asked<'_>, &'static str> {
+        match asked.iter().any(|byte| b"[*?".contains(byte)) {
+            true => Pattern::new(&asked.to_ascii_lowercase()).map(Asked::Pattern),
+            false => Ok(Asked::Name(asked)),
+        }
     }
 }
 

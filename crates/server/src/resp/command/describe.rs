@@ -1,6 +1,6 @@
 //! COMMAND: what verbs there are. Clients build their help and their key routing from it.
 
-use super::glob::matches;
+use super::glob::Pattern;
 use super::verbs::{find, named};
 use super::words::{self, is, shown};
 use super::{Answer, Keys, Verb};
@@ -53,9 +53,10 @@ fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
                 let category = shown(wanted, 128).to_ascii_lowercase();
                 verbs.retain(|verb| facts::is_in(verb, &category));
             }
-            by if is(by, "pattern") => {
-                verbs.retain(|verb| matches(&wanted.to_ascii_lowercase(), verb.name.as_bytes()));
-            }
+            by if is(by, "pattern") => match Pattern::new(&wanted.to_ascii_lowercase()) {
+                Ok(pattern) => verbs.retain(|verb| pattern.matches(verb.name.as_bytes())),
+                Err(error) => return replies.error(error),
+            },
             _ => return replies.error(words::SYNTAX),
         },
         _ => return replies.error(words::SYNTAX),

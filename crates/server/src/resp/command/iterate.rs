@@ -1,17 +1,19 @@
 //! SCAN, KEYS, RANDOMKEY, FLUSHALL, WAIT, WAITAOF: what is about all keys.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Instant;
 
 use bytes::Bytes;
 use esker_engine::{Cursor, KeyPage};
 
-use super::glob::matches;
+use super::glob::Pattern;
 use super::number::parse_integer;
 use super::words::{self, is};
 use crate::resp::audit;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::slice::Slice;
 use crate::service::Service;
 
 /// Keys that a SCAN looks at if it is not told how many.
@@ -52,18 +54,37 @@ pub(in crate::resp) async fn scan(
             _ => return replies.error(words::SYNTAX),
         }
     }
-    let page = match page(Cursor::from_u64(cursor), count, 0, session, service).await {
+    let pattern = match pattern.map(Pattern::new).transpose() {
+        Ok(pattern) => pattern,
+        Err(error) => return replies.error(error),
+    };
+    let beside = pattern.as_ref().map_or(0, Pattern::held_bytes);
+    let page = match page(Cursor::from_u64(cursor), count, beside, session, service).await {
         Ok(page) => page,
         Err(error) => return replies.error(&error),
     };
     let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
-    keys.retain(|key| {
-        strings && pattern.is_none_or(|pattern| matches(pattern, key)) && may_see(session, key)
-    });
+    keys.retain(|key| strings && may_see(session, key));
+    if let Some(pattern) = pattern {
+        keys = matching(&pattern, keys).await;
+    }
     replies.array(2);
     replies.bulk(page.next.map_or(0, Cursor::to_u64).to_string().as_bytes());
     replies.array(keys.len());
     keys.iter().for_each(|key| replies.bulk(key));
+}
+
+/// Those of the keys that match.
+async fn matching(pattern: &Pattern, mut keys: Vec<Bytes>) -> Vec<Bytes> {
+    let (mut slice, mut found) = (Slice::begin(Instant::now()), 0);
+    for at in 0..keys.len() {
+        if pattern.matches_long(&keys[at], &mut slice).await {
+            keys.swap(found, at);
+            found += 1;
+        }
+    }
+    keys.truncate(found);
+    keys
 }
 
 /// A cursor as C reads an unsigned number: nothing is zero, and what is negative counts from the end.
@@ -108,14 +129,18 @@ pub(in crate::resp) async fn keys(
     if service.store.len() > KEYS_MAX {
         return replies.error(&format!("ERR KEYS is refused with more than {KEYS_MAX} keys; use SCAN"));
     }
-    let pattern = command.argument(1);
+    let pattern = match Pattern::new(command.argument(1)) {
+        Ok(pattern) => pattern,
+        Err(error) => return replies.error(error),
+    };
     let (mut found, mut cursor) = (Found::default(), Some(Cursor::START));
     while let Some(at) = cursor {
-        match page(at, COUNT_MAX, found.answered_bytes(), session, service).await {
+        let beside = found.answered_bytes() + pattern.held_bytes();
+        match page(at, COUNT_MAX, beside, session, service).await {
             Ok(page) => {
-                let keys = page.keys.iter().map(|entry| &entry.key[..]);
-                keys.filter(|key| matches(pattern, key) && may_see(session, key))
-                    .for_each(|key| found.push(key));
+                let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
+                keys.retain(|key| may_see(session, key));
+                matching(&pattern, keys).await.iter().for_each(|key| found.push(key));
                 cursor = page.next;
             }
             Err(error) => return replies.error(&error),
