@@ -165,6 +165,11 @@ impl Share {
         }
     }
 
+    /// Whether it is so large already.
+    pub(crate) fn covers(&self, bytes: usize) -> bool {
+        self.beyond_floor(bytes) <= self.beyond
+    }
+
     /// Units beyond the floor that so many bytes take.
     fn beyond_floor(&self, bytes: usize) -> usize {
         bytes.div_ceil(UNIT_BYTES).saturating_sub(self.floor)

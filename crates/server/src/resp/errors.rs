@@ -26,6 +26,18 @@ impl Uncounted {
     }
 }
 
+impl Uncounted {
+    /// Takes over what others have.
+    pub(super) fn append(&mut self, others: &mut Uncounted) {
+        for (code, count) in others.0.drain(..) {
+            match self.0.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, known)) => *known += count,
+                None => self.0.push((code, count)),
+            }
+        }
+    }
+}
+
 impl ErrorCounts {
     /// Counts what is not counted yet.
     pub(super) fn take(&self, uncounted: &mut Uncounted) {

@@ -40,6 +40,10 @@ pub(crate) struct Replies {
     errors: u64,
     /// The same by code, until they are counted for the server.
     uncounted: Uncounted,
+    /// The mark up to which answers may go; what is beyond is left out.
+    end: usize,
+    /// Whether anything was left out.
+    is_cut_short: bool,
     pub(crate) protocol: Protocol,
 }
 
@@ -62,6 +66,8 @@ impl Replies {
             handed_held: 0,
             errors: 0,
             uncounted: Uncounted::default(),
+            end: usize::MAX,
+            is_cut_short: false,
             protocol: Protocol::Resp2,
         }
     }
@@ -133,6 +139,40 @@ impl Replies {
         self.bytes.truncate(copied);
     }
 
+    /// Leaves out what answers have from here on beyond so many bytes.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.end = self.mark().saturating_add(bytes);
+    }
+
+    /// Leaves out nothing any more; whether anything was.
+    pub(crate) fn unlimit(&mut self) -> bool {
+        self.end = usize::MAX;
+        std::mem::take(&mut self.is_cut_short)
+    }
+
+    /// Memory that so many bytes more would take beyond what is held. A buffer doubles when it grows.
+    pub(crate) fn growth(&self, bytes: usize) -> usize {
+        let (capacity, wanted) = (self.bytes.capacity(), self.bytes.len().saturating_add(bytes));
+        if wanted <= capacity { 0 } else { wanted.max(2 * capacity) - capacity }
+    }
+
+    /// Moves the first so many bytes, which are whole answers, behind those of others.
+    pub(crate) fn move_to(&mut self, others: &mut Replies, bytes: usize) {
+        others.uncounted.append(&mut self.uncounted);
+        let mut left = bytes;
+        while self.handed.front().is_some_and(|first| self.sent + left > first.at) {
+            let Some(Handed { at, value, len }) = self.handed.pop_front() else { break };
+            others.put(&self.bytes[self.sent..at]);
+            left -= at - self.sent + len;
+            self.sent = at;
+            self.handed_bytes -= len;
+            self.handed_held -= len;
+            others.put_value(value);
+        }
+        others.put(&self.bytes[self.sent..self.sent + left]);
+        self.sent += left;
+    }
+
     /// How many errors were answered since the last time that this was asked.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
@@ -166,15 +206,15 @@ impl Replies {
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
         self.uncounted.add(text);
-        self.bytes.push(b'-');
+        self.put(b"-");
         for character in text.chars() {
             match u8::try_from(character) {
-                Ok(b'\r' | b'\n') => self.bytes.push(b' '),
-                Ok(byte) => self.bytes.push(byte),
-                Err(_) => self.bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+                Ok(b'\r' | b'\n') => self.put(b" "),
+                Ok(byte) => self.put(&[byte]),
+                Err(_) => self.put(character.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
-        self.bytes.extend_from_slice(b"\r\n");
+        self.put(b"\r\n");
     }
 
     pub(crate) fn integer(&mut self, value: i64) {
@@ -183,12 +223,12 @@ impl Replies {
 
     pub(crate) fn bulk(&mut self, value: &[u8]) {
         self.header(b'$', value.len());
-        self.bytes.extend_from_slice(value);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.put(value);
+        self.put(b"\r\n");
     }
 
     pub(crate) fn null(&mut self) {
-        self.bytes.extend_from_slice(match self.protocol {
+        self.put(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -216,12 +256,18 @@ impl Replies {
     }
 
     fn hand(&mut self, value: Bytes) {
+        self.header(b'$', value.len());
+        self.put_value(value);
+        self.put(b"\r\n");
+    }
+
+    fn put_value(&mut self, value: Bytes) {
         let len = value.len();
-        self.header(b'$', len);
-        self.handed.push_back(Handed { at: self.bytes.len(), value, len });
-        self.handed_bytes += len;
-        self.handed_held += len;
-        self.bytes.extend_from_slice(b"\r\n");
+        if self.has_room(len) {
+            self.handed.push_back(Handed { at: self.bytes.len(), value, len });
+            self.handed_bytes += len;
+            self.handed_held += len;
+        }
     }
 
     pub(crate) fn value_or_null(&mut self, value: Option<&Bytes>) {
@@ -233,7 +279,7 @@ impl Replies {
 
     /// Nothing, where an array was to be.
     pub(crate) fn null_array(&mut self) {
-        self.bytes.extend_from_slice(match self.protocol {
+        self.put(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
             Protocol::Resp3 => b"_\r\n",
         });
@@ -266,9 +312,9 @@ impl Replies {
             Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 => {
                 self.header(b'=', text.len() + 4);
-                self.bytes.extend_from_slice(b"txt:");
-                self.bytes.extend_from_slice(text);
-                self.bytes.extend_from_slice(b"\r\n");
+                self.put(b"txt:");
+                self.put(text);
+                self.put(b"\r\n");
             }
         }
     }
@@ -292,65 +338,24 @@ impl Replies {
     }
 
     fn line(&mut self, kind: u8, rest: &[u8]) {
-        self.bytes.push(kind);
-        self.bytes.extend_from_slice(rest);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.put(&[kind]);
+        self.put(rest);
+        self.put(b"\r\n");
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if self.has_room(bytes.len()) {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Nothing follows what was left out, or else what is there would mean something else.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.is_cut_short |= self.mark().saturating_add(bytes) > self.end;
+        !self.is_cut_short
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sent(replies: &mut Replies, at_once: usize) -> Vec<u8> {
-        let mut all = Vec::new();
-        while replies.unsent_bytes() > 0 {
-            let (pieces, count) = replies.unsent::<4>();
-            let taken: Vec<u8> =
-                pieces[..count].iter().flat_map(|piece| piece.iter().copied()).take(at_once).collect();
-            replies.mark_sent(taken.len());
-            all.extend(taken);
-        }
-        all
-    }
-
-    #[test]
-    fn large_values_are_sent_as_they_are_and_in_their_place() {
-        let large = |byte, more| Bytes::from(vec![byte; HANDED_BYTES_MIN + more]);
-        for at_once in [1, 7, HANDED_BYTES_MIN, 1 << 20] {
-            let (mut replies, mut expected) = (Replies::new(), Replies::new());
-            for value in [large(b'a', 0), large(b'b', 1), Bytes::from_static(b"small"), large(b'c', 5)] {
-                replies.value(&value);
-                expected.bulk(&value);
-            }
-            assert_eq!(replies.handed.len(), 3);
-            assert_eq!(replies.unsent_bytes(), expected.unsent_bytes());
-            assert!(replies.bytes.capacity() < 1 << 10, "values were copied");
-            assert!(replies.held_bytes() > 3 * HANDED_BYTES_MIN, "values are not counted");
-            replies.mark_sent(100);
-            assert!(
-                replies.held_bytes() > 3 * HANDED_BYTES_MIN,
-                "a value that is sent in part is there as a whole"
-            );
-            expected.mark_sent(100);
-            assert!(sent(&mut replies, at_once) == sent(&mut expected, 1 << 20), "{at_once} at once");
-            assert_eq!((replies.unsent_bytes(), replies.handed.len(), replies.handed_held), (0, 0, 0));
-        }
-    }
-
-    #[test]
-    fn answers_are_taken_back_with_their_values() {
-        let (first, second) =
-            (Bytes::from(vec![1; HANDED_BYTES_MIN]), Bytes::from(vec![2; 2 * HANDED_BYTES_MIN]));
-        let mut replies = Replies::new();
-        replies.value(&first);
-        replies.mark_sent(100);
-        let (mark, unsent) = (replies.mark(), replies.unsent_bytes());
-        replies.value(&second);
-        replies.simple("OK");
-        replies.cut(mark);
-        assert_eq!((replies.mark(), replies.unsent_bytes(), replies.handed.len()), (mark, unsent, 1));
-        let rest = sent(&mut replies, 1 << 20);
-        assert!(rest.len() == unsent && rest.ends_with(b"\x01\r\n"));
-    }
-}
+#[path = "reply_tests.rs"]
+mod tests;

@@ -167,10 +167,10 @@ async fn group(
     }
     let command = batch.command(batch.next);
     match verb.run {
-        Run::Answer(answer) => answer(command, session, service, replies),
+        Run::Answer(answer) => answer_alone(verb, answer, command, session, service, replies).await,
         Run::Sampled(answer) => {
             service.expiring.refresh(session, service).await;
-            answer(command, session, service, replies);
+            answer_alone(verb, answer, command, session, service, replies).await;
         }
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
@@ -178,6 +178,22 @@ async fn group(
     }
     session.tally.ended(verb, 1);
     batch.next += 1;
+}
+
+/// Answers a command that does not wait for anything but memory for its answer, which is made beside what it is made of.
+async fn answer_alone(
+    verb: &'static Verb,
+    answer: command::Answer,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let bound = command::bound(verb, command, service);
+    match session.hold_at_least_also(bound.beside + replies.growth(bound.answer)).await {
+        Ok(()) => command::answer_within(bound, answer, command, session, service, replies),
+        Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
+    }
 }
 
 async fn run_alone(

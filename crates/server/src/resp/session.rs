@@ -40,7 +40,7 @@ pub(crate) struct Session {
     pub(crate) answers: Answers,
     /// Commands that wait for EXEC.
     pub(crate) transaction: Option<Transaction>,
-    /// Keys that the transaction which runs has added so far, less those that it took away.
+    /// Keys that the transaction had added when the turn of the command that runs came, less those that it had in the end.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
@@ -131,6 +131,16 @@ impl Session {
     /// Takes memory beside that of the batch, for values that are about to be read or made.
     pub(crate) async fn hold_also(&mut self, bytes: usize) -> Result<(), Refused> {
         self.hold(self.held_bytes.saturating_add(bytes)).await
+    }
+
+    /// As [`hold_also`](Self::hold_also), but keeps what there is if that is enough: whoever gave back what the next command
+    /// needs again would wait for it behind others, with answers that nobody takes.
+    pub(crate) async fn hold_at_least_also(&mut self, bytes: usize) -> Result<(), Refused> {
+        let bytes = self.held_bytes.saturating_add(bytes);
+        if self.share.as_ref().is_none_or(|share| share.covers(bytes)) {
+            return Ok(());
+        }
+        self.hold(bytes).await
     }
 
     /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.

@@ -1,11 +1,82 @@
 //! What one client may ask for is bounded where a few bytes could ask for much: answers of transactions, names, patterns,
 //! arguments that are too long.
 
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use esker_server::Limits;
 
 use crate::client::{Running, command, limited, plain};
+
+/// What one client may have where memory is what is looked at.
+const EACH_BYTES: usize = 3 << 20;
+
+async fn narrow() -> Running {
+    let limits = Limits {
+        client_bytes_max: 8 << 20,
+        connection_bytes_max: EACH_BYTES,
+        memory_wait: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    Running::start(limited(limits)).await
+}
+
+/// Every answer is made in memory, and there may be very many to commands of a few bytes.
+#[tokio::test]
+async fn a_transaction_whose_answers_do_not_fit_is_refused() {
+    let server = narrow().await;
+    let mut client = server.client().await;
+    let commands =
+        ["COMMAND", "COMMAND DOCS", "COMMAND INFO", "INFO all", "ECHO x", "CLIENT LIST", "CONFIG GET *"];
+    for (asked, fits) in commands.into_iter().flat_map(|asked| [(asked, true), (asked, false)]) {
+        let times: usize = if fits { 5 } else { 6000 };
+        client.send(format!("MULTI\r\nSET k {times}\r\n")).await;
+        client.expect("+OK\r\n+QUEUED\r\n").await;
+        // Not all at once: that would be too much for one pipeline.
+        for _ in 0..times.div_ceil(500) {
+            client.send(format!("{asked}\r\n").repeat(times.min(500))).await;
+            client.expect("+QUEUED\r\n".repeat(times.min(500))).await;
+        }
+        client.send("EXEC\r\n").await;
+        let line = client.line().await;
+        if fits {
+            assert_eq!(line, format!("*{}", times + 1), "{asked}");
+            // The rest is of no interest.
+            client = server.client().await;
+        } else {
+            let names_limit =
+                ["client-memory-each", "reply-queue-limit"].iter().any(|name| line.contains(name));
+            assert!(line.starts_with("-EXECABORT") && names_limit, "{asked}: {line}");
+            client.ask("GET k", "$1\r\n5\r\n").await;
+        }
+    }
+}
+
+/// Commands on keys and others are answered in their order, as if each had run when its turn came.
+#[tokio::test]
+async fn a_transaction_answers_in_its_order() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let large = "v".repeat(20_000);
+    let asked =
+        ["DBSIZE", "SET k x", "DBSIZE", "ECHO a", "GET k", "SET l y", "DEL k", "DBSIZE", "INCR l", "ECHO b"];
+    client
+        .send(format!("SET large {large}\r\nMULTI\r\n{}\r\nGET large\r\nEXEC\r\n", asked.join("\r\n")))
+        .await;
+    client.expect(format!("+OK\r\n+OK\r\n{}", "+QUEUED\r\n".repeat(asked.len() + 1))).await;
+    let not_a_number = "-ERR value is not an integer or out of range\r\n";
+    client
+        .expect(format!(
+            "*11\r\n:1\r\n+OK\r\n:2\r\n$1\r\na\r\n$1\r\nx\r\n+OK\r\n:1\r\n:2\r\n{not_a_number}$1\r\nb\r\n$20000\r\n{large}\r\n"
+        ))
+        .await;
+    // What is refused as a whole does nothing at all.
+    client.ask("WATCH k", "+OK\r\n").await;
+    server.client().await.ask("SET k other", "+OK\r\n").await;
+    client.send("MULTI\r\nCLIENT SETNAME me\r\nSET k mine\r\nEXEC\r\n").await;
+    client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n").await;
+    client.ask("CLIENT GETNAME", "$-1\r\n").await;
+}
 
 #[tokio::test]
 async fn names_are_short() {
@@ -30,6 +101,77 @@ async fn names_are_short() {
         listed.contains(&format!("name={fits} ")) && listed.contains(&format!("lib-ver={fits}\n")),
         "{listed}"
     );
+}
+
+#[tokio::test]
+async fn patterns_are_short() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("SET key x", "+OK\r\n").await;
+    let (fits, long) = (format!("k*[{}]y", "e".repeat(4091)), format!("k*[{}]y", "e".repeat(4092)));
+    let refused = "-ERR pattern exceeds maximum allowed size (4096 bytes)\r\n";
+    for (asked, found) in [
+        (&["SCAN", "0", "MATCH"][..], "*2\r\n$1\r\n0\r\n*1\r\n$3\r\nkey\r\n"),
+        (&["KEYS"], "*1\r\n$3\r\nkey\r\n"),
+        (&["CONFIG", "GET"], "*0\r\n"),
+        (&["COMMAND", "LIST", "FILTERBY", "PATTERN"], "*0\r\n"),
+    ] {
+        let with = |pattern: &str| command(&[asked, &[pattern]].concat());
+        client.send(with(&long)).await;
+        client.expect(refused).await;
+        client.send(with(&fits)).await;
+        client.expect(found).await;
+    }
+    // Several together are no longer than one may be.
+    client.send(command(&["CONFIG", "GET", &"?".repeat(3000), &"?".repeat(3000)])).await;
+    client.expect(refused).await;
+    // More names than there are of anything.
+    client.send(command(&[&["COMMAND", "INFO"][..], &["get"; 2000]].concat())).await;
+    client.expect("-ERR wrong number of arguments for 'command' command\r\n").await;
+}
+
+/// One thread runs the server and its clients: whoever keeps it for long keeps it from all others.
+#[tokio::test]
+async fn what_takes_long_lets_others_run() {
+    let server = Running::start(plain()).await;
+    let mut honest = server.client().await;
+    let key = "a".repeat(20_000);
+    honest.send(command(&["SET", &key, ""])).await;
+    honest.expect("+OK\r\n").await;
+    let slow = format!("*{}b", "a".repeat(2000));
+    let scan = command(&["SCAN", "0", "MATCH", &slow, "COUNT", "1000"]);
+    let many = |asked: &str| format!("{asked}\r\n").repeat(4000);
+    let listing = "COMMAND LIST FILTERBY PATTERN *[a-z]x*[a-z]";
+    for (asked, answer) in [
+        (command(&["KEYS", &slow]), "*0\r\n".to_owned()),
+        (scan, "*2\r\n$1\r\n0\r\n*0\r\n".to_owned()),
+        (format!("MULTI\r\n{}EXEC\r\n", many(listing)).into_bytes(), "*4000\r\n*".to_owned()),
+        (many(listing).into_bytes(), "*".to_owned()),
+    ] {
+        let shown = asked[..30.min(asked.len())].escape_ascii().to_string();
+        let mut slow = std::net::TcpStream::connect(server.resp[0]).unwrap();
+        slow.write_all(&asked).unwrap();
+        slow.set_nonblocking(true).unwrap();
+        let mut found = Vec::new();
+        let mut buffer = vec![0; 1 << 20];
+        let mut meanwhile = 0;
+        // As long as it is not answered to the end, others are.
+        let is_done = |found: &[u8]| {
+            let text = String::from_utf8_lossy(found);
+            let rest = text.trim_start_matches("+OK\r\n").trim_start_matches("+QUEUED\r\n");
+            if answer == "*" { rest.matches('*').count() == 4000 } else { rest.starts_with(&answer) }
+        };
+        while !is_done(&found) {
+            honest.ask("PING", "+PONG\r\n").await;
+            match slow.read(&mut buffer) {
+                Ok(0) => panic!("{shown}: the connection ended"),
+                Ok(bytes) => found.extend_from_slice(&buffer[..bytes]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            meanwhile += 1;
+        }
+        assert!(meanwhile > 20, "{shown}: others were answered {meanwhile} times meanwhile");
+    }
 }
 
 /// Clients send a command as a whole before they look for an answer: the rest of it must be read for them to see it.

@@ -87,6 +87,12 @@ impl Asked<'_> {
     }
 }
 
+/// Bytes of the answer to `CONFIG GET *`.
+pub(super) fn answer_bytes(service: &Service) -> usize {
+    const BESIDE_BYTES: usize = 32;
+    settings(service).iter().map(|(name, value)| name.len() + value.len() + BESIDE_BYTES).sum()
+}
+
 /// Pairs of name and value; all are good or none is set. What cannot change may be set to what it is. Tells what was set.
 fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     if !command.len().is_multiple_of(2) {

@@ -1,11 +1,13 @@
 //! COMMAND: what verbs there are. Clients build their help and their key routing from it.
 
+use std::sync::OnceLock;
+
 use super::glob::Pattern;
 use super::verbs::{find, named};
 use super::words::{self, is, shown};
 use super::{Answer, Keys, Verb};
 use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
+use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
 use crate::service::Service;
 
@@ -66,8 +68,46 @@ fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
 }
 
 fn all(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    describe_all(replies);
+}
+
+fn describe_all(replies: &mut Replies) {
     replies.array(Verb::described().count());
     Verb::described().for_each(|verb| describe(verb, replies));
+}
+
+/// Bytes of an answer at most: those that describe one verb or all of them, and those that document them.
+pub(super) struct Lengths {
+    pub(super) verb: usize,
+    pub(super) all: usize,
+    pub(super) document: usize,
+    pub(super) documents: usize,
+}
+
+/// They depend on nothing but the table, and a little on the protocol's version.
+pub(super) fn lengths() -> &'static Lengths {
+    static LENGTHS: OnceLock<Lengths> = OnceLock::new();
+    LENGTHS.get_or_init(|| {
+        let length = |answer: &dyn Fn(&mut Replies)| {
+            let of = |protocol| {
+                let mut replies = Replies::new();
+                replies.protocol = protocol;
+                answer(&mut replies);
+                replies.unsent_bytes()
+            };
+            of(Protocol::Resp2).max(of(Protocol::Resp3))
+        };
+        let longest = |answer: fn(&'static Verb, &mut Replies)| {
+            Verb::described().map(|verb| length(&|replies| answer(verb, replies))).max().unwrap_or(0)
+        };
+        let document_all = |replies: &mut Replies| Verb::described().for_each(|verb| document(verb, replies));
+        Lengths {
+            verb: longest(describe),
+            all: length(&describe_all),
+            document: longest(document),
+            documents: length(&document_all),
+        }
+    })
 }
 
 fn info(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -89,14 +129,16 @@ fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
         _ => command.arguments(2).filter_map(described).collect(),
     };
     replies.map(verbs.len());
-    for verb in verbs {
-        replies.bulk(verb.name.as_bytes());
-        let facts = [("summary", verb.summary), ("since", facts::since(verb)), ("group", verb.group)];
-        replies.map(facts.len());
-        for (name, value) in facts {
-            replies.bulk(name.as_bytes());
-            replies.bulk(value.as_bytes());
-        }
+    verbs.into_iter().for_each(|verb| document(verb, replies));
+}
+
+fn document(verb: &'static Verb, replies: &mut Replies) {
+    replies.bulk(verb.name.as_bytes());
+    let facts = [("summary", verb.summary), ("since", facts::since(verb)), ("group", verb.group)];
+    replies.map(facts.len());
+    for (name, value) in facts {
+        replies.bulk(name.as_bytes());
+        replies.bulk(value.as_bytes());
     }
 }
 
@@ -144,7 +186,7 @@ fn described(name: &[u8]) -> Option<&'static Verb> {
 }
 
 /// Name, arity, flags, positions of keys, categories, hints, what is done to the keys; and subcommands, which are not told.
-fn describe(verb: &Verb, replies: &mut Replies) {
+fn describe(verb: &'static Verb, replies: &mut Replies) {
     replies.array(10);
     replies.bulk(verb.name.as_bytes());
     replies.integer(verb.arity);

@@ -11,6 +11,7 @@ use super::view::View;
 use crate::service::Service;
 
 mod acl;
+mod bounds;
 mod client;
 mod config;
 pub(super) mod connection;
@@ -34,6 +35,7 @@ mod subcommands;
 mod verbs;
 pub(super) mod words;
 
+pub(super) use bounds::{answer_within, bound};
 pub(super) use verbs::{COUNT as VERBS_COUNT, VERBS, find};
 
 /// Answers a command that does not wait for anything.
@@ -136,6 +138,10 @@ pub(super) struct Verb {
     summary: &'static str,
 }
 
+/// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
+/// its length, as it is with keys.
+const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
+
 impl Verb {
     /// The verbs that `COMMAND` tells of.
     fn described() -> impl Iterator<Item = &'static Verb> {
@@ -148,6 +154,9 @@ impl Verb {
     }
 
     fn accepts(&self, arguments: usize) -> bool {
+        if self.keys.step == 0 && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
+            return false;
+        }
         let arguments = arguments as i64;
         if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
     }

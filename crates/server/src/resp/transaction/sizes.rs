@@ -4,11 +4,15 @@
 //! value and a thousand GETs of it answer a thousand values.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::{Queued, Watched};
 use crate::resp::command::number::parse_integer;
+use crate::resp::command::{self, Run};
+use crate::resp::session::Session;
+use crate::resp::slice::Slice;
 use crate::service::Service;
 
 /// What a transaction works on.
@@ -17,9 +21,20 @@ pub(super) struct Wanted {
     pub(super) keys: Vec<Bytes>,
     /// Where among them the watched ones are.
     pub(super) watched: Vec<usize>,
-    /// What values take: those that are read, those that are made, and those that are answered.
+    /// What values take that are read or made, and what is made on the way to answers.
     pub(super) bytes: usize,
+    /// Bytes of the answers of commands on keys.
+    pub(super) answers: usize,
+    /// Bytes of the other answers.
+    pub(super) other_answers: usize,
 }
+
+/// Memory that finding that out takes for each key that is named: its place, twice since maps double.
+const PLACE_BYTES: usize = 160;
+
+/// Of an answer beside the values in it, and of each of those; and what is noted of it.
+const ANSWER_BYTES: usize = 64;
+const ANSWER_VALUE_BYTES: usize = 16;
 
 #[derive(Default)]
 struct Known {
@@ -42,12 +57,36 @@ impl Known {
     }
 }
 
-pub(super) fn of(commands: &[Queued], watched: &[Watched], service: &Service) -> Wanted {
+/// What [`of`] takes while it runs.
+pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched]) -> usize {
+    let named = commands.iter().map(|(verb, copied)| verb.keys.of(copied.command()).count());
+    (named.sum::<usize>() + watched.len()) * PLACE_BYTES
+}
+
+pub(super) async fn of(
+    commands: &[Queued],
+    watched: &[Watched],
+    session: &Session,
+    service: &Service,
+) -> Wanted {
     let mut known = Known::default();
     let watched = watched.iter().map(|watched| known.meet(&watched.key, service).0).collect();
-    let mut moved = 0_usize;
+    let (mut moved, mut answers, mut other_answers, mut beside) = (0_usize, 0_usize, 0_usize, 0);
+    let mut slice = Slice::begin(Instant::now());
     for (verb, copied) in commands {
+        slice.pause().await;
         let command = copied.command();
+        if let Run::Answer(_) | Run::Sampled(_) = verb.run {
+            let bound = command::bound(verb, command, service);
+            other_answers = other_answers.saturating_add(bound.answer);
+            beside = bound.beside.max(beside);
+            continue;
+        }
+        let answer = match command::admit_again(verb, command, session) {
+            Ok(()) => ANSWER_BYTES + command.len() * ANSWER_VALUE_BYTES,
+            Err(denied) => ANSWER_BYTES + denied.len(),
+        };
+        answers = answers.saturating_add(answer);
         let (mut sum, mut largest, mut places) = (0_usize, 0, Vec::new());
         for index in verb.keys.of(command) {
             let key = command.shared(index);
@@ -82,7 +121,8 @@ pub(super) fn of(commands: &[Queued], watched: &[Watched], service: &Service) ->
     }
     let Known { keys, bytes, .. } = known;
     // Values that were read are there until the end; others are made and answered.
-    Wanted { keys, watched, bytes: bytes.saturating_add(moved.saturating_mul(2)) }
+    let bytes = bytes.saturating_add(moved).saturating_add(beside);
+    Wanted { keys, watched, bytes, answers: answers.saturating_add(moved), other_answers }
 }
 
 const INTEGER_BYTES: usize = 20;
