@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tokio::net::TcpSocket;
 
-use crate::grpc;
 use crate::server::{CONNECTIONS, Hosted};
+use crate::{commands, grpc};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
@@ -44,13 +45,23 @@ pub(crate) enum Attack {
     GrpcMetadata,
     /// Bytes and frames that mean nothing.
     GrpcRandom,
+    /// Transactions of very many short commands with long answers.
+    LongTransactions,
+    /// Names of megabytes for a connection and its library.
+    LongNames,
+    /// Patterns that take long to match.
+    Patterns,
+    /// From another address: connections of gRPC that ask for the health and say no more.
+    GrpcHealth,
+    /// From another address: handshakes that never begin, on the port that takes most memory for them.
+    SilentTls,
 }
 
 /// Sockets of one attack.
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 16] = [
+    pub(crate) const ALL: [Attack; 21] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -67,7 +78,17 @@ impl Attack {
         Attack::GrpcHalfOpen,
         Attack::GrpcMetadata,
         Attack::GrpcRandom,
+        Attack::LongTransactions,
+        Attack::LongNames,
+        Attack::Patterns,
+        Attack::GrpcHealth,
+        Attack::SilentTls,
     ];
+
+    /// Whether it comes from another address than honest clients, who must be let in all the while.
+    pub(crate) fn is_from_afar(self) -> bool {
+        matches!(self, Attack::GrpcHealth | Attack::SilentTls)
+    }
 
     pub(crate) fn run(self, server: &Hosted, until: Instant) {
         let value = [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8388608\r\n".as_slice(), &[b'x'; 7 << 20]].concat();
@@ -128,6 +149,16 @@ impl Attack {
             Attack::GrpcHalfOpen => grpc::half_open(server.grpc, until),
             Attack::GrpcMetadata => grpc::unbounded_metadata(server.grpc, until),
             Attack::GrpcRandom => grpc::random(server.grpc, until, &mut seeded()),
+            Attack::LongTransactions => commands::long_transactions(server.resp, until),
+            Attack::LongNames => commands::long_names(server.resp, until),
+            Attack::Patterns => commands::patterns(server.resp, until),
+            Attack::GrpcHealth => grpc::silent_health_checkers(server.grpc, until),
+            Attack::SilentTls => keep_each(
+                CONNECTIONS,
+                until,
+                || connect_from(AFAR, server.tls),
+                |stream, _| if is_over(stream) { Err(ErrorKind::ConnectionAborted.into()) } else { Ok(()) },
+            ),
         }
     }
 }
@@ -164,10 +195,24 @@ pub(crate) fn noise(random: &mut SmallRng) -> Vec<u8> {
 }
 
 /// A socket that never blocks.
-struct Socket {
+pub(crate) struct Socket {
     stream: TcpStream,
     /// Bytes that the socket took.
-    sent: usize,
+    pub(crate) sent: usize,
+}
+
+/// Where attackers come from that are to be told from honest clients. All of 127.0.0.0/8 is this machine.
+pub(crate) const AFAR: [u8; 4] = [127, 0, 0, 2];
+
+/// A connection from an address, which never blocks.
+pub(crate) fn connect_from(source: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().ok()?;
+    let connecting = async {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        socket.connect(to).await?.into_std()
+    };
+    runtime.block_on(connecting).ok()
 }
 
 /// Keeps so many connections busy. `act` is called again and again for each; if it fails, another takes its place.
@@ -194,7 +239,7 @@ pub(crate) fn keep_each<T>(
     }
 }
 
-fn keep(
+pub(crate) fn keep(
     address: SocketAddr,
     sockets: usize,
     until: Instant,
@@ -219,14 +264,19 @@ fn connect(address: SocketAddr) -> Option<Socket> {
 
 /// Whether the server closed. It looks at one byte and takes it, which is not enough to help a server along.
 fn is_ended(socket: &mut Socket) -> bool {
-    match socket.stream.read(&mut [0]) {
+    is_over(&mut socket.stream)
+}
+
+/// See [`is_ended`].
+fn is_over(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
         Ok(bytes) => bytes == 0,
         Err(error) => error.kind() != ErrorKind::WouldBlock,
     }
 }
 
 /// Sends what the socket takes of `bytes`, from where the last call stopped if they did not fit.
-fn pour(socket: &mut Socket, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn pour(socket: &mut Socket, bytes: &[u8]) -> std::io::Result<()> {
     let from = if bytes.len() > 1 { socket.sent % bytes.len() } else { 0 };
     match socket.stream.write(&bytes[from..]) {
         Ok(sent) => socket.sent += sent,

@@ -1,12 +1,13 @@
 //! What attackers do to the gRPC port.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::attack::{keep_each, noise};
+use crate::attack::{AFAR, connect_from, keep_each, noise};
 use crate::http2::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, Speaker,
     WINDOW_MAX, WINDOW_UPDATE, call, frame, header, message, settings, whole_call, window,
@@ -157,6 +158,34 @@ pub(crate) fn unbounded_metadata(at: SocketAddr, until: Instant) {
             }
             _ => speaker.say(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &bomb)),
         }
+    });
+}
+
+/// Connections of another address that ask for the health, which nobody has to log in for, and then say nothing.
+pub(crate) fn silent_health_checkers(at: SocketAddr, until: Instant) {
+    let method = |name| header(":path", &format!("/grpc.health.v1.Health/{name}"));
+    let head = [
+        header(":method", "POST"),
+        header(":scheme", "http"),
+        header(":authority", "x"),
+        header("content-type", "application/grpc"),
+        header("te", "trailers"),
+    ]
+    .concat();
+    let ask = |name| {
+        let call = frame(HEADERS, END_HEADERS, 1, &[method(name), head.clone()].concat());
+        [settings(WINDOW_MAX), call, frame(DATA, END_STREAM, 1, &message(0, &[]))].concat()
+    };
+    let firsts = [ask("Check"), ask("Watch")];
+    let opened = Cell::new(0);
+    let open = || {
+        opened.set(opened.get() + 1);
+        Speaker::on(connect_from(AFAR, at)?, &firsts[opened.get() % 2])
+    };
+    keep_each(SOCKETS * 3, until, open, |speaker, _| {
+        speaker.send()?;
+        speaker.listen()?;
+        if speaker.sent_away { Err(std::io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     });
 }
 

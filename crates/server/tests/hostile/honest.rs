@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tonic::transport::{Channel, Endpoint};
 
+use crate::http2::{PREFACE, SETTINGS, WINDOW_MAX, settings};
+
 #[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 #[rustfmt::skip]
 mod pb {
@@ -120,4 +122,28 @@ async fn put_and_get(client: &mut pb::esker_client::EskerClient<Channel>, n: u64
     let found = client.get(get).await.expect("an answer to an honest client").into_inner().entry;
     assert_eq!(found.expect("it was put").value, value);
     served.0.push(asked.elapsed());
+}
+
+/// Somebody who comes only now is let in and answered.
+pub(crate) fn newcomer(address: SocketAddr) {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Who is refused is sent away with an error; that may be all that comes.
+    let _ = client.write_all(b"PING\r\n");
+    let mut found = Vec::new();
+    let mut byte = [0];
+    while !found.ends_with(b"\r\n") && client.read(&mut byte).unwrap_or(0) > 0 {
+        found.push(byte[0]);
+    }
+    assert_eq!(String::from_utf8_lossy(&found), "+PONG\r\n", "who comes meanwhile is let in");
+}
+
+/// The same for gRPC: the server says its settings.
+pub(crate) fn newcomer_grpc(address: SocketAddr) {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = client.write_all(&[PREFACE, &settings(WINDOW_MAX)].concat());
+    let mut head = [0; 4];
+    client.read_exact(&mut head).expect("who comes meanwhile is let in");
+    assert_eq!(head[3], SETTINGS, "{head:?}");
 }

@@ -105,7 +105,11 @@ pub(crate) struct Speaker {
 impl Speaker {
     /// Connects, and says `first` after the preface.
     pub(crate) fn open(address: SocketAddr, first: &[u8]) -> Option<Speaker> {
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        Speaker::on(TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?, first)
+    }
+
+    /// The same on a connection that is there.
+    pub(crate) fn on(stream: TcpStream, first: &[u8]) -> Option<Speaker> {
         stream.set_nonblocking(true).ok()?;
         let waiting = [PREFACE, first].concat();
         let (window, at_first) = (WINDOW_AT_FIRST, WINDOW_AT_FIRST);

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod attack;
+mod commands;
 mod grpc;
 mod honest;
 mod http2;
@@ -38,21 +39,27 @@ fn withstand(attacks: &[Attack], time: Duration) -> server::Metrics {
     let before = server.resident_peak_anew();
     let honest = [Honest::start(server.resp), Honest::start_grpc(server.grpc)];
     let until = Instant::now() + time;
-    let most = std::thread::scope(|scope| {
+    let (most, newcomers) = std::thread::scope(|scope| {
         for attack in attacks {
             scope.spawn(|| attack.run(&server, until));
         }
-        let mut most = 0;
+        let (mut most, mut newcomers) = (0, 0);
         while Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
             most = most.max(server.metrics().get("esker_client_memory_bytes"));
+            if attacks.iter().all(|attack| attack.is_from_afar()) {
+                honest::newcomer(server.resp);
+                honest::newcomer_grpc(server.grpc);
+                newcomers += 1;
+            }
         }
-        most
+        (most, newcomers)
     });
     let served = honest.map(Honest::stop);
     let peak = server.resident_peak();
     println!(
-        "{attacks:?}: counted {} KiB, resident +{} KiB, honest {:?} answers, slowest {:?}",
+        "{attacks:?}: counted {} KiB, resident +{} KiB, honest {:?} answers, slowest {:?}, \
+         {newcomers} newcomers",
         most >> 10,
         peak.saturating_sub(before) >> 10,
         served.each_ref().map(Served::answers),
@@ -164,6 +171,35 @@ fn metadata_without_end() {
 #[test]
 fn random_frames() {
     withstand(&[Attack::GrpcRandom], seconds(3));
+}
+
+#[test]
+fn transactions_of_long_answers() {
+    withstand(&[Attack::LongTransactions], seconds(5));
+}
+
+#[test]
+fn names_of_megabytes() {
+    withstand(&[Attack::LongNames], seconds(4));
+}
+
+#[test]
+fn patterns_that_take_long() {
+    withstand(&[Attack::Patterns], seconds(5));
+}
+
+#[test]
+fn silent_health_checkers_of_another_address() {
+    let metrics = withstand(&[Attack::GrpcHealth], seconds(4));
+    assert!(metrics.get("esker_connections_dropped_total{reason=\"login\"}") > 0, "all were borne with");
+    assert!(metrics.get("esker_connections_refused_total") > 0, "all were let in");
+}
+
+#[test]
+fn silent_handshakes_of_another_address() {
+    let metrics = withstand(&[Attack::SilentTls], seconds(4));
+    assert!(metrics.get("esker_tls_failures_total") > 0, "all were borne with");
+    assert!(metrics.get("esker_connections_refused_total") > 0, "all were let in");
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! What attackers do with commands that are short to send: answers, names and patterns that are not.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::attack::{keep, pour};
+
+/// Connections of one attack.
+const SOCKETS: usize = 40;
+
+/// Commands of one transaction.
+const QUEUED: usize = 20_000;
+
+/// MULTI, very many commands of a few bytes whose answers are long, and EXEC; a part of them does not read.
+pub(crate) fn long_transactions(at: SocketAddr, until: Instant) {
+    let transaction =
+        |command: &str, count| ["MULTI\r\n", &format!("{command}\r\n").repeat(count), "EXEC\r\n"].concat();
+    let transactions = [
+        transaction("COMMAND", QUEUED),
+        transaction("COMMAND DOCS", 300),
+        transaction("CLIENT LIST", QUEUED),
+        transaction("INFO all", QUEUED),
+        transaction("COMMAND LIST FILTERBY PATTERN *[a-z]*[a-z]x", QUEUED),
+        transaction("CLIENT KILL ID 999999999", QUEUED),
+    ];
+    let infos = format!("COMMAND INFO {}\r\n", "get ".repeat(10_000));
+    keep(at, SOCKETS, until, |socket, n| match n % 8 {
+        7 => pour(socket, infos.as_bytes()),
+        n => pour(socket, transactions[n % transactions.len()].as_bytes()),
+    });
+}
+
+/// Names of 5 MiB: one for the connection, two for its library.
+pub(crate) fn long_names(at: SocketAddr, until: Instant) {
+    let name = "n".repeat(5 << 20);
+    let bulk = |word: &str| format!("${}\r\n{word}\r\n", word.len());
+    let given: String = [&["SETNAME"][..], &["SETINFO", "lib-name"], &["SETINFO", "lib-ver"]]
+        .into_iter()
+        .flat_map(|words| {
+            let count = format!("*{}\r\n", words.len() + 2);
+            let words = ["CLIENT"].iter().chain(words).map(|word| bulk(word));
+            [count].into_iter().chain(words).chain([bulk(&name)]).collect::<Vec<_>>()
+        })
+        .collect();
+    keep(
+        at,
+        SOCKETS,
+        until,
+        |socket, _| {
+            if socket.sent < given.len() { pour(socket, given.as_bytes()) } else { Ok(()) }
+        },
+    );
+}
+
+/// Patterns of classes and stars, as long as they are allowed and longer, over names and over long keys.
+pub(crate) fn patterns(at: SocketAddr, until: Instant) {
+    let bulks = |words: &[&str]| {
+        let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        format!("*{}\r\n{bulks}", words.len())
+    };
+    let endless = format!("*[{}]", "b".repeat(1 << 20));
+    let long = format!("*{}b", "a".repeat(4000));
+    let classes = format!("*{}[b]", "[ab]".repeat(1000));
+    let key = "a".repeat(60_000);
+    let keys: String = (0..8).map(|n| bulks(&["SET", &format!("{key}{n}"), ""])).collect();
+    let asked = [
+        bulks(&["COMMAND", "LIST", "FILTERBY", "PATTERN", &endless]),
+        bulks(&["SCAN", "0", "MATCH", &endless, "COUNT", "1000"]),
+        keys + &bulks(&["SCAN", "0", "MATCH", &long, "COUNT", "1000"]),
+        bulks(&["KEYS", &classes]),
+        bulks(&["CONFIG", "GET", &classes]),
+        bulks(&["COMMAND", "LIST", "FILTERBY", "PATTERN", &classes]),
+    ];
+    keep(at, SOCKETS, until, |socket, n| pour(socket, asked[n % asked.len()].as_bytes()));
+}
