@@ -1,6 +1,6 @@
 //! What a setting's text may be, and what it becomes.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -110,20 +110,58 @@ impl Kind {
 }
 
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
-    let one = |text: &str| {
+    let of = |text: &str| {
         let hint = "give HOST:PORT such as 127.0.0.1:6379";
         let found = text.to_socket_addrs().map_err(|error| format!("'{text}': {error}; {hint}"))?;
-        found.into_iter().next().ok_or_else(|| format!("'{text}' has no address"))
+        let found = usable(found, is_here);
+        if found.is_empty() { Err(format!("'{text}' has no address")) } else { Ok(found) }
     };
     if text == "none" {
         return Ok(Vec::new());
     }
-    text.split(',').map(|text| one(text.trim())).collect()
+    let found: Result<Vec<_>, _> = text.split(',').map(|text| of(text.trim())).collect();
+    Ok(found?.concat())
+}
+
+/// The addresses of a name that this machine has: `localhost` may have one of IPv6 where there is no IPv6. If it has none of
+/// them all are kept, and listening says what is wrong. One address alone is what was asked for.
+fn usable(
+    found: impl IntoIterator<Item = SocketAddr>,
+    is_here: impl Fn(&SocketAddr) -> bool,
+) -> Vec<SocketAddr> {
+    let mut all = Vec::new();
+    for address in found {
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    if all.len() > 1 && all.iter().any(&is_here) {
+        all.retain(is_here);
+    }
+    all
+}
+
+/// Whether the machine has the address. Nothing is listened on.
+fn is_here(address: &SocketAddr) -> bool {
+    UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_stands_for_all_its_addresses() {
+        let [v4, v6, other] = ["127.0.0.1:6379", "[::1]:6379", "192.0.2.1:6379"]
+            .map(|text| text.parse::<SocketAddr>().unwrap());
+        assert_eq!(usable([v6, v4, v6], |_| true), [v6, v4]);
+        assert_eq!(usable([v6, v4], |address| address.is_ipv4()), [v4], "without IPv6");
+        assert_eq!(usable([v6, v4], |_| false), [v6, v4], "listening is to say what is wrong");
+        assert_eq!(usable([other], |_| false), [other]);
+        // Whatever the resolver of this machine says.
+        let expected = usable("localhost:6379".to_socket_addrs().unwrap(), is_here);
+        assert_eq!(Kind::Addresses.parse("localhost:6379"), Ok(Value::Addresses(expected)));
+    }
 
     #[test]
     fn texts_become_values() {
