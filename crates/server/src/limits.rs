@@ -38,6 +38,9 @@ pub struct Limits {
     pub login_wait: Option<Duration>,
     /// How long a client may be silent between commands.
     pub idle_wait: Option<Duration>,
+    /// How long a connection is silent before TCP asks whether the other end is still there. It asks three times, a third of
+    /// this apart, and closes the connection if nobody answers. The kernel counts in seconds.
+    pub keepalive: Option<Duration>,
     /// How long a client waits for memory before it is dropped.
     pub memory_wait: Duration,
     /// How long a server that stops serves on, not ready any more, for load balancers to notice.
@@ -65,6 +68,7 @@ impl Default for Limits {
             command_wait: Some(Duration::from_secs(30)),
             login_wait: Some(Duration::from_secs(10)),
             idle_wait: None,
+            keepalive: Some(Duration::from_secs(300)),
             memory_wait: Duration::from_secs(10),
             drain_delay: Duration::ZERO,
             closing_wait: Duration::from_secs(10),

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_engine::Store;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -287,6 +288,11 @@ fn start(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, %peer, "cannot set TCP_NODELAY");
     }
+    if let Some(after) = service.config.limits.keepalive
+        && let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive(after))
+    {
+        tracing::debug!(%error, %peer, "cannot set SO_KEEPALIVE");
+    }
     let Ok(local) = stream.local_addr() else { return };
     let (service, mut stop) = (service.clone(), stop.clone());
     clients.spawn(async move {
@@ -316,6 +322,14 @@ fn start(
             tracing::debug!(%error, %peer, "connection ended");
         }
     });
+}
+
+/// Asks whether the other end is there after so much silence, and three times before it is taken for dead, as Redis does.
+fn keepalive(after: Duration) -> TcpKeepalive {
+    /// What the kernel takes, in seconds.
+    const RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32_767)];
+    let within = |time: Duration| time.clamp(RANGE[0], RANGE[1]);
+    TcpKeepalive::new().with_time(within(after)).with_interval(within(after / 3)).with_retries(3)
 }
 
 async fn converse<S>(

@@ -235,6 +235,7 @@ impl Settings {
             command_wait: self.time("command-timeout"),
             login_wait: self.time("login-timeout"),
             idle_wait: self.time("idle-timeout"),
+            keepalive: self.time("tcp-keepalive"),
             memory_wait: self.time("memory-timeout").unwrap_or(Duration::from_millis(1)),
             drain_delay: self.time("drain-delay").unwrap_or_default(),
             closing_wait: self.time("drain-timeout").unwrap_or_default(),

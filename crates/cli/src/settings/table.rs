@@ -139,6 +139,8 @@ settings! {
         "How long a client may take to shake hands and to log in where it must; 0 for ever.";
     LIMITS "idle-timeout" Kind::Time, "0",
         "How long a client may be silent between commands; 0 for ever.";
+    LIMITS "tcp-keepalive" Kind::Time, "300s",
+        "How long a connection is silent before TCP asks three times, a third of this apart, whether its other end is still there; 0 to never ask.";
     LIMITS "memory-timeout" Kind::Time, "10s",
         "How long a client waits for client-memory before it is disconnected.";
     LIMITS "drain-delay" Kind::Time, "0",

@@ -7,6 +7,7 @@ mod client;
 mod http;
 mod monitor;
 mod prefixes;
+mod keepalive;
 #[path = "../running/mod.rs"]
 mod running;
 mod tls;

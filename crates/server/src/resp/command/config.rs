@@ -166,6 +166,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
+        ("tcp-keepalive", limits.keepalive.map_or(0, |wait| wait.as_secs()).to_string()),
         ("notify-keyspace-events", String::new()),
         ("latency-tracking", "yes".to_owned()),
         ("latency-tracking-info-percentiles", PERCENTILES.map(|percent| percent.to_string()).join(" ")),
