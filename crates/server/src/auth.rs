@@ -6,7 +6,7 @@
 //! - `auth/changes`: what a reading of it changed, for the log.
 //! - `auth/file`: the file of users.
 //! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
-//! - `auth/throttle`: addresses that guess.
+//! - `auth/throttle`: who guesses.
 //!
 //! When the users are read again, every user that is held by a session becomes outdated, and the session asks for its
 //! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is disconnected.
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 
 use crate::config::Access;
+use crate::notices::Notices;
 use crate::service::count;
 use crate::{Error, Result};
 
@@ -31,10 +32,13 @@ mod throttle;
 pub use file::{Right, UserEntry, UserFile};
 pub use password::LOGIN_BYTES;
 use password::{Checker, Secret};
-use throttle::Throttle;
+use throttle::{Throttle, Verdict};
 
 /// The user that a lone password belongs to, and that everybody is where nobody has one.
 const DEFAULT_NAME: &str = "default";
+
+/// Bytes of a name that the log shows, which is what a name may have.
+const NAME_SHOWN_BYTES: usize = 64;
 
 /// Someone with rights.
 #[derive(Debug)]
@@ -129,6 +133,7 @@ pub(crate) struct Users {
     roster: std::sync::RwLock<Arc<Roster>>,
     checker: Checker,
     throttle: Throttle,
+    notices: Notices,
     /// Tells whoever waits that the users were read again.
     reloads: watch::Sender<()>,
     pub(crate) logins: AtomicU64,
@@ -145,6 +150,7 @@ impl Users {
             roster: std::sync::RwLock::new(roster),
             checker,
             throttle: Throttle::default(),
+            notices: Notices::default(),
             reloads: watch::Sender::new(()),
             logins: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -212,17 +218,35 @@ impl Users {
         }
         let user = named.and_then(|name| roster.named.get(name));
         let secret = user.and_then(|user| user.secret.as_ref());
-        let right = !self.throttle.is_blocked(from)
-            && self.checker.check(name, password, secret, || !self.throttle.is_blocked(from)).await;
-        if right {
+        let attempt = self.checker.attempt(name, password, secret, from);
+        let may_check = || self.throttle.look(attempt) == Verdict::Check;
+        let checked = match self.throttle.look(attempt) {
+            Verdict::Check => self.checker.check(name, password, secret, may_check).await,
+            Verdict::KnownWrong | Verdict::Blocked => None,
+        };
+        if checked == Some(true) {
             count(&self.logins, 1);
             return user.cloned();
         }
         count(&self.failures, 1);
-        if self.throttle.failed(from) {
-            tracing::warn!(address = %from, "too many wrong passwords from this address; refusing its logins for a while");
-        }
+        let blocks = checked.is_some() && self.throttle.failed(attempt);
+        self.note_failure(name, from, checked.is_some(), blocks);
         None
+    }
+
+    /// Writes a line about a login that failed. Whoever sends it chose the name.
+    fn note_failure(&self, name: &[u8], from: IpAddr, was_checked: bool, blocks: bool) {
+        let user = name[..name.len().min(NAME_SHOWN_BYTES)].escape_ascii();
+        if blocks {
+            tracing::warn!(address = %from, %user, "too many wrong passwords; refusing logins for a while");
+        } else if let Some(left_out) = self.notices.turn() {
+            let why = if was_checked {
+                "wrong user or password"
+            } else {
+                "a password that was wrong before, or too many wrong ones"
+            };
+            tracing::warn!(address = %from, %user, left_out, "login failed: {why}");
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! - `auth`: who a connection is, and what it may do.
 //! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
 //! - `service`: what every connection works on: the store, the settings, the counters.
-//! - `http`, `metrics`, `rate`: for those who watch.
+//! - `http`, `metrics`, `rate`: for those who watch. `notices`: log lines that strangers cause.
 //! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
 //! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
@@ -29,6 +29,7 @@ mod http;
 mod limits;
 mod listen;
 mod metrics;
+mod notices;
 mod pace;
 mod rate;
 mod resp;

@@ -111,7 +111,7 @@ fn server(text: &mut Text, service: &Service) {
         ("logins_total", "Logins with the right password.", &users.logins),
         (
             "login_failures_total",
-            "Logins with a wrong name or password, or from an address that guesses.",
+            "Logins with a wrong name or password, or of a user that somebody at the address guesses at.",
             &users.failures,
         ),
         ("client_memory_waits_total", "Times that a client had to wait for memory.", &budget.waits),

@@ -8,6 +8,7 @@
 //! keyed hash under a key that only this process has and that is forgotten when the users are read again.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use argon2::password_hash::phc::PasswordHash;
@@ -16,6 +17,8 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use blake2::{Blake2s256, Digest};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
+
+use super::throttle::Attempt;
 
 /// Memory that checking a password takes, beyond the budget of the clients.
 pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
@@ -137,33 +140,54 @@ impl Checker {
         known.get(hash).is_some_and(|right| right.ct_eq(keyed).into())
     }
 
-    /// Whether the password is right. `go_on` is asked when its turn has come, after others may have guessed wrong.
+    /// What the throttle knows a login by.
+    pub(super) fn attempt(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        secret: Option<&Secret>,
+        from: IpAddr,
+    ) -> Attempt {
+        let against = match secret {
+            Some(Secret::Hash(hash)) => hash,
+            Some(Secret::Keyed(_)) => "",
+            None => &*self.nobody,
+        };
+        let mark = |keyed: Keyed| u64::from_le_bytes(keyed[..8].try_into().expect("it has more"));
+        let against = mark(self.keyed(b"", against.as_bytes())).to_le_bytes();
+        let password =
+            Blake2s256::new().chain_update(self.keyed(name, password)).chain_update(against).finalize();
+        Attempt { from, user: mark(self.keyed(name, b"")), password: mark(password.into()) }
+    }
+
+    /// Whether the password is right; `None` if it was not looked at, since `go_on` said no when its turn had come, after
+    /// others may have guessed wrong.
     pub(super) async fn check(
         &self,
         name: &[u8],
         password: &[u8],
         secret: Option<&Secret>,
         go_on: impl Fn() -> bool,
-    ) -> bool {
+    ) -> Option<bool> {
         if password.len() > PASSWORD_BYTES_MAX {
-            return false;
+            return Some(false);
         }
         let keyed = self.keyed(name, password);
         let (hash, is_somebody) = match secret {
-            Some(Secret::Keyed(right)) => return right.ct_eq(&keyed).into(),
+            Some(Secret::Keyed(right)) => return Some(right.ct_eq(&keyed).into()),
             Some(Secret::Hash(hash)) => (hash, true),
             None => (&self.nobody, false),
         };
         if self.knows(hash, &keyed) {
-            return true;
+            return Some(true);
         }
         let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
         // Somebody with the same password may have been right while this one waited.
         if self.knows(hash, &keyed) {
-            return true;
+            return Some(true);
         }
         if !go_on() {
-            return false;
+            return None;
         }
         let (shared, password) = (Arc::<str>::from(hash.as_str()), password.to_vec());
         // The turn ends with the work, even if nobody waits for it any more.
@@ -171,12 +195,12 @@ impl Checker {
             let right = Argon2::default().verify_password(&password, &*shared).is_ok();
             (right, turn)
         };
-        let Ok((right, turn)) = tokio::task::spawn_blocking(verify).await else { return false };
+        let Ok((right, turn)) = tokio::task::spawn_blocking(verify).await else { return None };
         let right = right && is_somebody;
         if right {
             self.known.lock().expect("nobody panics with it").insert(hash.clone(), keyed);
         }
         drop(turn);
-        right
+        Some(right)
     }
 }

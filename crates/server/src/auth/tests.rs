@@ -78,9 +78,7 @@ async fn users_of_a_file_have_rights() {
 #[tokio::test]
 async fn guessing_ends_in_a_block_even_with_the_right_password() {
     let users = Users::open(&with_password("right")).unwrap();
-    for _ in 0..10 {
-        assert!(users.log_in(b"default", b"wrong", HERE).await.is_none());
-    }
+    guess(&users, "default", 10, HERE).await;
     assert!(users.log_in(b"default", b"right", HERE).await.is_none());
     assert!(users.log_in(b"default", b"right", IpAddr::from([10, 1, 1, 1])).await.is_some());
 }
@@ -153,4 +151,40 @@ fn nothing_that_is_printed_shows_a_secret() {
     for shown in [format!("{users:?}"), format!("{access:?}")] {
         assert!(!shown.contains("sesame"), "{shown}");
     }
+}
+
+/// So many wrong passwords, each another one.
+async fn guess(users: &Users, name: &str, times: usize, from: IpAddr) {
+    for turn in 0..times {
+        let wrong = format!("guess {turn}");
+        assert!(users.log_in(name.as_bytes(), wrong.as_bytes(), from).await.is_none(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_wrong_password_again_and_again_locks_nobody_out() {
+    let users = Users::open(&with_password("right")).unwrap();
+    for _ in 0..50 {
+        assert!(users.log_in(b"default", b"out of date", HERE).await.is_none());
+    }
+    assert!(users.log_in(b"default", b"right", HERE).await.is_some());
+}
+
+#[tokio::test]
+async fn guessing_at_one_user_locks_no_other_out_at_the_same_address() {
+    let (_directory, access) =
+        file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
+    let users = Users::open(&access).unwrap();
+    guess(&users, "ann", 10, HERE).await;
+    assert!(users.log_in(b"ann", b"a", HERE).await.is_none(), "guessing goes on at full speed");
+    assert!(users.log_in(b"bob", b"b", HERE).await.is_some());
+}
+
+#[tokio::test]
+async fn however_many_addresses_guess_another_one_gets_in() {
+    let users = Users::open(&with_password("right")).unwrap();
+    for n in 0..6000_u32 {
+        guess(&users, "default", 2, IpAddr::from((0x0a00_0000 + n).to_be_bytes())).await;
+    }
+    assert!(users.log_in(b"default", b"right", IpAddr::from([192, 0, 2, 1])).await.is_some());
 }

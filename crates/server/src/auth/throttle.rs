@@ -1,5 +1,13 @@
-//! Addresses that guess passwords: each has ten wrong ones to spend and gets one back every ten seconds. Who has none
-//! left is refused without a look, the right password too, or else guessing would go on at full speed.
+//! Who guesses passwords. A user has ten wrong ones to spend at each address, and gets one back every ten seconds; all users
+//! of an address together have a hundred, and get one back every second. Where none is left, logins are refused without a
+//! look, the right password too, or else guessing would go on at full speed.
+//!
+//! Honest clients are not to be locked out by that:
+//! - A login that is refused is not counted, so that a block ends however often somebody tries.
+//! - The same wrong password again tells a guesser nothing, and is what a client with an old password sends for hours. It is
+//!   wrong without a look, and is not counted.
+//! - One user's block is no other's.
+//! - What is remembered is bounded; whoever was wrong least is forgotten first, and nobody else is blocked instead.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,63 +16,137 @@ use std::time::{Duration, Instant};
 
 use crate::address::Origin;
 
-/// Wrong passwords in a row.
-const BURST: f64 = 10.0;
+/// Entries that are remembered: of users at addresses, and of addresses.
+const ENTRIES_MAX: usize = 8192;
 
-/// How long until one is forgiven.
-const FORGIVEN: Duration = Duration::from_secs(10);
-
-/// Addresses that are remembered; more share one entry.
-const ADDRESSES_MAX: usize = 4096;
-
+/// A login: the user and the password by marks that only this process can make.
 #[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) from: IpAddr,
+    pub(super) user: u64,
+    /// Of the password with what it is checked against, so that a wrong one can become right.
+    pub(super) password: u64,
+}
+
+/// What is done with a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Its password is checked.
+    Check,
+    /// The password is known to be wrong.
+    KnownWrong,
+    /// Too many were wrong.
+    Blocked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    origin: Origin,
+    /// All users together if `None`.
+    user: Option<u64>,
+}
+
+impl Key {
+    fn of(attempt: Attempt) -> [Key; 2] {
+        let origin = Origin::of(attempt.from);
+        [Some(attempt.user), None].map(|user| Key { origin, user })
+    }
+
+    /// Wrong passwords in a row.
+    fn burst(&self) -> f64 {
+        if self.user.is_some() { 10.0 } else { 100.0 }
+    }
+
+    /// How long until one is forgiven.
+    fn forgiven(&self) -> Duration {
+        Duration::from_secs(if self.user.is_some() { 10 } else { 1 })
+    }
+}
+
+#[derive(Debug)]
 struct Bucket {
     spent: f64,
     at: Instant,
+    /// The wrong passwords, the last of them.
+    wrong: Vec<u64>,
 }
 
 impl Bucket {
-    fn spent_at(&self, now: Instant) -> f64 {
-        (self.spent - now.duration_since(self.at).as_secs_f64() / FORGIVEN.as_secs_f64()).max(0.0)
+    fn spent_at(&self, key: &Key, now: Instant) -> f64 {
+        (self.spent - now.duration_since(self.at).as_secs_f64() / key.forgiven().as_secs_f64()).max(0.0)
+    }
+
+    fn is_spent_at(&self, key: &Key, now: Instant) -> bool {
+        self.spent_at(key, now) > key.burst() - 1.0
     }
 }
 
-/// Wrong passwords by address.
+/// Wrong passwords by address and user.
 #[derive(Debug, Default)]
-pub(super) struct Throttle(Mutex<HashMap<Option<Origin>, Bucket>>);
+pub(super) struct Throttle(Mutex<HashMap<Key, Bucket>>);
 
 impl Throttle {
-    pub(super) fn is_blocked(&self, from: IpAddr) -> bool {
-        self.is_blocked_at(from, Instant::now())
+    /// Whether the password is to be checked.
+    pub(super) fn look(&self, attempt: Attempt) -> Verdict {
+        self.look_at(attempt, Instant::now())
     }
 
-    /// Notes a wrong password; true if the address has spent its last.
-    pub(super) fn failed(&self, from: IpAddr) -> bool {
-        self.failed_at(from, Instant::now())
+    /// Notes a wrong password that was checked; true if it was the last that there was to spend.
+    pub(super) fn failed(&self, attempt: Attempt) -> bool {
+        self.failed_at(attempt, Instant::now())
     }
 
-    fn is_blocked_at(&self, from: IpAddr, now: Instant) -> bool {
+    fn look_at(&self, attempt: Attempt, now: Instant) -> Verdict {
         let buckets = self.0.lock().expect("nobody panics with it");
-        let bucket = match buckets.get(&Some(Origin::of(from))) {
-            None if buckets.len() >= ADDRESSES_MAX => buckets.get(&None),
-            found => found,
-        };
-        bucket.is_some_and(|bucket| bucket.spent_at(now) > BURST - 1.0)
+        let found = Key::of(attempt).map(|key| buckets.get(&key).map(|bucket| (key, bucket)));
+        if found[0].is_some_and(|(_, bucket)| bucket.wrong.contains(&attempt.password)) {
+            return Verdict::KnownWrong;
+        }
+        let blocked = found.into_iter().flatten().any(|(key, bucket)| bucket.is_spent_at(&key, now));
+        if blocked { Verdict::Blocked } else { Verdict::Check }
     }
 
-    fn failed_at(&self, from: IpAddr, now: Instant) -> bool {
+    fn failed_at(&self, attempt: Attempt, now: Instant) -> bool {
         let mut buckets = self.0.lock().expect("nobody panics with it");
-        let mut key = Some(Origin::of(from));
-        if buckets.len() >= ADDRESSES_MAX && !buckets.contains_key(&key) {
-            buckets.retain(|_, bucket| bucket.spent_at(now) > 0.0);
-            if buckets.len() >= ADDRESSES_MAX {
-                key = None;
+        let mut spent_last = false;
+        for key in Key::of(attempt) {
+            make_room(&mut buckets, &key, now);
+            let fresh = || Bucket { spent: 0.0, at: now, wrong: Vec::new() };
+            let bucket = buckets.entry(key).or_insert_with(fresh);
+            // It may have been checked twice at a time.
+            if bucket.wrong.contains(&attempt.password) {
+                return false;
+            }
+            let was_spent = bucket.is_spent_at(&key, now);
+            bucket.spent = (bucket.spent_at(&key, now) + 1.0).min(key.burst());
+            bucket.at = now;
+            spent_last |= !was_spent && bucket.is_spent_at(&key, now);
+            if key.user.is_some() {
+                if bucket.wrong.len() >= key.burst() as usize {
+                    bucket.wrong.remove(0);
+                }
+                bucket.wrong.push(attempt.password);
             }
         }
-        let bucket = buckets.entry(key).or_insert(Bucket { spent: 0.0, at: now });
-        let before = bucket.spent_at(now);
-        *bucket = Bucket { spent: (before + 1.0).min(BURST), at: now };
-        before <= BURST - 1.0 && bucket.spent > BURST - 1.0
+        spent_last
+    }
+}
+
+/// Forgets what is forgiven if there is no room for another entry, and if that is not enough those who were wrong least.
+fn make_room(buckets: &mut HashMap<Key, Bucket>, key: &Key, now: Instant) {
+    if buckets.len() < ENTRIES_MAX || buckets.contains_key(key) {
+        return;
+    }
+    buckets.retain(|key, bucket| bucket.spent_at(key, now) > 0.0);
+    if buckets.len() < ENTRIES_MAX {
+        return;
+    }
+    // Several at once, so that not every newcomer costs a look at all of them.
+    let share = |key: &Key, bucket: &Bucket| bucket.spent_at(key, now) / key.burst();
+    let mut shares: Vec<_> = buckets.iter().map(|(key, bucket)| (share(key, bucket), *key)).collect();
+    let (least, ..) = shares.select_nth_unstable_by(ENTRIES_MAX / 16, |one, other| one.0.total_cmp(&other.0));
+    for (_, key) in least {
+        buckets.remove(key);
     }
 }
 
@@ -72,35 +154,94 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ten_wrong_ones_block_an_address_for_a_while() {
-        let throttle = Throttle::default();
-        let now = Instant::now();
-        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        for turn in 1..=10 {
-            assert!(!throttle.is_blocked_at(one, now), "after {turn} failures");
-            assert_eq!(throttle.failed_at(one, now), turn == 10);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn attempt(from: [u8; 4], user: u64, password: u64) -> Attempt {
+        Attempt { from: IpAddr::from(from), user, password }
+    }
+
+    /// Ten wrong passwords of one user.
+    fn guess(throttle: &Throttle, from: [u8; 4], user: u64, now: Instant) {
+        for password in 1..=10 {
+            let one = attempt(from, user, password);
+            assert_eq!(throttle.look_at(one, now), Verdict::Check, "after {password} failures");
+            assert_eq!(throttle.failed_at(one, now), password == 10);
         }
-        assert!(throttle.is_blocked_at(one, now) && !throttle.is_blocked_at(other, now));
-        assert!(throttle.is_blocked_at(one, now + FORGIVEN / 2));
-        assert!(!throttle.is_blocked_at(one, now + FORGIVEN));
     }
 
     #[test]
-    fn many_addresses_take_little_memory_and_are_still_bounded() {
+    fn ten_wrong_ones_block_a_user_at_an_address_for_a_while() {
         let throttle = Throttle::default();
         let now = Instant::now();
-        for n in 0..20_000u32 {
-            throttle.failed_at(IpAddr::from(n.to_be_bytes()), now);
+        let (here, there) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        guess(&throttle, here, 1, now);
+        let look = |from, user, now| throttle.look_at(attempt(from, user, 99), now);
+        assert_eq!(look(here, 1, now), Verdict::Blocked);
+        assert_eq!(look(there, 1, now), Verdict::Check, "the user at another address");
+        assert_eq!(look(here, 2, now), Verdict::Check, "another user at the address");
+        assert_eq!(look(here, 1, now + 5 * SECOND), Verdict::Blocked);
+        assert_eq!(look(here, 1, now + 10 * SECOND), Verdict::Check);
+    }
+
+    #[test]
+    fn a_refused_login_does_not_make_the_block_longer() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        guess(&throttle, [10, 0, 0, 1], 1, now);
+        // As often as it is tried meanwhile.
+        for tenth in 0..100 {
+            let one = attempt([10, 0, 0, 1], 1, 100 + tenth);
+            assert_eq!(throttle.look_at(one, now + SECOND / 10 * tenth as u32), Verdict::Blocked);
         }
-        assert!(throttle.0.lock().unwrap().len() <= ADDRESSES_MAX + 1);
-        assert!(
-            throttle.is_blocked_at(IpAddr::from([200, 0, 0, 1]), now),
-            "an address beyond those remembered"
+        assert_eq!(throttle.look_at(attempt([10, 0, 0, 1], 1, 99), now + 10 * SECOND), Verdict::Check);
+    }
+
+    #[test]
+    fn a_wrong_password_is_counted_once() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        let old = attempt([10, 0, 0, 1], 1, 7);
+        assert_eq!(throttle.look_at(old, now), Verdict::Check);
+        for _ in 0..100 {
+            // Many of them may have been checked before the first turned out to be wrong.
+            assert!(!throttle.failed_at(old, now));
+            assert_eq!(throttle.look_at(old, now), Verdict::KnownWrong);
+        }
+        assert_eq!(throttle.look_at(attempt([10, 0, 0, 1], 1, 8), now), Verdict::Check);
+    }
+
+    #[test]
+    fn guessing_users_too_blocks_the_address() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        for user in 0..100 {
+            let one = attempt([10, 0, 0, 1], user, user);
+            assert_eq!(throttle.look_at(one, now), Verdict::Check);
+            assert_eq!(throttle.failed_at(one, now), user == 99);
+        }
+        assert_eq!(throttle.look_at(attempt([10, 0, 0, 1], 500, 1), now), Verdict::Blocked);
+        assert_eq!(throttle.look_at(attempt([10, 0, 0, 1], 500, 1), now + SECOND), Verdict::Check);
+        assert_eq!(throttle.look_at(attempt([10, 0, 0, 2], 500, 1), now), Verdict::Check);
+    }
+
+    #[test]
+    fn many_addresses_take_little_memory_and_block_nobody_else() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        guess(&throttle, [200, 0, 0, 1], 1, now);
+        for n in 0..20_000u32 {
+            throttle.failed_at(attempt(n.to_be_bytes(), 1, 1), now);
+        }
+        assert!(throttle.0.lock().unwrap().len() <= ENTRIES_MAX);
+        assert_eq!(throttle.look_at(attempt([200, 0, 0, 2], 1, 9), now), Verdict::Check);
+        assert_eq!(
+            throttle.look_at(attempt([200, 0, 0, 1], 1, 99), now),
+            Verdict::Blocked,
+            "it was forgotten"
         );
-        assert!(!throttle.is_blocked_at(IpAddr::from([0, 0, 0, 1]), now));
-        let later = now + 2 * FORGIVEN * BURST as u32;
-        throttle.failed_at(IpAddr::from([200, 0, 0, 1]), later);
-        assert_eq!(throttle.0.lock().unwrap().len(), 1, "those that are forgiven go");
+        for n in 0..1000u32 {
+            throttle.failed_at(attempt(n.to_be_bytes(), 1, 1), now + 1000 * SECOND);
+        }
+        assert!(throttle.0.lock().unwrap().len() <= 2000, "those that are forgiven stay");
     }
 }

@@ -213,8 +213,12 @@ async fn who_does_not_log_in_must_go() {
 async fn guessing_is_stopped() {
     let server = Running::start(with_password()).await;
     let mut client = server.client().await;
-    for _ in 0..10 {
+    // The same again is no guess.
+    for _ in 0..50 {
         client.ask("AUTH wrong", WRONG).await;
+    }
+    for turn in 0..9 {
+        client.ask(&format!("AUTH guess{turn}"), WRONG).await;
     }
     client.ask("AUTH 'open sesame'", WRONG).await;
 }
