@@ -120,8 +120,11 @@ impl Control {
     /// # Errors
     /// The first file that cannot be used, and why.
     pub fn reload(&self) -> Result<()> {
-        let users = self.0.users.reload();
-        let tls = self.0.tls.as_ref().map_or(Ok(()), |tls| tls.reload());
+        let (service, reloads) = (&self.0, &self.0.reloads);
+        let users = service.users.reload();
+        reloads.users.note(users.is_ok());
+        let tls = service.tls.as_ref().map_or(Ok(()), |tls| tls.reload());
+        reloads.tls.note(tls.is_ok());
         users.and(tls)
     }
 }
@@ -402,8 +405,12 @@ async fn watch_tls(service: Arc<Service>) {
         sleep(TLS_LOOK).await;
         match tls.reload_if_changed() {
             Ok(false) => {}
-            Ok(true) => tracing::info!("read changed certificates"),
+            Ok(true) => {
+                service.reloads.tls.note(true);
+                tracing::info!("read changed certificates");
+            }
             Err(error) => {
+                service.reloads.tls.note(false);
                 tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
             }
         }

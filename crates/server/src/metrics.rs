@@ -78,9 +78,27 @@ pub(crate) fn text(service: &Service) -> String {
     let _ = writeln!(text.0, "esker_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
     text.gauge("uptime_seconds", "Time since the server started.", service.uptime().as_secs());
     text.gauge("ready", "Whether /readyz says yes.", u8::from(service.check_ready().is_ok()));
+    reloads(&mut text, service);
     server(&mut text, service);
     store(&mut text, service);
     text.0
+}
+
+/// Whether what is in force is what the files of users and of TLS say.
+fn reloads(text: &mut Text, service: &Service) {
+    let all = [("users", &service.reloads.users), ("tls", &service.reloads.tls)];
+    text.labelled(
+        "last_reload_successful",
+        "gauge",
+        "Whether the files could be used when they were read last; if not, what was read before stays.",
+        &all.map(|(of, reload)| ("of", of, u64::from(reload.is_current()))),
+    );
+    text.labelled(
+        "reload_failures_total",
+        "counter",
+        "Times that the files were read again and could not be used.",
+        &all.map(|(of, reload)| ("of", of, reload.failures())),
+    );
 }
 
 fn server(text: &mut Text, service: &Service) {

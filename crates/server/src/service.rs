@@ -28,6 +28,8 @@ pub(crate) struct Service {
     pub(crate) budget: Arc<Budget>,
     pub(crate) port: u16,
     pub(crate) counters: Counters,
+    /// What came of reading users and certificates again.
+    pub(crate) reloads: Reloads,
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
@@ -87,6 +89,36 @@ impl Default for Counters {
             rate: Rate::default(),
             expired_before: zero(),
         }
+    }
+}
+
+/// What came of reading the files of users and of TLS again.
+#[derive(Debug, Default)]
+pub(crate) struct Reloads {
+    pub(crate) users: Reload,
+    pub(crate) tls: Reload,
+}
+
+/// The same of the files of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Reload {
+    last_failed: AtomicBool,
+    failures: AtomicU64,
+}
+
+impl Reload {
+    pub(crate) fn note(&self, is_ok: bool) {
+        self.last_failed.store(!is_ok, Ordering::Relaxed);
+        count(&self.failures, u64::from(!is_ok));
+    }
+
+    /// Whether what is in force is what the files said when they were read last.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.last_failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 }
 
@@ -180,6 +212,7 @@ impl Service {
             config,
             port,
             counters: Counters::default(),
+            reloads: Reloads::default(),
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),

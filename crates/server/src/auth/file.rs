@@ -1,8 +1,9 @@
 //! The file of users: a TOML table for each, with a hash in place of the password.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -126,24 +127,53 @@ impl UserFile {
         self.users.remove(name).is_some()
     }
 
-    /// Writes it so that a reader finds the old file or the new one, and only the owner can read it.
+    /// Writes it so that a reader finds the old file or the new one. Owner and mode stay what they were, so that whoever could
+    /// read it still can; a new one only its owner reads, which is the directory's if root makes it.
     ///
     /// # Errors
-    /// What the file system said.
+    /// What the file system said; the old file is then as it was.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = toml::to_string_pretty(self).map_err(std::io::Error::other)?;
+        // Behind a link is what is to be changed, and not the link.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}", std::process::id()));
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         let written = file
             .write_all(HEAD.as_bytes())
             .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| give_to_owner(&file, &path))
             .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&beside, path));
+            .and_then(|()| std::fs::rename(&beside, &path));
         if written.is_err() {
             let _ = std::fs::remove_file(&beside);
         }
         written
+    }
+}
+
+/// Gives a file that is to take a path's place to those who have the path.
+fn give_to_owner(file: &File, path: &Path) -> std::io::Result<()> {
+    let mine = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(old) => {
+            if (old.uid(), old.gid()) != (mine.uid(), mine.gid()) {
+                fchown(file, Some(old.uid()), Some(old.gid())).map_err(|error| {
+                    let what = format!(
+                        "its owner and group cannot be kept ({error}); change it as its owner or as root"
+                    );
+                    std::io::Error::new(error.kind(), what)
+                })?;
+            }
+            file.set_permissions(old.permissions())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && mine.uid() == 0 => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = std::fs::metadata(parent.unwrap_or(Path::new(".")))?;
+            fchown(file, Some(parent.uid()), Some(parent.gid()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

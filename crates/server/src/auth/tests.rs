@@ -188,3 +188,52 @@ async fn however_many_addresses_guess_another_one_gets_in() {
     }
     assert!(users.log_in(b"default", b"right", IpAddr::from([192, 0, 2, 1])).await.is_some());
 }
+
+/// Whoever may read the file, a service that runs as another user than whoever changes it, may do so afterwards.
+#[test]
+fn the_file_keeps_its_owner_and_its_mode() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    let (directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
+    let path = access.users.unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can give a file away; as anybody else there is only the mode to be kept.
+    let may_give_away = chown(&path, Some(4321), Some(1234)).is_ok();
+    let shown = |path: &Path| {
+        let found = std::fs::metadata(path).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o7777)
+    };
+    let before = shown(&path);
+    let mut changed = UserFile::read(&path).unwrap();
+    assert!(changed.remove("ann"));
+    changed.write(&path).unwrap();
+    assert_eq!(shown(&path), before);
+    assert!(UserFile::read(&path).unwrap().users().is_empty());
+
+    // A link stays one, and what it leads to is changed.
+    let link = directory.path().join("link.toml");
+    symlink(&path, &link).unwrap();
+    changed.set("bob", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
+    changed.write(&link).unwrap();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(UserFile::read(&path).unwrap().users().contains_key("bob"));
+    assert_eq!(shown(&path), before);
+
+    // A new one is for who owns the directory, whose service will read it.
+    if may_give_away {
+        let new = directory.path().join("new.toml");
+        chown(directory.path(), Some(4321), Some(1234)).unwrap();
+        changed.write(&new).unwrap();
+        assert_eq!(shown(&new), (4321, 1234, 0o600));
+    }
+    assert_eq!(
+        std::fs::read_dir(directory.path())
+            .unwrap()
+            .filter(|e| {
+                let name = e.as_ref().unwrap().file_name().into_string().unwrap();
+                !["users.toml", "link.toml", "new.toml"].contains(&name.as_str())
+            })
+            .count(),
+        0,
+        "something was left beside it"
+    );
+}

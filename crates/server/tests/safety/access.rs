@@ -266,3 +266,27 @@ async fn silence_is_bounded_if_asked_for() {
     }
     assert!(client.rest().await.contains("idle-timeout"));
 }
+
+/// Whoever was removed from a file that cannot be read is not gone, which must not look as if it were.
+#[tokio::test]
+async fn a_reload_that_failed_is_told() {
+    let entry = UserEntry { rights: vec![Right::Read], ..UserEntry::default() };
+    let (server, file, path, _directory) = with_users(&[("bob", entry)]).await;
+    let metrics = async || server.get("/metrics", "Authorization: Basic Ym9iOmJvYg==\r\n").await.1;
+    let expect = async |lines: [&str; 3]| {
+        let text = metrics().await;
+        for line in lines {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    };
+    let current = "esker_last_reload_successful{of=\"users\"} 1";
+    let tls = "esker_last_reload_successful{of=\"tls\"} 1";
+    expect([current, tls, "esker_reload_failures_total{of=\"users\"} 0"]).await;
+    std::fs::remove_file(&path).unwrap();
+    server.control.reload().unwrap_err();
+    let outdated = "esker_last_reload_successful{of=\"users\"} 0";
+    expect([outdated, tls, "esker_reload_failures_total{of=\"users\"} 1"]).await;
+    file.write(&path).unwrap();
+    server.control.reload().unwrap();
+    expect([current, tls, "esker_reload_failures_total{of=\"users\"} 1"]).await;
+}
