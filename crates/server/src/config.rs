@@ -15,7 +15,7 @@ pub struct Config {
     pub resp: Vec<SocketAddr>,
     /// Addresses that answer RESP over TLS.
     pub resp_tls: Vec<SocketAddr>,
-    /// Addresses of `/metrics`, `/healthz` and `/readyz` over plain HTTP.
+    /// Addresses of `/metrics`, `/healthz`, `/readyz` and `/readyz/write` over plain HTTP.
     pub http: Vec<SocketAddr>,
     /// The same over HTTPS.
     pub http_tls: Vec<SocketAddr>,

@@ -1,13 +1,14 @@
-//! HTTP for those who watch: `/metrics`, `/healthz` and `/readyz`.
+//! HTTP for those who watch: `/metrics`, `/healthz`, `/readyz` and `/readyz/write`.
 //!
-//! `/healthz` says that the process answers; `/readyz`, whether writes are taken, and if not why. Neither asks who one is.
+//! `/healthz` says that the process answers; `/readyz`, whether reads are served, and `/readyz/write`, whether writes are
+//! taken too: a full store is not to be taken away from those who read. Each says why not. None of them asks who one is.
 //! `/metrics` does where RESP does: by HTTP's Basic authentication, or by a certificate that names a user.
 //!
 //! Connections are few and short: a request has 16 KiB and ten seconds for its head, its body is not read, and a
-//! connection ends after a minute.
+//! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,35 +21,109 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::address::Origin;
 use crate::auth::User;
+use crate::listen::{next, note_panic};
 use crate::metrics;
 use crate::service::Service;
+use crate::shutdown::Stop;
 
-/// Connections at a time. They are not counted among those of RESP, so that a server that is full can still be watched.
-pub(crate) const CONNECTIONS_MAX: usize = 64;
+mod places;
+
+pub(crate) use places::Busy;
+use places::Places;
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEAD_WAIT: Duration = Duration::from_secs(10);
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
+/// All there is.
+const PATHS: [&str; 4] = ["/healthz", "/readyz", "/readyz/write", "/metrics"];
+
 type Answer = Response<Full<Bytes>>;
 
+/// Serves the connections of a listener, each as `connection` does, until the stop; then those that are open come to their
+/// end, or this is dropped with them.
+pub(crate) async fn listen<F>(
+    listener: Arc<TcpListener>,
+    mut stop: Stop,
+    connection: impl Fn(TcpStream, SocketAddr, Busy) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (mut connections, mut places) = (JoinSet::new(), Places::default());
+    loop {
+        let (stream, peer) = tokio::select! {
+            biased;
+            () = stop.announced() => break,
+            Some(ended) = connections.join_next() => {
+                note_panic(ended);
+                continue;
+            }
+            connection = next(&listener) => connection,
+        };
+        let (origin, busy) = (Origin::of(peer.ip()), Busy::default());
+        places.make_room(origin);
+        let task = connections.spawn(connection(stream, peer, busy.clone()));
+        places.take(origin, busy, task);
+    }
+    drop(listener);
+    while let Some(ended) = connections.join_next().await {
+        note_panic(ended);
+    }
+}
+
 /// Serves one connection. `user` is who it speaks for before it has said anything.
-pub(crate) async fn serve<S>(stream: S, address: IpAddr, user: Option<Arc<User>>, service: &Service)
-where
+pub(crate) async fn serve<S>(
+    stream: S,
+    address: IpAddr,
+    user: Option<Arc<User>>,
+    service: &Service,
+    busy: &Busy,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let answer = async |request| Ok::<_, Infallible>(answer(&request, address, user.as_ref(), service).await);
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WAIT)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    let user = user.as_ref();
+    let answer = async |request| {
+        busy.set(true);
+        let answer = answer(&request, address, user, service).await;
+        busy.set(false);
+        Ok::<_, Infallible>(answer)
+    };
+    let connection = http1().serve_connection(TokioIo::new(stream), service_fn(answer));
     if let Ok(Err(error)) = timeout(CONNECTION_TIME, connection).await {
         tracing::debug!(%error, %address, "HTTP connection ended");
     }
+}
+
+/// Serves one request of a connection while the store is being opened: the process answers, and is not ready.
+pub(crate) async fn serve_loading<S>(stream: S, address: IpAddr, progress: impl Fn() -> String)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let answer = async |request: Request<Incoming>| {
+        Ok::<_, Infallible>(match refuse_call(&request) {
+            Some(refusal) => refusal,
+            None if request.uri().path() == "/healthz" => {
+                plain(StatusCode::OK, format!("ok: {}\n", progress()))
+            }
+            None => not_ready(&progress()),
+        })
+    };
+    let connection = http1().keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
+    if let Ok(Err(error)) = timeout(CONNECTION_TIME, connection).await {
+        tracing::debug!(%error, %address, "HTTP connection ended");
+    }
+}
+
+fn http1() -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT).max_buf_size(HEAD_BYTES_MAX);
+    builder
 }
 
 async fn answer(
@@ -57,32 +132,52 @@ async fn answer(
     user: Option<&Arc<User>>,
     service: &Service,
 ) -> Answer {
-    let known = matches!(request.uri().path(), "/metrics" | "/healthz" | "/readyz");
-    if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return answer;
+    if let Some(refusal) = refuse_call(request) {
+        return refusal;
     }
     match request.uri().path() {
         "/healthz" => plain(StatusCode::OK, "ok\n"),
-        "/readyz" => match service.check_ready() {
-            Ok(()) => plain(StatusCode::OK, "ready\n"),
-            Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        "/readyz" => match (service.check_reads(), service.check_writes()) {
+            (Err(reason), _) => not_ready(&reason),
+            (Ok(()), Err(reason)) => {
+                plain(StatusCode::OK, format!("ready for reads, not for writes: {reason}\n"))
+            }
+            (Ok(()), Ok(())) => plain(StatusCode::OK, "ready\n"),
         },
-        "/metrics" if user.is_some() || log_in(request, address, service).await => {
+        "/readyz/write" => match service.check_writes() {
+            Ok(()) => plain(StatusCode::OK, "ready\n"),
+            Err(reason) => not_ready(&reason),
+        },
+        _ if user.is_some() || log_in(request, address, service).await => {
             let mut answer = plain(StatusCode::OK, metrics::text(service));
             let version = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             answer.headers_mut().insert(CONTENT_TYPE, version);
             answer
         }
-        "/metrics" => {
+        _ => {
             let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
             let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
             answer.headers_mut().insert(WWW_AUTHENTICATE, how);
             answer
         }
-        _ => plain(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
     }
+}
+
+/// The answer to what is nothing here, or not by this method.
+fn refuse_call(request: &Request<Incoming>) -> Option<Answer> {
+    if !PATHS.contains(&request.uri().path()) {
+        return Some(plain(StatusCode::NOT_FOUND, format!("there are {}\n", PATHS.join(", "))));
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    Some(answer)
+}
+
+fn not_ready(reason: &str) -> Answer {
+    plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n"))
 }
 
 /// Whether the request brings the name and the password of a user, whatever its rights.

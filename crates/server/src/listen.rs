@@ -1,7 +1,7 @@
 //! Sockets, the accept loop, and the stop.
 //!
 //! Ports are listened on before a store is opened or formatted: only that tells for sure that nobody else has them. Who
-//! connects while the store recovers waits, and is answered after it.
+//! connects while the store recovers is told so (`loading`).
 //!
 //! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
 //! gRPC.
@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use crate::admit::{Gatekeeper, TLS_BYTES, Ticket, TooMany};
 use crate::auth::Users;
 use crate::budget::Share;
+use crate::http::Busy;
 use crate::resp::Peer;
 use crate::service::{Service, count};
 use crate::shutdown::{Stop, Stopper};
@@ -43,14 +44,14 @@ const TLS_LOOK: Duration = Duration::from_secs(10);
 
 /// What is spoken at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Door {
-    application: Application,
-    tls: bool,
+pub(crate) struct Door {
+    pub(crate) application: Application,
+    pub(crate) tls: bool,
 }
 
 impl Door {
     /// What a connection holds on top of what every one does.
-    fn floor_bytes(self) -> usize {
+    pub(crate) fn floor_bytes(self) -> usize {
         let tls = if self.tls { TLS_BYTES } else { 0 };
         tls + if self.application == Application::Grpc { grpc::FLOOR_BYTES } else { 0 }
     }
@@ -60,9 +61,9 @@ impl Door {
 #[derive(Debug)]
 pub struct Sockets {
     /// With the ports that the kernel chose for port 0.
-    listeners: Vec<(Door, SocketAddr, TcpListener)>,
+    pub(crate) listeners: Vec<(Door, SocketAddr, Arc<TcpListener>)>,
     users: Users,
-    tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 impl Sockets {
@@ -70,7 +71,7 @@ impl Sockets {
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
         let users = Users::open(&config.access)?;
-        let tls = config.tls.as_ref().map(Tls::new).transpose()?;
+        let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let doors = [
             (Application::Resp, false, &config.resp),
             (Application::Resp, true, &config.resp_tls),
@@ -87,7 +88,7 @@ impl Sockets {
                     socket.set_reuseaddr(true)?;
                     socket.bind(address)?;
                     let listener = socket.listen(LISTEN_BACKLOG)?;
-                    Ok((listener.local_addr()?, listener))
+                    Ok((listener.local_addr()?, Arc::new(listener)))
                 };
                 let (bound, listener) = listen().map_err(|source| Error::Bind { address, source })?;
                 listeners.push((Door { application, tls }, bound, listener));
@@ -98,14 +99,28 @@ impl Sockets {
 
     /// The addresses listened on for RESP, plain ones first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let resp = self.listeners.iter().filter(|(door, ..)| door.application == Application::Resp);
-        resp.map(|&(_, bound, _)| bound).collect()
+        self.addresses_of(Application::Resp)
+    }
+
+    /// The addresses listened on for HTTP, plain ones first.
+    pub fn http_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Application::Http)
+    }
+
+    /// The addresses listened on for gRPC, plain ones first.
+    pub fn grpc_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Application::Grpc)
+    }
+
+    fn addresses_of(&self, application: Application) -> Vec<SocketAddr> {
+        let these = self.listeners.iter().filter(|(door, ..)| door.application == application);
+        these.map(|&(_, bound, _)| bound).collect()
     }
 }
 
 /// A server that listens and is ready to run.
 pub struct Server {
-    listeners: Vec<(Door, SocketAddr, TcpListener)>,
+    listeners: Vec<(Door, SocketAddr, Arc<TcpListener>)>,
     resp: Vec<SocketAddr>,
     service: Arc<Service>,
 }
@@ -177,12 +192,16 @@ impl Server {
         let (stopper, stop) = Stopper::new();
         let (accepted, mut incoming) = mpsc::channel(64);
         let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
+        // Who watches is not told: it is dropped at the end.
+        let (_never, watched) = Stopper::new();
         for (door, _, listener) in self.listeners {
             match door.application {
                 Application::Resp | Application::Grpc => {
                     acceptors.spawn(accept(listener, door, accepted.clone()))
                 }
-                Application::Http => watching.spawn(serve_http(listener, door, service.clone())),
+                Application::Http => {
+                    watching.spawn(serve_http(listener, door, watched.clone(), service.clone()))
+                }
             };
         }
         drop(accepted);
@@ -201,7 +220,10 @@ impl Server {
                 .admit(peer.ip(), door.floor_bytes())
             {
                 Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
-                Err(why) => refuse(service, why, door, stream),
+                Err(why) => {
+                    count(&service.counters.connections_refused, 1);
+                    refuse(why, door, stream);
+                }
             };
         let stopping = async {
             tokio::select! {
@@ -245,7 +267,11 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, door: Door, accepted: mpsc::Sender<(Door, TcpStream, SocketAddr)>) {
+async fn accept(
+    listener: Arc<TcpListener>,
+    door: Door,
+    accepted: mpsc::Sender<(Door, TcpStream, SocketAddr)>,
+) {
     loop {
         let (stream, peer) = next(&listener).await;
         if accepted.send((door, stream, peer)).await.is_err() {
@@ -254,7 +280,8 @@ async fn accept(listener: TcpListener, door: Door, accepted: mpsc::Sender<(Door,
     }
 }
 
-async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// The next connection.
+pub(crate) async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(connection) => return connection,
@@ -266,8 +293,8 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn refuse(service: &Service, why: TooMany, door: Door, stream: TcpStream) {
-    count(&service.counters.connections_refused, 1);
+/// Says why a connection is not let in, where that is cheap.
+pub(crate) fn refuse(why: TooMany, door: Door, stream: TcpStream) {
     tracing::debug!(%why, "connection refused");
     if !door.tls && door.application == Application::Resp {
         // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
@@ -305,7 +332,7 @@ fn start(
         let ended = if door.tls {
             let shaken = tokio::select! {
                 biased;
-                shaken = shake_hands(stream, door, &service) => shaken,
+                shaken = shake_hands(stream, peer, door, &service) => shaken,
                 () = stop.announced() => Err(std::io::ErrorKind::ConnectionAborted.into()),
             };
             match shaken {
@@ -357,46 +384,31 @@ where
 
 async fn shake_hands(
     stream: TcpStream,
+    peer: SocketAddr,
     door: Door,
     service: &Service,
 ) -> std::io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
     let tls = service.tls.as_ref().expect("an address of TLS is refused without its files");
-    let shaken = tls.accept(stream, door.application);
-    let shaken = match service.config.limits.login_wait {
-        Some(wait) => {
-            timeout(wait, shaken).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
-        }
-        None => shaken.await,
-    };
+    let shaken = tls.shake_hands(stream, peer, door.application, service.config.limits.login_wait).await;
     shaken.inspect_err(|_| count(&service.counters.tls_failures, 1))
 }
 
-async fn serve_http(listener: TcpListener, door: Door, service: Arc<Service>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, peer) = tokio::select! {
-            Some(ended) = connections.join_next() => {
-                note_panic(ended);
-                continue;
-            }
-            connection = next(&listener), if connections.len() < http::CONNECTIONS_MAX => connection,
-        };
+async fn serve_http(listener: Arc<TcpListener>, door: Door, stop: Stop, service: Arc<Service>) {
+    let connection = |stream: TcpStream, peer: SocketAddr, busy: Busy| {
         let service = service.clone();
-        connections.spawn(async move {
+        async move {
             let user = service.users.unnamed();
             if !door.tls {
-                return http::serve(stream, peer.ip(), user, &service).await;
+                return http::serve(stream, peer.ip(), user, &service, &busy).await;
             }
-            match shake_hands(stream, door, &service).await {
-                Ok(stream) => {
-                    let names = certificate_names(&stream);
-                    let user = service.users.of_certificate(names.iter().map(String::as_str)).or(user);
-                    http::serve(stream, peer.ip(), user, &service).await;
-                }
-                Err(error) => tracing::debug!(%error, %peer, "TLS handshake failed"),
+            if let Ok(stream) = shake_hands(stream, peer, door, &service).await {
+                let names = certificate_names(&stream);
+                let user = service.users.of_certificate(names.iter().map(String::as_str)).or(user);
+                http::serve(stream, peer.ip(), user, &service, &busy).await;
             }
-        });
-    }
+        }
+    };
+    http::listen(listener, stop, connection).await;
 }
 
 async fn watch_tls(service: Arc<Service>) {
@@ -417,7 +429,8 @@ async fn watch_tls(service: Arc<Service>) {
     }
 }
 
-fn note_panic(ended: Result<(), tokio::task::JoinError>) {
+/// Tells of a task that panicked.
+pub(crate) fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {

@@ -77,7 +77,13 @@ pub(crate) fn text(service: &Service) -> String {
     text.head("build_info", "gauge", "Version of the server.");
     let _ = writeln!(text.0, "esker_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
     text.gauge("uptime_seconds", "Time since the server started.", service.uptime().as_secs());
-    text.gauge("ready", "Whether /readyz says yes.", u8::from(service.check_ready().is_ok()));
+    text.gauge(
+        "ready",
+        "Whether /readyz says yes: reads are served.",
+        u8::from(service.check_reads().is_ok()),
+    );
+    let writes = u8::from(service.check_writes().is_ok());
+    text.gauge("ready_writes", "Whether /readyz/write says yes: writes are taken too.", writes);
     reloads(&mut text, service);
     server(&mut text, service);
     store(&mut text, service);

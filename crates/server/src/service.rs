@@ -21,7 +21,7 @@ pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
     pub(crate) users: Users,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Bytes that one group of reads should return at most.
     pub(crate) read_bytes_goal: usize,
     /// Memory that clients hold.
@@ -192,7 +192,13 @@ const READ_BYTES_GOAL: usize = 1 << 20;
 const SLOWLOG_BYTES: usize = 1 << 20;
 
 impl Service {
-    pub(crate) fn new(store: Store, config: Config, users: Users, tls: Option<Tls>, port: u16) -> Service {
+    pub(crate) fn new(
+        store: Store,
+        config: Config,
+        users: Users,
+        tls: Option<Arc<Tls>>,
+        port: u16,
+    ) -> Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -265,11 +271,19 @@ impl Service {
         hint(most).min(goal.max(hint(1)))
     }
 
-    /// Whether writes are taken, or why they are not.
-    pub(crate) fn check_ready(&self) -> Result<(), String> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err("the server is stopping".to_owned());
+    /// Whether reads are served, or why they are not. A store that takes no writes, since it is full or since one failed,
+    /// is read all the same.
+    pub(crate) fn check_reads(&self) -> Result<(), String> {
+        match () {
+            () if self.draining.load(Ordering::Relaxed) => Err("the server is stopping".to_owned()),
+            () if self.store.is_closed() => Err("the store is closed".to_owned()),
+            () => Ok(()),
         }
+    }
+
+    /// Whether writes are taken too, or why they are not.
+    pub(crate) fn check_writes(&self) -> Result<(), String> {
+        self.check_reads()?;
         self.store.check_writable().map_err(|error| error.to_string())
     }
 }

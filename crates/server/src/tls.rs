@@ -3,19 +3,23 @@
 //! The files are read when the server starts, again when it is told to, and again when they change; if they cannot be
 //! used then, the old ones stay. Connections that are open keep what they were opened with.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::TlsFiles;
+use crate::notices::Notices;
 use crate::{Error, Result};
 
 /// Protocols that a client may choose from.
@@ -37,6 +41,8 @@ const UNSENT_BYTES: usize = 32 << 10;
 pub(crate) struct Tls {
     files: TlsFiles,
     current: RwLock<Current>,
+    /// About handshakes that fail.
+    notices: Notices,
 }
 
 #[derive(Debug)]
@@ -52,7 +58,8 @@ type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Tls {
     pub(crate) fn new(files: &TlsFiles) -> Result<Tls> {
-        Ok(Tls { files: files.clone(), current: RwLock::new(Current::read(files)?) })
+        let current = RwLock::new(Current::read(files)?);
+        Ok(Tls { files: files.clone(), current, notices: Notices::default() })
     }
 
     /// Reads the files again.
@@ -74,12 +81,34 @@ impl Tls {
         reloaded.map(|()| true)
     }
 
-    /// Shakes hands. The caller bounds how long that may take.
-    pub(crate) async fn accept(
+    /// Shakes hands, for so long at most.
+    pub(crate) async fn shake_hands(
         &self,
         stream: TcpStream,
+        peer: SocketAddr,
         application: Application,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
+        wait: Option<Duration>,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let shaken = self.accept(stream, application);
+        let shaken = match wait {
+            Some(wait) => timeout(wait, shaken).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            None => shaken.await,
+        };
+        shaken.inspect_err(|error| self.note_failure(peer, error))
+    }
+
+    /// Writes a line about a handshake that failed. Who only looks whether the port is open is not worth one.
+    fn note_failure(&self, peer: SocketAddr, error: &io::Error) {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+        } else if let Some(left_out) = self.notices.turn() {
+            let why = if is_no_tls(error) { ": this port speaks TLS, and the client does not" } else { "" };
+            tracing::warn!(%peer, %error, left_out, "TLS handshake failed{why}");
+        }
+    }
+
+    async fn accept(&self, stream: TcpStream, application: Application) -> io::Result<TlsStream<TcpStream>> {
         let config = {
             let current = self.current.read().expect("nobody panics with it");
             match application {
@@ -92,6 +121,12 @@ impl Tls {
             |connection: &mut rustls::ServerConnection| connection.set_buffer_limit(Some(UNSENT_BYTES));
         TlsAcceptor::from(config).accept_with(stream, bound).await
     }
+}
+
+/// Whether the client's bytes are not those of TLS, such as commands in plain text.
+fn is_no_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidMessage(_)))
 }
 
 /// DNS names of a client's certificate, which are names of users here. It was verified in the handshake.

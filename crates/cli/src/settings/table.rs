@@ -88,9 +88,9 @@ settings! {
     NETWORK "resp-tls" Kind::Addresses, "" else "no TLS port",
         "Addresses that answer RESP over TLS, beside the plain ones.";
     NETWORK "http" Kind::Addresses, "" else "no HTTP",
-        "Addresses of /metrics, /healthz and /readyz over plain HTTP.";
+        "Addresses of /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
-        "Addresses of /metrics, /healthz and /readyz over HTTPS.";
+        "Addresses of /metrics, /healthz, /readyz and /readyz/write over HTTPS.";
     NETWORK "grpc" Kind::Addresses, "" else "no gRPC",
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",

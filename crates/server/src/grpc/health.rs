@@ -1,4 +1,5 @@
-//! `grpc.health.v1`: the same as `/readyz`, for the server as a whole and for `esker.v1.Esker`.
+//! `grpc.health.v1`: for the server as a whole and for `esker.v1.Esker` the same as `/readyz`, and for `esker.v1.Esker/write`
+//! the same as `/readyz/write`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,12 @@ use crate::shutdown::Stop;
 /// How often those who watch are told of changes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// What writes are asked for by.
+const WRITES: &str = "esker.v1.Esker/write";
+
+/// What can be asked for.
+const SERVICES: [&str; 3] = ["", "esker.v1.Esker", WRITES];
+
 #[derive(Clone)]
 pub(super) struct Health {
     service: Arc<Service>,
@@ -28,11 +35,12 @@ impl Health {
     }
 
     fn status(&self, of: &str) -> ServingStatus {
-        match of {
-            "" | "esker.v1.Esker" if self.service.check_ready().is_ok() => ServingStatus::Serving,
-            "" | "esker.v1.Esker" => ServingStatus::NotServing,
-            _ => ServingStatus::ServiceUnknown,
-        }
+        let ready = match of {
+            _ if !SERVICES.contains(&of) => return ServingStatus::ServiceUnknown,
+            WRITES => self.service.check_writes(),
+            _ => self.service.check_reads(),
+        };
+        if ready.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing }
     }
 }
 

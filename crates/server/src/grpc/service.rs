@@ -119,7 +119,7 @@ impl Esker {
 
     fn stats(&self) -> pb::StatsResponse {
         let (service, stats) = (&self.service, self.service.store.stats());
-        let ready = service.check_ready();
+        let ready = service.check_writes();
         pb::StatsResponse {
             server_version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: service.uptime().as_millis() as u64,

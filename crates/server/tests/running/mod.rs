@@ -39,9 +39,14 @@ impl Running {
     }
 
     pub(crate) async fn start_on(runtime: Arc<dyn Runtime>, config: Config) -> Running {
+        Running::start_with(|options| options.runtime(runtime), config).await
+    }
+
+    /// On a store with such options.
+    pub(crate) async fn start_with(with: impl FnOnce(Options) -> Options, config: Config) -> Running {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::directory(directory.path().join("store"));
-        let store = Store::open(options.memory_bytes(128 << 20).runtime(runtime)).await.unwrap();
+        let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
+        let store = Store::open(with(options)).await.unwrap();
         let server = Server::bind(config, store.clone()).unwrap();
         let (resp, grpc) = (server.addresses().to_vec(), server.grpc_addresses());
         let (http, control) = (server.http_addresses(), server.control());

@@ -6,7 +6,7 @@ use esker_server::{Access, Config, Password};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::client::{Client, Running, here};
+use crate::client::{Client, PATIENCE, Running, get_over, here};
 
 fn config() -> Config {
     Config { http: vec![here()], ..Config::resp(here()) }
@@ -110,4 +110,66 @@ async fn what_is_wrong_is_refused() {
     garbage.write_all(&[0xff; 100]).await.unwrap();
     assert!(Client(garbage).rest().await.starts_with("HTTP/1.1 400 "));
     assert_eq!(server.get("/healthz", "").await.0, 200);
+}
+
+/// Connects from another address of this machine.
+async fn connect_from(address: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_probe_gets_through_whatever_connections_others_hold() {
+    let server = Running::start(config()).await;
+    // One that asks now and then on one connection, as Prometheus does.
+    let mut scraper = Client(connect_from([127, 0, 0, 2], server.http[0]).await);
+    let request = "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncache-control: no-store\r\ncontent-length: 3\r\n";
+    scraper.send(request).await;
+    scraper.expect("the first", begin).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(server.http[0]).await.unwrap());
+    }
+    // Well before the silent ones have to go.
+    let started = std::time::Instant::now();
+    assert_eq!(server.get("/healthz", "").await.0, 200);
+    assert_eq!(server.get("/readyz", "").await.0, 200);
+    let mut other = connect_from([127, 0, 0, 3], server.http[0]).await;
+    assert_eq!(get_over(&mut other, "/healthz", "").await.0, 200);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    scraper.send(request).await;
+    let mut second = [0; 256];
+    let read = tokio::time::timeout(PATIENCE, tokio::io::AsyncReadExt::read(&mut scraper.0, &mut second));
+    assert!(read.await.unwrap().unwrap() > 0, "a connection of another address was ended");
+}
+
+#[tokio::test]
+async fn a_full_store_is_ready_for_reads() {
+    let small =
+        |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(2 << 20);
+    let server = Running::start_with(small, config()).await;
+    // Until not even the shortest fits.
+    for bytes in [10_000, 3000, 1000, 300, 100, 30, 0] {
+        for key in 0_u32.. {
+            match server.store.put(format!("{bytes}:{key}"), vec![0_u8; bytes]).await {
+                Ok(_) => assert!(key < 1000, "it is never full"),
+                Err(error) => {
+                    assert_eq!(error.kind(), esker_engine::ErrorKind::Full, "{error}");
+                    break;
+                }
+            }
+        }
+    }
+    let (status, text) = server.get("/readyz", "").await;
+    assert!(status == 200 && text.starts_with("ready for reads, not for writes: "), "{status} {text}");
+    let (status, text) = server.get("/readyz/write", "").await;
+    assert!(status == 503 && text.starts_with("not ready: "), "{status} {text}");
+    let (_, metrics) = server.get("/metrics", "").await;
+    for line in ["esker_ready 1\n", "esker_ready_writes 0\n"] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    server.client().await.ask("EXISTS 10000:1", ":1\r\n").await;
+    server.store.delete("10000:1").await.unwrap();
 }

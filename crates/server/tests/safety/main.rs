@@ -8,6 +8,7 @@ mod http;
 mod monitor;
 mod prefixes;
 mod keepalive;
+mod log;
 #[path = "../running/mod.rs"]
 mod running;
 mod tls;

@@ -1,0 +1,124 @@
+//! Who is let in by HTTP: everybody, since a probe must get through whatever others do. Connections are few, so one too many
+//! ends another: the oldest that asks for nothing, of the address that has too many or has the most.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::AbortHandle;
+
+use crate::address::Origin;
+
+/// Connections at a time of one address that is listened on. They are not counted among those of RESP, so that a server
+/// that is full can still be watched.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Of these, connections from one IPv4 address or one IPv6 /64.
+const PER_ADDRESS_MAX: usize = 16;
+
+/// Whether a connection has a request that is not answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub(super) fn set(&self, is_busy: bool) {
+        self.0.store(is_busy, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The connections of one listener, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Places(Vec<Place>);
+
+#[derive(Debug)]
+struct Place {
+    origin: Origin,
+    busy: Busy,
+    task: AbortHandle,
+}
+
+impl Places {
+    /// Ends a connection if there is no room for one more from there.
+    pub(super) fn make_room(&mut self, origin: Origin) {
+        self.0.retain(|place| !place.task.is_finished());
+        if let Some(index) = self.one_too_many(origin) {
+            let place = self.0.remove(index);
+            place.task.abort();
+            tracing::debug!(origin = ?place.origin, "HTTP connection ended to make room for another");
+        }
+    }
+
+    pub(super) fn take(&mut self, origin: Origin, busy: Busy, task: AbortHandle) {
+        self.0.push(Place { origin, busy, task });
+    }
+
+    fn one_too_many(&self, origin: Origin) -> Option<usize> {
+        let connections = |of: Origin| self.0.iter().filter(|place| place.origin == of).count();
+        let of = if connections(origin) >= PER_ADDRESS_MAX {
+            origin
+        } else if self.0.len() >= CONNECTIONS_MAX {
+            self.0.iter().map(|place| place.origin).max_by_key(|&of| connections(of))?
+        } else {
+            return None;
+        };
+        let ends = |place: &Place| place.origin == of && !place.busy.get();
+        self.0.iter().position(ends).or_else(|| self.0.iter().position(|place| place.origin == of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn origin(last: u8) -> Origin {
+        Origin::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn come(places: &mut Places, last: u8) -> (Busy, AbortHandle) {
+        let (busy, task) = (Busy::default(), tokio::spawn(pending::<()>()).abort_handle());
+        places.make_room(origin(last));
+        places.take(origin(last), busy.clone(), task.clone());
+        (busy, task)
+    }
+
+    /// Which of these were ended.
+    async fn ended(all: &[(Busy, AbortHandle)]) -> Vec<usize> {
+        tokio::task::yield_now().await;
+        (0..all.len()).filter(|&index| all[index].1.is_finished()).collect()
+    }
+
+    #[tokio::test]
+    async fn an_address_with_too_many_loses_its_own() {
+        let mut places = Places::default();
+        let other = come(&mut places, 2);
+        let mut all: Vec<_> = (0..PER_ADDRESS_MAX).map(|_| come(&mut places, 1)).collect();
+        assert!(ended(&all).await.is_empty());
+        all[0].0.set(true);
+        all.push(come(&mut places, 1));
+        assert_eq!(ended(&all).await, [1], "the oldest that asks for nothing");
+        all.iter().for_each(|(busy, _)| busy.set(true));
+        all.push(come(&mut places, 1));
+        assert_eq!(ended(&all).await, [0, 1]);
+        assert!(!other.1.is_finished());
+        assert_eq!(places.0.len(), PER_ADDRESS_MAX + 1);
+    }
+
+    #[tokio::test]
+    async fn who_has_the_most_makes_room_for_a_newcomer() {
+        let mut places = Places::default();
+        let single: Vec<_> = (100..120).map(|last| come(&mut places, last)).collect();
+        let flood: Vec<_> = (0..44).map(|n| come(&mut places, 1 + n / 15)).collect();
+        assert!(ended(&single).await.is_empty() && ended(&flood).await.is_empty());
+        let newcomer = come(&mut places, 200);
+        assert!(!newcomer.1.is_finished() && ended(&single).await.is_empty());
+        assert_eq!(ended(&flood).await.len(), 1);
+        assert_eq!(places.0.len(), CONNECTIONS_MAX);
+        drop(flood);
+    }
+}
