@@ -1,4 +1,5 @@
 //! `esker user`: makes and changes the file of users. Passwords come from the terminal without an echo, or from stdin.
+//! A server reads the file at its start and when it is told to, so each change ends with a word about that.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
@@ -127,8 +128,13 @@ fn read(path: &Path) -> Result<UserFile, Failure> {
     UserFile::read(path).map_err(|error| usage(error.to_string()))
 }
 
+/// Writes the file, and says what it takes for a server to know of it.
 fn write(file: &UserFile, path: &Path) -> Result<(), Failure> {
-    file.write(path).map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+    let shown = path.display();
+    file.write(path).map_err(|error| Failure::Failed(format!("cannot write {shown}: {error}")))?;
+    say(&format!(
+        "wrote {shown}; a server that runs knows it after a reload: systemctl reload esker, or kill -HUP its process\n"
+    ))
 }
 
 /// A password, twice from a terminal, or one line of stdin.
