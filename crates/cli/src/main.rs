@@ -4,6 +4,7 @@
 //! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
+mod notify;
 mod serve;
 mod settings;
 mod time;

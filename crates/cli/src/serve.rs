@@ -1,8 +1,9 @@
 //! `esker serve`: a store behind a RESP port.
 //!
 //! 1. The settings are put together and checked, and the ports are listened on: both before anything is touched on disk.
-//! 2. The store opens, which recovers what it held.
-//! 3. One line that begins with `ready` goes to stdout; from here on clients are answered. SIGHUP reads the users and
+//! 2. The store opens, which recovers what it held. Clients and probes are told so. SIGTERM or SIGINT ends the process at
+//!    once, with exit code 0: nothing was acknowledged, and a start that is cut off anywhere can be begun again.
+//! 3. One line that begins with `ready` goes to stdout; from here on clients are served. SIGHUP reads the users and
 //!    the certificates again.
 //! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0. A
 //!    second signal ends the process at once, as a crash would.
@@ -12,17 +13,34 @@ use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use esker_engine::{Error, ErrorKind, Store};
-use esker_server::{Control, Server, Sockets};
+use esker_engine::{Error, ErrorKind, Options, Progress, Store};
+use esker_server::{Config, Control, Server, Sockets};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::interval;
 
+use crate::notify::Notify;
 use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
 use crate::{Failure, say, start_log};
 
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
+
+/// How often the manager of services is told how far the opening of the store is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// What the manager of services is told while clients are served.
+const SERVING: &str = "serving";
+
+/// Part of a store in a directory; where this is, there is one, or was to be made.
+const STORE_FILE: &str = "data.esker";
+
+/// What may lie beside a new store: what the file system made.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// The flags of `esker serve` as they were given.
 pub(crate) struct Arguments(ArgMatches);
@@ -136,10 +154,14 @@ fn usage(text: String) -> Failure {
 }
 
 async fn serve(outcome: Outcome) -> Result<(), Failure> {
-    let Outcome { options, config, places, .. } = outcome;
+    let Outcome { options, config, places, directory, .. } = outcome;
+    let notify = Notify::from_environment();
     // 1.
     for path in &places {
         check_parent(path)?;
+    }
+    if let Some(directory) = &directory {
+        check_directory(directory)?;
     }
     let sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
     if config.access.allow_unauthenticated {
@@ -151,15 +173,25 @@ async fn serve(outcome: Outcome) -> Result<(), Failure> {
     let hangup = on_signal(SignalKind::hangup())?;
 
     // 2.
-    let store = Store::open(options).await.map_err(|error| open_failure(&error, &places))?;
+    let store = tokio::select! {
+        biased;
+        name = ended(&mut terminate, &mut interrupt) => {
+            tracing::info!("{name}: ending at once; the store was not open yet, and nothing was acknowledged");
+            std::process::exit(0);
+        }
+        opened = open(options, &sockets, &config, &notify) => opened?.map_err(|error| open_failure(&error, &places))?,
+    };
 
     // 3.
     let server = Server::on(sockets, config, store.clone());
     announce(&server, &places, &store);
-    let reloading = tokio::spawn(reload(server.control(), hangup));
+    notify.ready(SERVING);
+    let notify = Arc::new(notify);
+    let reloading = tokio::spawn(reload(server.control(), hangup, notify.clone()));
     let stop = async {
         let name = ended(&mut terminate, &mut interrupt).await;
         tracing::info!("{name}: finishing commands in flight");
+        notify.stopping();
     };
     let finish = async {
         server.run(stop).await;
@@ -174,6 +206,34 @@ async fn serve(outcome: Outcome) -> Result<(), Failure> {
     reloading.abort();
     tracing::info!("store closed");
     Ok(())
+}
+
+/// Opens the store, and tells meanwhile how far it is: who connects, and the manager of services.
+async fn open(
+    options: Options,
+    sockets: &Sockets,
+    config: &Config,
+    notify: &Notify,
+) -> Result<Result<Store, Error>, Failure> {
+    let progress = Progress::default();
+    let options = options.progress(progress.clone());
+    // It may keep a thread busy for long, which is to be none of those that answer meanwhile.
+    let runtime = Handle::current();
+    let opening = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options)));
+    let tell = move || format!("the store is recovering, {} % of it is read", progress.percent());
+    let telling = async {
+        let mut turn = interval(TELL_EVERY);
+        loop {
+            turn.tick().await;
+            notify.status(&tell());
+        }
+    };
+    tokio::select! {
+        opened = sockets.answer_while(config, tell.clone(), opening) => {
+            opened.map_err(|error| Failure::Failed(format!("opening the store failed: {error}")))
+        }
+        never = telling => never,
+    }
 }
 
 /// The name of the signal that came.
@@ -203,11 +263,20 @@ async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> R
     }
 }
 
-async fn reload(control: Control, mut hangup: Signal) {
+async fn reload(control: Control, mut hangup: Signal, notify: Arc<Notify>) {
     while hangup.recv().await.is_some() {
+        notify.reloading();
         match control.reload() {
-            Ok(()) => tracing::info!("SIGHUP: read users and certificates again"),
-            Err(error) => tracing::error!(%error, "SIGHUP: keeping what there was"),
+            Ok(()) => {
+                tracing::info!("SIGHUP: read users and certificates again");
+                notify.ready(SERVING);
+            }
+            Err(error) => {
+                tracing::error!(%error, "SIGHUP: the reload failed; the users and certificates of before stay");
+                notify.ready(&format!(
+                    "serving, but the last reload failed, and what was before stays: {error}"
+                ));
+            }
         }
     }
 }
@@ -223,6 +292,25 @@ fn check_parent(path: &Path) -> Result<(), Failure> {
     }
     let (path, parent) = (path.display(), parent.display());
     Err(Failure::Usage(format!("cannot keep a store at {path}: there is no directory {parent}")))
+}
+
+/// A directory that holds something else is a typing error too: the store's files would lie among somebody else's.
+fn check_directory(directory: &Path) -> Result<(), Failure> {
+    // What is wrong with a directory that cannot be read, the store will say.
+    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let foreign = names.iter().find(|name| *name != LOST_AND_FOUND);
+    match foreign {
+        Some(foreign) if !names.iter().any(|name| name == STORE_FILE) => {
+            let (directory, foreign) = (directory.display(), foreign.display());
+            Err(Failure::Usage(format!(
+                "cannot keep a store at {directory}: it holds {foreign}, and no store; give a directory that is empty or \
+                 not there yet, such as {directory}/esker"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open_failure(error: &Error, places: &[PathBuf]) -> Failure {

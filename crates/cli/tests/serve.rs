@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+#[path = "serve/service.rs"]
+mod service;
+
 fn esker(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
     command.current_dir(directory).args(arguments).env_clear();
@@ -45,6 +48,11 @@ struct Serving {
 impl Serving {
     fn start(directory: &Path, arguments: &[&str]) -> Serving {
         Serving::start_with(directory, arguments, &[], Stdio::inherit())
+    }
+
+    /// With such an environment.
+    fn start_in(directory: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Serving {
+        Serving::start_with(directory, arguments, environment, Stdio::inherit())
     }
 
     fn start_with(directory: &Path, arguments: &[&str], environment: &[(&str, &str)], log: Stdio) -> Serving {

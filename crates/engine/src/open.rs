@@ -87,6 +87,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
         index: &index,
         staged: &staged,
         accept_loss: options.accept_loss,
+        progress: options.progress.clone(),
         memory_bytes: memory.recovery_bytes,
     };
     let recovered = scene.recover().await?;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use esker_device::{Backend, Device, Runtime};
 
+use crate::progress::Progress;
+
 /// When a write is acknowledged, and what it then survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -57,6 +59,7 @@ pub struct Options {
     pub(crate) accept_loss: bool,
     pub(crate) staging: Option<PathBuf>,
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(crate) progress: Progress,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) index_hash_bits: Option<u32>,
 }
@@ -82,6 +85,7 @@ impl Options {
             accept_loss: false,
             staging: None,
             runtime: None,
+            progress: Progress::default(),
             background_bytes_per_s: None,
             index_hash_bits: None,
         }
@@ -236,6 +240,12 @@ impl Options {
     /// The runtime that background work runs on. Default: a few threads of the store's own.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Options {
         self.runtime = Some(runtime);
+        self
+    }
+
+    /// Where the opening tells how far it is. Default: nobody is told.
+    pub fn progress(mut self, progress: Progress) -> Options {
+        self.progress = progress;
         self
     }
 

@@ -32,6 +32,7 @@ use esker_log::{
 use self::claimant::Live;
 use self::resolve::Copies;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::slot::{Contents, SlotState};
 use crate::staging::Staged;
 use crate::tier::Tier;
@@ -77,6 +78,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) index: &'a Arc<Index>,
     pub(crate) staged: &'a [Staged],
     pub(crate) accept_loss: bool,
+    pub(crate) progress: Progress,
     /// Memory for entries, summaries that are being read, and the index.
     pub(crate) memory_bytes: u64,
 }

@@ -4,6 +4,7 @@
 //!
 //! - `config`, `limits`: how it is set up.
 //! - `listen`: sockets, the accept loop, the stop. `admit`: who is let in. `tls`: certificates.
+//! - `loading`: what is answered while the store is being opened.
 //! - `shutdown`: how a stop reaches the connections, and how the server waits for them.
 //! - `auth`: who a connection is, and what it may do.
 //! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
@@ -28,6 +29,7 @@ mod grpc;
 mod http;
 mod limits;
 mod listen;
+mod loading;
 mod metrics;
 mod notices;
 mod pace;

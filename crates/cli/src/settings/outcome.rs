@@ -26,6 +26,8 @@ pub(crate) struct Outcome {
     pub(crate) config: Config,
     /// The directory, or the devices and files, fast first.
     pub(crate) places: Vec<PathBuf>,
+    /// The directory, if the store is in one.
+    pub(crate) directory: Option<PathBuf>,
     /// Threads that serve clients.
     pub(crate) workers: usize,
 }
@@ -106,7 +108,8 @@ impl Settings {
         let server_bytes = (config.limits.client_bytes_max as u64).saturating_add(login_bytes);
         self.check_memory(server_bytes, login_bytes)?;
         let options = self.options(server_bytes);
-        Ok(Outcome { options, config, places: self.places(), workers: self.workers() })
+        let (places, directory) = (self.places(), self.directory());
+        Ok(Outcome { options, config, places, directory, workers: self.workers() })
     }
 
     /// Reads the files of users and of TLS as the start does, or says which setting names one that cannot be used.
@@ -318,6 +321,11 @@ impl Settings {
     fn places(&self) -> Vec<PathBuf> {
         let places: Vec<_> = ["dir", "fast", "capacity"].iter().filter_map(|name| self.path(name)).collect();
         if places.is_empty() { vec![DIRECTORY_DEFAULT.into()] } else { places }
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        let on_devices = self.path("fast").is_some() || self.path("capacity").is_some();
+        if on_devices { None } else { self.places().pop() }
     }
 
     fn options(&self, server_bytes: u64) -> Options {

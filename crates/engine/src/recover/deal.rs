@@ -17,6 +17,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use super::claimant::{Claimant, Live, Place, hash_of};
 use super::{Content, Scene, Segment, run};
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::tier::Tier;
 
 /// Summaries that a worker reads at a time.
@@ -66,6 +67,7 @@ impl Scene<'_> {
                 cleared_through: self.cleared_through(),
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
+                progress: self.progress.clone(),
                 batches: vec![NOBODY; pass.shards.len() * BATCH],
                 counts: vec![0; pass.shards.len()],
                 keys: Vec::new(),
@@ -111,6 +113,7 @@ struct Dealer {
     pass: Pass,
     /// For the one who tells how far it is.
     runtime: Option<Arc<dyn Runtime>>,
+    progress: Progress,
     /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
     batches: Vec<(u32, Claimant)>,
     counts: Vec<u8>,
@@ -208,11 +211,15 @@ impl Dealer {
 
     fn tell(&self, told: &mut Duration, part: f64) {
         let Some(runtime) = &self.runtime else { return };
+        self.progress.set(self.pass.done + part * self.pass.share);
         let elapsed = runtime.now().saturating_sub(self.pass.began);
         if elapsed > *told + Duration::from_secs(1) {
             *told = elapsed;
-            let percent = (100.0 * (self.pass.done + part * self.pass.share)) as u32;
-            tracing::info!(percent, seconds = elapsed.as_secs(), "recovering: reading summaries");
+            tracing::info!(
+                percent = self.progress.percent(),
+                seconds = elapsed.as_secs(),
+                "recovering: reading summaries"
+            );
         }
     }
 }

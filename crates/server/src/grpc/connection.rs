@@ -161,7 +161,7 @@ async fn call(
     Ok(answer.map(|body| Leaving::new(body, answering, service, held)))
 }
 
-const HEALTH: &str = "/grpc.health.v1.Health/";
+pub(super) const HEALTH: &str = "/grpc.health.v1.Health/";
 const REFLECTION: [&str; 2] =
     ["/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/"];
 

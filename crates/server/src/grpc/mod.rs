@@ -6,6 +6,7 @@
 //! - `client`: who calls, and the memory of its calls.
 //! - `service`: what the calls mean. `write`, `stream`: those that write, and those that stream.
 //! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
+//! - `loading`: what is answered while the store is being opened.
 //! - `health`: the standard service. `counters`: calls and failures.
 //!
 //! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
@@ -18,6 +19,7 @@ mod counters;
 mod error;
 mod frames;
 mod health;
+mod loading;
 mod service;
 mod stream;
 mod write;
@@ -42,3 +44,4 @@ const DESCRIPTORS: &[u8] = include_bytes!("generated/esker.v1.bin");
 
 pub(crate) use connection::{FLOOR_BYTES, serve};
 pub(crate) use counters::Counters;
+pub(crate) use loading::serve_loading;

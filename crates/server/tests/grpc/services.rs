@@ -19,7 +19,7 @@ async fn health_is_told_to_everybody_and_changes_with_the_server() {
     let mut running = Running::start(locked("secret")).await;
     let mut health = HealthClient::new(running.channel().await);
     let of = |service: &str| HealthCheckRequest { service: service.to_owned() };
-    for service in ["", "esker.v1.Esker"] {
+    for service in ["", "esker.v1.Esker", "esker.v1.Esker/write"] {
         let status = health.check(of(service)).await.unwrap().into_inner().status();
         assert_eq!(status, ServingStatus::Serving);
     }

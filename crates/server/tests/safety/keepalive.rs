@@ -40,6 +40,16 @@ async fn timer_of(config: Config) -> (u8, u64) {
 }
 
 #[tokio::test]
+async fn config_tells_it_as_redis_does() {
+    for (keepalive, told) in [(Some(Duration::from_secs(60)), "60"), (None, "0")] {
+        let limits = Limits { keepalive, ..Limits::default() };
+        let server = Running::start(Config { limits, ..Config::resp(here()) }).await;
+        let expected = format!("*2\r\n$13\r\ntcp-keepalive\r\n${}\r\n{told}\r\n", told.len());
+        server.client().await.ask("CONFIG GET tcp-keepalive", &expected).await;
+    }
+}
+
+#[tokio::test]
 async fn a_silent_connection_is_asked_whether_it_is_there() {
     let (kind, left) = timer_of(Config::resp(here())).await;
     assert!(kind == 2 && (20_000..=30_000).contains(&left), "{kind} {left}");

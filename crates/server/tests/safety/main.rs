@@ -8,6 +8,7 @@ mod http;
 mod monitor;
 mod prefixes;
 mod keepalive;
+mod loading;
 mod log;
 #[path = "../running/mod.rs"]
 mod running;

@@ -1,0 +1,168 @@
+//! As a service: while the store is being opened, when files are read again, and what its manager is told.
+
+use std::fs::{File, create_dir, read_dir, write};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+
+/// Nothing here takes longer unless it hangs. The kernel breaks a lease after 45 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `F_SETSIG` of `asm-generic/fcntl.h`, which `libc` does not name.
+const F_SETSIG: libc::c_int = 10;
+
+/// Lets whoever opens the file wait until this is dropped, as a device that is slow does. `None` where the file system has
+/// no leases.
+fn hold_opens(path: &Path) -> Option<File> {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let descriptor = file.as_raw_fd();
+    // A signal tells that somebody waits: one that is ignored unless it is asked for, instead of SIGIO, which ends a process.
+    #[allow(unsafe_code, reason = "there is no safe call for leases")]
+    // SAFETY: the descriptor is open, and both calls take a number and no memory.
+    let done = unsafe {
+        [
+            libc::fcntl(descriptor, F_SETSIG, libc::SIGURG),
+            libc::fcntl(descriptor, libc::F_SETLEASE, libc::F_WRLCK),
+        ]
+    };
+    (done == [0, 0]).then_some(file)
+}
+
+/// An address that nobody listened on a moment ago.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// What is answered to some bytes, at most so many of it.
+fn ask(address: SocketAddr, text: &str, most: u64) -> String {
+    let began = Instant::now();
+    let mut client = loop {
+        match TcpStream::connect(address) {
+            Ok(client) => break client,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "nobody listens at {address}: {error}"),
+        }
+        sleep(Duration::from_millis(10));
+    };
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    client.take(most).read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_store_that_is_being_opened_is_told_and_the_start_can_be_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let serving = Serving::start(directory.path(), &["--dir", "store"]);
+    assert_eq!(serving.ask("SET a 1"), "+OK\r\n+OK\r\n");
+    serving.stop(Signal::TERM);
+    let Some(held) = hold_opens(&directory.path().join("store/data.esker")) else {
+        eprintln!("SKIPPED: the file system of {} has no leases", directory.path().display());
+        return;
+    };
+    let [resp, http] = [free_address(), free_address()];
+    let arguments = ["serve", "--resp", &resp.to_string(), "--http", &http.to_string(), "--dir", "store"];
+    let mut command = esker(directory.path(), &arguments);
+    let mut process = command.env("ESKER_MEMORY", "128m").stdout(Stdio::piped()).spawn().unwrap();
+    let loading = "-LOADING Esker is loading the dataset in memory\r\n";
+    assert_eq!(ask(resp, "PING\r\n", loading.len() as u64), loading);
+    let answer = ask(http, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("recovering, 0 %"), "{answer}");
+    let answer = ask(http, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+
+    let asked = Instant::now();
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    let ended = loop {
+        match process.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None if asked.elapsed() > PATIENCE => {
+                process.kill().unwrap();
+                panic!("SIGTERM is not heard");
+            }
+            None => sleep(Duration::from_millis(5)),
+        }
+    };
+    assert_eq!(ended.code(), Some(0));
+    let mut said = String::new();
+    process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "", "it was never ready");
+    drop(held);
+    let serving = Serving::start(directory.path(), &["--dir", "store"]);
+    assert_eq!(serving.ask("GET a"), "$1\r\n1\r\n+OK\r\n");
+    serving.stop(Signal::TERM);
+}
+
+/// What the manager is told next, but how far the opening is.
+fn told(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 4096];
+    loop {
+        let read = socket.recv(&mut bytes).expect("something is told");
+        let text = std::str::from_utf8(&bytes[..read]).unwrap();
+        if !text.starts_with("STATUS=") {
+            return text.to_owned();
+        }
+    }
+}
+
+/// Runs `esker user`, with a password; what it says.
+fn user(directory: &Path, arguments: &[&str]) -> String {
+    let mut command = esker(directory, &[&["user"], arguments, &["--users", "users.toml"]].concat());
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    process.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    let Output { status, stdout, .. } = process.wait_with_output().unwrap();
+    assert!(status.success(), "{arguments:?}");
+    String::from_utf8(stdout).unwrap()
+}
+
+#[test]
+fn the_manager_of_services_is_told_of_reloads_and_of_those_that_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users.toml");
+    let said = user(directory.path(), &["add", "ann"]);
+    assert!(said.contains("users.toml") && said.contains("systemctl reload esker"), "{said}");
+    let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let path = directory.path().join("notify").display().to_string();
+    let flags = ["--users", "users.toml", "--memory", "160m"];
+    let serving = Serving::start_in(directory.path(), &flags, &[("NOTIFY_SOCKET", &path)]);
+    let ready = "READY=1\nSTATUS=serving";
+    assert_eq!(told(&socket), ready);
+    let reload = || {
+        kill_process(Pid::from_child(&serving.process), Signal::HUP).unwrap();
+        let begun = told(&socket);
+        assert!(begun.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{begun}");
+        told(&socket)
+    };
+    assert_eq!(reload(), ready);
+    let before = std::fs::read(&users).unwrap();
+    write(&users, "no users").unwrap();
+    let failed = reload();
+    assert!(failed.starts_with(ready) && failed.contains("the last reload failed"), "{failed}");
+    assert!(failed.contains("users.toml") && failed.lines().count() == 2, "{failed}");
+    write(&users, before).unwrap();
+    assert_eq!(reload(), ready);
+    kill_process(Pid::from_child(&serving.process), Signal::TERM).unwrap();
+    assert!(told(&socket).starts_with("STOPPING=1\n"));
+}
+
+#[test]
+fn a_directory_that_holds_something_else_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path().join("home");
+    create_dir(&home).unwrap();
+    write(home.join("notes.txt"), "mine").unwrap();
+    let text = refused(directory.path(), &["serve", "--resp", "127.0.0.1:0", "--dir", "home"]);
+    assert!(text.contains("notes.txt") && text.contains("such as home/esker"), "{text}");
+    assert_eq!(read_dir(&home).unwrap().count(), 1, "something was put into it");
+
+    // What file systems put into their first directory is nobody's, and what came beside a store does not matter.
+    let mount = directory.path().join("mount");
+    create_dir(&mount).unwrap();
+    create_dir(mount.join("lost+found")).unwrap();
+    Serving::start(directory.path(), &["--dir", "mount"]).stop(Signal::TERM);
+    write(mount.join("notes.txt"), "mine").unwrap();
+    Serving::start(directory.path(), &["--dir", "mount"]).stop(Signal::TERM);
+}

@@ -1,0 +1,114 @@
+//! What a client is told while the store is being opened: the health is `NOT_SERVING`, and every other call `UNAVAILABLE`.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::{Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tower_service::Service as _;
+
+use super::connection::HEALTH;
+use super::frames::{Frames, Waiting};
+use crate::shutdown::Stop;
+
+/// What a client may send on one stream and on all, at least what HTTP/2 asks for; how many calls at a time; what of
+/// metadata.
+const WINDOW_BYTES: u32 = 64 << 10;
+const CALLS_MAX: u32 = 8;
+const METADATA_BYTES_MAX: u32 = 8 << 10;
+
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+type Answer = hyper::Response<tonic::body::Body>;
+
+/// Serves one connection until it leaves or the store is open; a call to it then begins on a new one.
+pub(crate) async fn serve_loading<S>(
+    stream: S,
+    progress: Arc<dyn Fn() -> String + Send + Sync>,
+    mut stop: Stop,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let waiting = Arc::<Waiting>::default();
+    let health = Loading(stop.clone());
+    let calls = {
+        let waiting = waiting.clone();
+        service_fn(move |request| {
+            let (health, progress, waiting) = (health.clone(), progress.clone(), waiting.clone());
+            async move {
+                let answered = answer(request, health, &*progress).await;
+                waiting.answered();
+                Ok::<_, Infallible>(answered)
+            }
+        })
+    };
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(CALLS_MAX)
+        .max_header_list_size(METADATA_BYTES_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .serve_connection(TokioIo::new(Frames::new(stream, waiting)), calls);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.announced() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    health: Loading,
+    progress: &(dyn Fn() -> String + Send + Sync),
+) -> Answer {
+    if request.uri().path().starts_with(HEALTH) {
+        return HealthServer::new(health).call(request).await.unwrap_or_else(|never| match never {});
+    }
+    Status::unavailable(progress()).into_http()
+}
+
+/// The health of a server whose store is not open: whatever is asked for does not serve.
+#[derive(Clone)]
+struct Loading(Stop);
+
+fn not_serving() -> HealthCheckResponse {
+    HealthCheckResponse { status: ServingStatus::NotServing.into() }
+}
+
+#[tonic::async_trait]
+impl tonic_health::pb::health_server::Health for Loading {
+    async fn check(
+        &self,
+        _: tonic::Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        Ok(Response::new(not_serving()))
+    }
+
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
+
+    async fn watch(
+        &self,
+        _: tonic::Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let mut stop = self.0.clone();
+        let told = stream::once(async { Ok(not_serving()) });
+        let open = stream::once(async move {
+            stop.announced().await;
+            Err(Status::unavailable("the store is open now; ask again"))
+        });
+        Ok(Response::new(told.chain(open).boxed()))
+    }
+}

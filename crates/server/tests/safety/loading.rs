@@ -1,0 +1,160 @@
+//! What is answered while the store is being opened, and that all of it ends when it is open.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use esker_engine::{Options, Store};
+use esker_server::{Config, Server, Sockets};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::certificates::Authority;
+use crate::client::{Client, PATIENCE, get_over, here};
+
+const LOADING: &str = "-LOADING Esker is loading the dataset in memory\r\n";
+
+/// A server whose store opens when the test says so.
+struct Starting {
+    resp: Vec<SocketAddr>,
+    http: Vec<SocketAddr>,
+    grpc: Vec<SocketAddr>,
+    percent: Arc<AtomicU32>,
+    open: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+    _directory: tempfile::TempDir,
+}
+
+fn start(config: Config) -> Starting {
+    let directory = tempfile::tempdir().unwrap();
+    let sockets = Sockets::bind(&config).unwrap();
+    let (resp, http, grpc) = (sockets.addresses(), sockets.http_addresses(), sockets.grpc_addresses());
+    let percent = Arc::new(AtomicU32::new(0));
+    let (open, opened) = oneshot::channel();
+    let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
+    let told = percent.clone();
+    let serving = tokio::spawn(async move {
+        let opening = async {
+            opened.await.unwrap();
+            Store::open(options).await.unwrap()
+        };
+        let progress = move || format!("{} % is read", told.load(Ordering::Relaxed));
+        let store = sockets.answer_while(&config, progress, opening).await;
+        Server::on(sockets, config, store).run(std::future::pending()).await;
+    });
+    Starting { resp, http, grpc, percent, open, serving, _directory: directory }
+}
+
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    get_over(&mut TcpStream::connect(address).await.unwrap(), path, "").await
+}
+
+async fn health(channel: &Channel) -> ServingStatus {
+    let of = HealthCheckRequest { service: "esker.v1.Esker".to_owned() };
+    HealthClient::new(channel.clone()).check(of).await.unwrap().into_inner().status()
+}
+
+async fn channel(address: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn everybody_is_told_that_the_store_is_being_opened() {
+    let config = Config { http: vec![here()], grpc: vec![here()], ..Config::resp(here()) };
+    let server = start(config);
+    let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    for line in ["PING", "GET a", "AUTH x", "HELLO 3", "INFO"] {
+        client.ask(line, LOADING).await;
+    }
+    let mut leaving = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    leaving.send("SET a 1\r\nQUIT\r\nPING\r\n").await;
+    assert_eq!(leaving.rest().await, format!("{LOADING}+OK\r\n"));
+
+    server.percent.store(42, Ordering::Relaxed);
+    for path in ["/readyz", "/readyz/write", "/metrics"] {
+        assert_eq!(get(server.http[0], path).await, (503, "not ready: 42 % is read\n".to_owned()), "{path}");
+    }
+    assert_eq!(get(server.http[0], "/healthz").await, (200, "ok: 42 % is read\n".to_owned()));
+    assert_eq!(get(server.http[0], "/").await.0, 404);
+
+    let early = channel(server.grpc[0]).await;
+    assert_eq!(health(&early).await, ServingStatus::NotServing);
+    let mut watch = HealthClient::new(early.clone());
+    let mut watch = watch.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    let mut calls = tonic::client::Grpc::new(early.clone());
+    calls.ready().await.unwrap();
+    let path = "/esker.v1.Esker/Get".parse().unwrap();
+    let codec = tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckRequest>::default();
+    let refused = calls.unary(tonic::Request::new(HealthCheckRequest::default()), path, codec).await;
+    let refused = refused.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "42 % is read"));
+
+    // A silent one does not keep the server from its work.
+    let _silent = TcpStream::connect(server.http[0]).await.unwrap();
+    server.open.send(()).unwrap();
+    assert_eq!(client.rest().await, "", "what was said before ends");
+    let ended = timeout(PATIENCE, watch.message()).await.expect("the watch ends");
+    assert_eq!(ended.unwrap_err().code(), Code::Unavailable);
+    let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    // It may come in time to be told once more.
+    client.send("PING\r\n").await;
+    let mut first = [0; 1];
+    tokio::io::AsyncReadExt::read_exact(&mut client.0, &mut first).await.unwrap();
+    if first == *b"-" {
+        let _ = client.rest().await;
+        client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+        client.ask("PING", "+PONG\r\n").await;
+    } else {
+        client.expect("PING", "PONG\r\n").await;
+    }
+    client.ask("SET a 1", "+OK\r\n").await;
+    assert_eq!(get(server.http[0], "/readyz").await, (200, "ready\n".to_owned()));
+    assert_eq!(health(&channel(server.grpc[0]).await).await, ServingStatus::Serving);
+    server.serving.abort();
+}
+
+#[tokio::test]
+async fn the_same_over_tls() {
+    let authority = Authority::new();
+    let config = Config {
+        resp_tls: vec![here()],
+        http_tls: vec![here()],
+        tls: Some(authority.files(None)),
+        ..Config::resp(here())
+    };
+    let server = start(config);
+    let mut client = Client(authority.connect(server.resp[1], None).await.unwrap());
+    client.ask("PING", LOADING).await;
+    let mut http = authority.connect(server.http[0], None).await.unwrap();
+    assert_eq!(get_over(&mut http, "/readyz", "").await.0, 503);
+    server.serving.abort();
+}
+
+#[tokio::test]
+async fn connections_are_bounded_meanwhile_too() {
+    let mut config = Config { http: vec![here()], ..Config::resp(here()) };
+    config.limits.connections_per_address_max = 2;
+    let server = start(config);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+        client.ask("PING", LOADING).await;
+        held.push(client);
+    }
+    let mut third = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    assert_eq!(third.rest().await, "-ERR max number of clients from this address reached\r\n");
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(server.http[0]).await.unwrap());
+    }
+    assert_eq!(get(server.http[0], "/readyz").await.0, 503);
+    server.serving.abort();
+}
