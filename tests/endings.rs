@@ -108,7 +108,7 @@ fn a_close_after_failed_reads_ends_well() {
 fn a_panic_in_a_background_task_ends_every_wait() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
     for panics_at in [OperationKind::Write, OperationKind::Flush, OperationKind::Read] {
-        let device = MemoryDevice::new((2 << 20) + (24 * 64 << 10));
+        let device = MemoryDevice::new((2 << 20) + ((24 * 64) << 10));
         let options = Options::devices(None, Some(Arc::new(device.clone())))
             .indirection_unit_bytes(4096)
             .segment_bytes(64 << 10)

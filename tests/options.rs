@@ -154,9 +154,11 @@ fn too_little_room_is_refused_with_what_is_needed() {
     let new = small(Options::devices(None, Some(device.clone())));
     refused(d, new, ErrorKind::Invalid, &[&(least - 4096).to_string(), words[1]]);
     assert_eq!(device.counters().writes, 0, "nothing was written");
-    // A limit below what a store already has is no reason to refuse it.
+    // Nor can a store that is there work with less.
     make(small(Options::directory(d.join("store"))));
-    opens_with_its_key(small(Options::directory(d.join("store"))).capacity_limit_bytes(least - 1));
+    let lower = small(Options::directory(d.join("store"))).capacity_limit_bytes(least - 1);
+    refused(d, lower, ErrorKind::Invalid, &words);
+    opens_with_its_key(small(Options::directory(d.join("store"))).capacity_limit_bytes(least));
 }
 
 #[test]

@@ -247,8 +247,9 @@ impl Anatomy {
         let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"));
         for start in (0..file.len() as u64 / stride).map(|piece| piece * stride) {
             let head = start as usize;
-            let (epoch, segment) = (word(head + 24), word(head + 32));
-            let counts = file[head..].starts_with(b"ESKERST1") && epoch == format.superblock.staging_epoch;
+            let (epoch, segment) = (word(head + 32), word(head + 40));
+            let is_ours = file[head..].starts_with(b"ESKERST2");
+            let counts = is_ours && segment != 0 && epoch == format.superblock.staging_epoch;
             let bytes = &file[head + 4096..head + stride as usize];
             let mut surgeon = Surgeon { anatomy: self, part: Part::Staging, start, segment };
             if !counts {

@@ -67,6 +67,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "it is about what another thread sees")]
     fn a_panic_while_a_batch_is_published_holds_no_reader_up() {
         let ticks = Arc::new(BatchTicks::default());
         let publishing = ticks.clone();

@@ -27,6 +27,6 @@ pub(crate) use calls::Calls;
 pub(crate) use clients::Clients;
 pub(crate) use connection::{Peer, serve};
 pub(crate) use errors::ErrorCounts;
-pub(crate) use sample::Expiring;
 pub(crate) use loading::serve_loading;
+pub(crate) use sample::Expiring;
 pub(crate) use slowlog::Slowlog;

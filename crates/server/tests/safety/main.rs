@@ -5,11 +5,11 @@ mod access;
 mod certificates;
 mod client;
 mod http;
-mod monitor;
-mod prefixes;
 mod keepalive;
 mod loading;
 mod log;
+mod monitor;
+mod prefixes;
 #[path = "../running/mod.rs"]
 mod running;
 mod tls;
