@@ -295,7 +295,7 @@ fn a_raw_device_that_is_read_only_or_too_small_is_refused() {
     refused(
         options(),
         ErrorKind::Invalid,
-        &[&path, &(8u64 << 20).to_string(), &((1u64 << 20) + (128 << 20)).to_string()],
+        &[&path, &(8u64 << 20).to_string(), &((1u64 << 20) + (8 << 20)).to_string()],
     );
     let small = || options().segment_bytes(512 << 10).memory_bytes(40 << 20);
     Blocking::open(small()).and_then(|store| store.close()).expect("smaller segments fit");

@@ -29,6 +29,8 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     begin(engine);
     engine.tasks_ended().await;
     let flushed = match engine.check_latch() {
+        // By whoever closes it first.
+        Ok(()) if engine.tiers().any(|tier| tier.device().is_err()) => flushed,
         Ok(()) => flushed.and(engine.write_census().await),
         // What was acknowledged after that flush may be lost.
         Err(latched) => flushed.and(Err(latched)),

@@ -331,10 +331,11 @@ fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
     let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
     // The last unit of a frame is half empty in the middle.
     let padding = f64::from(shape.unit_bytes) / f64::from(frame_bytes(shape)) / 2.0;
-    let proof = f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
-    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding + proof)).min(working);
+    let lost = (slots * (LEAST_YIELD + SEGMENT_END + padding)).min(working);
     let workable = (slots - f64::from(LEAST_WORKING_SLOTS) - lost).max(1.0);
-    (beside_reserve.min(workable) * shape.max_record_bytes() as f64) as u64
+    // Frames that say that copies are durable: fewer than two in each segment of them.
+    let proofs = 2.0 * f64::from(shape.unit_bytes) / f64::from(shape.segment_bytes);
+    (beside_reserve.min(workable) * (1.0 - proofs) * shape.max_record_bytes() as f64) as u64
 }
 
 /// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
