@@ -23,12 +23,12 @@ import threading
 import time
 
 CLIENTS = 6
-KEYS_EACH = 250
+KEYS_EACH = 500
 CONFIGURATIONS = {
-    "one tier, sync": (["--capacity-limit", "96m"], "sync"),
-    "one tier, process": (["--capacity-limit", "96m"], "process"),
-    "two tiers, sync": (["--fast-limit", "48m", "--capacity-limit", "128m", "--iu", "64k"], "sync"),
-    "two tiers, process": (["--fast-limit", "48m", "--capacity-limit", "128m", "--iu", "64k"], "process"),
+    "one tier, sync": (["--capacity-limit", "130m"], "sync"),
+    "one tier, process": (["--capacity-limit", "130m"], "process"),
+    "two tiers, sync": (["--fast-limit", "130m", "--capacity-limit", "130m", "--iu", "64k"], "sync"),
+    "two tiers, process": (["--fast-limit", "130m", "--capacity-limit", "130m", "--iu", "64k"], "process"),
 }
 
 

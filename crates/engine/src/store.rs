@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_index::Pointer;
-use esker_log::class_bytes;
+use esker_log::{RECORD_HEADER_BYTES, class_bytes};
 use futures_util::future::join_all;
 
 use crate::blocking::Blocking;
@@ -274,7 +274,8 @@ impl Store {
     pub fn check_writable(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.look_at_room();
-        self.engine.check_room(1)
+        // For the shortest record.
+        self.engine.check_room(self.engine.lane.shape.padded(RECORD_HEADER_BYTES + 1))
     }
 
     /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this

@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_small_measurement_agrees_with_itself() {
         let arguments: Arguments = parse(
-            "--distribution uniform --reserve 20 --records 16000 --turns 4 --segment 64k --value-bytes 976 --memory 32m",
+            "--distribution uniform --reserve 20 --records 16000 --turns 4 --segment 256k --value-bytes 976 --memory 32m",
         );
         let cell = arguments.cells().expect("a cell")[0];
         let run = measure::measure(&arguments, cell).expect("it is measured");
