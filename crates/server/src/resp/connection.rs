@@ -300,7 +300,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         let mut slice = Slice::begin(began);
         while !batch.is_done() && !self.session.leaving {
             follow_users(&mut self.session, self.service)?;
-            let replies = &mut self.transport.replies;
+            let (replies, before) = (&mut self.transport.replies, batch.position());
             now = run::next(&mut batch, now, &mut self.session, self.service, replies).await;
             self.transport.replies.count_errors(&self.service.counters.errors);
             self.session.held_bytes = self.held() + work;
@@ -308,12 +308,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if unsent > limits.backlog_bytes_hard {
                 return Err(Ended::Dropped(Dropped::ReplyQueue));
             }
-            if unsent <= limits.backlog_bytes_max {
+            // A command that did not run waits for memory that the answers before it have.
+            let most = if batch.position() == before { 0 } else { limits.backlog_bytes_max };
+            if unsent <= most {
                 now = slice.pause_at(now).await;
                 continue;
             }
             let mut reloads = self.service.users.reloads();
-            while self.transport.replies.unsent_bytes() > limits.backlog_bytes_max {
+            while self.transport.replies.unsent_bytes() > most {
                 follow_users(&mut self.session, self.service)?;
                 tokio::select! {
                     biased;

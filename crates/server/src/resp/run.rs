@@ -54,6 +54,11 @@ impl<'a> Batch<'a> {
         self.next == self.commands.len()
     }
 
+    /// How many of its commands have run.
+    pub(super) fn position(&self) -> usize {
+        self.next
+    }
+
     fn command(&self, index: usize) -> Command<'_> {
         self.commands.get(index, &self.data)
     }
@@ -167,10 +172,16 @@ async fn group(
     }
     let command = batch.command(batch.next);
     match verb.run {
-        Run::Answer(answer) => answer_alone(verb, answer, command, session, service, replies).await,
+        Run::Answer(answer) => {
+            if !answer_alone(verb, answer, command, session, service, replies).await {
+                return;
+            }
+        }
         Run::Sampled(answer) => {
             service.expiring.refresh(session, service).await;
-            answer_alone(verb, answer, command, session, service, replies).await;
+            if !answer_alone(verb, answer, command, session, service, replies).await {
+                return;
+            }
         }
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
@@ -181,6 +192,8 @@ async fn group(
 }
 
 /// Answers a command that does not wait for anything but memory for its answer, which is made beside what it is made of.
+/// False if there is none as long as earlier answers lie here: they have to be sent first, so that a client which does not
+/// take them is seen, and holds no memory while it waits for more.
 async fn answer_alone(
     verb: &'static Verb,
     answer: command::Answer,
@@ -188,12 +201,17 @@ async fn answer_alone(
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) {
+) -> bool {
     let bound = command::bound(verb, command, service);
-    match session.hold_at_least_also(bound.beside + replies.growth(bound.answer)).await {
+    let bytes = bound.beside + replies.growth(bound.answer);
+    if replies.unsent_bytes() > 0 && !session.try_hold_at_least_also(bytes) {
+        return false;
+    }
+    match session.hold_at_least_also(bytes).await {
         Ok(()) => command::answer_within(bound, answer, command, session, service, replies),
         Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
     }
+    true
 }
 
 async fn run_alone(

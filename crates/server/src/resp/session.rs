@@ -143,6 +143,12 @@ impl Session {
         self.hold(bytes).await
     }
 
+    /// As [`hold_at_least_also`](Self::hold_at_least_also), but says `false` where that would wait or refuse.
+    pub(crate) fn try_hold_at_least_also(&mut self, bytes: usize) -> bool {
+        let bytes = self.held_bytes.saturating_add(bytes);
+        self.share.as_ref().is_none_or(|share| share.covers(bytes)) || self.try_hold(bytes)
+    }
+
     /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.
     pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
         self.try_hold(self.held_bytes.saturating_add(bytes))
