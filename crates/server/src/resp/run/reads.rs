@@ -78,6 +78,10 @@ pub(super) async fn mgets(
         }
         skip = 0;
     }
+    // Answers before it have to be sent first, so that a client which does not take them is seen.
+    if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
+        return;
+    }
     // Every value is there twice for a moment: as it was read, and among the answers.
     let values = match session.hold_also(2 * expected).await {
         Ok(()) => service.store.get_many(&keys).await,
