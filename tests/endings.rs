@@ -125,8 +125,11 @@ fn a_panic_in_a_background_task_ends_every_wait() {
                 Fault::None
             }));
             let at = |durability| WriteOptions { durability: Some(durability), ..WriteOptions::default() };
-            // So that a flush has something to do.
-            let _ = store.put_with(key(70), "a value", at(Durability::None)).await;
+            // More than a segment, so that there has to be a flush: a single record could share the durable write of the
+            // next one.
+            for n in 100..130 {
+                let _ = store.put_with(key(n), value(&key(n), 0, 5000), at(Durability::None)).await;
+            }
             let waits = join_all([
                 Box::pin(async { store.put(key(71), "a value").await.map(drop) })
                     as Pin<Box<dyn Future<Output = esker::Result<()>>>>,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use esker::{Blocking, Durability, Error, ErrorKind, Options, Stats};
+use esker::{Blocking, Durability, Error, ErrorKind, Options, Stats, WriteOptions};
 
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = MIB;
@@ -186,6 +186,46 @@ fn a_full_file_system_is_met_like_a_full_store() {
     tells_the_truth(&disk, &store);
     store.close().expect("it closes");
     drop(taken);
+}
+
+/// The staging file may be gone, or have to grow, when there is no room for it.
+#[test]
+fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
+    for grows in [false, true] {
+        let Some(disk) = disk(80 * MIB) else { return };
+        let store = open(&disk.path());
+        let end = fill(&store, 0);
+        store.close().expect("it closes");
+        let staging = disk.path().join("store/staging.esker");
+        if grows {
+            // As an opening with less memory leaves it.
+            let file = File::options().write(true).open(&staging).expect("it is there");
+            file.set_len(SEGMENT_BYTES + 4096).expect("it is cut");
+        } else {
+            std::fs::remove_file(&staging).expect("it was there");
+        }
+        let taken = disk.take_all_but(0);
+        let store = open(&disk.path());
+        check(&store, 0..end);
+        assert_eq!(store.put(key(end), value(end)).expect_err("it is full").kind(), ErrorKind::Full);
+        std::fs::remove_file(taken).expect("it is given back");
+        // What is staged from now on is staged for good.
+        for number in 0..end.min(200) {
+            for _ in 0..200 {
+                let options = WriteOptions { durability: Some(Durability::Process), ..WriteOptions::default() };
+                match store.put_with(key(number), value(number), options) {
+                    Ok(_) => break,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        }
+        check(&store, 0..end);
+        store.close().expect("it closes");
+        let store = open(&disk.path());
+        check(&store, 0..end);
+        store.close().expect("it closes");
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn what_is_remembered_of_dead_records_is_bounded() {
     /// 28 bytes each, of an eighth of what the smallest store has for its index. Without a limit they are three times as many.
     const CLAIMS: u64 = (12 << 20) / 8 / 28;
     cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
-        let (durability, capacity_segments) = (Durability::None, 720);
+        let (durability, capacity_segments) = (Durability::None, 840);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
         let world = World::new(seed, config);
         let (store, mut random, mut most) = (world.open(), Random::new(seed), 0);

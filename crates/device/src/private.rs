@@ -84,6 +84,11 @@ impl PrivateFile {
         Ok(PrivateFile(file))
     }
 
+    /// Makes sure that the blocks of a range exist, so that writing to it needs no room. Keeps what they hold.
+    pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        crate::file::allocate(&self.0, offset, bytes)
+    }
+
     /// Lets others open it, though this may be kept, and memory be mapped, for longer.
     pub fn unlock(&self) {
         lock::unlock(&self.0);

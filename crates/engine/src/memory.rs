@@ -4,7 +4,6 @@
 //! touch the device, until the lane needs it for a new segment: the oldest goes first.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
@@ -12,7 +11,7 @@ use esker_log::{Packing, RECORD_HEADER_BYTES, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::staging::StagingFile;
+use crate::staging::{StagingFile, is_full};
 
 /// A segment whose bytes are in memory.
 #[derive(Clone)]
@@ -176,8 +175,9 @@ impl MemoryPool {
         match &self.backing {
             Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),
             Backing::Staging(file) => {
-                let at = MemoryPool::staging_offset(index, self.bytes as u64) + STAGING_HEADER_BYTES;
-                SegmentBuffer::mapped(file, at, self.bytes)
+                let at = MemoryPool::staging_offset(index, self.bytes as u64);
+                file.file.allocate(at, STAGING_HEADER_BYTES)?;
+                SegmentBuffer::mapped(file, at + STAGING_HEADER_BYTES, self.bytes)
             }
         }
     }
@@ -186,10 +186,6 @@ impl MemoryPool {
     pub(crate) fn park(&self, segment: u64, piece: Piece) {
         self.state.lock().parked.push_back(Parked { segment, piece });
     }
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Turns packed locations into index pointers and back.

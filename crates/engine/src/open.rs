@@ -10,7 +10,7 @@
 //! 6. Background work starts.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_device::{Buffer, DeviceKind, Runtime, Source, Threads, WriteMode};
 use esker_gc::Placement;
@@ -163,6 +163,7 @@ pub(crate) async fn open(options: Options) -> Result<(Arc<Engine>, Recovery)> {
     let (mut staging_boot, mut staging_bytes) = (0, 0);
     if let Some(file) = &staging {
         staging_bytes = staging::clear(file, memory.lane_pieces, &secret, lane_shape)?;
+        file.covered_bytes.store(staging_bytes, Ordering::Release);
         staging_boot = file.boot.number();
     }
     {

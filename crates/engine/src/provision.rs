@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lane::Lane;
 use crate::memory::{MemoryPool, Piece, Resident};
 use crate::slot::SlotState;
-use crate::staging;
+use crate::staging::{self, StagingFile};
 use crate::tier::Tier;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
@@ -148,6 +148,7 @@ impl Engine {
         let open = self.begin_segment(tier, slot, stream, memory, opened_at);
         if let Some(file) = pool.staging() {
             staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
+            self.cover_staging(file, staging::end_of(index, tier.shape())).await?;
         }
         Ok(Some((open, index)))
     }
@@ -163,6 +164,23 @@ impl Engine {
             self.check_writable()?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Sees to it that the superblocks tell of a piece of the staging file before anything in it is acknowledged: there may
+    /// have been no room for it when the store was opened.
+    async fn cover_staging(&self, file: &StagingFile, bytes: u64) -> Result<()> {
+        if bytes <= file.covered_bytes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut superblocks = self.superblocks.lock().await;
+        for superblock in superblocks.iter_mut() {
+            superblock.staging_bytes = bytes;
+            superblock.generation += 1;
+            let tier = self.tier(superblock.tier());
+            crate::format::write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
+        }
+        file.covered_bytes.store(bytes, Ordering::Release);
+        Ok(())
     }
 
     /// Sees to it that the superblock covers a slot before it is used for the first time.

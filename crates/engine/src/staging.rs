@@ -5,9 +5,11 @@
 //! store (the epoch tells): then the page cache holds exactly what the process wrote before it died, and whatever does not
 //! verify is damage. The superblock says which start of the machine that was, and how long the file has to be.
 
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 
 use esker_device::PrivateFile;
 use esker_log::{Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape};
@@ -24,6 +26,8 @@ pub(crate) struct StagingFile {
     pub(crate) path: PathBuf,
     /// What is in it counts if it was written in this start of the machine.
     pub(crate) boot: BootId,
+    /// How long it is by the superblock.
+    pub(crate) covered_bytes: AtomicU64,
 }
 
 impl Deref for StagingFile {
@@ -142,15 +146,35 @@ pub(crate) fn void(file: &StagingFile, index: usize, secret: &Secret, shape: Seg
     file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
 }
 
-/// Makes the staging file void, and at least as long as `pieces` pieces of memory need it. Returns its length.
+/// Where the next piece begins.
+pub(crate) fn end_of(index: usize, shape: SegmentShape) -> u64 {
+    start_of(index as u64 + 1, shape)
+}
+
+/// Makes the staging file void, and at least as long as `pieces` pieces of memory need it. Returns how far: not to its end
+/// where the file system has no room for the headers of pieces that are new.
 pub(crate) fn clear(file: &StagingFile, pieces: usize, secret: &Secret, shape: SegmentShape) -> Result<u64> {
     let there = file.metadata().map_err(io)?.len();
     // Never made shorter: as long as the superblock does not say so, that would look like damage.
     let pieces = (pieces as u64).max(there.div_ceil(start_of(1, shape)));
     let bytes = start_of(pieces, shape);
     file.set_len(bytes).map_err(io)?;
-    (0..pieces as usize).try_for_each(|index| void(file, index, secret, shape))?;
+    for index in 0..pieces {
+        match file.file.allocate(start_of(index, shape), STAGING_HEADER_BYTES) {
+            Err(error) if is_full(&error) => {
+                tracing::warn!(path = %file.path.display(), "no room for all of the staging file");
+                return Ok(start_of(index, shape));
+            }
+            allocated => allocated.map_err(io)?,
+        }
+        void(file, index as usize, secret, shape)?;
+    }
     Ok(bytes)
+}
+
+/// Whether it is only room that was missing.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// A segment as the last process left it in memory.

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use esker_device::{DeviceError, PrivateFile};
 use esker_log::{SegmentShape, Superblock};
@@ -39,7 +40,7 @@ pub(crate) fn open(
         refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
     }
     match PrivateFile::open(&path) {
-        Ok(file) => Ok(Some(Arc::new(StagingFile { file, path, boot }))),
+        Ok(file) => Ok(Some(Arc::new(StagingFile { file, path, boot, covered_bytes: AtomicU64::new(0) }))),
         Err(error) if options.staging.is_none() && is_missing(&path) => {
             tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
             Ok(None)
@@ -134,7 +135,7 @@ fn refuse_if_left_elsewhere(
         }
         // One that is in use is that of a copy, and one of somebody else is not believed anyway.
         let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
-        let file = StagingFile { file, path: entry.path(), boot };
+        let file = StagingFile { file, path: entry.path(), boot, covered_bytes: AtomicU64::new(0) };
         let left = staging::read(&file, &superblock.secret(), lane, superblock.staging_epoch, None)?;
         if left.staged.iter().any(|staged| !staged.entries.is_empty()) {
             return Err(Error::invalid(format!(
