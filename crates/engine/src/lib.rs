@@ -1,74 +1,43 @@
 //! The Esker store: put, get, delete, batches, recovery, destaging.
 //!
-//! A put, from file to file: `store` → `write` (checks, reserves where it must) → `admission` → `lane` (its place in the log,
-//! its sequence number) → `commit` (the device, then visible) → later `reclaim` (to the capacity tier, or away).
-//! A get: `store` → `get` (index, memory or one read, key and checksum) and, where two keys share a slot, `settle`.
-//! Opening: `open` → `devices` → `format` → `recover` → `staging`.
+//! Folders, from top to bottom; each uses only those below it:
+//!
+//! * `store`: the handle that users hold.
+//! * `open`: opening and recovery.
+//! * `background`: destaging, collecting, compacting, expiry, discards.
+//! * `read`: gets, parts of values, scans.
+//! * `write`: puts, deletes, batches, updates; the lane that orders them, and the committer that writes them.
+//! * `catalog`: which record of each key is current, and where it is found.
+//! * `segments`: tiers, slots, superblocks, and the one writer of segments.
+//! * `base`: errors, completion events, the failure latch, tasks, counters.
+//!
+//! `docs/architecture.md` follows a put, a get, a relocation and an opening from file to file.
 
-mod admission;
-mod allocation;
-mod append;
-mod batch;
-mod batch_ticks;
-mod blocking;
-mod cache;
-mod clock;
-mod close;
-mod commit;
-mod compact;
-mod devices;
-mod durability;
-mod engine;
-mod error;
-mod expire;
-mod extent;
-mod format;
-mod gate;
-mod get;
-mod heads;
-mod keys;
-mod lane;
-mod latency;
-mod ledger;
-mod memory;
+mod background;
+mod base;
+mod catalog;
 mod open;
-mod options;
-mod outlet;
-mod peek;
-mod progress;
-mod provision;
-mod put_each;
-mod range;
-mod reclaim;
-mod recover;
-mod relief;
-mod relocate;
-mod reserve;
-mod room;
-mod scan;
-mod settle;
-mod slot;
-mod staging;
-mod staging_file;
-mod stats;
+mod read;
+mod segments;
 mod store;
-mod tier;
-mod trim;
-mod update;
 mod write;
-mod zero_ahead;
 
-pub use batch::Batch;
-pub use blocking::Blocking;
-pub use error::{Error, ErrorKind, Result};
-pub use keys::{KeyEntry, KeyPage};
-pub use latency::{Histogram, Latencies, Latency, TierLatencies};
-pub use ledger::Written;
-pub use options::{Durability, Options};
-pub use peek::{Peek, View};
-pub use progress::Progress;
-pub use scan::{Cursor, Page};
-pub use stats::{Activity, Classes, Recovery, States, Stats, TierStats};
-pub use store::{Condition, Entry, Store, WriteOptions};
+pub use base::counters::Activity;
+pub use base::durability::Durability;
+pub use base::error::{Error, ErrorKind, Result};
+pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
+pub use catalog::cache::Entry;
+pub use open::options::Options;
+pub use open::progress::{Progress, Recovery};
+pub use read::keys::{KeyEntry, KeyPage};
+pub use read::peek::{Peek, View};
+pub use read::scan::{Cursor, Page};
+pub use segments::accounting::Written;
+pub use segments::counts::{Classes, States};
+pub use store::blocking::Blocking;
+pub use store::handle::Store;
+pub use store::stats::{Stats, TierStats};
+pub use write::batch::Batch;
+pub use write::options::{Condition, WriteOptions};
 
 pub use esker_device::{Backend, DeviceCounters};

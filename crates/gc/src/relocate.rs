@@ -10,6 +10,10 @@
 //!
 //! [`copy_needed`] does 1; the caller does the rest.
 
+#[cfg(test)]
+#[path = "relocate_tests.rs"]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -121,6 +125,9 @@ pub trait Host: Sync {
         stream: Stream,
         bytes: usize,
     ) -> impl Future<Output = Result<Option<OpenSegment>, Self::Error>> + Send;
+
+    /// Whether a segment could be opened if no output were open.
+    fn could_open(&self) -> bool;
 
     /// Memory of at least so many bytes for frames of an output.
     fn memory(&self, bytes: usize) -> Result<Appender, Self::Error>;
@@ -279,18 +286,28 @@ impl<H: Host> Copier<'_, H> {
             let full = self.outputs.remove(&wanted).expect("it is open");
             self.host.seal_output(full).await?;
         }
-        if !self.outputs.contains_key(&wanted)
-            && let Some(output) = self.host.open_output(wanted, self.memory_bytes(padded)).await?
-        {
-            self.outputs.insert(wanted, output);
-        }
-        let others: Vec<Stream> = self.outputs.keys().copied().filter(|&stream| stream != wanted).collect();
-        for stream in std::iter::once(wanted).chain(others) {
-            if self.outputs.contains_key(&stream) && self.fits(stream, padded).await? {
-                return Ok(Some(stream));
+        loop {
+            if !self.outputs.contains_key(&wanted)
+                && let Some(output) = self.host.open_output(wanted, self.memory_bytes(padded)).await?
+            {
+                self.outputs.insert(wanted, output);
             }
+            let others: Vec<Stream> =
+                self.outputs.keys().copied().filter(|&stream| stream != wanted).collect();
+            for stream in std::iter::once(wanted).chain(others) {
+                if self.outputs.contains_key(&stream) && self.fits(stream, padded).await? {
+                    return Ok(Some(stream));
+                }
+            }
+            // Those that are open are in the way of another one. The fullest makes way.
+            let fullest = self.outputs.iter().min_by_key(|(_, output)| output.room_bytes());
+            let Some(fullest) = fullest.map(|(&stream, _)| stream).filter(|_| self.host.could_open()) else {
+                return Ok(None);
+            };
+            self.written().await?;
+            let full = self.outputs.remove(&fullest).expect("it is open");
+            self.host.seal_output(full).await?;
         }
-        Ok(None)
     }
 
     /// Whether a record fits in an output, after its frame was closed and its memory renewed where need be.

@@ -1,0 +1,213 @@
+//! The store as relocation sees it: what is needed, where copies go, and how they are written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, WriteMode};
+use esker_gc::{Host, Need, Throttle, Victim};
+use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, SegmentShape, Stream};
+use parking_lot::Mutex;
+
+use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::segments::accounting::Origin;
+use crate::segments::oldest::Oldest;
+use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
+use crate::segments::writer::{SegmentWriter, Summary};
+use crate::write::Writer;
+
+/// So many reads are under way at a time where nothing holds relocation back.
+const READS_AT_ONCE: usize = 8;
+
+/// The store as relocation sees it.
+pub(crate) struct Outlet<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) writer: &'a Writer,
+    /// Limit of what it reads and writes; 0: none.
+    pub(crate) bytes_per_s: u64,
+    /// Tombstones are copied in the first round only.
+    pub(crate) first: bool,
+    /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
+    /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
+    pub(crate) opened_at: u64,
+    /// What was the oldest when it began. Segments that were opened since do not matter: they get only records that are
+    /// newer, or current.
+    pub(crate) oldest: Oldest,
+    pub(crate) durable: &'a BTreeMap<u64, u32>,
+    pub(crate) throttle: &'a Mutex<Throttle>,
+    pub(crate) gained_bytes: &'a AtomicI64,
+    pub(crate) urgency: f64,
+    /// Free slots that it leaves.
+    pub(crate) keep: u32,
+    /// Outputs for collected records that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
+    /// a slot that is hardly filled.
+    pub(crate) open: AtomicUsize,
+    /// Mean length of those of the victim's records that may be needed.
+    pub(crate) record_bytes: u32,
+    /// Of the records that are copied.
+    pub(crate) origin: Origin,
+}
+
+impl Outlet<'_> {
+    /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
+    /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
+    fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
+        let cleared = self.catalog.is_cleared(entry.sequence);
+        !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
+    }
+
+    /// So many bytes of an output are used up.
+    fn note_filled(&self, bytes: u64) {
+        if self.origin == Origin::Collected {
+            self.gained_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// How much of the device it may use, 0 to 1: all of it as long as writers are held back.
+    fn urgency(&self) -> f64 {
+        if self.writer.admission.holds_back(self.space.runtime.now()) { 1.0 } else { self.urgency }
+    }
+
+    async fn yield_device(&self, bytes: u64, began: Duration) {
+        yield_device(self.space, self.throttle, bytes, began, self.urgency()).await;
+    }
+}
+
+/// Gives the device back to others for a while, after a piece of work.
+pub(crate) async fn yield_device(
+    space: &Space,
+    throttle: &Mutex<Throttle>,
+    bytes: u64,
+    began: Duration,
+    urgency: f64,
+) {
+    let took = space.runtime.now() - began;
+    let pause = throttle.lock().pause(bytes, took, urgency);
+    if let Some(pause) = pause {
+        space.runtime.sleep(pause).await;
+    }
+}
+
+impl Outlet<'_> {
+    /// Writes an empty frame to an output of which everything is durable, durably: it says so.
+    pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
+        let tier = self.space.output_tier();
+        if !output.memory_has_room(0) && !output.reuse_memory() {
+            output.replace_memory(self.memory(tier.shape().unit_bytes as usize)?);
+        }
+        let bytes = self.segment_writer().write_proof(output).await?;
+        self.note_filled(bytes);
+        Ok(())
+    }
+
+    fn segment_writer(&self) -> SegmentWriter<'_> {
+        SegmentWriter::new(self.space, self.space.output_tier(), self.origin)
+    }
+}
+
+impl Host for Outlet<'_> {
+    type Error = Error;
+
+    fn shape(&self) -> SegmentShape {
+        self.space.output_tier().shape()
+    }
+
+    fn need(&self, victim: &Victim, entry: &Entry) -> Need {
+        let hides = || self.first && self.tombstone_is_needed(victim, entry);
+        match entry.kind {
+            Kind::Put if self.catalog.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
+            Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
+            Kind::Tombstone if hides() => Need::Record,
+            _ => Need::Nothing,
+        }
+    }
+
+    fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
+        let placement = &self.catalog.placement;
+        if victim.shape.tier != self.space.output_tier().name() {
+            return placement.destaged(record.brief);
+        }
+        placement.collected(victim.stream, self.space.age(record.sequence))
+    }
+
+    fn reads_at_once(&self) -> usize {
+        // One where there are pauses: several reads would sleep side by side.
+        let unbridled = self.urgency() >= 1.0 && self.bytes_per_s == 0;
+        if unbridled { READS_AT_ONCE } else { 1 }
+    }
+
+    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
+        let (tier, at) = (victim.shape.tier, offset as usize);
+        if let Some(resident) = self.space.residents.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
+        }
+        let began = self.space.runtime.now();
+        let read = self.space.tier(tier).read_behind(victim.slot, offset, u64::from(bytes)).await;
+        self.yield_device(bytes.into(), began).await;
+        read
+    }
+
+    fn durable_through(&self, output: &OpenSegment) -> u32 {
+        self.durable.get(&output.name().segment).copied().unwrap_or(0)
+    }
+
+    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>> {
+        let tier = self.space.output_tier();
+        let keep = match self.origin {
+            Origin::Collected if self.open.load(Ordering::Relaxed) > 0 => self.keep.max(KEEP_FOR_RELOCATION),
+            Origin::Collected => self.keep,
+            _ => KEEP_FOR_COLLECTING,
+        };
+        let slot = match self.space.take_slot(tier, keep).await {
+            Ok(Some(slot)) => slot,
+            // No slot, or a device without room for one: nothing was harmed.
+            Ok(None) | Err(Error::Io(DeviceError::Full { .. })) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let memory = self.memory(bytes)?;
+        let output = self.space.begin_segment(tier, slot, stream, memory, self.opened_at);
+        tier.slot(slot).expect_records_of(self.record_bytes);
+        self.open.fetch_add(usize::from(Stream::RELOCATED.contains(&stream)), Ordering::Relaxed);
+        Ok(Some(output))
+    }
+
+    fn could_open(&self) -> bool {
+        let keep = if self.origin == Origin::Collected { self.keep } else { KEEP_FOR_COLLECTING };
+        self.space.output_tier().free_slots() > keep
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Appender> {
+        let bytes = bytes.next_multiple_of(esker_device::BUFFER_ALIGNMENT);
+        SegmentBuffer::anonymous(bytes)
+            .map_err(|e| Error::invalid(format!("no memory for frames of {bytes} bytes: {e}")))
+    }
+
+    async fn write_frame(
+        &self,
+        output: SegmentName,
+        memory: Arc<SegmentBuffer>,
+        frame: ClosedFrame,
+    ) -> Result<()> {
+        let bytes = frame.memory.len() as u64;
+        let began = self.segment_writer().write_frame(output.slot, memory, &frame, WriteMode::Plain).await?;
+        self.note_filled(bytes);
+        self.yield_device(bytes, began).await;
+        Ok(())
+    }
+
+    async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        let one = usize::from(Stream::RELOCATED.contains(&output.name().stream));
+        let one_less = |open: usize| Some(open.saturating_sub(one));
+        let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        let tier = self.space.output_tier();
+        // Must come before the summary, or else it could name copies that a power cut took.
+        tier.device()?.flush().await.map_err(Error::from)?;
+        self.segment_writer().seal(Summary::of(&output), || self.space.newest_segment()).await?;
+        self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! Expired records: taken out of the index and no longer counted, without reading a value.
+//!
+//! Which segments are looked at, and when, is said in `reclaim/sweep.rs`. On the medium each record goes on to hide the older
+//! versions of its key, until it is relocated.
+
+use esker_log::{Entry, Kind, Tier as TierName};
+
+use crate::base::error::Result;
+use crate::catalog::{Catalog, hash_of};
+use crate::segments::contents::{Contents, NEVER_MS};
+use crate::segments::space::Space;
+use crate::write::Writer;
+
+/// What could not be taken out of the index is tried again after so long.
+const AGAIN_MS: u64 = 1000;
+
+/// Takes expired records out of the index.
+#[derive(Clone, Copy)]
+pub(crate) struct Expirer<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) writer: &'a Writer,
+}
+
+impl Expirer<'_> {
+    /// Takes expired records of a sealed segment out of the index.
+    pub(crate) async fn expire_segment(&self, tier: TierName, slot: u32, entries: &[Entry]) -> Result<()> {
+        let now_ms = self.catalog.confirmed_ms();
+        let expired: Vec<_> =
+            entries.iter().filter(|e| self.catalog.is_to_expire(e, now_ms)).copied().collect();
+        let taken = self.expire_entries(tier, slot, &expired).await?;
+        let contents = Contents::after(entries, now_ms);
+        let contents = if taken.again { contents.again_at(now_ms + AGAIN_MS) } else { contents };
+        self.space.tier(tier).slots().set_expires(slot, &contents);
+        Ok(())
+    }
+
+    /// Takes expired records of the lanes' open segments out of the index; false if there were none.
+    pub(crate) async fn expire_open(&self) -> Result<bool> {
+        let now_ms = self.catalog.confirmed_ms();
+        let mut any = false;
+        for lane in self.writer.lanes() {
+            lane.forget_expiries();
+            // What is not published yet is not in the index, and will be.
+            let published = self.writer.lane.published_through();
+            let (mut due, mut slots, mut again) = (Due::new(now_ms), Vec::new(), false);
+            lane.each_open_entry(|slot, entry| {
+                let before = due.expired.len();
+                due.take(self.catalog, entry);
+                if before < due.expired.len() && entry.sequence > published {
+                    due.expired.pop();
+                    again = true;
+                }
+                slots.resize(due.expired.len(), slot);
+            });
+            for of in slots.chunk_by(|a, b| a == b) {
+                let rest = due.expired.split_off(of.len());
+                let these = std::mem::replace(&mut due.expired, rest);
+                let taken = self.expire_entries(lane.shape.tier, of[0], &these).await?;
+                any |= taken.any;
+                again |= taken.again;
+            }
+            lane.expires_from_at_most(due.next_ms(again));
+        }
+        Ok(any)
+    }
+
+    /// Takes records of a segment whose expiry has passed out of the index.
+    pub(crate) async fn expire_entries(&self, tier: TierName, slot: u32, expired: &[Entry]) -> Result<Taken> {
+        let current = expired.iter().filter(|entry| self.catalog.is_current(tier, slot, entry));
+        let current: Vec<&Entry> = current.collect();
+        let uncovered = current.iter().filter(|entry| !self.catalog.has_expired_for_good(entry));
+        if let Some(last_ms) = uncovered.filter_map(|entry| entry.expires_at_ms).max() {
+            // Must come first, or else a key of which somebody saw that it is gone could come back.
+            self.catalog.expire_for_good(last_ms);
+        }
+        let mut taken = Taken::default();
+        for entry in current {
+            match self.expire_record(tier, slot, entry).await? {
+                Some(removed) => taken.any |= removed,
+                None => taken.again = true,
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes an expired record out of the index; false if it was not in it. Nothing if somebody has the key reserved: who has
+    /// looked at it relies on it to be found until what they write is published, or else a delete could take another key of
+    /// the same stored hash for it. It is not waited for, since they may wait for room.
+    async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<Option<bool>> {
+        if !self.catalog.is_current(tier, slot, entry) {
+            return Ok(Some(false));
+        }
+        let hash = hash_of(entry);
+        let Some(_reservation) = self.writer.lane.try_reserve(vec![self.catalog.index.stored_hash(&hash)])
+        else {
+            return Ok(None);
+        };
+        // Must come first, or else another key that the slot hides would go with it.
+        match self.catalog.settle(&hash).await {
+            Ok(()) => {}
+            // What cannot be read is told to whoever asks for it. The record counts until it is relocated.
+            Err(error) if error.is_of_reading() => return Ok(Some(false)),
+            Err(error) => return Err(error),
+        }
+        let location = self.space.location(tier, slot, entry);
+        let removed = self.catalog.index.remove(&hash, self.catalog.pointer(location));
+        if removed {
+            self.space.counters.count_expired();
+            self.space
+                .add_live(location, -(self.space.tier(tier).shape().padded(entry.bytes as usize) as i64));
+        }
+        Ok(Some(removed))
+    }
+}
+
+/// How taking records out of the index went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Some were in it.
+    any: bool,
+    /// Some still are.
+    pub(crate) again: bool,
+}
+
+/// The entries of an open segment, parted by whether they have expired.
+pub(crate) struct Due {
+    now_ms: u64,
+    pub(crate) expired: Vec<Entry>,
+    /// When the first of the others does.
+    next_ms: u64,
+}
+
+impl Due {
+    pub(crate) fn new(now_ms: u64) -> Due {
+        Due { now_ms, expired: Vec::new(), next_ms: NEVER_MS }
+    }
+
+    pub(crate) fn take(&mut self, catalog: &Catalog, entry: &Entry) {
+        match entry.expires_at_ms {
+            Some(_) if catalog.is_to_expire(entry, self.now_ms) => self.expired.push(*entry),
+            Some(at_ms) if entry.kind == Kind::Put => self.next_ms = self.next_ms.min(at_ms),
+            _ => {}
+        }
+    }
+
+    /// When the segment is to be looked at again.
+    pub(crate) fn next_ms(&self, again: bool) -> u64 {
+        if again { self.next_ms.min(self.now_ms + AGAIN_MS) } else { self.next_ms }
+    }
+}

@@ -1,0 +1,59 @@
+//! Looking whether a file system that was full has room again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_log::Tier as TierName;
+use futures_util::future::select;
+
+use crate::base::error::Error;
+use crate::segments::room::Room;
+use crate::segments::space::Space;
+use crate::segments::tier::Tier;
+
+/// A tier that is short tries so often whether there is room again.
+const TRY_EVERY: Duration = Duration::from_secs(1);
+/// Waits, whenever a tier is short, until its file system has room again.
+pub(crate) async fn run(space: Arc<Space>, name: TierName) {
+    let tier = space.tier(name);
+    let Some(room) = &tier.room else { return };
+    loop {
+        let changed = room.changed.notified();
+        if space.health.check_writable().is_err() {
+            return;
+        }
+        if !tier.is_short() {
+            changed.await;
+            continue;
+        }
+        space.note_limit();
+        tracing::warn!(
+            path = tier.device_name(),
+            "the file system has no room for another segment; puts find what room the store makes by itself"
+        );
+        while !has_room_again(&space, tier, room).await {
+            if space.health.check_writable().is_err() {
+                return;
+            }
+        }
+        space.note_limit();
+        space.is_no_longer_full();
+        space.announce_free_slot();
+        space.reclaim.notify_one();
+        tracing::info!(path = tier.device_name(), "the file system has room again");
+    }
+}
+
+/// Tries once, after a while.
+async fn has_room_again(space: &Space, tier: &Tier, room: &Room) -> bool {
+    let changed = std::pin::pin!(room.changed.notified());
+    select(changed, space.runtime.sleep(TRY_EVERY)).await;
+    match tier.tries_for_room().await {
+        Ok(has_room) => has_room,
+        Err(Error::Closed { .. }) => false,
+        Err(error) => {
+            space.health.latch(&error);
+            false
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Work that makes room: destaging, collecting, compacting, expiry, discards, and looking whether a full file system has room
+//! again.
+
+mod compact;
+mod copies;
+pub(crate) mod discard;
+mod expire;
+pub(crate) mod file_system;
+pub(crate) mod reclaim;
+mod relocate;
+mod tombstones;

@@ -1,0 +1,306 @@
+//! Making room: what to do next, when, and how hard to work at it. Which segments to relocate is chosen in `choose`.
+//!
+//! Destaging empties the fast tier in the order of age. Collecting keeps the tier where records stay between two bounds:
+//! garbage takes no more than the reserve allows beside what is live, and a few slots are always free. The nearer the
+//! second bound, the less the reclaimer rests.
+
+mod choose;
+mod claims;
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esker_log::Tier as TierName;
+use futures_util::future::{Either, select};
+
+pub(crate) use self::choose::Choice;
+use self::choose::{Progress, Stuck};
+use self::claims::Unverified;
+use self::sweep::Sweep;
+
+use crate::background::compact::Compaction;
+use crate::background::expire::Expirer;
+use crate::background::relocate::{Outcome, Relocator};
+use crate::base::error::{Error, Result};
+use crate::base::requests::Requests;
+use crate::catalog::Catalog;
+use crate::segments::contents::Expiry;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
+use crate::write::Writer;
+
+/// How urgent it is to collect what is beyond the bound while there is room.
+pub(crate) const CALM: f64 = 0.25;
+/// As long as it is less urgent to collect, old segments are rewritten for tombstones to go.
+const RENEW_BELOW: f64 = 0.5;
+/// After so many failed reads a segment is left alone until the store is opened again.
+const READ_ATTEMPTS: u32 = 3;
+/// What a record takes in a summary, about.
+const ENTRY_BYTES: u64 = 22;
+
+/// Destages and collects until the store closes.
+pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_per_s: u64) {
+    let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
+    let expirer = Expirer { space, catalog, writer };
+    let mut reclaimer = Reclaimer {
+        space,
+        catalog,
+        writer,
+        expirer,
+        relocator: Relocator::new(expirer, bytes_per_s),
+        compactions: &compactions,
+        progress: Progress::default(),
+        stuck: None,
+        one_at_a_time: false,
+        failures: BTreeMap::new(),
+        unverified: Unverified::default(),
+        sweep: Sweep::default(),
+        compaction: None,
+        compacted_last: false,
+    };
+    loop {
+        let woken = space.reclaim.notified();
+        if space.health.check_writable().is_err() {
+            if space.health.check_latch().is_ok()
+                && let Err(error) = reclaimer.relocator.finish().await
+            {
+                space.health.latch(&error);
+            }
+            break;
+        }
+        reclaimer.begin_compaction();
+        writer.pressure.requests.look();
+        match reclaimer.step().await {
+            Ok(true) => {}
+            Ok(false) => {
+                writer.pressure.requests.done();
+                reclaimer.rest(woken).await;
+            }
+            Err(Error::Closed { .. }) => break,
+            Err(error) => {
+                space.health.latch(&error);
+                break;
+            }
+        }
+    }
+    let error = Error::Closed { reason: "it was closed while it was compacted".into() };
+    compactions.fail(&error);
+    writer.pressure.requests.fail(&error);
+}
+
+/// Destages, collects and compacts; one for each store.
+pub(crate) struct Reclaimer<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) writer: &'a Writer,
+    pub(crate) expirer: Expirer<'a>,
+    /// Where compactions are asked for.
+    pub(crate) compactions: &'a Requests,
+    pub(crate) relocator: Relocator<'a>,
+    progress: Progress,
+    /// Destaging found no room for copies.
+    stuck: Option<Stuck>,
+    /// There was no room to relocate several segments together, and none was freed since.
+    one_at_a_time: bool,
+    /// How often reading a segment failed.
+    failures: BTreeMap<u64, u32>,
+    unverified: Unverified,
+    sweep: Sweep,
+    /// What was asked for and is not done yet.
+    pub(crate) compaction: Option<Compaction>,
+    /// The last step was for that.
+    compacted_last: bool,
+}
+
+impl Reclaimer<'_> {
+    /// Waits for something to do.
+    async fn rest(&mut self, woken: impl Future<Output = ()>) {
+        let sweep = self.sweep_due();
+        let due = sweep.into_iter().chain(self.claims_due()).chain(self.catalog.clock_due()).min();
+        let Some(left) = due else { return woken.await };
+        let woken = std::pin::pin!(woken);
+        match select(woken, self.space.runtime.sleep(left)).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    /// Does one thing that was asked for, or that needs to be done; false if there is nothing. They take turns, so that
+    /// neither waits for the end of the other, which may have none.
+    async fn step(&mut self) -> Result<bool> {
+        self.compacted_last = !self.compacted_last && self.compact().await?;
+        Ok(self.compacted_last || self.keep_up().await? || self.compaction.is_some())
+    }
+
+    /// Does one thing that needs to be done; false if there is nothing.
+    async fn keep_up(&mut self) -> Result<bool> {
+        self.catalog.save_clock().await?;
+        self.settle_beyond_limit().await?;
+        if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
+            self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        if self.sweep().await? {
+            return Ok(true);
+        }
+        self.write_off_tombstones();
+        let pressure = &self.writer.pressure.requests;
+        if pressure.is_wanted() {
+            if self.relieve().await? {
+                return Ok(true);
+            }
+            // Where there are no slots, collecting has to come first.
+            if !self.space.full.load(Ordering::Acquire) {
+                pressure.done();
+            }
+        }
+        if self.space.urgency() < RENEW_BELOW
+            && self.renew(self.tombstones_tolerated(false), u64::MAX).await?
+        {
+            return Ok(true);
+        }
+        if let Some(choice) = self.choose() {
+            let always = choice.tier != self.space.output_tier().name();
+            let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
+            if !done && may_be_full {
+                self.declare_full();
+            }
+            return Ok(done || !may_be_full);
+        }
+        if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
+            return Ok(true);
+        }
+        if self.writer.lanes().any(|lane| lane.is_out_of_room()) {
+            if self.relieve().await? {
+                return Ok(true);
+            }
+            self.declare_full();
+        }
+        // Nobody is to wait for what has time.
+        Ok(!self.writer.pressure.requests.is_wanted() && self.settle_at_leisure().await?)
+    }
+
+    /// Relocates what was chosen; false if there was no room for that.
+    pub(crate) async fn carry_out(&mut self, choice: Choice, always: bool) -> Result<bool> {
+        let Choice { tier, slots, urgency, yield_bytes } = choice;
+        match self.relocator.relocate(tier, &slots, urgency, always).await {
+            Ok(Outcome::Freed(segments)) => {
+                if segments > 0 {
+                    self.one_at_a_time = false;
+                    self.note_progress(tier, yield_bytes);
+                }
+                Ok(true)
+            }
+            // Fewer need less room before the first of them is free.
+            Ok(Outcome::OutOfRoom) if slots.len() > 1 => {
+                self.one_at_a_time = true;
+                Ok(true)
+            }
+            Ok(Outcome::OutOfRoom) => {
+                if always {
+                    // Collecting may still make room, and if not, the next step finds nothing to do.
+                    self.stuck = Some(self.state_of_output());
+                }
+                Ok(false)
+            }
+            Err((slot, error)) if error.is_of_reading() => {
+                self.put_aside(tier, slot, &error);
+                Ok(true)
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Nothing can be freed and writers wait: tell them.
+    fn declare_full(&self) {
+        let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room());
+        let tier_is_full = |name: TierName| {
+            self.space.tier(name).free_slots() <= self.space.kept_slots(self.space.tier(name))
+        };
+        for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
+            let was_full = self.space.full.swap(true, Ordering::AcqRel);
+            let was_stuck = was_full && self.space.stuck.swap(true, Ordering::AcqRel);
+            lane.refuse_waiting(self.space.full_error());
+            if !was_stuck {
+                // The provisioner may now lend a slot to deletes; or another one, where there was none to lend.
+                self.space.announce_free_slot();
+            }
+        }
+    }
+
+    /// The sealed segment that expired first.
+    pub(crate) fn expired(&self, expiry: Expiry) -> Option<(TierName, u32)> {
+        let now = self.catalog.confirmed_ms();
+        let due =
+            self.space.tiers().filter_map(|tier| Some((tier.slots().expired(expiry, now)?, tier.name())));
+        due.min_by_key(|&((at_ms, _), _)| at_ms).map(|((_, slot), tier)| (tier, slot))
+    }
+
+    /// Takes expired records of a sealed segment out of the index; how many bytes it had to read for that, about.
+    pub(crate) async fn expire(&mut self, tier: TierName, slot: u32) -> Result<u64> {
+        let (expirer, mut bytes) = (self.expirer, 0);
+        let entries = self.space.read_entries(self.space.tier(tier), slot).await;
+        self.with_entries(tier, slot, entries, async |entries| {
+            bytes = entries.len() as u64 * ENTRY_BYTES;
+            expirer.expire_segment(tier, slot, entries).await
+        })
+        .await?;
+        Ok(bytes)
+    }
+
+    /// Does something with the entries of a segment's summary, if it could be read.
+    async fn with_entries(
+        &mut self,
+        tier: TierName,
+        slot: u32,
+        entries: Result<Option<Vec<esker_log::Entry>>>,
+        work: impl AsyncFnOnce(&[esker_log::Entry]) -> Result<()>,
+    ) -> Result<()> {
+        let done = match entries {
+            Ok(Some(entries)) => work(&entries).await,
+            Ok(None) => {
+                self.space.tier(tier).slots().set_state(slot, SlotState::Damaged);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        match done {
+            Err(error) if error.is_of_reading() => {
+                self.put_aside(tier, slot, &error);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// A segment could not be read: it is tried again, a few times, and then kept as it is. Its records can still be asked
+    /// for, and what is wrong with them is an error of those calls, not of the store.
+    ///
+    /// What could not be read may lie in another segment than the one in hand. Then that one is put aside as well, and this one
+    /// is tried again: but not without end, since without the other it may never be emptied.
+    fn put_aside(&mut self, tier: TierName, slot: u32, error: &Error) {
+        match self.space.place_of(error) {
+            Some((other_tier, other)) if (other_tier, other) != (tier, slot) => {
+                if self.space.tier(other_tier).slot(other).state() == SlotState::Sealed {
+                    self.note_failure(other_tier, other, error, matches!(error, Error::Corrupt { .. }));
+                }
+                self.space.tier(tier).slot(slot).leave_alone();
+                self.note_failure(tier, slot, error, false);
+            }
+            _ => self.note_failure(tier, slot, error, matches!(error, Error::Corrupt { .. })),
+        }
+    }
+
+    fn note_failure(&mut self, tier: TierName, slot: u32, error: &Error, for_good: bool) {
+        let slots = self.space.tier(tier).slots();
+        let segment = slots.all()[slot as usize].segment();
+        let failures = self.failures.entry(segment).or_default();
+        *failures += 1;
+        let give_up = *failures >= READ_ATTEMPTS || for_good;
+        if give_up {
+            tracing::error!(segment, %error, "a segment cannot be read; it is kept as it is");
+        }
+        slots.set_state(slot, if give_up { SlotState::Damaged } else { SlotState::Sealed });
+    }
+}

@@ -1,0 +1,206 @@
+//! Which segments to relocate next, and whether that is worth it.
+
+use std::sync::atomic::Ordering;
+
+use esker_gc::{Candidate, cost_benefit, oldest};
+use esker_log::Tier as TierName;
+
+use super::{CALM, Reclaimer};
+
+use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::segments::limit::LEAST_YIELD;
+use crate::segments::slot::SlotState;
+use crate::segments::space::SEGMENT_STEP;
+use crate::segments::tier::Tier;
+
+/// Destaging begins when less than this share of the fast tier is free.
+const DESTAGE_BELOW: f64 = 0.5;
+/// So many segments' worth of garbage is let be however little is live, but no more than this share of the slots: before long
+/// nothing in them is live, and they are freed without a copy.
+const GARBAGE_SEGMENTS: u32 = 8;
+const GARBAGE_SHARE: u32 = 32;
+/// Few sealed segments are let be while less than half of one is garbage.
+const FEW_SEGMENTS: u64 = 4;
+/// Of a segment that yields so much, the copies take less room however badly they fit.
+const SURE_YIELD: f64 = 0.5;
+/// It is given up if less than one in so many of the bytes that seemed to be gained were.
+const LEAST_GAIN: u64 = 8;
+/// So often what has to die is doubled before it is tried again: up to three segments' worth.
+const LONGEST_WAIT: u32 = 6;
+/// Segments are relocated together up to so many bytes.
+const BATCH_BYTES: u32 = 4 << 20;
+
+/// What to relocate, and how urgent it is.
+pub(crate) struct Choice {
+    pub(crate) tier: TierName,
+    pub(crate) slots: Vec<u32>,
+    pub(crate) urgency: f64,
+    /// What they seem to be worth.
+    pub(crate) yield_bytes: u64,
+}
+
+/// Whether collecting gives slots back. Where records fill their write units and segments badly, copies can take as much
+/// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Bytes that the victims seemed to be worth since it was last looked at.
+    expected_bytes: u64,
+    /// What had been gained then.
+    gained_bytes: i64,
+    /// It was given up until so many bytes will have died.
+    given_up_until: Option<u64>,
+    /// How often it was in vain since it last was not.
+    in_vain: u32,
+}
+
+/// How things were when destaging found no room. Until something has changed, only collecting is tried.
+pub(super) struct Stuck {
+    free_slots: u32,
+    dead_bytes: u64,
+}
+
+impl Choice {
+    fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {
+        let slots = victims.iter().map(|c| c.slot).collect();
+        let yield_bytes = victims.iter().map(|c| c.used_bytes.saturating_sub(c.live_bytes)).sum();
+        Choice { tier, slots, urgency, yield_bytes }
+    }
+}
+
+impl Reclaimer<'_> {
+    /// The sealed segments of a tier, as the rules see them.
+    fn candidates<'t>(&self, tier: &'t Tier) -> impl Iterator<Item = Candidate> + use<'t> {
+        tier.slots().sealed().map(|(slot, s)| {
+            Candidate {
+                slot,
+                segment: s.segment(),
+                sealed_at: s.sealed_at() / SEGMENT_STEP,
+                // What the copies take, in whole write units.
+                live_bytes: (s.live_bytes().max(0) as u64)
+                    .next_multiple_of(u64::from(tier.shape().unit_bytes)),
+                used_bytes: u64::from(s.used_bytes()).max(1),
+            }
+        })
+    }
+
+    /// What to do: whichever is more urgent, and otherwise the other.
+    pub(super) fn choose(&self) -> Option<Choice> {
+        let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
+        match (destage, collect) {
+            (Some(destage), Some(collect)) if destage.urgency < collect.urgency => Some(collect),
+            (destage, collect) => destage.or(collect),
+        }
+    }
+
+    /// How things are where records end up.
+    pub(super) fn state_of_output(&self) -> Stuck {
+        let free_slots = self.space.output_tier().free_slots();
+        Stuck { free_slots, dead_bytes: self.space.dead_bytes.load(Ordering::Relaxed) }
+    }
+
+    /// Whether destaging found no room, and none was made since.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let now = self.state_of_output();
+        let noticeable = (self.space.output_tier().shape().segment_bytes as f64 * LEAST_YIELD) as u64;
+        self.stuck.as_ref().is_some_and(|then| {
+            now.free_slots <= then.free_slots && now.dead_bytes < then.dead_bytes + noticeable
+        })
+    }
+
+    fn choose_to_destage(&self) -> Option<Choice> {
+        let (fast, capacity) = self.space.both_tiers()?;
+        let free = f64::from(fast.free_slots()) / f64::from(fast.slots_in_reach());
+        if free >= DESTAGE_BELOW || self.is_stuck() {
+            return None;
+        }
+        // Without a slot for another output, only what fits in these can be moved.
+        let may_open = capacity.free_slots() > KEEP_FOR_COLLECTING;
+        let room = if may_open { u64::MAX } else { self.relocator.room_bytes() };
+        let fitting = self.candidates(fast).filter(|c| c.live_bytes <= room);
+        let count = if may_open { self.batch(fast, capacity.free_slots()) } else { 1 };
+        let victims = oldest(fitting, count);
+        let urgency = CALM + (1.0 - CALM) * (1.0 - free / DESTAGE_BELOW);
+        (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
+    }
+
+    fn choose_to_collect(&self) -> Option<Choice> {
+        let urgency = self.space.urgency();
+        let calm = || self.calm_yield(self.space.output_tier());
+        let least_yield = if urgency > 0.0 { LEAST_YIELD } else { calm()? };
+        self.choose_among(least_yield, u64::MAX)
+    }
+
+    /// Which segments to collect that yield so much, among those up to number `through`.
+    pub(crate) fn choose_among(&self, mut least_yield: f64, through: u64) -> Option<Choice> {
+        let tier = self.space.output_tier();
+        if self.is_given_up() {
+            least_yield = least_yield.max(SURE_YIELD);
+        }
+        let newest = self.space.newest_segment() / SEGMENT_STEP;
+        // Without a slot for another output, only what fits in these can be moved.
+        let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
+        let left_alone = |c: &Candidate| {
+            let noticeable = c.used_bytes as f64 * LEAST_YIELD;
+            tier.slot(c.slot).is_left_alone(noticeable as i64)
+        };
+        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !left_alone(c);
+        let count = self.batch(tier, tier.free_slots());
+        let victims = cost_benefit(self.candidates(tier).filter(fits), newest, least_yield, count);
+        (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
+    }
+
+    /// Whether collecting gave nothing back and too little died since for another try.
+    fn is_given_up(&self) -> bool {
+        let died = self.space.dead_bytes.load(Ordering::Relaxed);
+        self.progress.given_up_until.is_some_and(|until| died < until)
+    }
+
+    /// A segment was relocated that seemed to be worth so many bytes.
+    pub(super) fn note_progress(&mut self, tier: TierName, yield_bytes: u64) {
+        let output = self.space.output_tier();
+        if tier != output.name() {
+            return;
+        }
+        let progress = &mut self.progress;
+        progress.given_up_until = None;
+        progress.expected_bytes += yield_bytes;
+        if progress.expected_bytes < 2 * u64::from(output.shape().segment_bytes) {
+            return;
+        }
+        let gained_bytes = self.relocator.gained_bytes();
+        if gained_bytes - progress.gained_bytes < (progress.expected_bytes / LEAST_GAIN) as i64 {
+            // Each time in vain it takes more garbage to try again, or else a store with many records that fill their write
+            // units badly would go on copying for every few of them that die.
+            let wait = (f64::from(output.shape().segment_bytes) * LEAST_YIELD) as u64;
+            let died = self.space.dead_bytes.load(Ordering::Relaxed);
+            progress.given_up_until = Some(died + (wait << progress.in_vain.min(LONGEST_WAIT)));
+            progress.in_vain += 1;
+        } else {
+            progress.in_vain = 0;
+        }
+        (progress.expected_bytes, progress.gained_bytes) = (0, gained_bytes);
+    }
+
+    /// How many segments to relocate together: enough that frames which are closed at the end before they are full do not
+    /// matter, and no more than there is room for copies of, since none is free before all are empty.
+    fn batch(&self, tier: &Tier, free_slots: u32) -> usize {
+        if self.one_at_a_time {
+            return 1;
+        }
+        let by_length = BATCH_BYTES / tier.shape().segment_bytes;
+        by_length.clamp(1, free_slots.saturating_sub(2).max(1)) as usize
+    }
+
+    /// What a segment has to yield while there is room; `None` while garbage takes no more than the reserve allows.
+    fn calm_yield(&self, tier: &Tier) -> Option<f64> {
+        let segment_bytes = u64::from(tier.shape().segment_bytes);
+        let sealed = u64::from(tier.slots().count(SlotState::Sealed));
+        let live_bytes = tier.live_bytes();
+        let beside_live = live_bytes as f64 * self.space.reserve_share / (1.0 - self.space.reserve_share);
+        let let_be = u64::from((tier.slots_in_reach() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
+        if sealed * segment_bytes <= live_bytes + let_be.max(beside_live as u64) {
+            return None;
+        }
+        Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })
+    }
+}

@@ -1,0 +1,112 @@
+//! Relief: what need not count ceases to, before a put is refused.
+//!
+//! * Expired records of segments that did not have enough of them to be looked at.
+//! * Tombstones. One is needed while a segment may hold an older version of its key: one that was opened before it was
+//!   written. Cold segments that nobody would collect keep tombstones alive without end, so when these get too many, the
+//!   segments that were opened first are rewritten, one after the other, whatever they yield. Each goes at most once for
+//!   the tombstones that there are.
+
+use std::sync::atomic::Ordering;
+
+use esker_log::Tier as TierName;
+
+use crate::background::reclaim::{Choice, Reclaimer};
+use crate::base::error::Result;
+use crate::segments::contents::Expiry;
+use crate::segments::slot::SlotState;
+
+/// Tombstones may take so large a part of what users may fill, however little room is left.
+const TOMBSTONES: u64 = 64;
+/// Nor do they matter below this part of a segment.
+const TOMBSTONES_OF_SEGMENT: u64 = 4;
+impl Reclaimer<'_> {
+    /// Takes one thing out of the account that need not be in it; false if there is none.
+    pub(crate) async fn relieve(&mut self) -> Result<bool> {
+        if self.writer.pressure.requests.is_wanted() || self.space.full.load(Ordering::Acquire) {
+            // A clock that has stepped is believed sooner, so that what has expired is not why puts are refused.
+            self.catalog.confirmed_under_pressure_ms();
+        }
+        if let Some((tier, slot)) = self.expired(Expiry::First) {
+            self.expire(tier, slot).await?;
+            return Ok(true);
+        }
+        if self.expirer.expire_open().await? {
+            return Ok(true);
+        }
+        self.renew(self.tombstones_tolerated(true), u64::MAX).await
+    }
+
+    /// Tombstones that hide nothing any more cease to count.
+    pub(crate) fn write_off_tombstones(&self) {
+        if self.space.tombstone_bytes() == 0 {
+            return;
+        }
+        let oldest = self.space.oldest_segments();
+        for tier in self.space.tiers() {
+            for (at, slot) in tier.slots().sealed() {
+                if slot.tombstone_bytes() > 0 && slot.tombstones_through() < oldest.other_than(slot.segment())
+                {
+                    let bytes = tier.write_off_tombstones(at);
+                    self.space.note_dead(tier, bytes.unsigned_abs());
+                }
+            }
+        }
+    }
+
+    /// How many bytes of tombstones are left in peace: half of the room that puts leave, or, where the store presses on
+    /// its limit, next to nothing.
+    pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
+        let segment_bytes = u64::from(self.space.output_tier().shape().segment_bytes);
+        let least = (self.space.user_limit_bytes() / TOMBSTONES).max(segment_bytes / TOMBSTONES_OF_SEGMENT);
+        let puts = self.space.live_bytes().saturating_sub(self.space.tombstone_bytes());
+        if presses { least } else { least.max(self.space.user_limit_bytes().saturating_sub(puts) / 2) }
+    }
+
+    /// Rewrites the segment that was opened first, if so many more bytes of tombstones can go when all older ones are;
+    /// false if there is nothing to do, or no room to do it. Of tombstones beside later ones than `through` none is counted.
+    pub(crate) async fn renew(&mut self, tolerated_bytes: u64, through: u64) -> Result<bool> {
+        if self.space.tombstone_bytes() <= tolerated_bytes || self.is_stuck() {
+            return Ok(false);
+        }
+        let Some((tier, slot)) = self.to_renew(tolerated_bytes, through) else { return Ok(false) };
+        if self.space.tier(tier).slot(slot).state() == SlotState::Open {
+            // An output of its own: sealed, it can be rewritten as well.
+            self.relocator.finish().await?;
+            return Ok(true);
+        }
+        let urgency = self.space.urgency().max(crate::background::reclaim::CALM);
+        let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };
+        self.carry_out(choice, true).await
+    }
+
+    fn to_renew(&self, tolerated_bytes: u64, asked_through: u64) -> Option<(TierName, u32)> {
+        let space = self.space;
+        let slots = || {
+            space.tiers().flat_map(|tier| {
+                let all = tier.slots().all().iter().enumerate();
+                all.filter(|(_, s)| s.segment() != 0).map(|(at, s)| (tier.name(), at as u32, s))
+            })
+        };
+        let stays = |slot: &crate::segments::slot::Slot| {
+            slot.state() != SlotState::Sealed && !self.relocator.writes_to(slot.segment())
+        };
+        // What a lane still writes to, or is damaged, cannot be rewritten, and neither can what it hides go.
+        let limit = slots().filter(|(.., s)| stays(s)).map(|(.., s)| s.opened_at()).min().unwrap_or(u64::MAX);
+        let counts = |slot: &crate::segments::slot::Slot| {
+            slot.tombstones_through() < limit && slot.tombstones_through() <= asked_through
+        };
+        let (mut bytes, mut through) = (0, 0);
+        for (.., slot) in slots().filter(|(.., s)| s.state() == SlotState::Sealed && s.tombstone_bytes() > 0)
+        {
+            if counts(slot) {
+                bytes += slot.tombstone_bytes() as u64;
+                through = through.max(slot.tombstones_through());
+            }
+        }
+        if bytes <= tolerated_bytes {
+            return None;
+        }
+        let oldest = slots().filter(|(.., s)| !stays(s) && s.opened_at() <= through);
+        oldest.min_by_key(|(.., s)| s.opened_at()).map(|(tier, slot, _)| (tier, slot))
+    }
+}

@@ -1,0 +1,185 @@
+//! A door that opens once, for everybody who waits at it.
+//!
+//! It belongs to whoever is to open it. If that one lets go of it without having opened it, because of a panic or because it
+//! was forgotten, it opens with an error: nobody waits for ever.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::base::error::{Error, Result};
+
+/// Opens once with a result; whoever waits gets a copy of it.
+pub(crate) struct Gate {
+    waiter: Waiter,
+}
+
+/// What it takes to wait at a gate.
+#[derive(Clone)]
+pub(crate) struct Waiter {
+    state: Arc<Mutex<State>>,
+}
+
+enum State {
+    Shut(Vec<Option<Waker>>),
+    Open(Result<()>),
+}
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate { waiter: Waiter { state: Arc::new(Mutex::new(State::Shut(Vec::new()))) } }
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.waiter.clone()
+    }
+
+    pub(crate) fn open(self, result: Result<()>) {
+        self.waiter.open(result);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.waiter.open_if_shut(|| Err(Error::Closed { reason: "what was waited for ended early".into() }));
+    }
+}
+
+impl Waiter {
+    /// Of a gate that is open.
+    pub(crate) fn at_open(result: Result<()>) -> Waiter {
+        Waiter { state: Arc::new(Mutex::new(State::Open(result))) }
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        Wait { waiter: self.clone(), place: None }
+    }
+
+    /// Whether it is the same gate.
+    pub(crate) fn is_at(&self, other: &Waiter) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
+    fn open(&self, result: Result<()>) {
+        self.open_if_shut(|| result);
+    }
+
+    fn open_if_shut(&self, result: impl FnOnce() -> Result<()>) {
+        let mut state = self.state.lock();
+        if let State::Shut(wakers) = &mut *state {
+            let wakers = std::mem::take(wakers);
+            *state = State::Open(result());
+            drop(state);
+            wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Waiting at a gate. Dropping it gives the place up.
+pub(crate) struct Wait {
+    waiter: Waiter,
+    place: Option<usize>,
+}
+
+impl Future for Wait {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let wait = &mut *self;
+        match &mut *wait.waiter.state.lock() {
+            State::Open(result) => Poll::Ready(result.clone()),
+            State::Shut(wakers) => {
+                let place = *wait.place.get_or_insert_with(|| {
+                    wakers.push(None);
+                    wakers.len() - 1
+                });
+                match &mut wakers[place] {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    empty => *empty = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let (Some(place), State::Shut(wakers)) = (self.place, &mut *self.waiter.state.lock()) {
+            wakers[place] = None;
+        }
+    }
+}
+
+/// A gate for something that happens again and again: each time the gate opens, and there is another one.
+pub(crate) struct Announcement {
+    next: Mutex<Gate>,
+}
+
+impl Announcement {
+    pub(crate) fn new() -> Announcement {
+        Announcement { next: Mutex::new(Gate::new()) }
+    }
+
+    pub(crate) fn announce(&self) {
+        let gate = std::mem::replace(&mut *self.next.lock(), Gate::new());
+        gate.open(Ok(()));
+    }
+
+    /// Asks something, and says what to wait for if the answer is not to the purpose. What is announced while it is asked
+    /// counts: the other way round, whoever asks just before the last announcement would wait for ever.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce() -> T) -> (T, Waiter) {
+        let next = self.next.lock().waiter();
+        (question(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a panic ends a thread")]
+    fn a_gate_that_is_dropped_opens_with_an_error() {
+        let gate = Gate::new();
+        let (waiter, wait) = (gate.waiter(), gate.waiter().wait());
+        assert!(waiter.wait().now_or_never().is_none());
+        drop(gate);
+        assert!(wait.now_or_never().is_some_and(|how| how.is_err()));
+        assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_err()));
+        let gate = Gate::new();
+        let waiter = gate.waiter();
+        let panicked = std::thread::spawn(move || {
+            let _gate = gate;
+            panic!("a panic that a test asked for");
+        });
+        assert!(panicked.join().is_err());
+        assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_err()));
+    }
+
+    #[test]
+    fn an_open_gate_stays_as_it_was_opened() {
+        let gate = Gate::new();
+        let waiter = gate.waiter();
+        gate.open(Ok(()));
+        assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_ok()));
+    }
+
+    /// The last announcement comes just behind the answer.
+    #[test]
+    fn what_is_announced_while_it_is_asked_counts() {
+        let announcement = Announcement::new();
+        let (open, next) = announcement.ask(|| {
+            let open = true;
+            announcement.announce();
+            open
+        });
+        assert!(open);
+        assert!(next.wait().now_or_never().is_some(), "it waits for another announcement");
+    }
+}

@@ -1,0 +1,118 @@
+//! Counting what the store does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+macro_rules! counters {
+    ($($name:ident: $meaning:literal,)*) => {
+        /// Counters of an open store, since it was opened.
+        #[derive(Default)]
+        pub(crate) struct Counters { $($name: AtomicU64,)* }
+
+        /// What the store did since it was opened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Activity { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl Activity {
+            /// Every counter with its name and what it counts, for those that print all of them.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), $meaning, self.$name),)*].into_iter()
+            }
+        }
+
+        impl Counters {
+            pub(crate) fn activity(&self) -> Activity {
+                Activity { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    puts: "Records put.",
+    deletes: "Tombstones written.",
+    user_bytes: "Bytes of keys and values put.",
+    memory_hits: "Look-ups answered from a segment's memory.",
+    cache_hits: "Look-ups answered from the read cache.",
+    device_reads: "Device reads made for look-ups.",
+    lane_bytes: "Bytes of frames written by the lanes, without padding.",
+    padding_bytes: "Bytes of padding to whole write units, in frames of all kinds.",
+    relocated_bytes: "Bytes of frames written by relocation, without padding.",
+    summary_bytes: "Bytes of summaries.",
+    frames: "Frames written.",
+    flushes: "Flushes of a lane's device.",
+    records_expired: "Records that expired and were taken out of the index.",
+    segments_freed: "Segments freed by relocation.",
+    records_moved: "Records that relocation kept.",
+    records_freed: "Records that had been written to the segments that were freed, moved or dead.",
+    claims_settled: "Claims verified.",
+    hidden_found: "Keys that had been displaced by another key and were found again.",
+    stalls: "Writes that had to wait for room.",
+    stall_us: "How long they waited in all, in microseconds.",
+}
+
+impl Counters {
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_put(&self, bytes: usize) {
+        Counters::add(&self.puts, 1);
+        Counters::add(&self.user_bytes, bytes as u64);
+    }
+
+    pub(crate) fn count_delete(&self) {
+        Counters::add(&self.deletes, 1);
+    }
+
+    pub(crate) fn memory_hit(&self) {
+        Counters::add(&self.memory_hits, 1);
+    }
+
+    pub(crate) fn cache_hit(&self) {
+        Counters::add(&self.cache_hits, 1);
+    }
+
+    pub(crate) fn device_read(&self) {
+        Counters::add(&self.device_reads, 1);
+    }
+
+    pub(crate) fn count_frame(&self, relocated: bool, payload_bytes: u64, padding_bytes: u64) {
+        Counters::add(if relocated { &self.relocated_bytes } else { &self.lane_bytes }, payload_bytes);
+        Counters::add(&self.padding_bytes, padding_bytes);
+        Counters::add(&self.frames, 1);
+    }
+
+    pub(crate) fn count_summary(&self, bytes: u64) {
+        Counters::add(&self.summary_bytes, bytes);
+    }
+
+    pub(crate) fn count_expired(&self) {
+        Counters::add(&self.records_expired, 1);
+    }
+
+    pub(crate) fn count_flush(&self) {
+        Counters::add(&self.flushes, 1);
+    }
+
+    pub(crate) fn count_moved(&self, records: u64) {
+        Counters::add(&self.records_moved, records);
+    }
+
+    /// A segment was freed that so many records had been written to.
+    pub(crate) fn count_freed(&self, records: u64) {
+        Counters::add(&self.segments_freed, 1);
+        Counters::add(&self.records_freed, records);
+    }
+
+    pub(crate) fn count_settled(&self, claims: u64, hidden: u64) {
+        Counters::add(&self.claims_settled, claims);
+        Counters::add(&self.hidden_found, hidden);
+    }
+
+    pub(crate) fn count_stall(&self, waited: Duration) {
+        Counters::add(&self.stalls, 1);
+        Counters::add(&self.stall_us, waited.as_micros() as u64);
+    }
+}

@@ -1,0 +1,12 @@
+//! What every other folder stands on: errors, waiting, the failure latch, background tasks, counters. Nothing here knows of
+//! segments or keys.
+
+pub(crate) mod completion;
+pub(crate) mod counters;
+pub(crate) mod durability;
+pub(crate) mod error;
+pub(crate) mod fixed_hash;
+pub(crate) mod health;
+pub(crate) mod latency;
+pub(crate) mod requests;
+pub(crate) mod tasks;

@@ -1,0 +1,144 @@
+//! Records that were read from a device, kept while the memory budget lasts.
+//!
+//! The key is the record's place, segment number and offset, which is never used twice: a record that was superseded or
+//! moved is simply no longer asked for, and ages out.
+//!
+//! A full cache takes a record in only when it is read a second time before others have washed its trace away, so that
+//! reads that never come again neither cost a copy nor drive out what does come again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::{Buf, Bytes};
+use esker_log::RecordView;
+use quick_cache::sync::Cache;
+
+use crate::base::fixed_hash::FixedState;
+
+/// A value with what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// Changes with every write of the key; never reused.
+    pub version: u64,
+    /// Wall-clock milliseconds since the Unix epoch at which it expires.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A record in the cache.
+#[derive(Clone)]
+pub(crate) struct Cached {
+    /// The key, and then the value: together, so that there is one count of who has them.
+    pub(crate) key_and_value: Bytes,
+    key_bytes: usize,
+    pub(crate) sequence: u64,
+    pub(crate) expires_at_ms: Option<u64>,
+    /// Length on the medium with the padding to the granule.
+    pub(crate) padded_bytes: u32,
+}
+
+impl Cached {
+    /// `key_and_value` is all that it keeps of the record's bytes.
+    pub(crate) fn new(record: &RecordView<'_>, key_and_value: Bytes, padded_bytes: u32) -> Cached {
+        let key_bytes = record.key.len();
+        let RecordView { sequence, expires_at_ms, .. } = *record;
+        Cached { key_and_value, key_bytes, sequence, expires_at_ms, padded_bytes }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key_and_value[..self.key_bytes]
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.key_and_value[self.key_bytes..]
+    }
+
+    pub(crate) fn into_value(mut self) -> Bytes {
+        self.key_and_value.advance(self.key_bytes);
+        self.key_and_value
+    }
+
+    pub(crate) fn into_entry(mut self) -> Entry {
+        let (version, expires_at_ms) = (self.sequence, self.expires_at_ms);
+        Entry {
+            key: self.key_and_value.split_to(self.key_bytes),
+            value: self.key_and_value,
+            version,
+            expires_at_ms,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Weight;
+
+/// What an entry costs besides its bytes: 24 for the allocation of those, 32 for the count of who has them, 12 in the cache's
+/// table, and 104 in its list, which has half as many places again for entries that left lately, and doubles when it is full.
+const ENTRY_BYTES: u64 = 24 + 32 + 12 + 104 * 9 / 4;
+
+impl quick_cache::Weighter<(u64, u32), Cached> for Weight {
+    fn weight(&self, _place: &(u64, u32), cached: &Cached) -> u64 {
+        cached.key_and_value.len() as u64 + ENTRY_BYTES
+    }
+}
+
+/// The read cache.
+pub(crate) struct ReadCache {
+    cache: Option<Cache<(u64, u32), Cached, Weight, FixedState>>,
+    /// Traces of records that were read and not taken in, placed by their hash.
+    traces: Box<[AtomicU32]>,
+    /// Larger records are not kept.
+    largest_bytes: u64,
+}
+
+impl ReadCache {
+    /// A cache of so many bytes; none if that is too little to be of use.
+    pub(crate) fn new(bytes: u64) -> ReadCache {
+        let cache = (bytes >= 1 << 16).then(|| {
+            let entries = (bytes / 4096).max(16) as usize;
+            Cache::with(entries, bytes, Weight, FixedState::default(), Default::default())
+        });
+        // About two for each record that fits, at four bytes each.
+        let traces = (bytes / 2048).clamp(64, 1 << 24).next_power_of_two();
+        let traces = (0..traces).map(|_| AtomicU32::new(0)).collect();
+        ReadCache { cache, traces, largest_bytes: bytes / 64 }
+    }
+
+    pub(crate) fn get(&self, segment: u64, offset: u32) -> Option<Cached> {
+        self.cache.as_ref()?.get(&(segment, offset))
+    }
+
+    /// Takes a record in if that is worth it.
+    pub(crate) fn offer(&self, segment: u64, offset: u32, record: &Cached) {
+        if let Some(cache) = &self.cache
+            && u64::from(record.padded_bytes) <= self.largest_bytes
+            && (cache.weight() < cache.capacity() / 16 * 15 || self.was_read_before(segment, offset))
+        {
+            cache.insert((segment, offset), record.clone());
+        }
+    }
+
+    /// Whether the record left a trace that is still there; leaves one.
+    fn was_read_before(&self, segment: u64, offset: u32) -> bool {
+        let hash = (segment << 28 ^ u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (hash >> 32) as usize & (self.traces.len() - 1);
+        let trace = hash as u32 | 1;
+        self.traces[place].swap(trace, Ordering::Relaxed) == trace
+    }
+
+    /// Lets it grow, or makes it shrink.
+    pub(crate) fn set_capacity(&self, bytes: u64) {
+        if let Some(cache) = &self.cache
+            && cache.capacity() != bytes
+        {
+            cache.set_capacity(bytes);
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |c| c.weight())
+    }
+}

@@ -1,0 +1,187 @@
+//! The store's clock: which records have expired, and which of them for good.
+//!
+//! The wall clock says whether a record has expired. It may be wrong, and be set right again, so what follows from it and
+//! cannot be taken back (taking records out of the index, dropping them in relocation) is done only by time that
+//! monotonic time *confirms* (`confirmed`). What has expired by that is covered by a *watermark* (`watermarks`): it stays
+//! expired, whatever the clock says later.
+//!
+//! A reader who finds a record expired by the wall clock alone deletes it: the tombstone makes that a fact of this key and
+//! of no other. See `docs/decisions/0011-the-wall-clock.md`.
+//!
+//! Watermarks are in the superblocks, written when the store closes and, while it is open, within a second after they were
+//! raised; a reader's tombstone is on the medium as soon.
+
+mod confirmed;
+mod watermarks;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_log::{ExpiryWatermark, Superblock};
+use parking_lot::{Mutex, RwLock};
+
+use self::confirmed::ConfirmedTime;
+use self::watermarks::Watermarks;
+
+use crate::base::error::Result;
+use crate::catalog::Catalog;
+
+/// A step of the wall clock is believed after so long, and where puts have to be refused otherwise, after so long.
+const STEP_LASTS: Duration = Duration::from_secs(3600);
+const STEP_LASTS_UNDER_PRESSURE: Duration = Duration::from_secs(60);
+/// A clock that has stepped is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often watermarks are written at most.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether a record has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It has not.
+    Alive,
+    /// It has, for good.
+    Expired,
+    /// By the wall clock, which may be wrong. Whoever tells somebody must make it a fact:
+    /// `Writer::keep_expired`.
+    Unconfirmed,
+}
+
+/// What is known of time.
+pub(crate) struct Clock {
+    confirmed: Mutex<ConfirmedTime>,
+    watermarks: RwLock<Watermarks>,
+    /// Latest time of any watermark: what expires later need not look at them.
+    latest_ms: AtomicU64,
+    /// How often they were raised, and how often they had been when they were last written.
+    raised: AtomicU64,
+    saved: AtomicU64,
+    /// When they may be written next, by the runtime's clock.
+    save_from: Mutex<Duration>,
+}
+
+impl Clock {
+    /// The clock of a store with these superblocks.
+    pub(crate) fn new(superblocks: &[Superblock], wall_ms: u64, now: Duration) -> Clock {
+        // One that was never saved: the store was made at a time that had come.
+        let known_ms = superblocks.iter().map(|s| s.clock_ms.max(s.created_at_ms)).max().unwrap_or(0);
+        let watermarks = Watermarks::of(superblocks.iter().flat_map(|s| s.expired.clone()).collect());
+        Clock {
+            confirmed: Mutex::new(ConfirmedTime::new(known_ms, wall_ms, now)),
+            latest_ms: AtomicU64::new(watermarks.latest_ms()),
+            watermarks: RwLock::new(watermarks),
+            raised: AtomicU64::new(0),
+            saved: AtomicU64::new(0),
+            save_from: Mutex::new(Duration::ZERO),
+        }
+    }
+
+    /// Whether a record has expired for good.
+    pub(crate) fn covers(&self, sequence: u64, expires_at_ms: u64) -> bool {
+        expires_at_ms <= self.latest_ms.load(Ordering::Acquire)
+            && self.watermarks.read().cover(sequence, expires_at_ms)
+    }
+
+    fn is_due(&self) -> bool {
+        self.raised.load(Ordering::Acquire) > self.saved.load(Ordering::Acquire)
+    }
+}
+
+impl Catalog {
+    /// The wall clock's time, in milliseconds since the Unix epoch.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.space.runtime.wall_clock_ms()
+    }
+
+    /// The time that has come for certain.
+    pub(crate) fn confirmed_ms(&self) -> u64 {
+        self.look_at_clock(STEP_LASTS)
+    }
+
+    /// The same where something has to expire soon, or else puts are refused.
+    pub(crate) fn confirmed_under_pressure_ms(&self) -> u64 {
+        self.look_at_clock(STEP_LASTS_UNDER_PRESSURE)
+    }
+
+    fn look_at_clock(&self, lasts: Duration) -> u64 {
+        let mut confirmed = self.clock.confirmed.lock();
+        let stepped = confirmed.has_stepped();
+        let time_ms = confirmed.look(self.space.runtime.wall_clock_ms(), self.space.runtime.now(), lasts);
+        if confirmed.has_stepped() && !stepped {
+            // It looks at the clock until it is known what to make of it.
+            self.space.reclaim.notify_one();
+        }
+        time_ms
+    }
+
+    /// What time it is, if the wall clock is wrong whenever it is not believed.
+    fn expected_ms(&self) -> u64 {
+        self.confirmed_ms();
+        self.clock.confirmed.lock().expected_ms(self.space.runtime.now())
+    }
+
+    /// Whether a record has expired.
+    pub(crate) fn life(&self, sequence: u64, expires_at_ms: Option<u64>) -> Life {
+        let Some(at_ms) = expires_at_ms else { return Life::Alive };
+        if self.clock.covers(sequence, at_ms) {
+            return Life::Expired;
+        }
+        if self.now_ms() < at_ms {
+            return Life::Alive;
+        }
+        if self.confirmed_ms() < at_ms {
+            return Life::Unconfirmed;
+        }
+        self.expire_for_good(at_ms);
+        Life::Expired
+    }
+
+    /// What was written up to now and expires by that time has expired, whatever the clock says later.
+    pub(crate) fn expire_for_good(&self, time_ms: u64) {
+        let clock = &self.clock;
+        let mut watermarks = clock.watermarks.write();
+        // Under the lock, so that they are raised in the order of these numbers.
+        let sequence = self.space.sequence.load(Ordering::Acquire);
+        if watermarks.cover(sequence, time_ms) {
+            return;
+        }
+        watermarks.raise(ExpiryWatermark { sequence, time_ms });
+        clock.latest_ms.store(watermarks.latest_ms(), Ordering::Release);
+        drop(watermarks);
+        clock.raised.fetch_add(1, Ordering::AcqRel);
+        self.space.reclaim.notify_one();
+    }
+
+    /// How long until the clock is to be looked at, or watermarks are to be written; `None`: there is no need.
+    pub(crate) fn clock_due(&self) -> Option<Duration> {
+        let save =
+            self.clock.is_due().then(|| self.clock.save_from.lock().saturating_sub(self.space.runtime.now()));
+        let look = self.clock.confirmed.lock().has_stepped().then_some(LOOK_EVERY);
+        save.into_iter().chain(look).min()
+    }
+
+    /// Looks at the clock if it has stepped. Writes watermarks if there are new ones and the last were written long enough
+    /// ago.
+    pub(crate) async fn save_clock(&self) -> Result<()> {
+        if self.clock.confirmed.lock().has_stepped() {
+            self.confirmed_ms();
+        }
+        if !self.clock.is_due() || *self.clock.save_from.lock() > self.space.runtime.now() {
+            return Ok(());
+        }
+        *self.clock.save_from.lock() = self.space.runtime.now() + SAVE_EVERY;
+        self.write_clock().await
+    }
+
+    /// What superblocks say of time now.
+    pub(crate) fn note_clock(&self, superblock: &mut Superblock) {
+        superblock.clock_ms = self.expected_ms();
+        superblock.expired = self.clock.watermarks.read().to_vec();
+    }
+
+    async fn write_clock(&self) -> Result<()> {
+        let raised = self.clock.raised.load(Ordering::Acquire);
+        self.space.update_superblocks(|_, superblock| self.note_clock(superblock)).await?;
+        self.clock.saved.fetch_max(raised, Ordering::AcqRel);
+        Ok(())
+    }
+}

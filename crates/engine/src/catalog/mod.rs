@@ -1,0 +1,144 @@
+//! Which record of each key is current: the index, the bytes that count as live, and what is to be verified about them.
+//!
+//! A record becomes current in `publish`. It is found in `lookup`. Where a record was displaced without looking whose it
+//! was, `verify` finds out.
+
+pub(crate) mod appended;
+mod batch_ticks;
+pub(crate) mod cache;
+pub(crate) mod clock;
+mod expiry;
+pub(crate) mod lookup;
+mod publish;
+mod touch;
+pub(crate) mod verify;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use esker_gc::Placement;
+use esker_index::{Index, KeyHash, Pointer};
+use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
+
+use crate::catalog::batch_ticks::BatchTicks;
+use crate::catalog::cache::ReadCache;
+use crate::catalog::clock::Clock;
+use crate::segments::space::Space;
+
+/// What an opening decided or found.
+pub(crate) struct CatalogParts {
+    pub(crate) space: Arc<Space>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) packing: Packing,
+    pub(crate) placement: Placement,
+    pub(crate) clock: Clock,
+    /// Memory for index and read cache together.
+    pub(crate) memory_bytes: u64,
+    /// Records up to this sequence number were cleared.
+    pub(crate) cleared_through: u64,
+}
+
+/// The keys of a store.
+pub(crate) struct Catalog {
+    pub(crate) space: Arc<Space>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) packing: Packing,
+    pub(crate) cache: ReadCache,
+    pub(crate) placement: Placement,
+    pub(crate) clock: Clock,
+    memory_bytes: u64,
+    /// The index alone takes more memory than there is for it: puts are refused.
+    out_of_memory: AtomicBool,
+    cleared_through: AtomicU64,
+    batches: BatchTicks,
+}
+
+impl Catalog {
+    pub(crate) fn new(parts: CatalogParts) -> Arc<Catalog> {
+        Arc::new(Catalog {
+            space: parts.space,
+            index: parts.index,
+            packing: parts.packing,
+            cache: ReadCache::new(parts.memory_bytes),
+            placement: parts.placement,
+            clock: parts.clock,
+            memory_bytes: parts.memory_bytes,
+            out_of_memory: AtomicBool::new(false),
+            cleared_through: AtomicU64::new(parts.cleared_through),
+            batches: BatchTicks::default(),
+        })
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let digest = self.space.secret.digest(key);
+        KeyHash { slot: digest.slot, check: digest.check }
+    }
+
+    /// The index pointer of a location.
+    pub(crate) fn pointer(&self, location: Location) -> Pointer {
+        appended::pointer(&self.packing, location)
+    }
+
+    /// Whether a record of a sealed segment is what the index leads to.
+    pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
+        let location = self.space.location(tier, slot, entry);
+        entry.kind == Kind::Put && self.index.is_current(&hash_of(entry), self.pointer(location))
+    }
+
+    /// Whether the index leads to a record of a sealed segment, or a claim remembers it. It stays unknown once it is.
+    pub(crate) fn is_known(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
+        let location = self.space.location(tier, slot, entry);
+        entry.kind == Kind::Put && self.index.is_known(&hash_of(entry), self.pointer(location))
+    }
+
+    /// Whether a record was deleted by a clear.
+    pub(crate) fn is_cleared(&self, sequence: u64) -> bool {
+        sequence <= self.cleared_through.load(Ordering::Acquire)
+    }
+
+    /// Forgets every key: what was written up to a sequence number was cleared.
+    pub(crate) fn clear(&self, through: u64) {
+        self.cleared_through.store(through, Ordering::Release);
+        self.index.clear();
+        self.space.tiers().for_each(|tier| tier.forget_live());
+    }
+
+    /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is
+    /// asked for only where placement wants to know.
+    pub(crate) fn expects_brief(&self, hash: &KeyHash, sequence: u64) -> bool {
+        let samples = self.placement.samples(sequence);
+        if !samples && !self.placement.parts() {
+            return false;
+        }
+        let lived = self.index.get(hash).and_then(|old| {
+            let slot = self.space.slot(self.packing.unpack(old.get()));
+            slot.lived(sequence).filter(|_| slot.stream().is_fresh())
+        });
+        let brief = self.placement.is_brief(lived);
+        if samples {
+            self.placement.note_put(brief);
+        }
+        brief
+    }
+
+    /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
+    /// then as the store is written to.
+    pub(crate) fn balance_memory(&self) {
+        let index_bytes = self.index.memory_bytes();
+        self.cache.set_capacity(self.memory_bytes.saturating_sub(index_bytes));
+        self.out_of_memory.store(index_bytes > self.memory_bytes, Ordering::Release);
+    }
+
+    /// Whether the index takes more memory than there is for it; then, how much it takes, and of what.
+    pub(crate) fn lacks_memory(&self) -> Option<(u64, u64)> {
+        if self.out_of_memory.load(Ordering::Acquire) {
+            self.balance_memory();
+        }
+        let lacks = self.out_of_memory.load(Ordering::Acquire);
+        lacks.then(|| (self.index.memory_bytes(), self.memory_bytes))
+    }
+}
+
+pub(crate) fn hash_of(entry: &Entry) -> KeyHash {
+    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
+}

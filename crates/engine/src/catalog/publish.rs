@@ -1,0 +1,103 @@
+//! Making records visible, at one instant, and counting what they displace.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use esker_index::{Occupant, Pointer};
+use esker_log::{Kind, RecordView, class_bytes};
+
+use crate::catalog::Catalog;
+use crate::catalog::appended::Appended;
+
+impl Catalog {
+    /// Makes the records of a group visible, at one instant.
+    ///
+    /// Called in the order of the lane only: by whoever has its lock while nothing waits for the committer, else by the
+    /// committer.
+    pub(crate) fn publish(&self, records: &[Appended]) {
+        let ticks = (records.len() > 1).then(|| self.batches.begin());
+        // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
+        // hash could displace what a delete looked up, and be deleted in its place.
+        records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
+        records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
+        drop(ticks);
+    }
+
+    /// Makes one record visible. Called as [`publish`](Self::publish) is.
+    pub(crate) fn publish_put(&self, record: &Appended, key: &Bytes) {
+        self.space.add_live(record.location, i64::from(record.padded_bytes));
+        let mut known_bytes = None;
+        let published = self.index.publish(record.hash, record.pointer, |old| {
+            if let Some(replaced) = record.replaces
+                && replaced.pointer == old
+            {
+                known_bytes = Some(i64::from(replaced.padded_bytes));
+                return Occupant::SameKey;
+            }
+            let (occupant, bytes) = self.compare_in_memory(key, old);
+            known_bytes = bytes;
+            occupant
+        });
+        if let Some(old) = published.displaced {
+            let bytes = known_bytes.filter(|_| !published.claimed).unwrap_or_else(|| self.estimate(old));
+            self.space.add_live(self.packing.unpack(old.get()), -bytes);
+        }
+    }
+
+    fn publish_tombstone(&self, record: &Appended) {
+        let tier = self.space.tier(record.location.tier);
+        tier.add_tombstones(record.location.slot, i64::from(record.padded_bytes));
+        let Some(replaced) = record.replaces else { return };
+        if self.space.full.load(Ordering::Acquire) {
+            // There may be something to collect now.
+            self.space.reclaim.notify_one();
+        }
+        let mut current = replaced.pointer;
+        // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has it, the
+        // slot is another key's.
+        while !self.index.remove(&record.hash, current) {
+            let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
+            match now {
+                Some(moved) if moved != current => current = moved,
+                _ => return,
+            }
+        }
+        self.space.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
+    }
+
+    /// Compares a key with that of a record if its bytes are in memory.
+    fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
+        let location = self.packing.unpack(pointer.get());
+        let segment = self.space.slot(location).segment();
+        let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
+        if let Some(resident) = self.space.residents.hold().find(location.tier, location.slot, segment) {
+            let identity = self.space.secret.identity(segment, location.offset);
+            if let Ok(record) = RecordView::in_memory(resident.record(location.offset), &identity) {
+                let shape = self.space.tier(location.tier).shape();
+                return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
+            }
+        }
+        if let Some(cached) = self.cache.get(segment, location.offset) {
+            return (verdict(cached.key() == key), Some(i64::from(cached.padded_bytes)));
+        }
+        (Occupant::Unknown, None)
+    }
+
+    /// What a record is taken to be long until its claim is verified: as long as those of its segment are in the mean, within
+    /// what its class allows.
+    pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
+        let location = self.packing.unpack(pointer.get());
+        let most = class_bytes(location.class);
+        let least = location.class.checked_sub(1).map_or(0, class_bytes);
+        let bytes = match self.space.slot(location).record_bytes() {
+            0 => most,
+            mean => u64::from(mean).clamp(least, most),
+        };
+        bytes.min(u64::from(self.space.tier(location.tier).shape().segment_bytes)) as i64
+    }
+
+    /// Runs a look-up so that it sees every batch wholly or not at all.
+    pub(crate) fn between_batches<T>(&self, look_up: impl Fn() -> T) -> T {
+        self.batches.between(look_up)
+    }
+}

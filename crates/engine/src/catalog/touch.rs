@@ -1,0 +1,31 @@
+//! Getting memory into the processor's cache before it is needed.
+
+use esker_index::{KeyHash, Pointer};
+use smallvec::SmallVec;
+
+use crate::catalog::Catalog;
+use crate::catalog::verify::ROW;
+use crate::segments::buffers::HeldResidents;
+
+impl Catalog {
+    /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
+    /// that they may displace. Under the lane's lock each put would wait for its own.
+    pub(crate) fn touch_displaced(&self, puts: impl Iterator<Item = KeyHash>) {
+        let mut pointers = puts.filter_map(|hash| self.index.get(&hash)).peekable();
+        while pointers.peek().is_some() {
+            let row: SmallVec<[_; ROW]> = pointers.by_ref().take(ROW).collect();
+            let residents = self.space.residents.hold();
+            row.into_iter().for_each(|pointer| self.touch(pointer, &residents));
+        }
+    }
+
+    /// Gets a record's first bytes on their way into the processor's cache.
+    pub(crate) fn touch(&self, pointer: Pointer, residents: &HeldResidents<'_>) {
+        let location = self.packing.unpack(pointer.get());
+        let segment = self.space.slot(location).segment();
+        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
+            let at = location.offset as usize;
+            std::hint::black_box(resident.buffer.get(at..at + 1).map(|byte| byte[0]));
+        }
+    }
+}

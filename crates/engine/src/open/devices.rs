@@ -1,0 +1,304 @@
+//! The devices of a store: what was asked for each tier, and opening them so that nothing is made that is then refused.
+//!
+//! 1. What the options alone show to be wrong is refused.
+//! 2. Paths that are not there are checked as a new store would be.
+//! 3. What is there is opened and locked. A new tier is not put beside one that belongs to a store, or to something else.
+//! 4. What is not there is made.
+
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
+use esker_log::Tier as TierName;
+
+use crate::base::error::{Error, Result};
+use crate::open::format::{
+    StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
+};
+use crate::open::memory_plan::check_memory;
+use crate::open::options::{Layout, Options, Place};
+
+/// Length of a segment where there is room for many.
+const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+const SHORTEST_DEFAULT_SEGMENT_BYTES: u64 = 64 << 10;
+/// A small tier has at least so many segments, or else most of it would be what is open or kept free; a fast tier in front of
+/// another, which need not hold much, fewer.
+const DEFAULT_SEGMENTS: u64 = 64;
+const DEFAULT_FAST_SEGMENTS: u64 = 16;
+/// No more than this come of a file system that has little room now, and may have more.
+const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
+/// Shorter segments fill badly.
+const UNITS_OF_SEGMENT: u64 = 16;
+const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
+const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
+const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
+/// Write unit where nothing coarser is asked for: the page, which every device writes whole.
+const PAGE_BYTES: u64 = 4096;
+/// What was asked for one tier.
+struct Choice {
+    tier: TierName,
+    place: Place,
+    limit_bytes: Option<u64>,
+    unit_bytes: Option<u64>,
+}
+
+impl Choice {
+    fn of(options: &Options) -> Vec<Choice> {
+        let (fast_limit, limit) = (options.fast_limit_bytes, options.capacity_limit_bytes);
+        let unit = options.indirection_unit_bytes;
+        let choice = |tier, place: &Place, limit_bytes, unit_bytes| Choice {
+            tier,
+            place: place.clone(),
+            limit_bytes,
+            unit_bytes,
+        };
+        match &options.layout {
+            Layout::Directory(dir) => {
+                let place = Place::Path(dir.join("data.esker"));
+                vec![choice(TierName::Capacity, &place, limit, Some(unit.unwrap_or(PAGE_BYTES)))]
+            }
+            Layout::CapacityOnly(place) => vec![choice(TierName::Capacity, place, limit, unit)],
+            Layout::FastOnly(place) => vec![choice(TierName::Fast, place, fast_limit, unit)],
+            Layout::FastAndCapacity(fast, capacity) => vec![
+                choice(TierName::Fast, fast, fast_limit, None),
+                choice(TierName::Capacity, capacity, limit, unit),
+            ],
+        }
+    }
+
+    /// The path, if nothing is there yet.
+    fn missing(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Path(path) if std::fs::metadata(path).is_err() => Some(path),
+            _ => None,
+        }
+    }
+
+    /// How large a file may become.
+    fn file_limit_bytes(&self) -> u64 {
+        let default = || match self.tier {
+            TierName::Fast => DEFAULT_FAST_FILE_LIMIT_BYTES,
+            TierName::Capacity => DEFAULT_FILE_LIMIT_BYTES,
+        };
+        // A limit that nobody set is what the file system can give.
+        let on_file_system = match &self.place {
+            Place::Path(path) => esker_device::file_system(path).map(|it| it.total_bytes),
+            Place::Device(_) => None,
+        };
+        self.limit_bytes.unwrap_or_else(|| default().min(on_file_system.unwrap_or(u64::MAX)))
+    }
+
+    /// How large it may become, and how large it could be now; `None` if that shows only when it is opened.
+    fn sizes(&self) -> Option<(u64, u64)> {
+        let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
+        let path = match &self.place {
+            Place::Device(device) if device.geometry().kind == DeviceKind::File => {
+                return Some((self.file_limit_bytes(), self.file_limit_bytes()));
+            }
+            Place::Device(device) => {
+                let bytes = limited(device.geometry().bytes);
+                return Some((bytes, bytes));
+            }
+            Place::Path(path) => path,
+        };
+        let is_file = std::fs::metadata(path).map_or(true, |m| m.is_file());
+        if is_file {
+            let limit = self.file_limit_bytes();
+            let room = esker_device::file_system(path).map_or(limit, |it| it.available_bytes);
+            return Some((limit, limit.min(room)));
+        }
+        let bytes = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).ok()?;
+        Some((limited(bytes), limited(bytes)))
+    }
+
+    /// Refuses a file that holds something and ends before the first block does.
+    fn refuse_short_file(&self, options: &Options) -> Result<()> {
+        let Place::Path(path) = &self.place else { return Ok(()) };
+        let is_short = |m: std::fs::Metadata| m.is_file() && m.len() < SHORT_FILE_BYTES;
+        if options.force_format || !std::fs::metadata(path).is_ok_and(is_short) {
+            return Ok(());
+        }
+        let bytes = std::fs::read(path)
+            .map_err(|e| Error::invalid(format!("{} cannot be opened: {e}", path.display())))?;
+        refuse_signature(&path.display(), &bytes)
+    }
+
+    fn unit_bytes(&self, reported: Option<u32>) -> u64 {
+        let reported = reported.filter(|_| self.tier == TierName::Capacity).map(u64::from);
+        let default = if self.tier == TierName::Capacity { DEFAULT_UNIT_BYTES } else { PAGE_BYTES };
+        self.unit_bytes.or(reported).unwrap_or(default)
+    }
+
+    fn open(&self, options: &Options, create: bool) -> Result<TierPlan> {
+        self.refuse_short_file(options)?;
+        let device = open_device(options, &self.place, create)?;
+        let geometry = device.geometry();
+        let limit_bytes = match geometry.kind {
+            DeviceKind::File => self.file_limit_bytes(),
+            _ => self.limit_bytes.map_or(geometry.bytes, |limit| limit.min(geometry.bytes)),
+        };
+        let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
+        let asked_bytes = self.limit_bytes;
+        Ok(TierPlan { tier: self.tier, device, limit_bytes, asked_bytes, unit_bytes, ledger: Arc::default() })
+    }
+}
+
+/// A file shorter than this may be shorter than a block, and then look like an empty device.
+const SHORT_FILE_BYTES: u64 = 4096;
+
+/// How long segments of a new store on these tiers are, if nobody says.
+fn default_segment_bytes(choices: &[Choice]) -> u64 {
+    let (mut bytes, mut least) = (LONGEST_DEFAULT_SEGMENT_BYTES, SHORTEST_DEFAULT_SEGMENT_BYTES);
+    for choice in choices {
+        least = least.max(UNITS_OF_SEGMENT * choice.unit_bytes(None));
+        let Some((limit, now)) = choice.sizes() else { continue };
+        let in_front = choices.len() > 1 && choice.tier == TierName::Fast;
+        let share = now / if in_front { DEFAULT_FAST_SEGMENTS } else { DEFAULT_SEGMENTS };
+        bytes = bytes.min(1 << share.max(1).ilog2());
+        least = least.max((limit / MOST_DEFAULT_SEGMENTS).next_power_of_two());
+    }
+    bytes.max(least).min(LONGEST_DEFAULT_SEGMENT_BYTES)
+}
+
+/// Opens the devices of a store. Also says what a store is like that would have to be made on them.
+pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, StorePlan)> {
+    // 1.
+    validate(options)?;
+    crate::open::staging_file::check(options)?;
+    let choices = Choice::of(options);
+    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(&choices));
+    let memory = check_memory(options, segment_bytes, choices.len() as u64);
+    let mut plan = StorePlan { segment_bytes, memory, force: options.force_format, create: options.create };
+    // 2.
+    if let Layout::Directory(dir) = &options.layout {
+        check_directory(dir, options.create)?;
+    }
+    let missing: Vec<&Choice> = choices.iter().filter(|c| c.missing().is_some()).collect();
+    for choice in missing.iter().filter(|_| options.create) {
+        let path = choice.missing().unwrap_or(Path::new(""));
+        check_sizes(&path.display(), choice.file_limit_bytes(), choice.unit_bytes(None), segment_bytes)?;
+        plan.memory.clone()?;
+        if !matches!(options.layout, Layout::Directory(_)) {
+            check_parent(path)?;
+        }
+    }
+    // 3.
+    let mut plans = Vec::new();
+    for choice in choices.iter().filter(|c| c.missing().is_none()) {
+        plans.push(choice.open(options, false)?);
+    }
+    if let Some(path) = missing.first().and_then(|c| c.missing())
+        && let Some(there) = plans.first()
+    {
+        if find_superblock(&there.device).await?.is_some() && !options.force_format {
+            return Err(Error::invalid(format!(
+                "{} is not there, but {} is a tier of a store; give the tiers that belong together",
+                path.display(),
+                there.device.path()
+            )));
+        }
+        refuse_foreign(there, options.force_format).await?;
+    }
+    // 4.
+    if let Layout::Directory(dir) = &options.layout
+        && !missing.is_empty()
+    {
+        make_directory(dir)?;
+    }
+    for choice in missing {
+        plans.push(choice.open(options, options.create)?);
+    }
+    plans.sort_by_key(|plan| plan.tier);
+    if options.segment_bytes.is_none() {
+        // A device may have told of a coarser unit.
+        let units = plans.iter().map(|plan| UNITS_OF_SEGMENT * plan.unit_bytes).max().unwrap_or(0);
+        plan.segment_bytes = plan.segment_bytes.max(units.min(LONGEST_DEFAULT_SEGMENT_BYTES));
+        plan.memory = check_memory(options, plan.segment_bytes, choices.len() as u64);
+    }
+    Ok((plans, plan))
+}
+
+fn validate(options: &Options) -> Result<()> {
+    let power = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+        Some(v) if !v.is_power_of_two() || v < least || v > most => {
+            Err(Error::invalid(format!("{name} is {v}; it has to be a power of two from {least} to {most}")))
+        }
+        _ => Ok(()),
+    };
+    power("indirection_unit_bytes", options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
+    // Recovery counts a record's granules in 23 bits: 128 MiB of the smallest.
+    power("segment_bytes", options.segment_bytes, 64 << 10, 1 << 27)?;
+    if !(5..=50).contains(&options.reserve_percent) {
+        return Err(Error::invalid(format!(
+            "reserve_percent is {}; it has to be 5 to 50",
+            options.reserve_percent
+        )));
+    }
+    let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
+    if one_tier && options.shaping_threshold_bytes.is_some() {
+        return Err(Error::invalid(
+            "shaping_threshold_bytes is set, but the store has one tier; give a fast and a capacity tier",
+        ));
+    }
+    if options.fast_limit_bytes.is_some()
+        && !matches!(options.layout, Layout::FastAndCapacity(..) | Layout::FastOnly(_))
+    {
+        return Err(Error::invalid("fast_limit_bytes is set, but the store has no fast tier"));
+    }
+    if options.capacity_limit_bytes.is_some() && matches!(options.layout, Layout::FastOnly(_)) {
+        return Err(Error::invalid("capacity_limit_bytes is set, but the store has no capacity tier"));
+    }
+    match &options.staging {
+        // In the store's own directory, which may still have to be made.
+        Some(path) if matches!(&options.layout, Layout::Directory(d) if path.parent() == Some(d)) => Ok(()),
+        Some(path) => check_parent(path).map_err(|error| Error::invalid(format!("staging file {error}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a file can be made at a path.
+fn check_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let cannot = |why: String| Error::invalid(format!("{} cannot be opened: {why}", path.display()));
+    match std::fs::metadata(parent) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(cannot("Not a directory".into())),
+        Err(error) => Err(cannot(error.to_string())),
+    }
+}
+
+fn check_directory(dir: &Path, create: bool) -> Result<()> {
+    match std::fs::metadata(dir) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(Error::invalid(format!("{} is not a directory", dir.display()))),
+        Err(_) if !create => Err(Error::invalid(format!("{} holds no store", dir.display()))),
+        Err(_) => Ok(()),
+    }
+}
+
+fn make_directory(dir: &Path) -> Result<()> {
+    esker_device::make_directory(dir)
+        .map_err(|e| Error::invalid(format!("directory {} cannot be made: {e}", dir.display())))
+}
+
+/// Opens a device. Whoever writes to it writes through a [`FailStop`]: the one place that sees to it that nothing that could
+/// rest on a failed write or flush is taken for durable.
+fn open_device(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
+}
+
+fn open_place(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
+    let path = match place {
+        Place::Device(device) => return Ok(device.clone()),
+        Place::Path(path) => path,
+    };
+    let mut how = OpenOptions::new(path).create(create);
+    how.backend = options.backend;
+    how.direct = if options.direct { Direct::Auto } else { Direct::Never };
+    let (device, warnings) = esker_device::open(how)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(device)
+}

@@ -1,0 +1,108 @@
+//! How much of its devices a store has in one opening.
+//!
+//! The superblock says how many slots of a tier may hold something, before any of them does. A device that ends before the
+//! last of these is not the one that was written to: it was cut off, or it shrank. A limit may be raised at every opening,
+//! and lowered down to what is in use.
+//!
+//! Index pointers tell the tiers apart by a boundary between their slots. They are never stored, so the boundary is drawn
+//! anew at every opening, and both tiers can grow until together they fill the location space, which the granule fixes
+//! when the store is formatted.
+
+use esker_log::{Packing, Superblock};
+
+use crate::base::error::{Error, Result};
+use crate::open::format::{TierPlan, check_sizes};
+use crate::segments::tier::Tier;
+
+/// The slots of the tiers in one opening.
+pub(crate) struct Extents {
+    /// How many slots each tier has.
+    pub(crate) slots: Vec<u32>,
+    /// How locations in them are packed.
+    pub(crate) packing: Packing,
+}
+
+impl Extents {
+    /// What a store on these devices has, within the limits that were asked for.
+    pub(crate) fn of(plans: &[TierPlan], superblocks: &[Superblock], accept_loss: bool) -> Result<Extents> {
+        let Superblock { granule_bytes, segment_bytes, .. } = superblocks[0];
+        let mut left = Packing::slots_max(granule_bytes, segment_bytes);
+        let addressable_bytes = left * segment_bytes;
+        let tiers = || plans.iter().zip(superblocks).enumerate();
+        for (_, (plan, superblock)) in tiers() {
+            check_length(plan, superblock, accept_loss)?;
+        }
+        let mut slots = vec![0; plans.len()];
+        // What was asked for goes before what is merely there.
+        let asked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_some());
+        let unasked = tiers().filter(|(_, (plan, _))| plan.asked_bytes.is_none());
+        for (position, (plan, superblock)) in asked.chain(unasked) {
+            let mut count = slots_in(plan.limit_bytes, superblock);
+            let path = plan.device.path();
+            if let Some(asked) = plan.asked_bytes {
+                check_sizes(&path, plan.limit_bytes, superblock.unit_bytes, segment_bytes)?;
+                if count > left {
+                    return Err(Error::invalid(format!(
+                        "{path} was given a limit of {asked} bytes, but of the {addressable_bytes} bytes that this \
+                         store can address only {} are left for it; that was fixed when it was formatted",
+                        left * segment_bytes
+                    )));
+                }
+            } else {
+                // A limit that nobody set takes nothing away.
+                count = count.max(u64::from(superblock.used_slots));
+                if count > left {
+                    tracing::warn!(%path, addressable_bytes, "the device is larger than what the store can address");
+                }
+            }
+            let count = count.min(left).min(u64::from(u32::MAX));
+            left -= count;
+            slots[position] = count as u32;
+        }
+        let capacity = superblocks.iter().position(|s| !s.fast);
+        let capacity_slots = capacity.map_or(0, |position| slots[position]);
+        Ok(Extents { slots, packing: Packing { granule_bytes, segment_bytes, capacity_slots } })
+    }
+}
+
+/// How many slots lie within so many bytes of a device.
+fn slots_in(bytes: u64, superblock: &Superblock) -> u64 {
+    bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes
+}
+
+/// How long the device has to be for so many slots.
+pub(crate) fn bytes_for(slots: u32, superblock: &Superblock) -> u64 {
+    superblock.data_offset + u64::from(slots) * superblock.segment_bytes
+}
+
+/// Where a device ends before what its superblock names, and that was accepted: a file is made as long again, and of another
+/// device the superblock names less from now on.
+pub(crate) async fn make_whole(tier: &Tier, superblock: &mut Superblock) -> Result<()> {
+    tier.extend(superblock.used_slots).await?;
+    let there = slots_in(tier.device()?.geometry().bytes, superblock);
+    superblock.used_slots = superblock.used_slots.min(u32::try_from(there).unwrap_or(u32::MAX));
+    Ok(())
+}
+
+/// Refuses a device that ends before what may have been written to it.
+fn check_length(plan: &TierPlan, superblock: &Superblock, accept_loss: bool) -> Result<()> {
+    let (has, needs) = (plan.device.geometry().bytes, bytes_for(superblock.used_slots, superblock));
+    if has >= needs {
+        return Ok(());
+    }
+    let path = plan.device.path();
+    let tier = superblock.tier().name();
+    if accept_loss {
+        tracing::error!(%path, has, needs, "the {tier} tier was cut off; what was behind is lost; accepted");
+        return Ok(());
+    }
+    Err(Error::Corrupt {
+        key: None,
+        segment: 0,
+        offset: has,
+        what: format!(
+            "{path} has {has} bytes, but the {tier} tier of its store reaches up to {needs}: it was cut off or has \
+             shrunk; restore it, or open with accept_loss to go on without what is missing"
+        ),
+    })
+}

@@ -1,0 +1,250 @@
+//! Making a store on devices, and finding the one that is there.
+
+use std::sync::Arc;
+
+use esker_device::{
+    Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
+};
+use esker_log::{Packing, SegmentShape, Superblock, SuperblockError, Tier};
+
+use crate::base::error::{Error, Result};
+use crate::open::extent::bytes_for;
+use crate::segments::accounting::Ledger;
+use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
+
+/// Where superblocks of all strides are looked for.
+const HEAD_BYTES: u64 = 4 << 20;
+/// Fewest segments that a tier works with.
+const LEAST_SEGMENTS: u64 = 8;
+/// Fewest write units that a segment works with.
+const LEAST_UNITS: u64 = 8;
+
+/// A tier to be opened or made.
+pub(crate) struct TierPlan {
+    pub(crate) tier: Tier,
+    pub(crate) device: Arc<dyn Device>,
+    /// How large the tier may become: what was asked for, or else what there is.
+    pub(crate) limit_bytes: u64,
+    /// The limit that was asked for.
+    pub(crate) asked_bytes: Option<u64>,
+    pub(crate) unit_bytes: u64,
+    pub(crate) ledger: Arc<Ledger>,
+}
+
+/// What the tiers of a new store have in common.
+pub(crate) struct StorePlan {
+    pub(crate) segment_bytes: u64,
+    /// Whether there is memory enough for it.
+    pub(crate) memory: Result<()>,
+    pub(crate) force: bool,
+    pub(crate) create: bool,
+}
+
+/// The superblock on a device, if there is one.
+pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<Superblock>> {
+    let bytes = HEAD_BYTES.min(device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(device.geometry().block_bytes);
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let (head, result) = device.read(0, device.buffer(bytes as usize)).await;
+    result.map_err(Error::from)?;
+    match Superblock::find(&head) {
+        Ok(superblock) => Ok(Some(superblock)),
+        Err(SuperblockError::Absent) => Ok(None),
+        Err(error @ SuperblockError::Version { .. }) => {
+            Err(Error::invalid(format!("{}: {error}", device.path())))
+        }
+        Err(error) => Err(Error::Corrupt {
+            key: None,
+            segment: 0,
+            offset: 0,
+            what: format!("{}: {error}", device.path()),
+        }),
+    }
+}
+
+/// The superblocks of the store on these devices, in their order; the store is made if there is none.
+pub(crate) async fn load_or_format(
+    tiers: &[TierPlan],
+    plan: &StorePlan,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Vec<Superblock>> {
+    let mut found = Vec::new();
+    for tier in tiers {
+        found.push(find_superblock(&tier.device).await?);
+    }
+    if found.iter().all(Option::is_none) || plan.force && found.iter().any(Option::is_none) {
+        return format(tiers, plan, runtime).await;
+    }
+    let mut superblocks = Vec::new();
+    for (tier, superblock) in tiers.iter().zip(found) {
+        let path = tier.device.path();
+        let Some(superblock) = superblock else {
+            return Err(Error::invalid(format!(
+                "{path} holds no store, but the other tier does; give the tiers that belong together"
+            )));
+        };
+        if superblock.tier() != tier.tier || superblock.has_peer != (tiers.len() > 1) {
+            let is = if superblock.has_peer { "one of two tiers" } else { "the only tier" };
+            return Err(Error::invalid(format!(
+                "{path} is the {} tier, {is}, of its store; it was given as the {} tier of {}",
+                superblock.tier().name(),
+                tier.tier.name(),
+                tiers.len()
+            )));
+        }
+        superblocks.push(superblock);
+    }
+    if superblocks.iter().any(|s| s.store_id != superblocks[0].store_id) {
+        return Err(Error::invalid(format!(
+            "{} and {} belong to different stores",
+            tiers[0].device.path(),
+            tiers[1].device.path()
+        )));
+    }
+    refuse_other_time(tiers, &superblocks)?;
+    Ok(superblocks)
+}
+
+/// Refuses tiers that were not closed, or killed, together: one of them is from another time, as after a restored image,
+/// and would bring back what was overwritten or deleted since.
+///
+/// An opening raises the epoch on one tier after the other, the one that is behind first, before it writes anything else;
+/// so a crash explains a difference of one, unless the tier that is ahead got further in its opening than that.
+fn refuse_other_time(tiers: &[TierPlan], superblocks: &[Superblock]) -> Result<()> {
+    let ahead = superblocks.iter().max_by_key(|s| s.epoch).expect("a store has a tier");
+    for (plan, behind) in tiers.iter().zip(superblocks) {
+        let missed = ahead.epoch - behind.epoch;
+        if missed > 1 || missed == 1 && ahead.staging_epoch == ahead.epoch {
+            return Err(Error::invalid(format!(
+                "{} is from another time than the other tier of its store: it was last opened as number {}, the other \
+                 as number {}; give the tiers that were last used together",
+                plan.device.path(),
+                behind.epoch,
+                ahead.epoch
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>) -> Result<Vec<Superblock>> {
+    let store_id = u128::from(runtime.random()) << 64 | u128::from(runtime.random());
+    let digest_key = [runtime.random(), runtime.random()];
+    let salt = runtime.random();
+    let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
+    let granule_bytes = granule_for(total + 2 * plan.segment_bytes);
+    let mut superblocks = Vec::new();
+    for tier in tiers {
+        if !plan.create {
+            return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
+        }
+        refuse_foreign(tier, plan.force).await?;
+        plan.memory.clone()?;
+        check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
+        let data_offset = Superblock::data_offset_for(tier.unit_bytes);
+        let slots = tier.limit_bytes.saturating_sub(data_offset) / plan.segment_bytes;
+        let grows = tier.device.geometry().kind == DeviceKind::File;
+        superblocks.push(Superblock {
+            generation: 1,
+            store_id,
+            fast: tier.tier == Tier::Fast,
+            has_peer: tiers.len() > 1,
+            epoch: 0,
+            staging_epoch: 0,
+            digest_key,
+            salt,
+            granule_bytes,
+            segment_bytes: plan.segment_bytes,
+            unit_bytes: tier.unit_bytes,
+            data_offset,
+            used_slots: used_slots_for(0, slots as u32, grows),
+            cleared_through: 0,
+            created_at_ms: runtime.wall_clock_ms(),
+            clock_ms: 0,
+            staging_boot: 0,
+            staging_bytes: 0,
+            census: None,
+            expired: Vec::new(),
+        });
+    }
+    for (tier, superblock) in tiers.iter().zip(&superblocks) {
+        let device = &tier.device;
+        if device.geometry().kind == DeviceKind::File {
+            device.resize(superblock.data_offset).await?;
+            device.extend(bytes_for(superblock.used_slots, superblock)).await?;
+        }
+        // Whatever was there must not be taken for a superblock of this store or of another.
+        let zeros = Buffer::zeroed(superblock.data_offset as usize);
+        tier.ledger.superblock(superblock.data_offset);
+        device.write(0, Source::Owned(zeros), WriteMode::Durable).await?;
+        clear_slots(device, &tier.ledger, superblock, 0..superblock.used_slots).await?;
+    }
+    for (tier, superblock) in tiers.iter().zip(&superblocks) {
+        write_superblock(&tier.device, &tier.ledger, superblock).await?;
+    }
+    Ok(superblocks)
+}
+
+/// Whether a tier of such sizes can be made.
+pub(crate) fn check_sizes(
+    path: &dyn std::fmt::Display,
+    limit_bytes: u64,
+    unit_bytes: u64,
+    segment_bytes: u64,
+) -> Result<()> {
+    if segment_bytes < LEAST_UNITS * unit_bytes {
+        return Err(Error::invalid(format!(
+            "segment_bytes is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes"
+        )));
+    }
+    let data_offset = Superblock::data_offset_for(unit_bytes);
+    let least = data_offset + LEAST_SEGMENTS * segment_bytes;
+    if limit_bytes < least {
+        return Err(Error::invalid(format!(
+            "{path} has room for {limit_bytes} bytes; at least {least} are needed: {LEAST_SEGMENTS} segments of {segment_bytes} bytes behind {data_offset} bytes of metadata"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
+    let bytes = (SIGNATURE_BYTES as u64).min(tier.device.geometry().bytes);
+    let bytes = bytes - bytes % u64::from(tier.device.geometry().block_bytes);
+    if force || bytes == 0 {
+        return Ok(());
+    }
+    let (head, result) = tier.device.read(0, tier.device.buffer(bytes as usize)).await;
+    result.map_err(Error::from)?;
+    refuse_signature(&tier.device.path(), &head)
+}
+
+/// Refuses a device that begins like something that is not ours.
+pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Result<()> {
+    match foreign_signature(start) {
+        None => Ok(()),
+        Some(what) => Err(Error::invalid(format!(
+            "{path} is not empty: it holds {what}; it is not formatted without force_format"
+        ))),
+    }
+}
+
+/// Alignment of records: fine enough to waste little, and coarse enough that limits can be raised to twice what they are
+/// now. A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
+const ROOMY_GRANULE_BYTES: u64 = 64;
+
+fn granule_for(total_bytes: u64) -> u64 {
+    let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
+    roomy.max(Packing::granule_for(total_bytes))
+}
+
+/// The shape of a tier's segments.
+pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
+    SegmentShape {
+        tier: superblock.tier(),
+        segment_bytes: superblock.segment_bytes as u32,
+        unit_bytes: superblock.unit_bytes as u32,
+        granule_bytes: superblock.granule_bytes as u32,
+    }
+}

@@ -1,0 +1,57 @@
+//! How the memory budget is divided.
+
+use esker_log::Superblock;
+
+use crate::base::error::{Error, Result};
+use crate::open::options::Options;
+
+/// Memory that every store takes besides its segments: registered buffers, stacks, tasks, and an empty index.
+const FIXED_MEMORY_BYTES: u64 = 24 << 20;
+/// An empty index, or one of the first million keys; part of the above.
+const EMPTY_INDEX_BYTES: u64 = 10 << 20;
+/// Pieces of memory that relocation has.
+const RELOCATION_PIECES: u64 = 2;
+/// Fewest pieces of memory that a lane has.
+const LEAST_LANE_PIECES: u64 = 2;
+
+/// How the memory budget is divided.
+pub(super) struct MemoryPlan {
+    /// Segments in memory that each lane has at most.
+    pub(super) lane_pieces: usize,
+    /// For the index, which grows with the keys, and the read cache.
+    pub(super) cache_bytes: u64,
+    /// What of it claims may take however few keys there are.
+    pub(super) claims_bytes: u64,
+    pub(super) recovery_bytes: u64,
+}
+
+impl MemoryPlan {
+    pub(super) fn of(options: &Options, superblocks: &[Superblock]) -> Result<MemoryPlan> {
+        let segment_bytes = superblocks[0].segment_bytes;
+        let lanes = superblocks.len() as u64;
+        check_memory(options, segment_bytes, lanes)?;
+        let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
+        let segments = (lanes * pieces + RELOCATION_PIECES) * segment_bytes;
+        let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
+        Ok(MemoryPlan {
+            lane_pieces: pieces as usize,
+            cache_bytes: left + EMPTY_INDEX_BYTES,
+            claims_bytes: (left / 8).clamp(64 << 10, 64 << 20),
+            // The lanes have no segments in memory yet.
+            recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
+        })
+    }
+}
+
+/// Whether the memory is enough for a store with such segments and so many lanes.
+pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) -> Result<()> {
+    let segments = lanes * LEAST_LANE_PIECES + RELOCATION_PIECES;
+    let least = FIXED_MEMORY_BYTES + segments * segment_bytes;
+    if options.memory_bytes < least {
+        return Err(Error::invalid(format!(
+            "memory_bytes is {}; at least {least} are needed for {segments} segments of {segment_bytes} bytes in memory",
+            options.memory_bytes,
+        )));
+    }
+    Ok(())
+}

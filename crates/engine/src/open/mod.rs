@@ -1,0 +1,12 @@
+//! Opening a store: its devices, its superblocks, and what is in it.
+
+pub(crate) mod devices;
+pub(crate) mod extent;
+pub(crate) mod format;
+pub(crate) mod memory_plan;
+pub(crate) mod opening;
+pub(crate) mod options;
+pub(crate) mod progress;
+pub(crate) mod recover;
+pub(crate) mod staged;
+pub(crate) mod staging_file;

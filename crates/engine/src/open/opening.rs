@@ -1,0 +1,338 @@
+//! Opening a store: devices, superblocks, recovery, and what has to be written before the first write.
+//!
+//! 1. Devices are opened and locked; superblocks are read, or made.
+//! 2. Recovery reads everything and writes nothing. What it found is flushed: after a process died, it may still be in a
+//!    device's cache, and must not be shown, nor be named in a summary, before it is durable.
+//! 3. The epoch is bumped, durably, before anything else is written. Segments of copies whose relocation a crash cut off,
+//!    so that older segments have everything in them, are freed.
+//! 4. Staged records are written to a segment and flushed; then the old staging file is void.
+//! 5. Segments without a summary are sealed.
+//! 6. Background work starts.
+
+use std::sync::Arc;
+
+use esker_device::{DeviceKind, Runtime, Threads};
+use esker_gc::Placement;
+use esker_index::{ClaimsLimit, Index, IndexOptions};
+use esker_log::{Packing, Stream, SummaryHead, Superblock};
+
+use crate::background::{discard, file_system, reclaim};
+use crate::base::error::{Error, Result};
+use crate::base::health::Health;
+use crate::base::latency::Recorder;
+use crate::base::requests::Requests;
+use crate::base::tasks::Tasks;
+use crate::catalog::clock::Clock;
+use crate::catalog::{Catalog, CatalogParts};
+use crate::open::devices::open_devices;
+use crate::open::extent::{self, Extents};
+use crate::open::format::{TierPlan, load_or_format, shape_of};
+use crate::open::memory_plan::MemoryPlan;
+use crate::open::options::Options;
+use crate::open::progress::Recovery;
+use crate::open::recover::{Recovered, Scene, Unsealed};
+use crate::open::{staged, staging_file};
+use crate::segments::accounting::Origin;
+use crate::segments::buffers::{Backing, MemoryPool};
+use crate::segments::limit::spare_outputs;
+use crate::segments::space::{KEEP_FOR_RELOCATION, Space, SpaceParts};
+use crate::segments::staging::{self, Staged, StagingFile, boot_id};
+use crate::segments::superblocks::Superblocks;
+use crate::segments::tier::{Accounts, Tier};
+use crate::segments::writer::{SegmentWriter, Summary};
+use crate::write::lane::Lane;
+use crate::write::{Writer, WriterParts, committer, preallocate};
+
+/// Pieces of memory that a lane needs to have two open segments: those, the spare one, and one that is being sealed.
+const TWO_SEGMENTS_PIECES: usize = 4;
+/// Threads for background work.
+const BACKGROUND_THREADS: usize = 2;
+
+/// A store that was opened.
+pub(crate) struct Opened {
+    pub(crate) writer: Arc<Writer>,
+    /// Where compactions are asked for.
+    pub(crate) compactions: Arc<Requests>,
+    pub(crate) recovery: Recovery,
+}
+
+/// Opens or makes a store.
+pub(crate) async fn open(options: Options) -> Result<Opened> {
+    let runtime: Arc<dyn Runtime> = match &options.runtime {
+        Some(runtime) => runtime.clone(),
+        None => Threads::new(BACKGROUND_THREADS)
+            .map_err(|e| Error::invalid(format!("no threads for background work: {e}")))?,
+    };
+    let began = runtime.now();
+    // 1.
+    let mut medium = Medium::find(&options, &runtime).await?;
+    // 2.
+    let index = Arc::new(Index::new(IndexOptions {
+        hash_bits: options.index_hash_bits,
+        claims_limit: ClaimsLimit { at_least: medium.memory.claims_bytes, ..ClaimsLimit::default() },
+    }));
+    let recovered = medium.recover(&options, &runtime, &index).await?;
+    // 3.
+    medium.begin_epoch().await?;
+    let staged = std::mem::take(&mut medium.staged);
+    let staging = medium.staging.clone();
+    let lane_pieces = medium.memory.lane_pieces;
+    let writer = build(&options, medium, runtime, index, &recovered).await?;
+    let space = &writer.space;
+    find_room(space, &recovered).await?;
+    // 4.
+    staged::write(&writer.catalog, writer.lane.published_through(), &staged, &recovered.staged).await?;
+    void_staging(space, staging.as_deref(), lane_pieces).await?;
+    // 5.
+    let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
+    // Of sealed segments only the footers were kept.
+    for slot in space.tiers().flat_map(|tier| tier.slots().all()) {
+        slot.set_tombstones_through(slot.tombstones_through().min(max_sequence));
+    }
+    for segment in unsealed {
+        seal(space, segment).await?;
+    }
+    writer.catalog.balance_memory();
+    // 6.
+    let compactions = start(&options, &writer)?;
+    let bulk = space.output_tier();
+    tracing::info!(
+        user_limit_bytes = space.user_limit_bytes(),
+        capacity_bytes = u64::from(bulk.slots_in_reach()) * u64::from(bulk.shape().segment_bytes),
+        longest_value_bytes = writer.max_value_bytes(0, true),
+        "the store is open; user_limit_bytes is what users may fill"
+    );
+    let duration = space.runtime.now().saturating_sub(began);
+    let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
+    Ok(Opened { writer, compactions, recovery })
+}
+
+/// The devices of a store, and what their superblocks and the staging file say.
+struct Medium {
+    tiers: Vec<Arc<Tier>>,
+    superblocks: Vec<Superblock>,
+    packing: Packing,
+    memory: MemoryPlan,
+    staging: Option<Arc<StagingFile>>,
+    staged: Vec<Staged>,
+}
+
+impl Medium {
+    /// 1. Finds a store, or makes one.
+    async fn find(options: &Options, runtime: &Arc<dyn Runtime>) -> Result<Medium> {
+        let (plans, store_plan) = open_devices(options).await?;
+        let superblocks = load_or_format(&plans, &store_plan, runtime).await?;
+        check_against(options, &superblocks)?;
+        let memory = MemoryPlan::of(options, &superblocks)?;
+        let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
+        let recorder = Arc::new(Recorder::new());
+        let tiers: Vec<Arc<Tier>> = plans
+            .iter()
+            .zip(&superblocks)
+            .zip(slots)
+            .map(|((plan, s), slots)| make_tier(plan, s, slots, &recorder, runtime))
+            .collect();
+        let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
+        let staging = staging_file::open(options, first, lane_shape, boot_id())?;
+        let staged = match &staging {
+            Some(file) => staging_file::read(file, first, lane_shape, options.accept_loss)?,
+            None => Vec::new(),
+        };
+        Ok(Medium { tiers, superblocks, packing, memory, staging, staged })
+    }
+
+    /// 2. Fills the index, and finds what has to be done before the store can be written to.
+    async fn recover(
+        &self,
+        options: &Options,
+        runtime: &Arc<dyn Runtime>,
+        index: &Arc<Index>,
+    ) -> Result<Recovered> {
+        let scene = Scene {
+            runtime,
+            tiers: self.tiers.iter().zip(&self.superblocks).collect(),
+            secret: self.superblocks[0].secret(),
+            packing: self.packing,
+            index,
+            staged: &self.staged,
+            accept_loss: options.accept_loss,
+            progress: options.progress.clone(),
+            memory_bytes: self.memory.recovery_bytes,
+        };
+        let recovered = scene.recover().await?;
+        for tier in &self.tiers {
+            tier.device()?.flush().await.map_err(Error::from)?;
+            tier.look_at_room();
+        }
+        Ok(recovered)
+    }
+
+    /// 3. Says durably that this is another opening.
+    async fn begin_epoch(&mut self) -> Result<()> {
+        for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
+            extent::make_whole(tier, superblock).await?;
+        }
+        let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
+        let superblocks = Superblocks::new(std::mem::take(&mut self.superblocks));
+        superblocks
+            .update(&self.tiers, |_, s| {
+                s.epoch = epoch;
+                s.census = None;
+            })
+            .await?;
+        self.superblocks = superblocks.into_inner();
+        Ok(())
+    }
+}
+
+/// What an open store consists of.
+async fn build(
+    options: &Options,
+    medium: Medium,
+    runtime: Arc<dyn Runtime>,
+    index: Arc<Index>,
+    recovered: &Recovered,
+) -> Result<Arc<Writer>> {
+    let Medium { tiers, superblocks, packing, memory, staging, .. } = medium;
+    let two_tiers = tiers.len() > 1;
+    let (lane_shape, bulk) = (tiers[0].shape(), tiers[tiers.len() - 1].clone());
+    let reserve_share = f64::from(options.reserve_percent) / 100.0;
+    let health = Arc::new(Health::default());
+    let tasks = Tasks::new(runtime.clone(), health.clone());
+    let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
+    let cleared_through = superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0);
+    let space = Space::new(SpaceParts {
+        runtime,
+        health,
+        secret: superblocks[0].secret(),
+        epoch: superblocks[0].epoch,
+        tiers,
+        superblocks,
+        reserve_share,
+        outlives_process: staging.is_some(),
+        max_sequence: recovered.max_sequence,
+        max_segment: recovered.max_segment,
+    });
+    let catalog = Catalog::new(CatalogParts {
+        space,
+        index,
+        packing,
+        placement: Placement::new(spare_outputs(&bulk, reserve_share)),
+        clock,
+        memory_bytes: memory.cache_bytes,
+        cleared_through,
+    });
+    let backing = staging.map_or(Backing::Anonymous, Backing::Staging);
+    let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_pieces);
+    let may_part = !two_tiers && memory.lane_pieces >= TWO_SEGMENTS_PIECES;
+    let lane = Lane::new(catalog.clone(), Stream::LANE, lane_shape, pool(backing), may_part);
+    let large = two_tiers
+        .then(|| Lane::new(catalog.clone(), Stream::LARGE, bulk.shape(), pool(Backing::Anonymous), false));
+    let unit_bytes = u64::from(bulk.shape().unit_bytes);
+    Ok(Writer::new(WriterParts {
+        catalog,
+        tasks,
+        lane,
+        large,
+        shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
+        durability: options.durability,
+    }))
+}
+
+/// What a crash cut off gives its slots back before anybody needs one, and what deletes and relocation may need gets its
+/// blocks before anybody else takes what room the file system has.
+async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
+    for &(tier, slot) in &recovered.redundant {
+        space.tier(tier).free_slot(slot, &space.secret, space.runtime.now()).await?;
+    }
+    for tier in space.tiers().filter(|tier| tier.allocation(|slots| slots.in_use()) > 0) {
+        tier.secure_or_find(KEEP_FOR_RELOCATION + 1).await?;
+    }
+    space.note_limit();
+    Ok(())
+}
+
+/// 4. Says that nothing in the staging file is of use any more, and that what comes is of this opening.
+async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_pieces: usize) -> Result<()> {
+    let (mut boot, mut bytes) = (0, 0);
+    if let Some(file) = staging {
+        bytes = staging::clear(file, lane_pieces, &space.secret, space.first_tier().shape())?;
+        file.set_covered_bytes(bytes);
+        boot = file.boot.number();
+    }
+    let epoch = space.epoch;
+    space
+        .update_superblocks(|_, s| {
+            (s.staging_epoch, s.staging_boot, s.staging_bytes) = (epoch, boot, bytes);
+        })
+        .await
+}
+
+/// 6. Starts the background tasks.
+fn start(options: &Options, writer: &Arc<Writer>) -> Result<Arc<Requests>> {
+    let (space, catalog, tasks) = (&writer.space, &writer.catalog, &writer.tasks);
+    for lane in writer.lanes() {
+        let device = space.tier(lane.shape.tier).device()?;
+        tasks.spawn_at(&*device, "commit", committer::run(catalog.clone(), tasks.clone(), lane.clone()));
+        let order = writer.lane.clone();
+        tasks.spawn("preallocate", preallocate::run(catalog.clone(), lane.clone(), order));
+    }
+    let compactions = Requests::following(&space.health);
+    let bytes_per_s = options.background_bytes_per_s.unwrap_or(0);
+    tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), bytes_per_s));
+    for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
+        tier.allocation(|slots| slots.begin_discards());
+        tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));
+    }
+    for tier in space.tiers().filter(|tier| tier.grows()) {
+        tasks.spawn("file system", file_system::run(space.clone(), tier.name()));
+    }
+    Ok(compactions)
+}
+
+/// What was asked for has to agree with what the store was formatted with.
+fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
+    let bulk = superblocks.last().expect("a store has a tier");
+    let fixed = [
+        ("segment_bytes", options.segment_bytes, bulk.segment_bytes),
+        ("indirection_unit_bytes", options.indirection_unit_bytes, bulk.unit_bytes),
+    ];
+    for (name, asked, formatted) in fixed {
+        if asked.is_some_and(|asked| asked != formatted) {
+            return Err(Error::invalid(format!(
+                "{name} is {}, but the store was formatted with {formatted}; it cannot be changed",
+                asked.unwrap_or(0)
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn make_tier(
+    plan: &TierPlan,
+    superblock: &Superblock,
+    slots: u32,
+    recorder: &Arc<Recorder>,
+    clock: &Arc<dyn Runtime>,
+) -> Arc<Tier> {
+    let accounts = Accounts { ledger: plan.ledger.clone(), recorder: recorder.clone(), clock: clock.clone() };
+    let grows = plan.device.geometry().kind == DeviceKind::File;
+    Arc::new(Tier::new(
+        plan.device.clone(),
+        shape_of(superblock),
+        superblock.data_offset,
+        slots,
+        grows,
+        accounts,
+    ))
+}
+
+/// 5. Writes the summary of a segment that was found without one.
+async fn seal(space: &Space, unsealed: Unsealed) -> Result<()> {
+    let Unsealed { slot, segment, stream, tail, entries, .. } = unsealed;
+    let tier = space.tier(unsealed.tier);
+    let head = SummaryHead { segment, epoch: space.epoch, stream, tail };
+    let summary = Summary::of_found(space, tier, slot, head, &entries);
+    // As old as its number says.
+    SegmentWriter::new(space, tier, Origin::Recovered).seal(summary, || segment).await
+}

@@ -1,0 +1,252 @@
+//! How a store is opened: where it lives, how much it may take, what it promises.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{Backend, Device, Runtime};
+
+use crate::base::durability::Durability;
+use crate::open::progress::Progress;
+
+/// Where a tier's bytes live.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Path(PathBuf),
+    Device(Arc<dyn Device>),
+}
+
+/// Which tiers there are, and so which of the three configurations the store is.
+#[derive(Clone)]
+pub(crate) enum Layout {
+    /// One tier of files in a directory.
+    Directory(PathBuf),
+    FastOnly(Place),
+    CapacityOnly(Place),
+    FastAndCapacity(Place, Place),
+}
+
+/// Options of [`Store::open`](crate::Store::open).
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) layout: Layout,
+    pub(crate) memory_bytes: u64,
+    pub(crate) fast_limit_bytes: Option<u64>,
+    pub(crate) capacity_limit_bytes: Option<u64>,
+    pub(crate) indirection_unit_bytes: Option<u64>,
+    pub(crate) segment_bytes: Option<u64>,
+    pub(crate) shaping_threshold_bytes: Option<u64>,
+    pub(crate) reserve_percent: u8,
+    pub(crate) durability: Durability,
+    pub(crate) backend: Backend,
+    pub(crate) direct: bool,
+    pub(crate) force_format: bool,
+    pub(crate) create: bool,
+    pub(crate) discard: bool,
+    pub(crate) discard_after: Duration,
+    pub(crate) accept_loss: bool,
+    pub(crate) staging: Option<PathBuf>,
+    pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(crate) progress: Progress,
+    pub(crate) background_bytes_per_s: Option<u64>,
+    pub(crate) index_hash_bits: Option<u32>,
+}
+
+impl Options {
+    fn with(layout: Layout) -> Options {
+        Options {
+            layout,
+            memory_bytes: 512 << 20,
+            fast_limit_bytes: None,
+            capacity_limit_bytes: None,
+            indirection_unit_bytes: None,
+            segment_bytes: None,
+            shaping_threshold_bytes: None,
+            reserve_percent: 20,
+            durability: Durability::Sync,
+            backend: Backend::Auto,
+            direct: true,
+            force_format: false,
+            create: true,
+            discard: true,
+            discard_after: Duration::from_secs(2),
+            accept_loss: false,
+            staging: None,
+            runtime: None,
+            progress: Progress::default(),
+            background_bytes_per_s: None,
+            index_hash_bits: None,
+        }
+    }
+
+    /// One tier, in files in a directory: the embedded default. The directory is made if it is not there; its parent
+    /// must be. Files start small and grow to [`capacity_limit_bytes`](Self::capacity_limit_bytes).
+    pub fn directory(path: impl AsRef<Path>) -> Options {
+        Options::with(Layout::Directory(path.as_ref().to_owned()))
+    }
+
+    /// A fast tier in front of a capacity tier; each a block device or a regular file.
+    pub fn fast_and_capacity(fast: impl AsRef<Path>, capacity: impl AsRef<Path>) -> Options {
+        let place = |p: &Path| Place::Path(p.to_owned());
+        Options::with(Layout::FastAndCapacity(place(fast.as_ref()), place(capacity.as_ref())))
+    }
+
+    /// A capacity tier alone: every frame is a whole number of indirection units.
+    pub fn capacity_only(path: impl AsRef<Path>) -> Options {
+        Options::with(Layout::CapacityOnly(Place::Path(path.as_ref().to_owned())))
+    }
+
+    /// A fast tier alone.
+    pub fn fast_only(path: impl AsRef<Path>) -> Options {
+        Options::with(Layout::FastOnly(Place::Path(path.as_ref().to_owned())))
+    }
+
+    /// The same three configurations on devices the caller opened or made; for tests and simulation.
+    ///
+    /// At least one of the two must be given.
+    pub fn devices(fast: Option<Arc<dyn Device>>, capacity: Option<Arc<dyn Device>>) -> Options {
+        Options::with(match (fast, capacity) {
+            (Some(fast), Some(capacity)) => {
+                Layout::FastAndCapacity(Place::Device(fast), Place::Device(capacity))
+            }
+            (Some(fast), None) => Layout::FastOnly(Place::Device(fast)),
+            (None, Some(capacity)) => Layout::CapacityOnly(Place::Device(capacity)),
+            (None, None) => panic!("Options::devices needs at least one device"),
+        })
+    }
+
+    /// Memory for everything: index, write buffers, read cache, input and output. Default 512 MiB.
+    pub fn memory_bytes(mut self, bytes: u64) -> Options {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// How large the fast tier may grow. Default: the device; for a file 1 GiB, or its file system if that is smaller.
+    pub fn fast_limit_bytes(mut self, bytes: u64) -> Options {
+        self.fast_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// How large the capacity tier (or the directory) may grow. Default: the device; for a file 256 GiB, or its file system if
+    /// that is smaller. Whatever the limit is, no more counts than the file system has room for: see
+    /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes).
+    pub fn capacity_limit_bytes(mut self, bytes: u64) -> Options {
+        self.capacity_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Indirection unit of the capacity tier, a power of two from 4 KiB to 1 MiB; fixed when the store is formatted.
+    ///
+    /// Default: what the device reports, else 64 KiB; for a directory 4 KiB.
+    pub fn indirection_unit_bytes(mut self, bytes: u64) -> Options {
+        self.indirection_unit_bytes = Some(bytes);
+        self
+    }
+
+    /// Size of a segment, a power of two from 64 KiB to 128 MiB; fixed when the store is formatted. No value is longer.
+    /// Default: 16 MiB, or for a store of less than 1 GiB so little that there are 64 segments; a fast tier in front of another
+    /// may have 16.
+    ///
+    /// It should be sixteen write units or more: segments of a few units fill badly, and a store of tiny records is then full
+    /// before its user limit.
+    pub fn segment_bytes(mut self, bytes: u64) -> Options {
+        self.segment_bytes = Some(bytes);
+        self
+    }
+
+    /// Values of at least so many bytes go straight to the capacity tier where there are two tiers. Default: one
+    /// indirection unit.
+    pub fn shaping_threshold_bytes(mut self, bytes: u64) -> Options {
+        self.shaping_threshold_bytes = Some(bytes);
+        self
+    }
+
+    /// Share of the capacity that users cannot fill, 5 to 50 percent. Default 20. A store of few segments needs more to work in:
+    /// [`Stats::user_limit_bytes`](crate::Stats::user_limit_bytes) tells what users may fill.
+    pub fn reserve_percent(mut self, percent: u8) -> Options {
+        self.reserve_percent = percent;
+        self
+    }
+
+    /// Durability of writes that do not name their own. Default [`Durability::Sync`].
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.durability = durability;
+        self
+    }
+
+    /// Which way of doing I/O to use. Default: io_uring where the kernel allows it, else a pool of threads.
+    pub fn backend(mut self, backend: Backend) -> Options {
+        self.backend = backend;
+        self
+    }
+
+    /// Whether to use O_DIRECT where the file system allows it. Default true.
+    pub fn direct(mut self, direct: bool) -> Options {
+        self.direct = direct;
+        self
+    }
+
+    /// Formats a device even though it holds something else. Everything on it is lost.
+    pub fn force_format(mut self, force: bool) -> Options {
+        self.force_format = force;
+        self
+    }
+
+    /// Whether a store is made where there is none. Default true.
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self
+    }
+
+    /// Whether space that the store does not need any more is given back: blocks of a file to the file system, ranges of a
+    /// device to the drive (TRIM). Default true.
+    pub fn discard(mut self, discard: bool) -> Options {
+        self.discard = discard;
+        self
+    }
+
+    /// How long freed space is kept for new segments before it is given back. Default 2 s.
+    pub fn discard_after(mut self, rest: Duration) -> Options {
+        self.discard_after = rest;
+        self
+    }
+
+    /// Opens a store some of whose segments are damaged beyond naming the keys lost. Default false: such a store is
+    /// refused, since older versions of those keys could come to light.
+    pub fn accept_loss(mut self, accept: bool) -> Options {
+        self.accept_loss = accept;
+        self
+    }
+
+    /// File that backs the write buffer for [`Durability::Process`]. Default: in the store's directory, or under
+    /// `/dev/shm` for raw devices. It is locked against other stores, and neither a symbolic link nor another user's file.
+    pub fn staging(mut self, path: impl AsRef<Path>) -> Options {
+        self.staging = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The runtime that background work runs on. Default: a few threads of the store's own.
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Options {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Where the opening tells how far it is. Default: nobody is told.
+    pub fn progress(mut self, progress: Progress) -> Options {
+        self.progress = progress;
+        self
+    }
+
+    /// How many bytes a second destaging and collecting may read and write together. If that is not enough to make room
+    /// for what is put, puts are slowed down to it. Default: no limit; they take what the state of the tiers asks for.
+    pub fn background_bytes_per_s(mut self, bytes: u64) -> Options {
+        self.background_bytes_per_s = Some(bytes);
+        self
+    }
+
+    /// For tests of exactness: the index keeps only so many bits of every hash.
+    pub fn index_hash_bits(mut self, bits: u32) -> Options {
+        self.index_hash_bits = Some(bits);
+        self
+    }
+}

@@ -1,0 +1,318 @@
+//! Opening a store after anything: which segments there are, which records are in them, which version of a key is the
+//! newest.
+//!
+//! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
+//! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame.
+//! 3. **Entries** of all summaries and scans are dealt out to the shards of the index (`deal`): the first that comes with
+//!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
+//!    dealing begins again with an empty index.
+//! 4. **Disputes** (`resolve`): of entries that share a stored hash, tombstones and staged records among them, the highest
+//!    sequence number of each key wins, wherever it lies.
+//!
+//! If the disputed ones do not fit into the memory, steps 3 and 4 are done for fewer shards at a time.
+//!
+//! Nothing is written here, so a crash in it changes nothing, and nobody sees the index before it ends.
+
+mod census;
+mod claimant;
+mod deal;
+mod resolve;
+mod slots;
+mod unsealed;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::Runtime;
+use esker_index::Index;
+use esker_log::{
+    Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
+};
+
+use self::claimant::Live;
+use self::resolve::Copies;
+
+use crate::base::error::{Error, Result};
+use crate::open::progress::Progress;
+use crate::segments::contents::Contents;
+use crate::segments::slot::SlotState;
+use crate::segments::staging::Staged;
+use crate::segments::tier::Tier;
+
+/// What the index takes for a key at most.
+const INDEX_BYTES_A_KEY: u64 = 10;
+
+/// What was found in a store, and what has to be done before it can be written to.
+pub(crate) struct Recovered {
+    /// Segments without a summary, to be sealed with these entries.
+    pub(crate) unsealed: Vec<Unsealed>,
+    /// Slots of segments of which an older one has everything: a crash ended the relocation that wrote them.
+    pub(crate) redundant: Vec<(TierName, u32)>,
+    /// Records of the staging file that won, in the order of their sequence numbers.
+    pub(crate) staged: Vec<StagedWinner>,
+    pub(crate) max_sequence: u64,
+    /// Highest segment number of which anything is left, be it that it was freed.
+    pub(crate) max_segment: u64,
+    pub(crate) segments: u64,
+    pub(crate) metadata_bytes: u64,
+}
+
+pub(crate) struct Unsealed {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    pub(crate) segment: u64,
+    pub(crate) stream: Stream,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) tail: u32,
+}
+
+pub(crate) struct StagedWinner {
+    pub(crate) piece: usize,
+    pub(crate) entry: Entry,
+}
+
+/// What recovery works with.
+pub(crate) struct Scene<'a> {
+    pub(crate) runtime: &'a Arc<dyn Runtime>,
+    pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
+    pub(crate) secret: Secret,
+    pub(crate) packing: Packing,
+    pub(crate) index: &'a Arc<Index>,
+    pub(crate) staged: &'a [Staged],
+    pub(crate) accept_loss: bool,
+    pub(crate) progress: Progress,
+    /// Memory for entries, summaries that are being read, and the index.
+    pub(crate) memory_bytes: u64,
+}
+
+enum Content {
+    Sealed(Footer),
+    Scanned(SegmentScan, Stream),
+}
+
+struct Segment {
+    tier: TierName,
+    slot: u32,
+    segment: u64,
+    opened_at: u64,
+    content: Content,
+}
+
+impl Segment {
+    fn entries(&self) -> u64 {
+        match &self.content {
+            Content::Sealed(footer) => u64::from(footer.entries),
+            Content::Scanned(scan, _) => scan.entries.len() as u64,
+        }
+    }
+}
+
+/// What the start and the end of a slot say.
+struct Found {
+    tier: TierName,
+    slot: u32,
+    first: Option<FrameHeader>,
+    footer: Option<Footer>,
+    /// Frames up to this segment number are leftovers of what was freed.
+    after: u64,
+    /// Its start and its end are of different segments: one of them was written to the wrong place.
+    contradicted: bool,
+    /// What it began with may be lost: the write went to another slot, or another slot's went here.
+    beheaded: bool,
+    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
+    may_be_torn: bool,
+}
+
+impl Scene<'_> {
+    fn tier(&self, name: TierName) -> &Arc<Tier> {
+        let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
+        found.expect("segments lie on tiers of the store").0
+    }
+
+    /// Finds everything, fills the index and the slots.
+    pub(crate) async fn recover(&self) -> Result<Recovered> {
+        let began = self.runtime.now();
+        let mut found = Vec::new();
+        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
+        // the one that was freed, where the marker still is at the end of its slot.
+        let mut max_segment = 0;
+        for (tier, superblock) in &self.tiers {
+            let (in_slots, highest) = self.find_segments(tier, superblock).await?;
+            found.extend(in_slots);
+            max_segment = max_segment.max(highest);
+        }
+        let mut segments = self.scan_unsealed(found, max_segment).await?;
+        segments.sort_by_key(|s| s.segment);
+        let (segments, staged, max_sequence, copies) = self.load(segments, began).await?;
+        self.check_census(&segments)?;
+        let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
+        let max_segment = known.fold(max_segment, u64::max);
+        let count = segments.len() as u64;
+        let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
+        let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
+        let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
+        let kept = segments.into_iter().filter(|s| !is_redundant(s));
+        let unsealed = kept.filter_map(|s| match s.content {
+            Content::Scanned(scan, stream) => Some(Unsealed {
+                tier: s.tier,
+                slot: s.slot,
+                segment: s.segment,
+                stream,
+                tail: scan.tail,
+                entries: scan.entries,
+            }),
+            Content::Sealed(_) => None,
+        });
+        Ok(Recovered {
+            unsealed: unsealed.collect(),
+            redundant,
+            staged,
+            max_sequence,
+            max_segment,
+            segments: count,
+            metadata_bytes,
+        })
+    }
+
+    /// What had to be read of a segment.
+    fn metadata_bytes(&self, segment: &Segment) -> u64 {
+        let shape = self.tier(segment.tier).shape();
+        match &segment.content {
+            Content::Sealed(footer) => u64::from(shape.unit_bytes + shape.segment_bytes - footer.start),
+            Content::Scanned(..) => shape.segment_bytes.into(),
+        }
+    }
+
+    /// Steps 3 and 4. Deals the entries out, finds the newest of each key, and fills index and slots. Returns the segments as
+    /// they turned out to be, the staged records that won, the highest sequence number, and how many copies slots hold.
+    async fn load(
+        &self,
+        segments: Vec<Segment>,
+        began: Duration,
+    ) -> Result<(Vec<Segment>, Vec<StagedWinner>, u64, Copies)> {
+        let mut segments = Arc::new(segments);
+        let mut max_sequence = self.cleared_through();
+        let (mut winners, mut copies) = (Vec::new(), Copies::new());
+        let mut passes = 1;
+        let mut pass = 0;
+        while pass < passes {
+            if pass == 0 {
+                self.refuse_loss(&segments)?;
+            }
+            let shards = pass * Index::SHARDS / passes..(pass + 1) * Index::SHARDS / passes;
+            let entries: u64 = segments.iter().map(Segment::entries).sum();
+            self.index.reserve(shards.clone(), entries);
+            let share = 1.0 / passes as f64;
+            let most_left =
+                if passes < Index::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
+            let dealt =
+                deal::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
+            let mut hands = self.deal(&segments, &dealt).await?;
+            let damaged: Vec<usize> =
+                hands.iter_mut().flat_map(|hand| std::mem::take(&mut hand.damaged)).collect();
+            if let Some(first) = damaged.first() {
+                if pass > 0 {
+                    return Err(no_longer_verifies(&segments[*first]));
+                }
+                self.index.clear();
+                let owned = Arc::try_unwrap(segments).ok().expect("the dealers have ended");
+                segments = Arc::new(self.scan_damaged(owned, damaged).await?);
+                continue;
+            }
+            if hands.iter().any(|hand| hand.is_full) {
+                // Fewer shards at a time, from the beginning: nobody was told anything yet.
+                self.index.clear();
+                self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
+                winners.clear();
+                copies.clear();
+                (pass, passes) = (0, (passes * 2).min(Index::SHARDS));
+                continue;
+            }
+            if pass == 0 {
+                self.occupy_slots(&segments);
+            }
+            hands.push(self.deal_staged(&shards));
+            max_sequence = hands.iter().map(|hand| hand.highest).fold(max_sequence, u64::max);
+            winners.extend(self.resolve(&segments, hands, &mut copies).await?);
+            shards.for_each(|shard| self.index.fit(shard));
+            pass += 1;
+        }
+        winners.sort_by_key(|w| w.entry.sequence);
+        let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
+        Ok((segments, winners, max_sequence, copies))
+    }
+
+    /// How many claimants each worker may be left with, so that they, the summaries that are being read, and the index fit
+    /// into the memory.
+    fn most_left(&self, segments: &[Segment], entries: u64) -> usize {
+        let workers = self.runtime.parallelism().max(1) as u64;
+        let summaries = segments.iter().filter_map(|s| match &s.content {
+            Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * deal::BUFFER_BYTES),
+            Content::Scanned(..) => None,
+        });
+        let read = summaries.max().unwrap_or(0) * workers * deal::DEPTH as u64;
+        let staged = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
+        let staged: u64 = self.staged.iter().map(staged).sum();
+        let taken = read + staged + entries * INDEX_BYTES_A_KEY;
+        // Where even the index does not fit, as where a store is opened with less memory than it was filled with.
+        let left = self.memory_bytes.saturating_sub(taken).max(self.memory_bytes / 4);
+        (left / resolve::DISPUTE_BYTES / workers) as usize
+    }
+
+    fn cleared_through(&self) -> u64 {
+        self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0)
+    }
+
+    fn no_live(&self) -> Live {
+        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots_total() as usize)))
+    }
+
+    fn count_live(&self, live: Live) {
+        for (tier, slot, [puts, tombstones]) in live.into_slots() {
+            self.tier(tier).add_live(slot, puts);
+            self.tier(tier).add_tombstones(slot, tombstones);
+        }
+    }
+
+    fn occupy_slots(&self, segments: &[Segment]) {
+        for s in segments {
+            let (stream, used, contents) = match &s.content {
+                Content::Sealed(footer) => {
+                    let expires_s = Some(footer.expires_s).filter(|&at| at > 0);
+                    let expires_ms = expires_s.map(|at| u64::from(at) * 1000);
+                    (footer.stream, footer.tail, Contents::of_footer(expires_ms))
+                }
+                Content::Scanned(scan, stream) => (*stream, scan.tail, Contents::of(&scan.entries)),
+            };
+            self.tier(s.tier).occupy(s.slot, s.segment, SlotState::Sealed, s.opened_at);
+            self.tier(s.tier).slot(s.slot).expect_records_of(used / (s.entries().max(1) as u32));
+            self.tier(s.tier).slots().seal(s.slot, stream, used, s.segment, &contents);
+        }
+    }
+}
+
+fn no_longer_verifies(segment: &Segment) -> Error {
+    Error::Corrupt {
+        key: None,
+        segment: segment.segment,
+        offset: 0,
+        what: "a summary that verified a moment ago no longer does".into(),
+    }
+}
+
+/// Runs a piece of work on the runtime and hands back what came of it.
+async fn run<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    runtime.spawn(
+        "recover",
+        Box::pin(async move {
+            let _ = send.send(work.await);
+        }),
+    );
+    receive
+        .await
+        .unwrap_or_else(|_| Err(Error::Closed { reason: "the runtime ended during recovery".into() }))
+}

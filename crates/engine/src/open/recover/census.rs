@@ -1,0 +1,40 @@
+//! Whether a store that was closed still holds what it held then.
+
+use esker_log::Census;
+
+use super::{Content, Scene, Segment};
+
+use crate::base::error::{Error, Result};
+
+impl Scene<'_> {
+    /// Compares what was found with the census of each tier that was closed. Whatever damage hides a segment, or the end of
+    /// one, or brings one back that was freed, makes a difference here if it was not noticed before.
+    pub(super) fn check_census(&self, segments: &[Segment]) -> Result<()> {
+        for (tier, superblock) in &self.tiers {
+            let Some(expected) = superblock.census else { continue };
+            let mut found = Census::default();
+            for s in segments.iter().filter(|s| s.tier == tier.name()) {
+                let tail = match &s.content {
+                    Content::Sealed(footer) => footer.tail,
+                    Content::Scanned(scan, _) => scan.tail,
+                };
+                found.count(&self.secret, s.segment, s.slot, tail);
+            }
+            if found == expected {
+                continue;
+            }
+            let what = format!(
+                "the {} tier was closed with {} segments, and those that are found now, {} of them, are not the same",
+                tier.name().name(),
+                expected.segments,
+                found.segments
+            );
+            if !self.accept_loss {
+                let what = format!("{what}; open with accept_loss to go on with what there is");
+                return Err(Error::Corrupt { key: None, segment: 0, offset: 0, what });
+            }
+            tracing::error!("{what}; accepted");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Dealing the entries of all segments out to the shards of the index.
+//!
+//! Each worker collects a few entries for every shard, so few that they stay in its cache, and puts those of a shard into
+//! the index when they are enough to be worth the lock and the misses. Reading goes on while it deals. What cannot be
+//! put in, because it is a tombstone or another entry has the slot, it keeps in its hand, to be sorted out (`resolve`).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{Buffer, Runtime};
+use esker_index::{Index, KeyHash, Pointer};
+use esker_log::{Entry, Packing, Secret};
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+
+use super::claimant::{Claimant, Live, Place, hash_of};
+use super::{Content, Scene, Segment, run};
+
+use crate::base::error::{Error, Result};
+use crate::open::progress::Progress;
+use crate::segments::tier::Tier;
+
+/// Summaries that a worker reads at a time.
+pub(super) const DEPTH: usize = 4;
+/// Buffers for summaries are multiples of this, so that they fit the next one too.
+pub(super) const BUFFER_BYTES: u64 = 64 << 10;
+/// Entries of a shard that are put into the index at once. Those of all shards take 1.5 MiB: they are to fit into the
+/// cache of the second level.
+const BATCH: usize = 48;
+
+/// What a worker could not put into the index, and what it counted.
+#[derive(Default)]
+pub(super) struct Hand {
+    /// Tombstones, and entries whose place in the index is taken.
+    pub(super) left: Vec<Claimant>,
+    pub(super) live: Live,
+    /// Highest sequence number met.
+    pub(super) highest: u64,
+    /// Segments whose summary does not verify.
+    pub(super) damaged: Vec<usize>,
+    /// Whether more was left than memory allows: then the worker stopped.
+    pub(super) is_full: bool,
+}
+
+/// What is dealt, and what a worker tells whoever waits for the store.
+#[derive(Clone)]
+pub(super) struct Pass {
+    /// The shards of this pass.
+    pub(super) shards: Range<usize>,
+    /// How many claimants may be left by each worker.
+    pub(super) most_left: usize,
+    pub(super) began: Duration,
+    pub(super) done: f64,
+    pub(super) share: f64,
+}
+
+impl Scene<'_> {
+    /// Step 3. Deals the entries of all segments that belong to these shards, a hand for each worker.
+    pub(super) async fn deal(&self, segments: &Arc<Vec<Segment>>, pass: &Pass) -> Result<Vec<Hand>> {
+        let workers = self.runtime.parallelism().max(1);
+        let dealers = (0..workers).map(|worker| {
+            let mut dealer = Dealer {
+                tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
+                secret: self.secret,
+                packing: self.packing,
+                index: self.index.clone(),
+                cleared_through: self.cleared_through(),
+                pass: pass.clone(),
+                runtime: (worker == 0).then(|| self.runtime.clone()),
+                progress: self.progress.clone(),
+                batches: vec![NOBODY; pass.shards.len() * BATCH],
+                counts: vec![0; pass.shards.len()],
+                keys: Vec::new(),
+                hand: Hand { live: self.no_live(), ..Hand::default() },
+            };
+            let segments = segments.clone();
+            run(self.runtime, async move {
+                dealer.deal(&segments, worker, workers).await?;
+                Ok(dealer.hand)
+            })
+        });
+        try_join_all(dealers).await
+    }
+
+    /// The hand of the staged records. None of them is in the index before it is written to a segment.
+    pub(super) fn deal_staged(&self, shards: &Range<usize>) -> Hand {
+        let mut hand = Hand::default();
+        for (piece, staged) in self.staged.iter().enumerate() {
+            for (number, entry) in staged.entries.iter().enumerate() {
+                hand.highest = hand.highest.max(entry.sequence);
+                let hash = hash_of(entry);
+                let shard = (self.index.stored_hash(&hash) >> 32) as usize;
+                if shards.contains(&shard) && entry.sequence > self.cleared_through() {
+                    let place = Place::of_staged(piece, number);
+                    hand.left.push(Claimant { hash, sequence: entry.sequence, place });
+                }
+            }
+        }
+        hand
+    }
+}
+
+/// What unused places in batches hold.
+const NOBODY: (u32, Claimant) =
+    (0, Claimant { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Place::NOWHERE });
+
+struct Dealer {
+    tiers: Vec<Arc<Tier>>,
+    secret: Secret,
+    packing: Packing,
+    index: Arc<Index>,
+    cleared_through: u64,
+    pass: Pass,
+    /// For the one who tells how far it is.
+    runtime: Option<Arc<dyn Runtime>>,
+    progress: Progress,
+    /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
+    batches: Vec<(u32, Claimant)>,
+    counts: Vec<u8>,
+    /// Of a batch, what is put into the index.
+    keys: Vec<(u32, Pointer)>,
+    hand: Hand,
+}
+
+impl Dealer {
+    /// Deals every `workers`-th segment.
+    async fn deal(&mut self, segments: &[Segment], worker: usize, workers: usize) -> Result<()> {
+        let mine: Vec<(usize, &Segment)> =
+            segments.iter().enumerate().skip(worker).step_by(workers).collect();
+        let tiers = self.tiers.clone();
+        let read = |(number, segment), used| read(&tiers, number, segment, used);
+        // The next summaries are being read while one is dealt.
+        let mut reads = FuturesOrdered::new();
+        let mut begun = mine.iter().copied();
+        reads.extend(begun.by_ref().take(DEPTH).map(|one| read(one, None)));
+        let mut told = Duration::ZERO;
+        let mut done = 0;
+        while let Some(one) = reads.next().await {
+            let (number, summary) = one?;
+            self.take(number, &segments[number], summary.as_ref());
+            self.hand.is_full = self.hand.left.len() > self.pass.most_left;
+            if self.hand.is_full {
+                return Ok(());
+            }
+            let used = summary.map(|(buffer, _)| buffer);
+            reads.extend(begun.next().map(|one| read(one, used)));
+            done += 1;
+            self.tell(&mut told, done as f64 / mine.len() as f64);
+        }
+        (0..self.counts.len()).for_each(|shard| self.put_in(shard));
+        Ok(())
+    }
+
+    /// Deals a segment.
+    fn take(&mut self, number: usize, segment: &Segment, summary: Option<&(Buffer, usize)>) {
+        let mut live = 0;
+        match (&segment.content, summary) {
+            (Content::Scanned(scan, _), _) => {
+                scan.entries.iter().for_each(|entry| live += self.put(segment, entry));
+            }
+            (Content::Sealed(footer), Some((buffer, at))) => {
+                let secret = self.secret;
+                let put = |entry| live += self.put(segment, &entry);
+                // What was dealt of a damaged one does not matter: dealing begins again.
+                if footer.for_each_entry(&buffer[*at..], &secret, put).is_none() {
+                    self.hand.damaged.push(number);
+                }
+            }
+            (Content::Sealed(_), None) => unreachable!("the summary was read"),
+        }
+        self.hand.live.add(segment.tier, segment.slot, live, false);
+    }
+
+    /// Puts an entry where the others of its shard are; returns by how much it adds to the segment's live bytes.
+    #[inline]
+    fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
+        self.hand.highest = self.hand.highest.max(entry.sequence);
+        let stored = self.index.stored_hash(&hash_of(entry));
+        let shard = ((stored >> 32) as usize).wrapping_sub(self.pass.shards.start);
+        // All versions of a key are cleared up to a number, or the newest is not.
+        if shard >= self.counts.len() || entry.sequence <= self.cleared_through {
+            return 0;
+        }
+        let claimant = Claimant::new(&self.packing, segment, entry);
+        if !claimant.place.is_put() {
+            self.hand.left.push(claimant);
+            return 0;
+        }
+        let count = usize::from(self.counts[shard]);
+        self.batches[shard * BATCH + count] = (stored as u32, claimant);
+        self.counts[shard] += 1;
+        if count + 1 == BATCH {
+            self.put_in(shard);
+        }
+        claimant.place.padded_bytes(&self.packing)
+    }
+
+    /// Puts the entries that were collected for a shard into the index.
+    fn put_in(&mut self, shard: usize) {
+        let count = usize::from(std::mem::take(&mut self.counts[shard]));
+        let batch = &self.batches[shard * BATCH..][..count];
+        self.keys.clear();
+        self.keys.extend(batch.iter().map(|(stored, claimant)| (*stored, claimant.pointer())));
+        let (hand, packing) = (&mut self.hand, &self.packing);
+        self.index.load_new(self.pass.shards.start + shard, &self.keys, |position| {
+            let claimant = batch[position].1;
+            hand.live.count(packing, claimant.place, -1);
+            hand.left.push(claimant);
+        });
+    }
+
+    fn tell(&self, told: &mut Duration, part: f64) {
+        let Some(runtime) = &self.runtime else { return };
+        self.progress.set(self.pass.done + part * self.pass.share);
+        let elapsed = runtime.now().saturating_sub(self.pass.began);
+        if elapsed > *told + Duration::from_secs(1) {
+            *told = elapsed;
+            tracing::info!(
+                percent = self.progress.percent(),
+                seconds = elapsed.as_secs(),
+                "recovering: reading summaries"
+            );
+        }
+    }
+}
+
+/// Reads the summary of a sealed segment, if it can into a buffer that was used before.
+pub(super) async fn read(
+    tiers: &[Arc<Tier>],
+    number: usize,
+    segment: &Segment,
+    used: Option<Buffer>,
+) -> Result<(usize, Option<(Buffer, usize)>)> {
+    let Content::Sealed(footer) = &segment.content else { return Ok((number, None)) };
+    let tier = tiers.iter().find(|t| t.name() == segment.tier).expect("its tier is there");
+    let bytes = u64::from(footer.entry_bytes);
+    // Some more than this one needs.
+    let fresh = || {
+        tier.device()
+            .map(|device| device.buffer((bytes.next_multiple_of(BUFFER_BYTES) + BUFFER_BYTES) as usize))
+    };
+    let buffer = match used.filter(|used| used.capacity() as u64 >= bytes + BUFFER_BYTES) {
+        Some(used) => used,
+        None => fresh()?,
+    };
+    let summary = tier.read_into(segment.slot, footer.start, bytes, Some(buffer)).await?;
+    Ok::<_, Error>((number, Some(summary)))
+}

@@ -1,0 +1,286 @@
+//! Finding the newest version of the keys whose place in the index was taken when they were dealt.
+//!
+//! 1. What the workers were left with is sorted by stored hash: with what the index holds under it, that is all there is.
+//! 2. Of what the index holds under these stored hashes only the location is known; the rest is read from the summaries
+//!    once more.
+//! 3. Of each key the newest version wins, wherever it lies. It gets the slot if an older version of it, or nobody, has it
+//!    now, else an exact entry. Of several copies of one version the one in the older segment wins: a segment of copies
+//!    whose victims are all still there, as a crash in the middle of a relocation leaves it, is of no use then.
+//!
+//! Stores that are seldom written over have nothing to do here. One that was written over everywhere has its summaries
+//! read twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_device::Buffer;
+use esker_index::Index;
+use esker_log::{Entry, Packing, Secret, Tier as TierName};
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+
+use super::claimant::{Claimant, Live};
+use super::deal::{DEPTH, Hand, read};
+use super::{Content, Scene, Segment, StagedWinner, no_longer_verifies, run};
+
+use crate::base::error::Result;
+use crate::segments::tier::Tier;
+
+/// Bytes that a claimant takes at most while it is found out whether it wins: it, its copy, and who has its place, in
+/// vectors that grow by doubling.
+pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Claimant>() as u64;
+
+/// How many entries of a slot are copies of what an older segment has.
+pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
+
+/// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
+type Seat = (usize, u32);
+
+impl Scene<'_> {
+    /// Step 4. Returns which staged records won, and counts copies.
+    pub(super) async fn resolve(
+        &self,
+        segments: &Arc<Vec<Segment>>,
+        hands: Vec<Hand>,
+        copies: &mut Copies,
+    ) -> Result<Vec<StagedWinner>> {
+        let workers = self.runtime.parallelism().max(1);
+        let mut parts = vec![Vec::new(); workers];
+        for hand in hands {
+            self.count_live(hand.live);
+            for claimant in hand.left {
+                parts[(self.index.stored_hash(&claimant.hash) >> 32) as usize % workers].push(claimant);
+            }
+        }
+        if parts.iter().all(Vec::is_empty) {
+            return Ok(Vec::new());
+        }
+        // 1.
+        let slots = segments.iter().enumerate().map(|(number, s)| ((s.tier, s.slot), number));
+        let slots: Arc<BTreeMap<_, _>> = Arc::new(slots.collect());
+        let sort = parts.into_iter().map(|mut part| {
+            let (index, packing, slots) = (self.index.clone(), self.packing, slots.clone());
+            run(self.runtime, async move {
+                part.sort_unstable_by_key(|claimant| claimant.order(&index));
+                let stored = |claimant: &Claimant| index.stored_hash(&claimant.hash);
+                let groups = part.chunk_by(|a, b| stored(a) == stored(b));
+                let seats = groups.filter_map(|group| {
+                    let location = packing.unpack(index.get(&group[0].hash)?.get());
+                    let segment = slots.get(&(location.tier, location.slot));
+                    Some((*segment.expect("what was dealt lies in a segment"), location.offset))
+                });
+                let seats: Vec<Seat> = seats.collect();
+                Ok((part, seats))
+            })
+        });
+        let (mut parts, seats): (Vec<_>, Vec<_>) = try_join_all(sort).await?.into_iter().unzip();
+        // 2.
+        let mut seats = seats.concat();
+        seats.sort_unstable();
+        let seats = Arc::new(seats);
+        let find = (0..workers).map(|worker| {
+            let finder = Finder {
+                tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
+                secret: self.secret,
+                packing: self.packing,
+                segments: segments.clone(),
+                seats: seats.clone(),
+            };
+            run(self.runtime, async move { finder.find(worker, workers).await })
+        });
+        let mut seated = vec![Vec::new(); workers];
+        for claimant in try_join_all(find).await?.into_iter().flatten() {
+            seated[(self.index.stored_hash(&claimant.hash) >> 32) as usize % workers].push(claimant);
+        }
+        // 3.
+        let ages = Ages {
+            slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
+            staged: self.staged.iter().map(|staged| staged.segment).collect(),
+        };
+        let ages = Arc::new(ages);
+        let judge = parts.drain(..).zip(seated).map(|(part, mut seated)| {
+            let mut judge = Judge {
+                index: self.index.clone(),
+                packing: self.packing,
+                ages: ages.clone(),
+                live: self.no_live(),
+                staged: Vec::new(),
+                copies: Copies::new(),
+            };
+            run(self.runtime, async move {
+                seated.sort_unstable_by_key(|claimant| claimant.order(&judge.index));
+                judge.judge(&part, &seated);
+                Ok((judge.live, judge.staged, judge.copies))
+            })
+        });
+        let mut winners = Vec::new();
+        for (live, staged, of_slots) in try_join_all(judge).await? {
+            self.count_live(live);
+            of_slots.into_iter().for_each(|(slot, count)| *copies.entry(slot).or_default() += count);
+            winners.extend(staged.into_iter().map(|(piece, number): (usize, usize)| StagedWinner {
+                piece,
+                entry: self.staged[piece].entries[number],
+            }));
+        }
+        Ok(winners)
+    }
+}
+
+/// Reads again what is known of the entries in some seats.
+struct Finder {
+    tiers: Vec<Arc<Tier>>,
+    secret: Secret,
+    packing: Packing,
+    segments: Arc<Vec<Segment>>,
+    seats: Arc<Vec<Seat>>,
+}
+
+impl Finder {
+    /// Those of every `workers`-th segment.
+    async fn find(&self, worker: usize, workers: usize) -> Result<Vec<Claimant>> {
+        let mut begun = self.seats.chunk_by(|a, b| a.0 == b.0).skip(worker).step_by(workers);
+        let read = |seats, used| self.read(seats, used);
+        let mut reads = FuturesOrdered::new();
+        reads.extend(begun.by_ref().take(DEPTH).map(|seats| read(seats, None)));
+        let mut found = Vec::new();
+        while let Some(one) = reads.next().await {
+            let (seats, summary) = one?;
+            self.take(seats, summary.as_ref(), &mut found)?;
+            let used = summary.map(|(buffer, _)| buffer);
+            reads.extend(begun.next().map(|seats| read(seats, used)));
+        }
+        Ok(found)
+    }
+
+    async fn read<'a>(
+        &self,
+        seats: &'a [Seat],
+        used: Option<Buffer>,
+    ) -> Result<(&'a [Seat], Option<(Buffer, usize)>)> {
+        let number = seats[0].0;
+        Ok((seats, read(&self.tiers, number, &self.segments[number], used).await?.1))
+    }
+
+    /// Looks for the entries in these seats of a segment, which are in the order of their offsets.
+    fn take(
+        &self,
+        seats: &[Seat],
+        summary: Option<&(Buffer, usize)>,
+        found: &mut Vec<Claimant>,
+    ) -> Result<()> {
+        let segment = &self.segments[seats[0].0];
+        let mut rest = seats.iter().peekable();
+        let mut look = |entry: Entry| {
+            if rest.next_if(|(_, offset)| *offset == entry.offset).is_some() {
+                found.push(Claimant::new(&self.packing, segment, &entry));
+            }
+        };
+        let read = match (&segment.content, summary) {
+            (Content::Scanned(scan, _), _) => {
+                scan.entries.iter().for_each(|entry| look(*entry));
+                Some(())
+            }
+            (Content::Sealed(footer), Some((buffer, at))) => {
+                footer.for_each_entry(&buffer[*at..], &self.secret, look)
+            }
+            (Content::Sealed(_), None) => unreachable!("the summary was read"),
+        };
+        match (read, rest.peek()) {
+            (Some(()), None) => Ok(()),
+            _ => Err(no_longer_verifies(segment)),
+        }
+    }
+}
+
+/// The numbers of segments, which say which of two is older.
+struct Ages {
+    slots: BTreeMap<(TierName, u32), u64>,
+    /// By piece of staged memory.
+    staged: Vec<u64>,
+}
+
+/// Finds the winners among those who share a stored hash, and brings the index in line.
+struct Judge {
+    index: Arc<Index>,
+    packing: Packing,
+    ages: Arc<Ages>,
+    live: Live,
+    /// Staged records that won.
+    staged: Vec<(usize, usize)>,
+    copies: Copies,
+}
+
+impl Judge {
+    /// Both are in the order of claimants; `seated` are those that have the slots.
+    fn judge(&mut self, left: &[Claimant], seated: &[Claimant]) {
+        let index = self.index.clone();
+        let stored = |claimant: &Claimant| index.stored_hash(&claimant.hash);
+        let mut seated = seated.iter().peekable();
+        let mut rivals: Vec<Claimant> = Vec::new();
+        for group in left.chunk_by(|a, b| stored(a) == stored(b)) {
+            let in_slot = seated.next_if(|seated| stored(seated) == stored(&group[0]));
+            rivals.clear();
+            rivals.extend(group.iter().chain(in_slot));
+            rivals.sort_unstable_by_key(|claimant| claimant.order(&index));
+            self.oldest_copies_first(&mut rivals);
+            rivals.dedup_by_key(|claimant| claimant.hash);
+            self.seat(&rivals, in_slot.copied());
+        }
+    }
+
+    /// Of copies of one version, the one in the oldest segment comes first, and of a segment's own records what lies on a
+    /// device. The others are counted.
+    fn oldest_copies_first(&mut self, rivals: &mut [Claimant]) {
+        let same = |a: &Claimant, b: &Claimant| (a.hash, a.sequence) == (b.hash, b.sequence);
+        for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
+            copies.sort_unstable_by_key(|copy| (self.age(copy), copy.place));
+            for copy in copies[1..].iter().filter(|copy| copy.place.staged().is_none()) {
+                *self.copies.entry(self.slot_of(copy)).or_default() += 1;
+            }
+        }
+    }
+
+    /// The number of the segment that it lies in.
+    fn age(&self, claimant: &Claimant) -> u64 {
+        match claimant.place.staged() {
+            Some((piece, _)) => self.ages.staged[piece],
+            None => self.ages.slots[&self.slot_of(claimant)],
+        }
+    }
+
+    fn slot_of(&self, claimant: &Claimant) -> (TierName, u32) {
+        let location = self.packing.unpack(claimant.place.packed());
+        (location.tier, location.slot)
+    }
+
+    /// Gives the winners, one version of each key, their places.
+    fn seat(&mut self, winners: &[Claimant], in_slot: Option<Claimant>) {
+        let stays = in_slot.is_some_and(|in_slot| winners.contains(&in_slot));
+        let mut vacated = in_slot.filter(|_| !stays);
+        if let Some(loser) = vacated {
+            self.live.count(&self.packing, loser.place, -1);
+        }
+        for winner in winners.iter().filter(|winner| Some(**winner) != in_slot) {
+            if let Some(staged) = winner.place.staged() {
+                self.staged.push(staged);
+                continue;
+            }
+            self.live.count(&self.packing, winner.place, 1);
+            if !winner.place.is_put() {
+                continue;
+            }
+            match vacated.take() {
+                // The slot tells keys apart by their stored hashes alone.
+                Some(loser) => {
+                    let swung = self.index.replace(&loser.hash, loser.pointer(), winner.pointer());
+                    assert!(swung, "nobody else changes the index while it is recovered");
+                }
+                None => self.index.load(winner.hash, winner.pointer()),
+            }
+        }
+        if let Some(loser) = vacated {
+            let removed = self.index.remove(&loser.hash, loser.pointer());
+            assert!(removed, "nobody else changes the index while it is recovered");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Writing what the last process left in memory, and taking it into the index.
+
+use esker_device::WriteMode;
+use esker_index::KeyHash;
+use esker_log::{Kind, Location, OpenSegment, RecordView, Stream, class_of};
+
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::open::recover::StagedWinner;
+use crate::segments::accounting::Origin;
+use crate::segments::buffers::{Backing, MemoryPool};
+use crate::segments::staging::Staged;
+use crate::segments::writer::{SegmentWriter, Summary};
+
+/// A frame is written when it is so long.
+const FRAME_BYTES: u64 = 1 << 20;
+
+/// Writes the records that won, and takes them into the index. `opened_at`: every number up to it is published.
+pub(super) async fn write(
+    catalog: &Catalog,
+    opened_at: u64,
+    staged: &[Staged],
+    winners: &[StagedWinner],
+) -> Result<()> {
+    if winners.is_empty() {
+        return Ok(());
+    }
+    let space = &*catalog.space;
+    let tier = space.first_tier();
+    let writer = SegmentWriter::new(space, tier, Origin::Recovered);
+    // Its pieces are dropped when they are written, so it needs no limit.
+    let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
+    let mut output: Option<OpenSegment> = None;
+    let mut places = Vec::with_capacity(winners.len());
+    for winner in winners {
+        let from = &staged[winner.piece];
+        let entry = winner.entry;
+        let bytes = &from.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
+        let record = RecordView::parse(bytes, &space.secret.identity(from.segment, entry.offset))
+            .expect("it verified when the staging file was read")
+            .to_record();
+        let padded = tier.shape().padded(record.bytes());
+        if let Some(full) = output.take_if(|open| !open.has_room(1, padded)) {
+            seal(writer, full).await?;
+        }
+        let open = match &mut output {
+            Some(open) => open,
+            None => {
+                let opened = space.open_segment(tier, Stream::RELOCATED[0], &pool, 0, opened_at).await?;
+                output.insert(opened.ok_or_else(|| space.full_error())?.0)
+            }
+        };
+        let offset = open.append(&record, entry.digest);
+        let class = class_of(u64::from(entry.bytes));
+        places.push(Location { tier: tier.name(), slot: open.name().slot, offset, class });
+        if open.open_frame_bytes() >= FRAME_BYTES {
+            write_frame(writer, open).await?;
+        }
+    }
+    if let Some(open) = output {
+        seal(writer, open).await?;
+    }
+    for (winner, location) in winners.iter().zip(places) {
+        take_in(catalog, winner, location);
+    }
+    tracing::info!(records = winners.len(), "recovered records from the staging file");
+    Ok(())
+}
+
+/// Writes the open frame of a segment, if there is anything in it.
+async fn write_frame(writer: SegmentWriter<'_>, open: &mut OpenSegment) -> Result<()> {
+    let Some(frame) = open.close_frame(0) else { return Ok(()) };
+    let (slot, buffer) = (open.name().slot, open.memory().buffer());
+    writer.write_frame(slot, buffer, &frame, WriteMode::Plain).await.map(drop)
+}
+
+/// Writes the last frame and the summary of a segment, durably.
+async fn seal(writer: SegmentWriter<'_>, mut open: OpenSegment) -> Result<()> {
+    write_frame(writer, &mut open).await?;
+    writer.tier().device()?.flush().await.map_err(Error::from)?;
+    let segment = open.name().segment;
+    writer.seal(Summary::of(&open), || segment).await
+}
+
+fn take_in(catalog: &Catalog, winner: &StagedWinner, location: Location) {
+    let entry = winner.entry;
+    let tier = catalog.space.tier(location.tier);
+    let padded = tier.shape().padded(entry.bytes as usize) as i64;
+    if entry.kind == Kind::Tombstone {
+        tier.add_tombstones(location.slot, padded);
+    } else {
+        catalog.space.add_live(location, padded);
+        let hash = KeyHash { slot: entry.digest.slot, check: entry.digest.check };
+        catalog.index.load(hash, catalog.pointer(location));
+    }
+}

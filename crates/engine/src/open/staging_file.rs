@@ -1,0 +1,150 @@
+//! Where a store's staging file lies, and opening it for this store alone.
+//!
+//! What another process left in a staging file was acknowledged. So a file that is there and cannot be used is an error;
+//! only where none can be made does a store do without.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::{DeviceError, PrivateFile};
+use esker_log::{SegmentShape, Superblock};
+
+use crate::base::error::{Error, Result};
+use crate::open::options::{Layout, Options, Place};
+use crate::segments::staging;
+use crate::segments::staging::{BootId, Staged, StagingFile};
+
+/// Memory that outlives processes, where the store itself has no file system.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The staging file, if the store has a place for one and the kernel tells one start of the machine from another.
+pub(crate) fn open(
+    options: &Options,
+    superblock: &Superblock,
+    lane: SegmentShape,
+    boot: Option<BootId>,
+) -> Result<Option<Arc<StagingFile>>> {
+    let Some(path) = path_of(options, superblock.store_id) else { return Ok(None) };
+    let Some(boot) = boot else {
+        tracing::warn!(
+            path = %path.display(),
+            "the kernel does not tell its boot id (is /proc mounted?), so nobody could say whether a staging file is of \
+             this start of the machine: durability Process is not to be had"
+        );
+        return Ok(None);
+    };
+    if options.staging.is_none() && is_missing(&path) {
+        refuse_if_left_elsewhere(&path, superblock, lane, boot)?;
+    }
+    match PrivateFile::open(&path) {
+        Ok(file) => Ok(Some(Arc::new(StagingFile::new(file, path, boot)))),
+        Err(error) if options.staging.is_none() && is_missing(&path) => {
+            tracing::warn!(path = %path.display(), %error, "no staging file: durability Process is not to be had");
+            Ok(None)
+        }
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+/// What the last process left in it, if it ended without closing the store.
+pub(crate) fn read(
+    file: &StagingFile,
+    superblock: &Superblock,
+    lane: SegmentShape,
+    accept_loss: bool,
+) -> Result<Vec<Staged>> {
+    if superblock.census.is_some() {
+        return Ok(Vec::new());
+    }
+    let bytes = file.metadata().map_err(|e| Error::invalid(format!("staging file: {e}")))?.len();
+    let of_this_boot = superblock.staging_boot == file.boot.number();
+    // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
+    let expected_bytes = Some(superblock.staging_bytes).filter(|_| of_this_boot && bytes > 0);
+    let left = staging::read(file, &superblock.secret(), lane, superblock.staging_epoch, expected_bytes)?;
+    left.accept(&file.path.display().to_string(), accept_loss)
+}
+
+/// Refuses a staging file that was asked for and cannot be used, before anything is made for the store.
+pub(crate) fn check(options: &Options) -> Result<()> {
+    match &options.staging {
+        Some(path) if !is_missing(path) => PrivateFile::open(path).map(drop).map_err(refusal),
+        _ => Ok(()),
+    }
+}
+
+fn refusal(error: DeviceError) -> Error {
+    match error {
+        DeviceError::Locked { path, holder } => {
+            Error::Locked { path: format!("staging file {path}"), holder }
+        }
+        error => Error::invalid(format!("staging file {error}")),
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
+    match (&options.staging, &options.layout) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Layout::Directory(dir)) => Some(dir.join("staging.esker")),
+        (
+            None,
+            Layout::FastAndCapacity(Place::Path(path), _)
+            | Layout::FastOnly(Place::Path(path))
+            | Layout::CapacityOnly(Place::Path(path)),
+        ) => Some(beside(path, store_id)),
+        (None, _) => None,
+    }
+}
+
+/// Beside a file, or in shared memory for a block device. A copy of the device has the same store id, so the name tells
+/// the device too: by its number, as it may have several paths.
+fn beside(path: &Path, store_id: u128) -> PathBuf {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => {
+            let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+            Path::new(SHARED_MEMORY).join(format!("{}{major}-{minor}.staging", prefix(store_id)))
+        }
+        _ => PathBuf::from(format!("{}.staging", path.display())),
+    }
+}
+
+fn prefix(store_id: u128) -> String {
+    format!("esker-{store_id:032x}-")
+}
+
+/// A device may have another number than when its last process was killed. What that left is not passed over.
+fn refuse_if_left_elsewhere(
+    path: &Path,
+    superblock: &Superblock,
+    lane: SegmentShape,
+    boot: BootId,
+) -> Result<()> {
+    if path.parent() != Some(Path::new(SHARED_MEMORY)) {
+        return Ok(());
+    }
+    let prefix = prefix(superblock.store_id);
+    for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+            continue;
+        }
+        // One that is in use is that of a copy, and one of somebody else is not believed anyway.
+        let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
+        let file = StagingFile::new(file, entry.path(), boot);
+        let left = staging::read(&file, &superblock.secret(), lane, superblock.staging_epoch, None)?;
+        if left.staged.iter().any(|staged| !staged.entries.is_empty()) {
+            return Err(Error::invalid(format!(
+                "staging file {} holds acknowledged writes of this store, whose device had another number then; rename \
+                 it to {} if it is of this device, or remove it if it is of a copy",
+                entry.path().display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}

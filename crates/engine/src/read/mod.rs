@@ -1,0 +1,46 @@
+//! Reading, as users ask for it. How a record is found is in `catalog::lookup`.
+
+pub(crate) mod hints;
+pub(crate) mod keys;
+pub(crate) mod peek;
+pub(crate) mod range;
+pub(crate) mod scan;
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::latency::Timed;
+use crate::catalog::Catalog;
+use crate::catalog::cache::Cached;
+use crate::catalog::lookup::Found;
+use crate::segments::space::Space;
+use crate::write::Writer;
+
+/// Everything that reads for users.
+pub(crate) struct Reader {
+    space: Arc<Space>,
+    catalog: Arc<Catalog>,
+    /// Makes it a fact that a key has expired before somebody is told so.
+    writer: Arc<Writer>,
+}
+
+impl Reader {
+    pub(crate) fn new(writer: Arc<Writer>) -> Reader {
+        Reader { space: writer.space.clone(), catalog: writer.catalog.clone(), writer }
+    }
+
+    /// The current record of a key.
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Cached>> {
+        self.space.health.check_open()?;
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let began = self.space.runtime.now();
+        let hash = self.catalog.hash(key);
+        let found = self.catalog.look_up(key, &hash).await?;
+        self.space.took(Timed::Get, began);
+        let Some(Found { record, .. }) = found else { return Ok(None) };
+        let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await;
+        Ok(may_show.then_some(record))
+    }
+}

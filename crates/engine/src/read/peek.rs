@@ -1,0 +1,167 @@
+//! Looking at a value that is in memory, where it lies.
+//!
+//! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
+//! bytes in the segment's memory. Whatever is not that simple is left to [`Store::get_entry`].
+
+use bytes::Bytes;
+use esker_index::{KeyHash, Pointer};
+use esker_log::{Kind, RecordView};
+use smallvec::SmallVec;
+
+use crate::base::error::Result;
+use crate::base::latency::Timed;
+use crate::catalog::cache::Cached;
+use crate::catalog::clock::Life;
+use crate::catalog::verify::ROW;
+use crate::read::Reader;
+use crate::segments::buffers::HeldResidents;
+
+/// How a look at memory went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peek<T> {
+    /// The key is there, and this was made of it.
+    Seen(T),
+    /// The key is not there.
+    Absent,
+    /// It takes more than a look at memory to tell: [`Store::get_entry`] does.
+    Unknown,
+}
+
+/// A key's value as it lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// What it is a part of, where that can be kept: in the cache.
+    owner: Option<&'a Bytes>,
+    /// See [`Entry::version`](crate::Entry::version).
+    pub version: u64,
+    /// See [`Entry::expires_at_ms`](crate::Entry::expires_at_ms).
+    pub expires_at_ms: Option<u64>,
+}
+
+impl View<'_> {
+    /// The value, to be kept without a copy of it, if that is possible where it lies.
+    pub fn shared(&self) -> Option<Bytes> {
+        self.owner.map(|owner| owner.slice_ref(self.value))
+    }
+}
+
+/// A key with what the index says of it.
+struct Sought<'k> {
+    key: &'k [u8],
+    hash: KeyHash,
+    pointer: Option<Pointer>,
+}
+
+/// A value, and who keeps it.
+enum Shown<'a> {
+    InMemory(View<'a>),
+    Cached(Cached),
+}
+
+impl Cached {
+    fn view(&self) -> View<'_> {
+        let owner = Some(&self.key_and_value);
+        View { value: self.value(), owner, version: self.sequence, expires_at_ms: self.expires_at_ms }
+    }
+}
+
+impl Reader {
+    /// See [`Store::peek`](crate::Store::peek).
+    pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
+        self.space.health.check_open()?;
+        let began = self.space.runtime.now();
+        let peek = match self.look(&self.seek(key), &self.space.residents.hold()) {
+            Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
+            Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
+            Peek::Absent => Peek::Absent,
+            // Counted by the call that follows.
+            Peek::Unknown => return Ok(Peek::Unknown),
+        };
+        self.space.took(Timed::Get, began);
+        Ok(peek)
+    }
+
+    /// See [`Store::peek_each`](crate::Store::peek_each).
+    pub(crate) fn peek_each<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        mut see: impl FnMut(Option<View<'_>>) -> bool,
+    ) -> Result<usize> {
+        self.space.health.check_open()?;
+        let mut keys = keys.into_iter();
+        let mut shown = 0;
+        let mut began = self.space.runtime.now();
+        loop {
+            // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
+            // together, where one key after the other would wait for each.
+            let row: SmallVec<[_; ROW]> = keys.by_ref().take(ROW).map(|key| self.seek(key)).collect();
+            let more = self.peek_row(&row, &mut see);
+            // They were made together, and took that long together.
+            let now = self.space.runtime.now();
+            self.space.recorder().record_each(Timed::Get, now.saturating_sub(began), more);
+            began = now;
+            shown += more;
+            if more < ROW {
+                return Ok(shown);
+            }
+        }
+    }
+
+    /// Shows a row of keys; how many were taken.
+    fn peek_row(&self, row: &[Sought<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
+        let residents = self.space.residents.hold();
+        if row.len() > 1 {
+            row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &residents));
+        }
+        let mut take = |sought: &Sought<'_>| match self.look(sought, &residents) {
+            Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
+            Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
+            Peek::Absent => see(None),
+            Peek::Unknown => false,
+        };
+        row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
+    }
+
+    fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {
+        let hash = self.catalog.hash(key);
+        let pointer =
+            self.catalog.between_batches(|| self.catalog.index.get(&hash)).filter(|_| !key.is_empty());
+        Sought { key, hash, pointer }
+    }
+
+    fn look<'a>(&self, sought: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
+        let Some(pointer) = sought.pointer else { return Peek::Absent };
+        let location = self.catalog.packing.unpack(pointer.get());
+        let segment = self.space.slot(location).segment();
+        // Must come after the number was read; see `fetch`.
+        if !self.catalog.index.is_current(&sought.hash, pointer) {
+            return Peek::Unknown;
+        }
+        let show = |shown: Shown<'a>, life| match life {
+            Life::Alive => Peek::Seen(shown),
+            Life::Expired => Peek::Absent,
+            // It has to be deleted first.
+            Life::Unconfirmed => Peek::Unknown,
+        };
+        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
+            let identity = self.space.secret.identity(segment, location.offset);
+            let record = RecordView::in_memory(resident.record(location.offset), &identity).ok();
+            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == sought.key;
+            let Some(record) = record.filter(is_it) else { return Peek::Unknown };
+            self.space.counters.memory_hit();
+            let RecordView { value, sequence: version, expires_at_ms, .. } = record;
+            let view = View { value, owner: None, version, expires_at_ms };
+            return show(Shown::InMemory(view), self.catalog.life(version, expires_at_ms));
+        }
+        match self.catalog.cache.get(segment, location.offset) {
+            Some(cached) if cached.key() == sought.key => {
+                self.space.counters.cache_hit();
+                let life = self.catalog.life(cached.sequence, cached.expires_at_ms);
+                show(Shown::Cached(cached), life)
+            }
+            _ => Peek::Unknown,
+        }
+    }
+}

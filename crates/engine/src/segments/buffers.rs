@@ -1,0 +1,189 @@
+//! The memory that segments are built in, and the segments whose bytes are still in it.
+//!
+//! A lane has a fixed number of buffers. A sealed segment's buffer stays *resident*, so that reads and destaging need not
+//! touch the device, until the lane needs it for a new segment: the oldest goes first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
+use esker_log::{RECORD_HEADER_BYTES, Tier as TierName};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::base::error::{Error, Result};
+use crate::segments::staging::{StagingFile, is_full};
+
+/// A segment whose bytes are in memory.
+#[derive(Clone)]
+pub(crate) struct Resident {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    pub(crate) segment: u64,
+    pub(crate) buffer: Arc<SegmentBuffer>,
+}
+
+/// All segments whose bytes are in memory. Few, so a list is the fastest map.
+#[derive(Default)]
+pub(crate) struct Residents {
+    list: RwLock<Vec<Resident>>,
+}
+
+impl Residents {
+    /// The memory of a segment. The number is needed too: the slot may have another segment by now.
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<Resident> {
+        self.hold().find(tier, slot, segment).cloned()
+    }
+
+    /// All of them, as long as the guard is held. What it leads to is not given up meanwhile.
+    ///
+    /// Recursive: whoever publishes asks for it with a lock of the index held, and must not wait behind a segment that is
+    /// to be added, which in turn waits for a reader.
+    pub(crate) fn hold(&self) -> HeldResidents<'_> {
+        HeldResidents(self.list.read_recursive())
+    }
+
+    pub(crate) fn add(&self, resident: Resident) {
+        self.list.write().push(resident);
+    }
+
+    pub(crate) fn remove(&self, segment: u64) {
+        self.list.write().retain(|r| r.segment != segment);
+    }
+}
+
+/// See [`Residents::hold`].
+pub(crate) struct HeldResidents<'a>(RwLockReadGuard<'a, Vec<Resident>>);
+
+impl HeldResidents<'_> {
+    /// As [`Residents::find`].
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&Resident> {
+        self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
+    }
+}
+
+impl Resident {
+    /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
+    pub(crate) fn record(&self, offset: u32) -> &[u8] {
+        let at = offset as usize;
+        let header = self.buffer.get(at..at + RECORD_HEADER_BYTES);
+        let bytes = header.and_then(esker_log::claimed_bytes);
+        bytes.and_then(|bytes| self.buffer.get(at..at.saturating_add(bytes))).unwrap_or(&[])
+    }
+}
+
+/// Where the bytes of segment memory come from.
+pub(crate) enum Backing {
+    /// This process's own memory.
+    Anonymous,
+    /// A file whose pages outlive the process.
+    Staging(Arc<StagingFile>),
+}
+
+/// A piece of segment memory.
+pub(crate) struct Piece {
+    pub(crate) memory: Appender,
+    /// Which of the pieces; in the staging file it lies at `index * (HEADER + bytes)`.
+    pub(crate) index: usize,
+}
+
+struct Parked {
+    segment: u64,
+    piece: Piece,
+}
+
+/// A lane's memory.
+pub(crate) struct MemoryPool {
+    backing: Backing,
+    bytes: usize,
+    state: Mutex<PoolState>,
+}
+
+struct PoolState {
+    made: usize,
+    /// So many are made at most.
+    limit: usize,
+    parked: VecDeque<Parked>,
+}
+
+/// Length of a piece's header in the staging file.
+pub(crate) const STAGING_HEADER_BYTES: u64 = 4096;
+
+impl MemoryPool {
+    pub(crate) fn new(backing: Backing, bytes: usize, limit: usize) -> MemoryPool {
+        MemoryPool {
+            backing,
+            bytes,
+            state: Mutex::new(PoolState { made: 0, limit, parked: VecDeque::new() }),
+        }
+    }
+
+    pub(crate) fn staging(&self) -> Option<&Arc<StagingFile>> {
+        match &self.backing {
+            Backing::Anonymous => None,
+            Backing::Staging(file) => Some(file),
+        }
+    }
+
+    /// Where a piece lies in the staging file.
+    pub(crate) fn staging_offset(index: usize, segment_bytes: u64) -> u64 {
+        index as u64 * (STAGING_HEADER_BYTES + segment_bytes)
+    }
+
+    /// Memory for a new segment: a new piece, else that of the segment sealed longest ago. `None`: someone is reading
+    /// from that one, or nothing is sealed; try again in a moment.
+    pub(crate) fn take(&self, residents: &Residents) -> Result<Option<Piece>> {
+        let mut state = self.state.lock();
+        if state.made < state.limit {
+            let index = state.made;
+            match self.make(index) {
+                Ok(memory) => {
+                    state.made += 1;
+                    return Ok(Some(Piece { memory, index }));
+                }
+                // The staging file's file system is full, as `/dev/shm` of a container soon is.
+                Err(error) if is_full(&error) && index > 0 => {
+                    tracing::warn!(pieces = index, %error, "less memory for segments than was planned");
+                    state.limit = index;
+                }
+                Err(error) if is_full(&error) => {
+                    return Err(Error::Io(DeviceError::Full {
+                        op: OperationKind::Allocate,
+                        offset: 0,
+                        bytes: self.bytes as u64,
+                        path: "the staging file".into(),
+                    }));
+                }
+                Err(error) => {
+                    let what = format!("no memory for a segment buffer of {} bytes: {error}", self.bytes);
+                    return Err(Error::invalid(what));
+                }
+            }
+        }
+        let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
+        residents.remove(segment);
+        match piece.memory.recycle() {
+            Ok(memory) => Ok(Some(Piece { memory, index: piece.index })),
+            Err(memory) => {
+                // The segment is no longer found, so whoever still reads it soon ends.
+                state.parked.push_front(Parked { segment, piece: Piece { memory, index: piece.index } });
+                Ok(None)
+            }
+        }
+    }
+
+    fn make(&self, index: usize) -> std::io::Result<Appender> {
+        match &self.backing {
+            Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),
+            Backing::Staging(file) => {
+                let at = MemoryPool::staging_offset(index, self.bytes as u64);
+                file.file.allocate(at, STAGING_HEADER_BYTES)?;
+                SegmentBuffer::mapped(file, at + STAGING_HEADER_BYTES, self.bytes)
+            }
+        }
+    }
+
+    /// Keeps a sealed segment's memory until it is needed.
+    pub(crate) fn park(&self, segment: u64, piece: Piece) {
+        self.state.lock().parked.push_back(Parked { segment, piece });
+    }
+}

@@ -1,0 +1,61 @@
+//! How many segments of a tier are in which state, and of which class.
+
+macro_rules! counts {
+    ($(#[$about:meta])* $type:ident { $($name:ident: $meaning:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $type { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl $type {
+            /// Every count with its name.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// How many segments of a tier are in which state.
+    States {
+        free: "Empty, whether they can be taken at once or are being prepared or discarded.",
+        open: "Being written, or ready to be.",
+        sealed: "Written, with a summary.",
+        relocating: "Being emptied.",
+        damaged: "Kept as they are, because something in them cannot be read.",
+    }
+}
+
+counts! {
+    /// How many segments of a tier hold which flow of records.
+    Classes {
+        lane: "Puts as they come; where they are told apart, those that are expected to live briefly.",
+        large: "Large values that went straight to the capacity tier.",
+        lasting: "Puts that are expected to last.",
+        destaged: "Destaged records that are expected to live briefly.",
+        collected_brief: "Collected out of segments of brief records.",
+        collected_young: "Collected records, the youngest.",
+        collected_middle: "Collected records of middle age.",
+        collected_old: "Collected records, the oldest.",
+        other: "Of a flow that this version does not know.",
+    }
+}
+
+impl Classes {
+    /// The counts by stream, and of all others.
+    pub(crate) fn of(counts: [u64; 9]) -> Classes {
+        let [lane, large, lasting, destaged, brief, young, middle, old, other] = counts;
+        Classes {
+            lane,
+            large,
+            lasting,
+            destaged,
+            collected_brief: brief,
+            collected_young: young,
+            collected_middle: middle,
+            collected_old: old,
+            other,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Segments on devices: which slots are free, what each holds, how segments are written, and what memory they are built in.
+//! Nothing here knows of keys.
+
+pub(crate) mod accounting;
+pub(crate) mod allocation;
+pub(crate) mod buffers;
+pub(crate) mod contents;
+pub(crate) mod counts;
+pub(crate) mod limit;
+pub(crate) mod oldest;
+pub(crate) mod preallocated;
+pub(crate) mod room;
+pub(crate) mod slot;
+pub(crate) mod slots;
+pub(crate) mod space;
+pub(crate) mod staging;
+pub(crate) mod superblocks;
+pub(crate) mod tier;
+pub(crate) mod writer;
+pub(crate) mod zero_ahead;

@@ -1,0 +1,100 @@
+//! Taking slots, and beginning segments in them.
+
+use std::time::Duration;
+
+use esker_device::Appender;
+use esker_log::{OpenSegment, SegmentName, Stream};
+
+use crate::base::error::Result;
+use crate::segments::buffers::{MemoryPool, Piece};
+use crate::segments::slot::SlotState;
+use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
+use crate::segments::staging::{self, StagingFile};
+use crate::segments::tier::Tier;
+
+/// Whoever waits for segment memory looks so often at least.
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+
+impl Space {
+    /// Free slots of a tier that lanes leave to others: the one for staged records only where there may be any.
+    pub(crate) fn kept_slots(&self, tier: &Tier) -> u32 {
+        let may_be_staged = self.outlives_process && tier.name() == self.first_tier().name();
+        KEEP_FOR_RELOCATION - u32::from(!may_be_staged)
+    }
+
+    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    pub(crate) async fn take_slot(&self, tier: &Tier, keep: u32) -> Result<Option<u32>> {
+        let Some(slot) = tier.take_slot(keep).await? else { return Ok(None) };
+        // Whatever it was: one that was taken and given back may never have been covered.
+        if let Err(error) = self.superblocks.cover_slot(tier, slot).await {
+            tier.give_back_with_blocks(slot);
+            return Err(error);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Begins a segment in a slot that was taken. No delete that was published up to `opened_at` concerns what will be in
+    /// it.
+    pub(crate) fn begin_segment(
+        &self,
+        tier: &Tier,
+        slot: u32,
+        stream: Stream,
+        memory: Appender,
+        opened_at: u64,
+    ) -> OpenSegment {
+        let name = SegmentName { segment: self.next_segment(), slot, epoch: self.epoch, stream, opened_at };
+        tier.occupy(slot, name.segment, SlotState::Open, opened_at);
+        tier.slots().begin(slot, stream, self.sequence.load(std::sync::atomic::Ordering::Relaxed));
+        OpenSegment::new(tier.shape(), name, self.secret, memory)
+    }
+
+    /// Opens a segment in memory of a pool, if more than `keep` slots are free; the second part says which piece it got.
+    pub(crate) async fn open_segment(
+        &self,
+        tier: &Tier,
+        stream: Stream,
+        pool: &MemoryPool,
+        keep: u32,
+        opened_at: u64,
+    ) -> Result<Option<(OpenSegment, usize)>> {
+        let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
+        let Piece { memory, index } = match self.wait_for_memory(pool).await {
+            Ok(piece) => piece,
+            Err(error) => {
+                tier.give_back_with_blocks(slot);
+                return Err(error);
+            }
+        };
+        let open = self.begin_segment(tier, slot, stream, memory, opened_at);
+        if let Some(file) = pool.staging() {
+            staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
+            self.cover_staging(file, staging::end_of(index, tier.shape())).await?;
+        }
+        Ok(Some((open, index)))
+    }
+
+    /// Memory of a pool for a segment. It comes back when a segment is sealed, and in a store that has stopped none will be.
+    async fn wait_for_memory(&self, pool: &MemoryPool) -> Result<Piece> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(piece) = pool.take(&self.residents)? {
+                return Ok(piece);
+            }
+            self.runtime.sleep(pause).await;
+            self.health.check_writable()?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sees to it that the superblocks tell of a piece of the staging file before anything in it is acknowledged: there may
+    /// have been no room for it when the store was opened.
+    async fn cover_staging(&self, file: &StagingFile, bytes: u64) -> Result<()> {
+        if bytes <= file.covered_bytes() {
+            return Ok(());
+        }
+        self.update_superblocks(|_, superblock| superblock.staging_bytes = bytes).await?;
+        file.set_covered_bytes(bytes);
+        Ok(())
+    }
+}

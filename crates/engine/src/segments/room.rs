@@ -1,0 +1,242 @@
+//! Room on the file system, which a file that grows shares with others.
+//!
+//! A segment needs blocks, and whether there are any shows when they are asked for. So nobody counts on a slot before it has
+//! its blocks: before a lane takes one, the slots that are kept for deletes and relocation are given theirs ([`Tier::secure`]).
+//! Then neither has to make the file grow when the file system is full.
+//!
+//! A tier is *short* from the moment its file system has no room for another segment. Slots without blocks do not count then,
+//! and everything goes on as in a tier of which the user limit is as much smaller. A task looks now and then, as long as that
+//! is so, whether there is room again (`background::file_system`). An idle store that is not short asks nobody.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use esker_device::DeviceError;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::base::error::{Error, Result};
+use crate::segments::allocation::{Taken, Was};
+use crate::segments::tier::Tier;
+
+/// The file system is asked so often at most.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What a file system itself may need for blocks that it gives.
+const MARGIN_BYTES: u64 = 1 << 20;
+
+/// What a tier knows of the file system that its file lies on.
+pub(crate) struct Room {
+    /// Length of the file.
+    grown: tokio::sync::Mutex<u64>,
+    looked_at: Mutex<Option<Duration>>,
+    short: AtomicBool,
+    /// The tier is short, or the store closes.
+    pub(crate) changed: Notify,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: u64) -> Room {
+        Room {
+            grown: tokio::sync::Mutex::new(bytes),
+            looked_at: Mutex::new(None),
+            short: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Io(DeviceError::Full { .. }))
+}
+
+impl Tier {
+    /// Whether the file system had no room for another segment when it was last asked.
+    pub(crate) fn is_short(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.short.load(Ordering::Acquire))
+    }
+
+    /// How many more segments the file system says it has room for; `None` if it says nothing.
+    fn room_slots(&self) -> Option<u32> {
+        let bytes = self.device().ok()?.room_bytes()?;
+        let segment_bytes = u64::from(self.shape().segment_bytes);
+        let slots = bytes.saturating_sub(MARGIN_BYTES.min(segment_bytes)) / segment_bytes;
+        Some(u32::try_from(slots).unwrap_or(u32::MAX))
+    }
+
+    fn set_room(&self, slots: Option<u32>) {
+        let mut allocation = self.allocation.lock();
+        allocation.set_room(slots);
+        self.in_reach.store(self.slots_total() - allocation.out_of_reach(), Ordering::Relaxed);
+    }
+
+    /// Asks the file system, if that was not done a moment ago.
+    pub(crate) fn look_at_room(&self) {
+        let Some(room) = &self.room else { return };
+        let now = self.now();
+        {
+            let mut looked_at = room.looked_at.lock();
+            if looked_at.is_some_and(|at| now < at + LOOK_EVERY) {
+                return;
+            }
+            *looked_at = Some(now);
+        }
+        if self.is_short() {
+            // What it says is not believed before it gave something: there may be a quota.
+            return;
+        }
+        let slots = self.room_slots();
+        self.set_room(slots);
+        if slots == Some(0) && self.slots_in_reach() < self.slots_total() {
+            self.becomes_short();
+        }
+    }
+
+    fn becomes_short(&self) {
+        let Some(room) = &self.room else { return };
+        self.set_room(Some(0));
+        if !room.short.swap(true, Ordering::AcqRel) {
+            room.changed.notify_one();
+        }
+    }
+
+    /// Takes a slot if more than `keep` are free, and makes it fit to be written to.
+    pub(crate) async fn take_slot(&self, keep: u32) -> Result<Option<u32>> {
+        self.look_at_room();
+        loop {
+            let taken = self.allocation.lock().take(keep);
+            let Some(taken) = taken else { return Ok(None) };
+            match self.ensure_room(taken).await {
+                Ok(()) => return Ok(Some(taken.slot)),
+                Err(error) => {
+                    self.give_back_slot(taken.slot);
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                    // There may be one that has its blocks.
+                    self.becomes_short();
+                }
+            }
+        }
+    }
+
+    /// Gives a slot that was taken its blocks, if it may lack them.
+    async fn ensure_room(&self, taken: Taken) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.slot(taken.slot).set_blank(taken.was != Was::Stale);
+        match taken.was {
+            Was::Stale | Was::Secured => Ok(()),
+            Was::Fresh | Was::Discarded => self.give_blocks(&mut *room.grown.lock().await, taken.slot).await,
+        }
+    }
+
+    /// Makes a file long enough for so many slots. Takes no space for them.
+    pub(crate) async fn extend(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.extend_to(&mut *room.grown.lock().await, self.device_offset(slots, 0)).await
+    }
+
+    async fn extend_to(&self, grown: &mut u64, bytes: u64) -> Result<()> {
+        if *grown < bytes {
+            self.device()?.extend(bytes).await.map_err(Error::from)?;
+            *grown = bytes;
+        }
+        Ok(())
+    }
+
+    /// Whether it is a file that grows.
+    pub(crate) fn grows(&self) -> bool {
+        self.room.is_some()
+    }
+
+    /// Gives a slot of a file its blocks.
+    async fn give_blocks(&self, grown: &mut u64, slot: u32) -> Result<()> {
+        let device = self.device()?;
+        let (start, end) = (self.device_offset(slot, 0), self.device_offset(slot + 1, 0));
+        // It is long enough, unless it was cut off and the loss accepted, or this is a slot for later.
+        self.extend_to(grown, end).await?;
+        let given = device.allocate(start, end - start).await.map_err(Error::from);
+        if given.as_ref().is_err_and(is_full) {
+            // It may have given some of them; others can use those.
+            let (start, end) = self.between_markers(slot, device.geometry().discard_bytes);
+            if start < end {
+                let _ = device.discard(start, end - start).await;
+            }
+        }
+        given
+    }
+
+    /// A slot that was taken, has its blocks, and was not written to, is free again.
+    pub(crate) fn give_back_with_blocks(&self, slot: u32) {
+        let mut allocation = self.allocation.lock();
+        if self.room.is_some() { allocation.secured(slot) } else { allocation.give_back(slot) }
+    }
+
+    /// Sees to it that so many free slots have their blocks, as far as the file system has room.
+    pub(crate) async fn secure(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.look_at_room();
+        self.secure_more(room, slots).await.map(drop)
+    }
+
+    /// As [`secure`](Self::secure); whether the file system gave what was wanted.
+    async fn secure_more(&self, room: &Room, slots: u32) -> Result<bool> {
+        let mut grown = room.grown.lock().await;
+        loop {
+            let next = self.allocation.lock().next_to_secure(slots);
+            let Some(slot) = next else { return Ok(self.allocation.lock().with_blocks() >= slots) };
+            match self.give_blocks(&mut grown, slot).await {
+                Ok(()) => self.give_back_with_blocks(slot),
+                Err(error) => {
+                    self.give_back_slot(slot);
+                    self.becomes_short();
+                    return if is_full(&error) { Ok(false) } else { Err(error) };
+                }
+            }
+        }
+    }
+
+    /// For the opening of a store: as [`secure`](Self::secure), and where the file system is full, finds those of the free
+    /// slots that have their blocks.
+    pub(crate) async fn secure_or_find(&self, slots: u32) -> Result<()> {
+        let Some(room) = &self.room else { return Ok(()) };
+        self.secure(slots).await?;
+        if !self.is_short() {
+            return Ok(());
+        }
+        let mut grown = room.grown.lock().await;
+        let in_file =
+            (grown.saturating_sub(self.device_offset(0, 0))) / u64::from(self.shape().segment_bytes);
+        for slot in self.allocation(|slots| slots.doubtful(in_file as u32)) {
+            if self.allocation(|allocation| allocation.with_blocks() >= slots || !allocation.pick(slot)) {
+                break;
+            }
+            match self.give_blocks(&mut grown, slot).await {
+                Ok(()) => self.give_back_with_blocks(slot),
+                Err(error) => {
+                    self.give_back_slot(slot);
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a tier that is short is no longer: the file system gave room for another segment.
+    pub(crate) async fn tries_for_room(&self) -> Result<bool> {
+        let Some(room) = &self.room else { return Ok(true) };
+        // Two, or else it would be short again with the next.
+        if self.room_slots().is_some_and(|slots| slots < 2) {
+            return Ok(false);
+        }
+        let wanted = self.allocation(|slots| slots.with_blocks()) + 1;
+        self.set_room(Some(1));
+        if !self.secure_more(room, wanted).await? {
+            return Ok(false);
+        }
+        room.short.store(false, Ordering::Release);
+        self.set_room(self.room_slots());
+        Ok(true)
+    }
+}

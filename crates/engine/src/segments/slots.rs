@@ -1,0 +1,255 @@
+//! All slots of a tier. How many are in each state, and what kinds of records they hold, is counted as they change, so that
+//! telling it costs the same however many there are.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use esker_log::{Census, Secret, Stream};
+
+use crate::segments::contents::{Contents, Expiry, NEVER_MS};
+use crate::segments::counts::{Classes, States};
+use crate::segments::slot::{Label, OTHER_CLASS, Slot, SlotState};
+
+/// The slots of a tier.
+pub(crate) struct Slots {
+    all: Vec<Slot>,
+    states: [AtomicU32; 5],
+    classes: [AtomicU32; OTHER_CLASS as usize + 1],
+    /// No sealed segment expires before, by [`Expiry`].
+    expires_from: [AtomicU64; 2],
+}
+
+impl Slots {
+    pub(crate) fn new(count: u32) -> Slots {
+        let slots = Slots {
+            all: (0..count).map(|_| Slot::default()).collect(),
+            states: Default::default(),
+            classes: Default::default(),
+            expires_from: [const { AtomicU64::new(NEVER_MS) }; 2],
+        };
+        slots.states[SlotState::Free as usize].store(count, Ordering::Relaxed);
+        slots
+    }
+
+    pub(crate) fn all(&self) -> &[Slot] {
+        &self.all
+    }
+
+    /// A segment takes a slot, or (number 0) leaves it.
+    pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
+        self.all[slot as usize].occupy(segment, opened_at);
+        self.relabel(slot, |_| Some(Label::new(state, Stream::LANE)));
+    }
+
+    /// The first record of a slot's segment is coming; `sequence` is the highest number given out before.
+    pub(crate) fn begin(&self, slot: u32, stream: Stream, sequence: u64) {
+        let at = &self.all[slot as usize];
+        at.stream.store(stream.0, Ordering::Relaxed);
+        at.began_at.store(sequence, Ordering::Relaxed);
+        self.relabel(slot, |label| Some(Label::new(label.state(), stream)));
+    }
+
+    /// A segment was sealed when `sealed_at` was the highest segment number, with so many bytes of frames. It may be
+    /// relocated from now on.
+    pub(crate) fn seal(
+        &self,
+        slot: u32,
+        stream: Stream,
+        used_bytes: u32,
+        sealed_at: u64,
+        contents: &Contents,
+    ) {
+        let at = &self.all[slot as usize];
+        at.stream.store(stream.0, Ordering::Relaxed);
+        at.used_bytes.store(used_bytes, Ordering::Relaxed);
+        at.sealed_at.store(sealed_at, Ordering::Relaxed);
+        at.set_expires(contents);
+        at.set_tombstones_through(contents.tombstones_through);
+        self.relabel(slot, |_| Some(Label::new(SlotState::Sealed, stream)));
+    }
+
+    pub(crate) fn set_state(&self, slot: u32, state: SlotState) {
+        let label = Label::new(state, self.all[slot as usize].stream());
+        self.relabel(slot, |_| Some(label));
+    }
+
+    /// Moves a slot from one state to another; false if it was not in the first.
+    pub(crate) fn advance(&self, slot: u32, from: SlotState, to: SlotState) -> bool {
+        let stream = self.all[slot as usize].stream();
+        self.relabel(slot, |label| (label.state() == from).then(|| Label::new(to, stream)))
+    }
+
+    /// Says when the records of a segment expire that have not.
+    pub(crate) fn set_expires(&self, slot: u32, contents: &Contents) {
+        let at = &self.all[slot as usize];
+        at.set_expires(contents);
+        self.note_expires(at);
+    }
+
+    fn note_expires(&self, slot: &Slot) {
+        for (from, at_ms) in self.expires_from.iter().zip(&slot.expires_ms) {
+            from.fetch_min(at_ms.load(Ordering::Acquire), Ordering::AcqRel);
+        }
+    }
+
+    /// Changes a slot's label, and the counts with it; false if `change` would not have it.
+    fn relabel(&self, slot: u32, change: impl Fn(Label) -> Option<Label>) -> bool {
+        let at = &self.all[slot as usize];
+        let changed = at.label.fetch_update(Ordering::AcqRel, Ordering::Acquire, |label| {
+            change(Label(label)).map(|label| label.0)
+        });
+        let Ok(old) = changed.map(Label) else { return false };
+        let Some(new) = change(old) else { return false };
+        self.states[new.state() as usize].fetch_add(1, Ordering::Relaxed);
+        self.states[old.state() as usize].fetch_sub(1, Ordering::Relaxed);
+        if let Some(class) = new.class() {
+            self.classes[class].fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(class) = old.class() {
+            self.classes[class].fetch_sub(1, Ordering::Relaxed);
+        }
+        if new.state() == SlotState::Sealed {
+            self.note_expires(at);
+        }
+        true
+    }
+
+    /// How many slots are in a state.
+    pub(crate) fn count(&self, state: SlotState) -> u32 {
+        self.states[state as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn states(&self) -> States {
+        let count = |state| u64::from(self.count(state));
+        States {
+            free: count(SlotState::Free),
+            open: count(SlotState::Open),
+            sealed: count(SlotState::Sealed),
+            relocating: count(SlotState::Victim),
+            damaged: count(SlotState::Damaged),
+        }
+    }
+
+    pub(crate) fn classes(&self) -> Classes {
+        Classes::of(std::array::from_fn(|class| self.classes[class].load(Ordering::Relaxed).into()))
+    }
+
+    /// What is here once all segments are sealed.
+    pub(crate) fn census(&self, secret: &Secret) -> Census {
+        let mut census = Census::default();
+        for (at, slot) in self.all.iter().enumerate() {
+            // One that is still open has nothing in it.
+            if !matches!(slot.state(), SlotState::Free | SlotState::Open) {
+                census.count(secret, slot.segment(), at as u32, slot.used_bytes());
+            }
+        }
+        census
+    }
+
+    /// The sealed segments and their slots.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let all = self.all.iter().enumerate();
+        all.filter(|(_, slot)| slot.state() == SlotState::Sealed).map(|(at, slot)| (at as u32, slot))
+    }
+
+    /// When a sealed segment expires next, or before.
+    pub(crate) fn expires_from(&self, expiry: Expiry) -> Option<u64> {
+        Some(self.expires_from[expiry as usize].load(Ordering::Acquire)).filter(|&at| at != NEVER_MS)
+    }
+
+    /// The sealed segment that expired first, and when, if one has by `now_ms`.
+    pub(crate) fn expired(&self, expiry: Expiry, now_ms: u64) -> Option<(u64, u32)> {
+        let mut first: Option<(u64, u32)> = None;
+        self.each_expired(expiry, now_ms, |at_ms, slot| {
+            first = Some(first.map_or((at_ms, slot), |first| first.min((at_ms, slot))));
+        });
+        first
+    }
+
+    /// The sealed segments that have expired by `now_ms`.
+    pub(crate) fn all_expired(&self, expiry: Expiry, now_ms: u64) -> Vec<u32> {
+        let mut all = Vec::new();
+        self.each_expired(expiry, now_ms, |_, slot| all.push(slot));
+        all
+    }
+
+    fn each_expired(&self, expiry: Expiry, now_ms: u64, mut see: impl FnMut(u64, u32)) {
+        if self.expires_from(expiry).is_none_or(|at_ms| at_ms > now_ms) {
+            return;
+        }
+        // Forgotten before the walk, so that what is sealed meanwhile is remembered.
+        let from = &self.expires_from[expiry as usize];
+        from.swap(NEVER_MS, Ordering::AcqRel);
+        let mut next_ms = NEVER_MS;
+        for (slot, at_ms) in self.sealed().filter_map(|(at, slot)| Some((at, slot.expires_ms(expiry)?))) {
+            next_ms = next_ms.min(at_ms);
+            if at_ms <= now_ms {
+                see(at_ms, slot);
+            }
+        }
+        from.fetch_min(next_ms, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the counts have to be, by a walk.
+    fn walk(slots: &Slots) -> (States, [u64; OTHER_CLASS as usize + 1]) {
+        let mut classes = [0; OTHER_CLASS as usize + 1];
+        let in_state = |state| slots.all().iter().filter(|slot| slot.state() == state).count() as u64;
+        for slot in slots.all().iter().filter(|slot| slot.state() != SlotState::Free) {
+            classes[slot.stream().0.min(OTHER_CLASS) as usize] += 1;
+        }
+        let states = States {
+            free: in_state(SlotState::Free),
+            open: in_state(SlotState::Open),
+            sealed: in_state(SlotState::Sealed),
+            relocating: in_state(SlotState::Victim),
+            damaged: in_state(SlotState::Damaged),
+        };
+        (states, classes)
+    }
+
+    #[test]
+    fn the_counts_are_those_of_a_walk() {
+        let slots = Slots::new(16);
+        let mut word = 1u64;
+        for step in 1..5000u64 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (slot, what, stream) =
+                ((word >> 60) as u32, (word >> 40) % 8, Stream((word >> 20) as u32 % 12));
+            match what {
+                0 => slots.occupy(slot, step, SlotState::Open, 0),
+                1 => slots.occupy(slot, 0, SlotState::Free, 0),
+                2 => slots.begin(slot, stream, step),
+                3 => {
+                    slots.seal(slot, stream, 100, step, &Contents::of_footer((word & 1 == 1).then_some(step)))
+                }
+                4 => drop(slots.advance(slot, SlotState::Sealed, SlotState::Victim)),
+                5 => drop(slots.advance(slot, SlotState::Victim, SlotState::Sealed)),
+                6 => slots.set_expires(slot, &Contents::of_footer((word & 1 == 1).then_some(step))),
+                _ => slots.set_state(slot, SlotState::Damaged),
+            }
+            let (states, classes) = walk(&slots);
+            assert_eq!(slots.states(), states, "after step {step}: {what}");
+            assert_eq!(slots.classes(), Classes::of(classes), "after step {step}: {what}");
+            for expiry in Expiry::ALL {
+                let next = slots.sealed().filter_map(|(at, s)| Some((s.expires_ms(expiry)?, at))).min();
+                let from = slots.expires_from(expiry);
+                assert!(
+                    next.is_none_or(|(at_ms, _)| from.is_some_and(|from| from <= at_ms)),
+                    "after step {step}"
+                );
+                if step % 7 == 0 {
+                    let due = next.filter(|&(at_ms, _)| at_ms <= step);
+                    let has_expired = |s: &Slot| s.expires_ms(expiry).is_some_and(|at_ms| at_ms <= step);
+                    let all: Vec<u32> =
+                        slots.sealed().filter(|(_, s)| has_expired(s)).map(|(at, _)| at).collect();
+                    assert_eq!(slots.all_expired(expiry, step), all, "after step {step}: {what}");
+                    assert_eq!(slots.expired(expiry, step), due, "after step {step}: {what}");
+                }
+            }
+        }
+    }
+}

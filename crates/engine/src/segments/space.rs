@@ -1,0 +1,270 @@
+//! The space of a store: its tiers, the segments in them, and whether there is room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_device::{DeviceError, OperationKind, Runtime};
+use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName, class_of};
+use tokio::sync::Notify;
+
+use crate::base::completion::Announcement;
+use crate::base::counters::Counters;
+use crate::base::error::{Error, Result};
+use crate::base::health::{Follower, Health};
+use crate::base::latency::{Recorder, Timed};
+use crate::segments::buffers::Residents;
+use crate::segments::slot::Slot;
+use crate::segments::superblocks::Superblocks;
+use crate::segments::tier::Tier;
+
+/// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
+/// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
+pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
+
+/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
+pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
+
+/// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
+/// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
+pub(crate) const KEEP_FOR_RELOCATION: u32 = 4;
+
+/// What an opening decided or found.
+pub(crate) struct SpaceParts {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) secret: Secret,
+    /// Number of this opening.
+    pub(crate) epoch: u64,
+    pub(crate) tiers: Vec<Arc<Tier>>,
+    pub(crate) superblocks: Vec<Superblock>,
+    /// Share of the capacity that users cannot fill.
+    pub(crate) reserve_share: f64,
+    /// Whether the memory that segments of the first tier are built in outlives the process.
+    pub(crate) outlives_process: bool,
+    /// Highest sequence number that was found.
+    pub(crate) max_sequence: u64,
+    /// Highest segment number that was found.
+    pub(crate) max_segment: u64,
+}
+
+/// The tiers of a store with all that is in them.
+pub(crate) struct Space {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) secret: Secret,
+    pub(crate) epoch: u64,
+    tiers: Vec<Arc<Tier>>,
+    pub(crate) superblocks: Superblocks,
+    pub(crate) reserve_share: f64,
+    pub(crate) outlives_process: bool,
+    /// The last sequence number that was given out.
+    pub(crate) sequence: AtomicU64,
+    segments: AtomicU64,
+    pub(crate) residents: Residents,
+    pub(crate) counters: Counters,
+    /// What users may fill, as far as the file system has room for it.
+    pub(super) user_limit: AtomicU64,
+    /// Bytes of records that ceased to be current.
+    pub(crate) dead_bytes: AtomicU64,
+    /// No room can be made: puts are refused until a segment is freed.
+    pub(crate) full: AtomicBool,
+    /// Nor is there a slot that could be lent to deletes beside those that relocation is to have, and nothing to relocate before
+    /// something is deleted.
+    pub(crate) stuck: AtomicBool,
+    /// Wakes the reclaimer.
+    pub(crate) reclaim: Notify,
+    /// A slot was freed, or none will be.
+    pub(crate) slot_freed: Announcement,
+}
+
+impl Space {
+    pub(crate) fn new(parts: SpaceParts) -> Arc<Space> {
+        let SpaceParts { epoch, max_sequence, max_segment, .. } = parts;
+        let space = Arc::new(Space {
+            runtime: parts.runtime,
+            health: parts.health,
+            secret: parts.secret,
+            epoch,
+            tiers: parts.tiers,
+            superblocks: Superblocks::new(parts.superblocks),
+            reserve_share: parts.reserve_share,
+            outlives_process: parts.outlives_process,
+            // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
+            sequence: AtomicU64::new(max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT)),
+            segments: AtomicU64::new(max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
+            residents: Residents::default(),
+            counters: Counters::default(),
+            user_limit: AtomicU64::new(0),
+            dead_bytes: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            reclaim: Notify::new(),
+            slot_freed: Announcement::new(),
+        });
+        space.note_limit();
+        let follower: Arc<dyn Follower> = space.clone();
+        space.health.follow(Arc::downgrade(&follower));
+        space
+    }
+
+    pub(crate) fn tier(&self, name: TierName) -> &Tier {
+        let tier = self.tiers.iter().find(|tier| tier.name() == name);
+        tier.expect("locations name tiers that the store has")
+    }
+
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        self.tiers.iter().map(Arc::as_ref)
+    }
+
+    /// The tier that is written to first.
+    pub(crate) fn first_tier(&self) -> &Tier {
+        self.tiers.first().expect("a store has a tier")
+    }
+
+    /// The tier where records stay.
+    pub(crate) fn output_tier(&self) -> &Tier {
+        self.tiers.last().expect("a store has a tier")
+    }
+
+    /// The fast tier and the capacity tier behind it, if there are both.
+    pub(crate) fn both_tiers(&self) -> Option<(&Tier, &Tier)> {
+        (self.tiers.len() > 1).then(|| (self.first_tier(), self.output_tier()))
+    }
+
+    pub(crate) fn slot(&self, location: Location) -> &Slot {
+        self.tier(location.tier).slot(location.slot)
+    }
+
+    pub(crate) fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
+        Location { tier, slot, offset: entry.offset, class: class_of(u64::from(entry.bytes)) }
+    }
+
+    /// Changes the superblocks of all tiers, durably.
+    pub(crate) async fn update_superblocks(&self, change: impl FnMut(&Tier, &mut Superblock)) -> Result<()> {
+        self.superblocks.update(&self.tiers, change).await
+    }
+
+    /// The next sequence number. Called under the lane's lock; numbers are drawn earlier under a reservation only.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The next segment number: higher than all of which anything was found, and of this opening alone.
+    pub(crate) fn next_segment(&self) -> u64 {
+        self.segments.fetch_add(SEGMENT_STEP, Ordering::Relaxed) + SEGMENT_STEP
+    }
+
+    /// The last segment number that was given out.
+    pub(crate) fn newest_segment(&self) -> u64 {
+        self.segments.load(Ordering::Acquire)
+    }
+
+    /// How many records were written since the one with this number; `None`: it is of an earlier opening.
+    pub(crate) fn age(&self, sequence: u64) -> Option<u64> {
+        let newest = self.sequence.load(Ordering::Relaxed);
+        let of_this_opening = sequence >> SEQUENCE_EPOCH_SHIFT == newest >> SEQUENCE_EPOCH_SHIFT;
+        of_this_opening.then(|| newest.saturating_sub(sequence))
+    }
+
+    /// Bytes of current records, as far as known.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.tiers().map(Tier::live_bytes).sum()
+    }
+
+    /// Those of the live bytes that are tombstones.
+    pub(crate) fn tombstone_bytes(&self) -> u64 {
+        self.tiers().map(Tier::tombstone_bytes).sum()
+    }
+
+    /// Records at a place became current, or (negative) ceased to be.
+    pub(crate) fn add_live(&self, location: Location, bytes: i64) {
+        let tier = self.tier(location.tier);
+        tier.add_live(location.slot, bytes);
+        if bytes < 0 {
+            self.note_dead(tier, bytes.unsigned_abs());
+        }
+    }
+
+    /// Bytes of a tier ceased to be current. Now and then that is enough garbage for a look at what could be collected.
+    pub(crate) fn note_dead(&self, tier: &Tier, bytes: u64) {
+        let before = self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let segment_bytes = u64::from(tier.shape().segment_bytes);
+        if before / segment_bytes != (before + bytes) / segment_bytes {
+            self.reclaim.notify_one();
+        }
+    }
+
+    /// What a writer is told when there is no room.
+    pub(crate) fn full_error(&self) -> Error {
+        let (live_bytes, limit_bytes) = (self.live_bytes(), self.user_limit_bytes());
+        match self.tiers().find(|tier| tier.is_short()) {
+            Some(tier) => {
+                let path = tier.device_name().to_owned();
+                Error::FileSystemFull { path, live_bytes, limit_bytes }
+            }
+            None => Error::Full { live_bytes, limit_bytes },
+        }
+    }
+
+    /// There is room again.
+    pub(crate) fn is_no_longer_full(&self) {
+        self.full.store(false, Ordering::Release);
+        self.stuck.store(false, Ordering::Release);
+    }
+
+    /// A slot was freed: whoever waits for room tries again.
+    pub(crate) fn announce_free_slot(&self) {
+        self.slot_freed.announce();
+    }
+
+    /// Wakes every task that waits for something to do here, so that it sees that the store ends.
+    pub(crate) fn wake_tasks(&self) {
+        self.reclaim.notify_one();
+        self.tiers().for_each(Tier::wake_tasks);
+        self.announce_free_slot();
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        self.output_tier().recorder()
+    }
+
+    /// Something that succeeded was begun then.
+    pub(crate) fn took(&self, what: Timed, began: Duration) {
+        self.recorder().record(what, self.runtime.now().saturating_sub(began));
+    }
+
+    /// The summary's entries of a sealed segment.
+    pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
+        let segment_bytes = tier.shape().segment_bytes;
+        let at = segment_bytes - FOOTER_BYTES as u32;
+        let (buffer, from) = tier.read_behind(slot, at, FOOTER_BYTES as u64).await?;
+        let segment = tier.slot(slot).segment();
+        let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
+        let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
+        let (buffer, from) = tier.read_behind(slot, footer.start, u64::from(footer.entry_bytes)).await?;
+        Ok(footer.entries(&buffer[from..], &self.secret))
+    }
+
+    /// The slot that could not be read, if the error is about one.
+    pub(crate) fn place_of(&self, error: &Error) -> Option<(TierName, u32)> {
+        self.tiers().find_map(|tier| {
+            let slot = match error {
+                Error::Corrupt { segment, .. } => {
+                    tier.slots().all().iter().position(|slot| slot.segment() == *segment && *segment != 0)
+                }
+                Error::Io(DeviceError::Io { op: OperationKind::Read, offset, path, .. }) => {
+                    (**path == *tier.device_name()).then(|| tier.slot_at(*offset)).flatten()
+                }
+                _ => None,
+            };
+            Some((tier.name(), u32::try_from(slot?).ok()?))
+        })
+    }
+}
+
+impl Follower for Space {
+    fn failed(&self, _: &Error) {
+        self.wake_tasks();
+    }
+}

@@ -1,0 +1,438 @@
+//! The staging file: lane memory that outlives the process, for [`Durability::Process`](crate::Durability).
+//!
+//! Each piece of lane memory lies in the file behind a header of one page that says which segment is being built in it. The
+//! file counts only if it was written since the machine was started (the boot id tells) and in the last opening of the
+//! store (the epoch tells): then the page cache holds exactly what the process wrote before it died, and whatever does not
+//! verify is damage. The superblock says which start of the machine that was, and how long the file has to be.
+
+use std::io::ErrorKind;
+use std::ops::Deref;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_device::PrivateFile;
+use esker_log::{Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape};
+
+use crate::base::error::{Error, Result};
+use crate::segments::buffers::{MemoryPool, STAGING_HEADER_BYTES};
+
+const MAGIC: &[u8; 8] = b"ESKERST2";
+const HEADER_BYTES: usize = 64;
+
+/// A staging file that this process has for itself.
+pub(crate) struct StagingFile {
+    pub(crate) file: PrivateFile,
+    pub(crate) path: PathBuf,
+    /// What is in it counts if it was written in this start of the machine.
+    pub(crate) boot: BootId,
+    /// How long it is by the superblock.
+    covered_bytes: AtomicU64,
+}
+
+impl StagingFile {
+    pub(crate) fn new(file: PrivateFile, path: PathBuf, boot: BootId) -> StagingFile {
+        StagingFile { file, path, boot, covered_bytes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn covered_bytes(&self) -> u64 {
+        self.covered_bytes.load(Ordering::Acquire)
+    }
+
+    /// The superblock says that it is so long.
+    pub(crate) fn set_covered_bytes(&self, bytes: u64) {
+        self.covered_bytes.store(bytes, Ordering::Release);
+    }
+}
+
+impl Deref for StagingFile {
+    type Target = std::fs::File;
+
+    fn deref(&self) -> &std::fs::File {
+        &self.file
+    }
+}
+
+/// Number of one start of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BootId(u64);
+
+impl BootId {
+    /// As it is written down; never 0.
+    pub(crate) fn number(self) -> u64 {
+        self.0.max(1)
+    }
+}
+
+/// Number of this start of the machine, if the kernel tells. One that is unknown is the same as no other, not even as one
+/// that was unknown: the pages of a file may or may not have outlived what was between.
+pub(crate) fn boot_id() -> Option<BootId> {
+    parse_boot_id(&std::fs::read("/proc/sys/kernel/random/boot_id").ok()?)
+}
+
+fn parse_boot_id(text: &[u8]) -> Option<BootId> {
+    let digits = text.trim_ascii().iter().filter(|byte| byte.is_ascii_hexdigit()).count();
+    // A UUID, which never is zero.
+    let known = digits == 32 && text.iter().any(|byte| byte.is_ascii_hexdigit() && *byte != b'0');
+    known.then(|| BootId(xor_fold(text)))
+}
+
+fn xor_fold(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0u64, |sum, chunk| {
+        let mut word = [0u8; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        sum.rotate_left(9) ^ u64::from_le_bytes(word)
+    })
+}
+
+fn io(error: std::io::Error) -> Error {
+    Error::invalid(format!("staging file: {error}"))
+}
+
+/// What the header of a piece says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    /// Which piece of the file.
+    index: u64,
+    boot: u64,
+    epoch: u64,
+    /// Number of the segment that is built in it; 0: nothing of it is of use to another process.
+    segment: u64,
+    slot: u64,
+    opened_at: u64,
+}
+
+impl Head {
+    fn words(&self) -> [u64; 6] {
+        [self.index, self.boot, self.epoch, self.segment, self.slot, self.opened_at]
+    }
+
+    fn encode(&self, secret: &Secret) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0u8; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        for (to, word) in bytes[16..].chunks_exact_mut(8).zip(self.words()) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = secret.identity(self.segment, 0).crc(&[&bytes[16..]]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a piece; `None`: it is damaged, or none of this store's.
+    fn parse(bytes: &[u8; HEADER_BYTES], secret: &Secret, index: u64) -> Option<Head> {
+        let mut words =
+            bytes[16..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
+        let mut word = || words.next().expect("six words");
+        let head = Head {
+            index: word(),
+            boot: word(),
+            epoch: word(),
+            segment: word(),
+            slot: word(),
+            opened_at: word(),
+        };
+        (head.index == index && *bytes == head.encode(secret)).then_some(head)
+    }
+}
+
+/// Where a piece begins.
+fn start_of(index: u64, shape: SegmentShape) -> u64 {
+    MemoryPool::staging_offset(index as usize, u64::from(shape.segment_bytes))
+}
+
+/// Says which segment is being built in a piece of memory.
+pub(crate) fn write_header(
+    file: &StagingFile,
+    index: usize,
+    secret: &Secret,
+    shape: SegmentShape,
+    name: SegmentName,
+) -> Result<()> {
+    let SegmentName { segment, epoch, opened_at, .. } = name;
+    let (index, boot, slot) = (index as u64, file.boot.number(), u64::from(name.slot));
+    let head = Head { index, boot, epoch, segment, slot, opened_at };
+    file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
+}
+
+/// Says that what lies in a piece of memory is of no use to another process.
+pub(crate) fn void(file: &StagingFile, index: usize, secret: &Secret, shape: SegmentShape) -> Result<()> {
+    let index = index as u64;
+    let head = Head { index, boot: file.boot.number(), epoch: 0, segment: 0, slot: 0, opened_at: 0 };
+    file.write_all_at(&head.encode(secret), start_of(index, shape)).map_err(io)
+}
+
+/// Where the next piece begins.
+pub(crate) fn end_of(index: usize, shape: SegmentShape) -> u64 {
+    start_of(index as u64 + 1, shape)
+}
+
+/// Makes the staging file void, and at least as long as `pieces` pieces of memory need it. Returns how far: not to its end
+/// where the file system has no room for the headers of pieces that are new.
+pub(crate) fn clear(file: &StagingFile, pieces: usize, secret: &Secret, shape: SegmentShape) -> Result<u64> {
+    let there = file.metadata().map_err(io)?.len();
+    // Never made shorter: as long as the superblock does not say so, that would look like damage.
+    let pieces = (pieces as u64).max(there.div_ceil(start_of(1, shape)));
+    let bytes = start_of(pieces, shape);
+    file.set_len(bytes).map_err(io)?;
+    for index in 0..pieces {
+        match file.file.allocate(start_of(index, shape), STAGING_HEADER_BYTES) {
+            Err(error) if is_full(&error) => {
+                tracing::warn!(path = %file.path.display(), "no room for all of the staging file");
+                return Ok(start_of(index, shape));
+            }
+            allocated => allocated.map_err(io)?,
+        }
+        void(file, index as usize, secret, shape)?;
+    }
+    Ok(bytes)
+}
+
+/// Whether it is only room that was missing.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// A segment as the last process left it in memory.
+pub(crate) struct Staged {
+    pub(crate) segment: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What the last process left in the staging file.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub(crate) staged: Vec<Staged>,
+    /// What does not verify, although nothing but the process ended since it was written: acknowledged records are lost.
+    pub(crate) damage: Vec<String>,
+}
+
+impl Left {
+    /// Damage is refused, unless the loss is accepted.
+    pub(crate) fn accept(self, path: &str, accept_loss: bool) -> Result<Vec<Staged>> {
+        let Some(first) = self.damage.first() else { return Ok(self.staged) };
+        let what = format!("staging file {path}: {first}");
+        if accept_loss {
+            tracing::error!("{what}; accepted");
+            return Ok(self.staged);
+        }
+        let what = format!(
+            "{what}; records that were acknowledged and are nowhere else may be lost; open with accept_loss to go on \
+             without them"
+        );
+        Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
+    }
+}
+
+/// Reads what the process of epoch `epoch` left. `expected_bytes`: how long the file was, if it was written in this start
+/// of the machine; else whatever is in it may be.
+pub(crate) fn read(
+    file: &StagingFile,
+    secret: &Secret,
+    shape: SegmentShape,
+    epoch: u64,
+    expected_bytes: Option<u64>,
+) -> Result<Left> {
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut left = Left::default();
+    if let Some(expected) = expected_bytes.filter(|&expected| bytes < expected) {
+        left.damage.push(format!("it is {bytes} bytes long and was {expected}"));
+    }
+    for index in 0..bytes / start_of(1, shape) {
+        let at = start_of(index, shape);
+        let mut head = [0u8; HEADER_BYTES];
+        file.read_exact_at(&mut head, at).map_err(io)?;
+        let Some(head) = Head::parse(&head, secret, index) else {
+            if expected_bytes.is_some_and(|expected| at < expected) {
+                left.damage.push(format!("the header at {at} is damaged"));
+            }
+            continue;
+        };
+        let is_of_last_process = head.boot == file.boot.number() && head.epoch == epoch;
+        if head.segment == 0 || !is_of_last_process {
+            continue;
+        }
+        let mut bytes = vec![0u8; shape.segment_bytes as usize];
+        file.read_exact_at(&mut bytes, at + STAGING_HEADER_BYTES).map_err(io)?;
+        let walk = Walk { bytes: &bytes, secret, shape, segment: head.segment };
+        let (entries, damaged_at) = walk.entries();
+        if let Some(offset) = damaged_at {
+            left.damage.push(format!("segment {} is damaged at {offset}", head.segment));
+        }
+        left.staged.push(Staged { segment: head.segment, bytes, entries });
+    }
+    Ok(left)
+}
+
+/// The bytes of a segment as they were in memory when the process died.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    secret: &'a Secret,
+    shape: SegmentShape,
+    segment: u64,
+}
+
+impl Walk<'_> {
+    /// Walks closed frames by their headers, then the open one, which has none yet, record by record. What is not whole at
+    /// the very end was being written; anywhere else it is damage, and the offset tells where.
+    fn entries(&self) -> (Vec<Entry>, Option<usize>) {
+        let mut entries = Vec::new();
+        let mut frame = 0usize;
+        loop {
+            let closed = self.closed_frame(frame);
+            let end = closed.as_ref().map_or(self.bytes.len(), |h| frame + h.bytes as usize);
+            let stopped_at = self.read_records(frame, end, &mut entries);
+            match closed {
+                Some(_) if stopped_at < end => return (entries, Some(stopped_at)),
+                Some(header) => frame += header.padded_bytes as usize,
+                None => return (entries, self.goes_on(stopped_at).then_some(stopped_at)),
+            }
+        }
+    }
+
+    fn closed_frame(&self, at: usize) -> Option<FrameHeader> {
+        let header = FrameHeader::parse(self.bytes.get(at..)?, self.secret, at as u32)?;
+        let fits = at as u64 + u64::from(header.padded_bytes) <= self.bytes.len() as u64;
+        (header.segment == self.segment && fits).then_some(header)
+    }
+
+    fn record(&self, at: usize, end: usize) -> Option<RecordView<'_>> {
+        let identity = self.secret.identity(self.segment, at as u32);
+        let record = RecordView::parse(self.bytes.get(at..end)?, &identity).ok()?;
+        record.verify_value(self.secret).is_ok().then_some(record)
+    }
+
+    /// Collects the records of a frame, up to the first that does not verify: where that is, or where they end. A batch of
+    /// which that is a part is left out.
+    fn read_records(&self, frame: usize, end: usize, entries: &mut Vec<Entry>) -> usize {
+        let mut at = frame + FRAME_HEADER_BYTES.next_multiple_of(self.shape.granule_bytes as usize);
+        let mut whole = entries.len();
+        while at < end {
+            let Some(record) = self.record(at, end) else { break };
+            entries.push(Entry {
+                digest: self.secret.digest(record.key),
+                sequence: record.sequence,
+                offset: at as u32,
+                bytes: record.bytes() as u32,
+                kind: record.kind,
+                expires_at_ms: record.expires_at_ms,
+            });
+            if !record.batch_goes_on {
+                whole = entries.len();
+            }
+            at += self.shape.padded(record.bytes()) as usize;
+        }
+        entries.truncate(whole);
+        at
+    }
+
+    /// Whether anything of the segment lies behind an offset: it was written in its order, so what is there was whole. What
+    /// is found is not believed for anything else.
+    fn goes_on(&self, from: usize) -> bool {
+        let granules = (from..self.bytes.len()).step_by(self.shape.granule_bytes as usize).skip(1);
+        let mut units = (0..self.bytes.len()).step_by(self.shape.unit_bytes as usize).filter(|&at| at > from);
+        units.any(|at| self.closed_frame(at).is_some())
+            || granules.into_iter().any(|at| self.record(at, self.bytes.len()).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_device::SegmentBuffer;
+    use esker_log::{OpenSegment, Record, Tier};
+
+    use super::*;
+
+    const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
+    const SHAPE: SegmentShape =
+        SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 16, unit_bytes: 4096, granule_bytes: 16 };
+
+    /// The memory of a segment with two closed frames and an open one, three records in each; where they begin.
+    fn memory() -> (Vec<u8>, Vec<usize>) {
+        let name =
+            SegmentName { segment: 9, slot: 3, epoch: 5, stream: esker_log::Stream::LANE, opened_at: 7 };
+        let memory = SegmentBuffer::anonymous(SHAPE.segment_bytes as usize).expect("memory");
+        let mut open = OpenSegment::new(SHAPE, name, SECRET, memory);
+        let mut offsets = Vec::new();
+        for number in 0..9u64 {
+            let (key, value) = (number.to_le_bytes(), [number as u8; 1500]);
+            let record = Record {
+                kind: esker_log::Kind::Put,
+                key: &key,
+                value: &value,
+                value_check: SECRET.value_check(&value),
+                sequence: number,
+                expires_at_ms: None,
+                batch_goes_on: number == 7,
+                brief: false,
+            };
+            offsets.push(open.append(&record, SECRET.digest(&key)) as usize);
+            if number == 2 || number == 5 {
+                open.close_frame(0).expect("a frame");
+            }
+        }
+        let mut bytes = vec![0; SHAPE.segment_bytes as usize];
+        for &at in &offsets {
+            // Whatever is behind the records: the header of the open frame is not written yet.
+            let end = at + 1540;
+            bytes[at..end].copy_from_slice(open.memory().buffer().slice(at..end));
+        }
+        for &first in [&offsets[0], &offsets[3]] {
+            let header = first - SHAPE.padded(FRAME_HEADER_BYTES) as usize;
+            bytes[header..first].copy_from_slice(open.memory().buffer().slice(header..first));
+        }
+        (bytes, offsets)
+    }
+
+    fn walk(bytes: &[u8]) -> (usize, Option<usize>) {
+        let (entries, damaged) = Walk { bytes, secret: &SECRET, shape: SHAPE, segment: 9 }.entries();
+        (entries.len(), damaged)
+    }
+
+    #[test]
+    fn only_the_very_end_of_staged_memory_may_be_cut_off() {
+        let (bytes, offsets) = memory();
+        assert_eq!(walk(&bytes), (9, None));
+        for (number, &at) in offsets.iter().enumerate() {
+            for byte in [at, at + 40, at + 1000] {
+                let mut damaged = bytes.clone();
+                damaged[byte] ^= 1;
+                let (_, found) = walk(&damaged);
+                assert_eq!(found, (number < 8).then_some(at), "record {number}, byte {byte}");
+            }
+        }
+        // The last batch, which is not whole, counts for nothing.
+        let mut cut = bytes.clone();
+        cut[offsets[8]..].fill(0);
+        assert_eq!(walk(&cut), (7, None));
+        // Without its header a closed frame looks open, but there is more behind it.
+        for &first in [&offsets[0], &offsets[3]] {
+            let mut damaged = bytes.clone();
+            damaged[first - 60] ^= 1;
+            assert!(walk(&damaged).1.is_some(), "the header before {first}");
+        }
+    }
+
+    #[test]
+    fn every_damaged_bit_of_a_header_is_noticed() {
+        let head = Head { index: 1, boot: 2, epoch: 3, segment: 4, slot: 5, opened_at: 6 };
+        let bytes = head.encode(&SECRET);
+        assert_eq!(Head::parse(&bytes, &SECRET, 1), Some(head));
+        assert_eq!(Head::parse(&bytes, &SECRET, 2), None, "it is of another piece");
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Head::parse(&damaged, &SECRET, 1), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_boot_id_is_unknown() {
+        let known = parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n").expect("a boot id");
+        assert_eq!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n"), Some(known));
+        assert_ne!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1ab\n"), Some(known));
+        for unknown in ["", "\n", "7d9e3b0c", "00000000-0000-0000-0000-000000000000\n"] {
+            assert_eq!(parse_boot_id(unknown.as_bytes()), None, "{unknown:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The superblocks of an open store, and the only place that writes them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
+use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use futures_util::future::try_join_all;
+use tokio::sync::Mutex;
+
+use crate::base::error::{Error, Result};
+use crate::segments::accounting::Ledger;
+use crate::segments::tier::Tier;
+
+/// The superblocks of the tiers, in their order. They are changed by one task at a time.
+pub(crate) struct Superblocks {
+    all: Mutex<Vec<Superblock>>,
+}
+
+impl Superblocks {
+    pub(crate) fn new(all: Vec<Superblock>) -> Superblocks {
+        Superblocks { all: Mutex::new(all) }
+    }
+
+    pub(crate) fn into_inner(self) -> Vec<Superblock> {
+        self.all.into_inner()
+    }
+
+    /// Changes the superblocks of all tiers, durably. `change` sees each with its tier while nobody else changes them.
+    ///
+    /// Those that are behind go first: or else two crashes could leave epochs that are two apart.
+    pub(crate) async fn update(
+        &self,
+        tiers: &[Arc<Tier>],
+        mut change: impl FnMut(&Tier, &mut Superblock),
+    ) -> Result<()> {
+        let mut superblocks = self.all.lock().await;
+        let mut both: Vec<_> = tiers.iter().zip(superblocks.iter_mut()).collect();
+        both.sort_by_key(|(_, superblock)| superblock.epoch);
+        for (tier, superblock) in both {
+            change(tier, superblock);
+            superblock.generation += 1;
+            write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the superblock of a tier covers a slot before it is used for the first time.
+    pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
+        let mut superblocks = self.all.lock().await;
+        let superblock = of_tier(&mut superblocks, tier.name());
+        if slot < superblock.used_slots {
+            return Ok(());
+        }
+        let mut next = superblock.clone();
+        next.used_slots = used_slots_for(slot + 1, tier.slots_total(), tier.grows());
+        next.generation += 1;
+        let device = tier.device()?;
+        // Must come before the superblock says so, or else a crash would leave a file that looks cut off.
+        tier.extend(next.used_slots).await?;
+        clear_slots(&device, tier.ledger(), &next, superblock.used_slots..next.used_slots).await?;
+        write_superblock(&device, tier.ledger(), &next).await?;
+        *superblock = next;
+        Ok(())
+    }
+}
+
+fn of_tier(superblocks: &mut [Superblock], name: TierName) -> &mut Superblock {
+    superblocks.iter_mut().find(|s| s.tier() == name).expect("each tier has a superblock")
+}
+
+/// How many slots the superblock is to cover when `needed` are used: ahead of need, so that it is rarely written. Less so
+/// for a file that grows, which is made long enough for them.
+pub(crate) fn used_slots_for(needed: u32, limit: u32, grows: bool) -> u32 {
+    let least = if grows { 4 } else { 64 };
+    (needed + (needed / 8).max(least)).min(limit)
+}
+
+/// Makes slots that were never used read as free. A file's are zeros when it grows.
+pub(crate) async fn clear_slots(
+    device: &Arc<dyn Device>,
+    ledger: &Ledger,
+    superblock: &Superblock,
+    slots: Range<u32>,
+) -> Result<()> {
+    if device.geometry().kind == DeviceKind::File {
+        return Ok(());
+    }
+    let write = |at: u64| {
+        let unit = Buffer::zeroed(superblock.unit_bytes as usize);
+        device.write(at, Source::Owned(unit), WriteMode::Plain)
+    };
+    for slot in slots {
+        let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+        let end = start + superblock.segment_bytes - superblock.unit_bytes;
+        ledger.clearing(2 * superblock.unit_bytes);
+        try_join_all([write(start), write(end)]).await?;
+    }
+    device.flush().await.map_err(Error::from)
+}
+
+/// Writes all copies, two at a time, so that a crash leaves two of one generation.
+pub(crate) async fn write_superblock(
+    device: &Arc<dyn Device>,
+    ledger: &Ledger,
+    superblock: &Superblock,
+) -> Result<()> {
+    let stride = Superblock::stride_bytes(superblock.unit_bytes);
+    for pair in [0..2, 2..SUPERBLOCK_COPIES] {
+        let copies = pair.map(|copy| {
+            let bytes = Buffer::copy_from(&superblock.encode(copy));
+            ledger.superblock(bytes.len() as u64);
+            device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
+        });
+        try_join_all(copies).await?;
+    }
+    Ok(())
+}

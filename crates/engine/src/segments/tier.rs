@@ -1,0 +1,354 @@
+//! A tier: its device, its slots, and which segment occupies which.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
+use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
+use parking_lot::{Mutex, RwLock};
+
+use crate::background::discard::Discards;
+use crate::base::error::{Error, Result};
+use crate::base::latency::{Recorder, Timed};
+use crate::segments::accounting::{Content, Ledger};
+use crate::segments::allocation::Allocation;
+use crate::segments::room::Room;
+use crate::segments::slot::{Slot, SlotState};
+use crate::segments::slots::Slots;
+
+/// One of the ways to read.
+type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
+
+/// A tier.
+pub(crate) struct Tier {
+    name: TierName,
+    device: RwLock<Option<Arc<dyn Device>>>,
+    shape: SegmentShape,
+    data_offset: u64,
+    slots: Slots,
+    pub(crate) allocation: Mutex<Allocation>,
+    /// Slots that there are or that the file system has room for; changed with the allocation locked.
+    pub(crate) in_reach: AtomicU32,
+    /// Where the device is a file that grows.
+    pub(crate) room: Option<Room>,
+    device_name: String,
+    live_bytes: AtomicI64,
+    tombstone_bytes: AtomicI64,
+    discards: Discards,
+    ledger: Arc<Ledger>,
+    recorder: Arc<Recorder>,
+    clock: Arc<dyn Runtime>,
+}
+
+/// What a tier is told to count with.
+pub(crate) struct Accounts {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clock: Arc<dyn Runtime>,
+}
+
+impl Tier {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        shape: SegmentShape,
+        data_offset: u64,
+        limit_slots: u32,
+        grows: bool,
+        accounts: Accounts,
+    ) -> Tier {
+        device.set_write_unit(shape.unit_bytes);
+        let room = grows.then(|| Room::new(device.geometry().bytes));
+        Tier {
+            name: shape.tier,
+            device_name: device.path(),
+            device: RwLock::new(Some(device)),
+            shape,
+            data_offset,
+            slots: Slots::new(limit_slots),
+            allocation: Mutex::new(Allocation::new(limit_slots, grows)),
+            in_reach: AtomicU32::new(limit_slots),
+            room,
+            live_bytes: AtomicI64::new(0),
+            tombstone_bytes: AtomicI64::new(0),
+            discards: Discards::default(),
+            ledger: accounts.ledger,
+            recorder: accounts.recorder,
+            clock: accounts.clock,
+        }
+    }
+
+    pub(crate) fn name(&self) -> TierName {
+        self.name
+    }
+
+    pub(crate) fn shape(&self) -> SegmentShape {
+        self.shape
+    }
+
+    pub(crate) fn device_name(&self) -> &str {
+        &self.device_name
+    }
+
+    /// The device; an error once the store is closed.
+    pub(crate) fn device(&self) -> Result<Arc<dyn Device>> {
+        self.device.read().clone().ok_or_else(|| Error::Closed { reason: "it was closed".into() })
+    }
+
+    /// Lets the device go, so that another opener can have it.
+    pub(crate) fn release_device(&self) {
+        self.device.write().take();
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    pub(crate) fn slot(&self, slot: u32) -> &Slot {
+        &self.slots.all()[slot as usize]
+    }
+
+    /// A segment takes a slot, or (number 0) leaves it.
+    pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
+        self.forget_live_of(self.slot(slot));
+        self.slots.occupy(slot, segment, state, opened_at);
+    }
+
+    /// Records of a slot became current, or (negative) ceased to be.
+    pub(crate) fn add_live(&self, slot: u32, bytes: i64) {
+        self.slot(slot).add_live(bytes);
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Tombstones of a slot came to count, or (negative) ceased to.
+    pub(crate) fn add_tombstones(&self, slot: u32, bytes: i64) {
+        self.slot(slot).add_tombstones(bytes);
+        self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.add_live(slot, bytes);
+    }
+
+    /// The tombstones of a slot are not needed any more. Returns how many bytes they were.
+    pub(crate) fn write_off_tombstones(&self, slot: u32) -> i64 {
+        let bytes = self.slot(slot).tombstone_bytes();
+        self.add_tombstones(slot, -bytes);
+        bytes
+    }
+
+    /// Those of the live bytes that are tombstones.
+    pub(crate) fn tombstone_bytes(&self) -> u64 {
+        self.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Bytes of current records, as far as known.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Nothing in any slot is current any more.
+    pub(crate) fn forget_live(&self) {
+        self.slots.all().iter().for_each(|slot| self.forget_live_of(slot));
+    }
+
+    fn forget_live_of(&self, slot: &Slot) {
+        self.live_bytes.fetch_sub(slot.forget_live(), Ordering::Relaxed);
+        self.tombstone_bytes.fetch_sub(slot.forget_tombstones(), Ordering::Relaxed);
+    }
+
+    /// Where on the device a byte of a segment lies.
+    pub(crate) fn device_offset(&self, slot: u32, offset: u32) -> u64 {
+        self.data_offset + u64::from(slot) * u64::from(self.shape.segment_bytes) + u64::from(offset)
+    }
+
+    /// The slot in which a byte of the device lies.
+    pub(crate) fn slot_at(&self, device_offset: u64) -> Option<usize> {
+        let slot = device_offset.checked_sub(self.data_offset)? / u64::from(self.shape.segment_bytes);
+        usize::try_from(slot).ok().filter(|slot| *slot < self.slots.all().len())
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots_total(&self) -> u32 {
+        self.slots.all().len() as u32
+    }
+
+    /// How many slots there are, or could be: not those that the file system has no room for.
+    pub(crate) fn slots_in_reach(&self) -> u32 {
+        self.in_reach.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// Slots that can still be taken.
+    pub(crate) fn free_slots(&self) -> u32 {
+        self.allocation.lock().free_slots()
+    }
+
+    /// For recovery: which slots were used, and which of those are free.
+    pub(crate) fn restore_allocation(&self, used: u32, free: BTreeSet<u32>) {
+        self.allocation.lock().restore(used, free);
+    }
+
+    /// A slot that was taken and not written to is free again. Nobody asks whether it has blocks.
+    pub(crate) fn give_back_slot(&self, slot: u32) {
+        self.allocation.lock().give_back(slot);
+    }
+
+    /// Looks at which slots are free, or changes it.
+    pub(crate) fn allocation<T>(&self, look: impl FnOnce(&mut Allocation) -> T) -> T {
+        look(&mut self.allocation.lock())
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// The store ends: its tasks that wait for something to do are to look.
+    pub(crate) fn wake_tasks(&self) {
+        self.discards.wake.notify_one();
+        self.room.iter().for_each(|room| room.changed.notify_one());
+    }
+
+    pub(crate) fn discards(&self) -> &Discards {
+        &self.discards
+    }
+
+    /// What lies between the markers of a free slot, on the device, in whole pieces of so many bytes.
+    pub(crate) fn between_markers(&self, slot: u32, piece_bytes: u32) -> (u64, u64) {
+        let piece = u64::from(piece_bytes);
+        let unit = self.shape.unit_bytes;
+        let start = self.device_offset(slot, unit).next_multiple_of(piece);
+        (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
+    }
+
+    /// Frees a slot for good: the marker, at both ends of the slot, is durable before the slot can be taken again. Two,
+    /// so that rot in one cannot bring the segment back. The end must come first: a start that a power cut tears, with
+    /// the segment's summary still at the end, would be damage.
+    pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret, now: Duration) -> Result<()> {
+        let device = self.device()?;
+        let segment = self.slot(slot).segment();
+        let unit_bytes = self.shape.unit_bytes;
+        let marker = free_marker(secret, segment, slot);
+        let unit_with_marker_at = |at: usize| {
+            let mut unit = device.buffer(unit_bytes as usize);
+            unit.fill(0);
+            unit[at..at + marker.len()].copy_from_slice(&marker);
+            Source::Owned(unit)
+        };
+        let end = unit_bytes as usize - FOOTER_BYTES;
+        let last = self.shape.segment_bytes - unit_bytes;
+        self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable, Content::Marker)
+            .await?;
+        self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable, Content::Marker).await?;
+        self.occupy(slot, 0, SlotState::Free, 0);
+        self.allocation.lock().freed(slot, now);
+        self.discards.wake.notify_one();
+        Ok(())
+    }
+
+    /// Writes to a segment, and waits for it.
+    pub(crate) async fn write(
+        &self,
+        device: &Arc<dyn Device>,
+        slot: u32,
+        offset: u32,
+        source: Source,
+        mode: WriteMode,
+        content: Content,
+    ) -> Result<()> {
+        let began = self.clock.now();
+        let written = self.start_write(device, slot, offset, source, mode, content).await;
+        self.wrote_since(began);
+        written.map_err(Error::from)
+    }
+
+    /// A write that was begun then has ended.
+    pub(crate) fn wrote_since(&self, began: Duration) {
+        self.recorder.record(Timed::Write(self.name), self.clock.now().saturating_sub(began));
+    }
+
+    /// Starts a write to a segment. The one place where the tier is written to after it was formatted.
+    ///
+    /// # Panics
+    /// If the write is not a whole number of the tier's write units.
+    pub(crate) fn start_write(
+        &self,
+        device: &Arc<dyn Device>,
+        slot: u32,
+        offset: u32,
+        source: Source,
+        mode: WriteMode,
+        content: Content,
+    ) -> Pending<std::result::Result<(), DeviceError>> {
+        let unit = u64::from(self.shape.unit_bytes);
+        let at = self.device_offset(slot, offset);
+        assert!(
+            at.is_multiple_of(unit) && (source.len() as u64).is_multiple_of(unit),
+            "the {} tier gets whole, aligned units of {unit} bytes, not {} bytes at {at}",
+            self.name.name(),
+            source.len()
+        );
+        self.ledger.count(content, source.len() as u64, self.shape);
+        device.write(at, source, mode)
+    }
+
+    /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
+    pub(crate) async fn read(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read, slot, offset, bytes, None).await
+    }
+
+    /// As [`Tier::read`], into a buffer that was used before if it is large enough.
+    pub(crate) async fn read_into(
+        &self,
+        slot: u32,
+        offset: u32,
+        bytes: u64,
+        used: Option<Buffer>,
+    ) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read, slot, offset, bytes, used).await
+    }
+
+    /// As [`Tier::read`], for background work.
+    pub(crate) async fn read_behind(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read_behind, slot, offset, bytes, None).await
+    }
+
+    async fn read_by(
+        &self,
+        read: DeviceRead,
+        slot: u32,
+        offset: u32,
+        bytes: u64,
+        used: Option<Buffer>,
+    ) -> Result<(Buffer, usize)> {
+        let device = self.device()?;
+        let block = u64::from(device.geometry().block_bytes);
+        let start = u64::from(offset) / block * block;
+        let end = (u64::from(offset).saturating_add(bytes)).min(u64::from(self.shape.segment_bytes));
+        let end = end.next_multiple_of(block).min(u64::from(self.shape.segment_bytes));
+        let len = (end - start) as usize;
+        let used = used.and_then(|mut buffer| buffer.fit(len).then_some(buffer));
+        let buffer = used.unwrap_or_else(|| device.buffer(len));
+        let began = self.clock.now();
+        let (buffer, result) = read(&*device, self.device_offset(slot, start as u32), buffer).await;
+        self.recorder.record(Timed::Read(self.name), self.clock.now().saturating_sub(began));
+        result.map_err(Error::from)?;
+        Ok((buffer, (u64::from(offset) - start) as usize))
+    }
+
+    /// Reads across the start of a slot: the last block of the slot before it (or of what lies there) and the first of its
+    /// own. Returns the buffer and where in it the slot begins. For the slot behind the last, only the former.
+    pub(crate) async fn read_border(&self, slot: u32, slots: u32) -> Result<(Buffer, usize)> {
+        let device = self.device()?;
+        let block = device.geometry().block_bytes as usize;
+        let buffer = device.buffer(if slot < slots { 2 * block } else { block });
+        let (buffer, result) = device.read(self.device_offset(slot, 0) - block as u64, buffer).await;
+        result.map_err(Error::from)?;
+        Ok((buffer, block))
+    }
+}

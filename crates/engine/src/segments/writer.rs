@@ -1,0 +1,123 @@
+//! The one writer of segments: frames, the proof that they are durable, and summaries. Puts, copies of relocation and
+//! records recovered from the staging file all go through here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{Buffer, Device, DeviceError, Pending, SegmentBuffer, Source, WriteMode};
+use esker_log::{ClosedFrame, Entry, OpenSegment, Stream, SummaryHead};
+
+use crate::base::error::{Error, Result};
+use crate::segments::accounting::{Content, Origin};
+use crate::segments::contents::Contents;
+use crate::segments::space::Space;
+use crate::segments::tier::Tier;
+
+/// A write of a frame that was begun.
+pub(crate) type FrameWrite = Pending<std::result::Result<(), DeviceError>>;
+
+/// Writes segments of one tier.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentWriter<'a> {
+    space: &'a Space,
+    tier: &'a Tier,
+    /// Where the records come from that it writes.
+    origin: Origin,
+}
+
+impl<'a> SegmentWriter<'a> {
+    pub(crate) fn new(space: &'a Space, tier: &'a Tier, origin: Origin) -> SegmentWriter<'a> {
+        SegmentWriter { space, tier, origin }
+    }
+
+    pub(crate) fn tier(&self) -> &'a Tier {
+        self.tier
+    }
+
+    /// Begins to write a frame of the segment in a slot.
+    pub(crate) fn begin_frame(
+        &self,
+        device: &Arc<dyn Device>,
+        slot: u32,
+        buffer: Arc<SegmentBuffer>,
+        frame: &ClosedFrame,
+        mode: WriteMode,
+    ) -> FrameWrite {
+        let source = Source::Shared { buffer, range: frame.memory.clone() };
+        let payload_bytes = frame.payload_bytes;
+        let padding_bytes = source.len() as u64 - u64::from(payload_bytes);
+        let relocated = matches!(self.origin, Origin::Destaged | Origin::Collected);
+        if self.origin != Origin::Recovered {
+            self.space.counters.count_frame(relocated, payload_bytes.into(), padding_bytes);
+        }
+        let content = Content::Frame { origin: self.origin, payload_bytes };
+        self.tier.start_write(device, slot, frame.offset, source, mode, content)
+    }
+
+    /// Writes a frame, and waits for it. Returns when that began.
+    pub(crate) async fn write_frame(
+        &self,
+        slot: u32,
+        buffer: Arc<SegmentBuffer>,
+        frame: &ClosedFrame,
+        mode: WriteMode,
+    ) -> Result<Duration> {
+        let began = self.space.runtime.now();
+        let written = self.begin_frame(&self.tier.device()?, slot, buffer, frame, mode).await;
+        self.tier.wrote_since(began);
+        written.map_err(Error::from).map(|()| began)
+    }
+
+    /// Writes an empty frame behind what is durable of a segment, durably: it says so.
+    pub(crate) async fn write_proof(&self, segment: &mut OpenSegment) -> Result<u64> {
+        let frame = segment.close_empty_frame();
+        let bytes = frame.memory.len() as u64;
+        let (slot, buffer) = (segment.name().slot, segment.memory().buffer());
+        self.write_frame(slot, buffer, &frame, WriteMode::Durable).await?;
+        Ok(bytes)
+    }
+
+    /// Seals a segment of which all frames are durable: writes its summary, durably. From then on it may be relocated.
+    /// `sealed_at`: its age, as the number of the segment that was the newest then.
+    pub(crate) async fn seal(&self, summary: Summary, sealed_at: impl FnOnce() -> u64) -> Result<()> {
+        let Summary { slot, stream, tail, start, bytes, contents } = summary;
+        self.space.counters.count_summary(bytes.len() as u64);
+        let source = Source::Owned(Buffer::copy_from(&bytes));
+        let device = self.tier.device()?;
+        self.tier.write(&device, slot, start, source, WriteMode::Durable, Content::Summary).await?;
+        self.tier.slots().seal(slot, stream, tail, sealed_at(), &contents);
+        Ok(())
+    }
+}
+
+/// What is written behind the frames of a segment, and kept of it.
+pub(crate) struct Summary {
+    slot: u32,
+    stream: Stream,
+    tail: u32,
+    start: u32,
+    bytes: Vec<u8>,
+    contents: Contents,
+}
+
+impl Summary {
+    /// Of a segment of which all frames are closed.
+    pub(crate) fn of(segment: &OpenSegment) -> Summary {
+        let (name, (start, bytes)) = (segment.name(), segment.summary());
+        let contents = Contents::of(segment.entries());
+        Summary { slot: name.slot, stream: name.stream, tail: segment.tail(), start, bytes, contents }
+    }
+
+    /// Of a segment of which an opening found the frames.
+    pub(crate) fn of_found(
+        space: &Space,
+        tier: &Tier,
+        slot: u32,
+        head: SummaryHead,
+        entries: &[Entry],
+    ) -> Summary {
+        let (start, bytes) = esker_log::seal(entries, &space.secret, head, tier.shape());
+        let SummaryHead { stream, tail, .. } = head;
+        Summary { slot, stream, tail, start, bytes, contents: Contents::of(entries) }
+    }
+}

@@ -1,0 +1,47 @@
+//! Closing a store.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::write::Writer;
+
+/// Lets background work end by itself, without waiting for it.
+pub(super) fn begin(writer: &Writer) {
+    writer.stop();
+    writer.space.health.close();
+    writer.space.wake_tasks();
+}
+
+/// Flushes, ends background work and lets the devices go.
+pub(super) async fn close(writer: &Arc<Writer>) -> Result<()> {
+    let space = &writer.space;
+    let flushed = if space.health.is_closed() { Ok(()) } else { writer.flush().await };
+    begin(writer);
+    writer.tasks.ended().await;
+    let flushed = match space.health.check_latch() {
+        // By whoever closes it first.
+        Ok(()) if space.tiers().any(|tier| tier.device().is_err()) => flushed,
+        Ok(()) => flushed.and(write_census(writer).await),
+        // What was acknowledged after that flush may be lost.
+        Err(latched) => flushed.and(Err(latched)),
+    };
+    // Before the devices, so that whoever gets those gets it too.
+    if let Some(file) = writer.lane.pool.staging() {
+        file.file.unlock();
+    }
+    for tier in space.tiers() {
+        tier.release_device();
+    }
+    flushed
+}
+
+/// Says in the superblocks what the store holds, and what has expired for good, once nothing writes any more.
+async fn write_census(writer: &Writer) -> Result<()> {
+    let (space, catalog) = (&writer.space, &writer.catalog);
+    space
+        .update_superblocks(|tier, superblock| {
+            superblock.census = Some(tier.slots().census(&space.secret));
+            catalog.note_clock(superblock);
+        })
+        .await
+}

@@ -1,0 +1,172 @@
+//! The handle of an open store.
+
+use std::sync::Arc;
+
+use esker_log::RECORD_HEADER_BYTES;
+
+use crate::base::completion::Gate;
+use crate::base::error::Result;
+use crate::base::latency::Latencies;
+use crate::base::requests::Requests;
+use crate::catalog::Catalog;
+use crate::open::opening::{self, Opened};
+use crate::open::options::Options;
+use crate::open::progress::Recovery;
+use crate::read::Reader;
+use crate::segments::space::Space;
+use crate::store::blocking::Blocking;
+use crate::store::close;
+use crate::store::stats::Stats;
+use crate::write::Writer;
+
+/// Handle to an open store; clones share it.
+///
+/// All methods may be called from any thread and any executor. Futures can be dropped at any time: a write that was begun may
+/// then happen or not, but never in part.
+#[derive(Clone)]
+pub struct Store {
+    pub(super) space: Arc<Space>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) writer: Arc<Writer>,
+    pub(super) reader: Arc<Reader>,
+    /// Where compactions are asked for.
+    compactions: Arc<Requests>,
+    recovery: Recovery,
+    _last: Arc<LastHandle>,
+}
+
+/// Ends background work when the last handle goes without a close.
+struct LastHandle(Arc<Writer>);
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        close::begin(&self.0);
+    }
+}
+
+impl Store {
+    /// Opens a store, or makes one where there is none.
+    ///
+    /// # Errors
+    /// `Invalid` if options contradict each other or the store, `Locked` if another process has it, `Corrupt` if damage
+    /// was found beyond naming the keys, `Io` if a device fails.
+    pub async fn open(options: Options) -> Result<Store> {
+        let Opened { writer, compactions, recovery } = opening::open(options).await?;
+        Ok(Store {
+            space: writer.space.clone(),
+            catalog: writer.catalog.clone(),
+            reader: Arc::new(Reader::new(writer.clone())),
+            _last: Arc::new(LastHandle(writer.clone())),
+            writer,
+            compactions,
+            recovery,
+        })
+    }
+
+    /// The same calls for threads without an executor.
+    pub fn blocking(&self) -> Blocking {
+        Blocking::new(self.clone())
+    }
+
+    /// Deletes every key, durably.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn clear(&self) -> Result<()> {
+        self.space.health.check_writable()?;
+        // By itself: half of it is nothing, so it must not end with this future.
+        let (writer, done) = (self.writer.clone(), Gate::new());
+        let cleared = done.waiter();
+        self.writer.tasks.spawn("clear", async move { done.open(writer.clear().await) });
+        cleared.wait().await
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    ///
+    /// # Errors
+    /// `Closed` after a close or a failed write.
+    pub async fn flush(&self) -> Result<()> {
+        self.space.health.check_writable()?;
+        self.writer.flush().await
+    }
+
+    /// How long gets, puts, deletes and the devices took since the store was opened. Calls that failed are not counted,
+    /// nor are batches and scans.
+    pub fn latencies(&self) -> Latencies {
+        Latencies::of(&self.space)
+    }
+
+    /// Relocates everything that gives something back, so that the store takes as little room as it can. Nobody has to call
+    /// this: garbage beyond what the reserve allows is collected by itself. It is about the segments that there are when this
+    /// is called, and ends when nothing is to be gained from those, however much others overwrite and delete meanwhile; what
+    /// they leave is for the next call. A segment that is still being filled then is left as it is.
+    ///
+    /// # Errors
+    /// `Closed` after a close or a failed write.
+    pub async fn compact(&self) -> Result<()> {
+        self.space.health.check_writable()?;
+        self.writer.flush().await?;
+        let gate = self.compactions.ask();
+        if let Err(error) = self.space.health.check_writable() {
+            // Whoever would open it may have looked before it was there.
+            self.compactions.fail(&error);
+        }
+        self.space.reclaim.notify_one();
+        gate.wait().await
+    }
+
+    /// Numbers about the store.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.catalog)
+    }
+
+    /// What was found when this store was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> u64 {
+        self.catalog.index.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The longest value that can be put under a key of so many bytes.
+    pub fn max_value_bytes(&self, key_bytes: usize) -> u64 {
+        self.writer.max_value_bytes(key_bytes, true)
+    }
+
+    /// Flushes, ends background work and lets the devices go; later calls on any handle fail with `Closed`.
+    ///
+    /// # Errors
+    /// What made the last flush fail; the store is closed all the same.
+    pub async fn close(&self) -> Result<()> {
+        close::close(&self.writer).await
+    }
+
+    /// Whether writes are taken: the store is open, none failed, and there is room.
+    ///
+    /// # Errors
+    /// What a put would fail with: `Closed` or `Full`.
+    pub fn check_writable(&self) -> Result<()> {
+        self.space.health.check_writable()?;
+        self.space.look_at_room();
+        // For the shortest record.
+        self.writer.check_room(self.writer.lane.shape.padded(RECORD_HEADER_BYTES + 1))
+    }
+
+    /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this
+    /// time.
+    pub fn now_ms(&self) -> u64 {
+        self.catalog.now_ms()
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.space.health.is_closed()
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading, as users of the store see it.
+
+use std::ops::{Bound, RangeBounds};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use crate::base::error::Result;
+use crate::catalog::cache::{Cached, Entry};
+use crate::read::keys::KeyPage;
+use crate::read::peek::{Peek, View};
+use crate::read::scan::{Cursor, Page};
+use crate::store::handle::Store;
+
+impl Store {
+    /// The value of a key; `None` if it is not there.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record is damaged, `Io` if the device fails, `Closed` after [`close`](Self::close).
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_value))
+    }
+
+    /// The value of a key with its version and expiry.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
+        Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_entry))
+    }
+
+    /// The values of several keys, in their order; device reads are made together.
+    pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
+        join_all(keys.iter().map(|key| self.get(key.as_ref()))).await
+    }
+
+    /// Whether a key is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get_entry(key).await?.is_some())
+    }
+
+    /// A part of a key's value, cut to what there is of it: beyond the end of the value it is empty. `None` if the key is not
+    /// there.
+    ///
+    /// What is returned was verified. The whole value is read for that if it is not in memory, with little memory, so
+    /// one call for a large part costs less than many for small ones.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_range(
+        &self,
+        key: impl AsRef<[u8]>,
+        range: impl RangeBounds<u64>,
+    ) -> Result<Option<Bytes>> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.reader.get_range(key.as_ref(), start, end).await
+    }
+
+    /// Shows the value of a key to `see` if it is in memory, without a copy and without waiting. Memory is not used again
+    /// while `see` looks at it, so it should be quick, and must not call the store.
+    ///
+    /// # Errors
+    /// `Closed` after [`close`](Self::close).
+    pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
+        self.reader.peek(key.as_ref(), see)
+    }
+
+    /// Shows the values of several keys to `see`, one after the other, `None` for a key that is not there, until it takes
+    /// more than a look at memory or `see` does not want one and says `false`. Returns how many it took. What holds for
+    /// the `see` of [`peek`](Self::peek) holds here.
+    ///
+    /// # Errors
+    /// `Closed` after [`close`](Self::close).
+    pub fn peek_each<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        see: impl FnMut(Option<View<'_>>) -> bool,
+    ) -> Result<usize> {
+        self.reader.peek_each(keys, see)
+    }
+
+    /// A piece of the iteration over all keys, of about `limit` entries. A key that is there from the beginning of the
+    /// iteration to its end is returned at least once.
+    ///
+    /// A record that cannot be read does not end the iteration: it is told of in [`Page::damaged`].
+    ///
+    /// # Errors
+    /// `Closed` after a close, `Io` if the device is gone.
+    pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
+        self.reader.scan(cursor, limit).await
+    }
+
+    /// An upper bound of the bytes that such a piece takes, without any I/O: as
+    /// [`read_bytes_hint`](Self::read_bytes_hint), of all entries that it would read now.
+    pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
+        self.reader.scan_bytes_hint(cursor, limit)
+    }
+
+    /// As [`scan`](Self::scan), without the values, which are not read: of about `limit` keys, and of fewer if those have
+    /// more than `bytes` together, unless it is a single one.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan). Damage in a value is not found, since it is not read.
+    pub async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
+        self.reader.scan_keys(cursor, limit, bytes).await
+    }
+
+    /// An upper bound of the bytes of the keys of such a piece, without any I/O, as if `bytes` were no limit.
+    pub fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
+        self.reader.scan_keys_bytes_hint(cursor, limit)
+    }
+
+    /// An upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It can be off
+    /// for a key whose slot another key has, and is outdated as soon as the key is written.
+    pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
+        self.reader.bytes_hint(key.as_ref())
+    }
+}

@@ -1,0 +1,105 @@
+//! Writing, as users of the store see it.
+
+use bytes::Bytes;
+
+use crate::base::durability::Durability;
+use crate::base::error::Result;
+use crate::base::latency::Timed;
+use crate::catalog::cache::Entry;
+use crate::store::handle::Store;
+use crate::write::batch::Batch;
+use crate::write::options::WriteOptions;
+
+/// Key, value, and when it expires in milliseconds since the Unix epoch.
+type Put = (Bytes, Bytes, Option<u64>);
+
+impl Store {
+    /// Writes a value under a key of 1 to 65,536 bytes; returns its version.
+    ///
+    /// # Errors
+    /// `Invalid` if key or value are too long, `Full` if there is no room, `Closed` after a close or a failed write.
+    pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<u64> {
+        self.put_with(key, value, WriteOptions::default()).await
+    }
+
+    /// Writes a value with options.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Conflict` if the condition does not hold.
+    pub async fn put_with(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let began = self.space.runtime.now();
+        let version = self.writer.put(key.into(), value.into(), options).await?;
+        self.space.took(Timed::Put, began);
+        Ok(version)
+    }
+
+    /// Deletes a key; says whether it was there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), but never `Full` for want of user space.
+    pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+        self.delete_with(key, WriteOptions::default()).await
+    }
+
+    /// Deletes a key with options.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete); `Conflict` if the condition does not hold.
+    pub async fn delete_with(&self, key: impl Into<Bytes>, options: WriteOptions) -> Result<bool> {
+        let began = self.space.runtime.now();
+        let was_there = self.writer.delete(key.into(), options).await?;
+        self.space.took(Timed::Delete, began);
+        Ok(was_there)
+    }
+
+    /// Writes a batch: all of it or nothing is seen and recovered.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Invalid` if it does not fit in one segment.
+    pub async fn write(&self, batch: Batch) -> Result<()> {
+        self.write_with(batch, WriteOptions::default()).await
+    }
+
+    /// Writes a batch with options. An expiry counts for puts that have none of their own.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_with(&self, batch: Batch, options: WriteOptions) -> Result<()> {
+        self.writer.write(batch, options).await
+    }
+
+    /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
+    /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
+    pub async fn put_each(&self, puts: Vec<Put>, durability: Option<Durability>) -> Vec<Result<u64>> {
+        let began = self.space.runtime.now();
+        let options = WriteOptions { durability, ..WriteOptions::default() };
+        let results = self.writer.put_each(puts, options).await;
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        let took = self.space.runtime.now().saturating_sub(began);
+        self.space.recorder().record_each(Timed::Put, took, done);
+        results
+    }
+
+    /// Reads the entries of some keys, in their order, and writes what `change` makes of them as one batch. From the
+    /// reading until the batch is seen nobody else writes these keys, so that nothing is lost and nothing comes between.
+    /// Returns what `change` returned beside the batch. If the batch is empty, nothing is written.
+    ///
+    /// Others who want to write these keys wait meanwhile, so `change` should not take long.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and as [`get`](Self::get); `Invalid` if a key is written that was not named. After an
+    /// error nothing was written.
+    pub async fn update<T>(
+        &self,
+        keys: &[Bytes],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<T> {
+        self.writer.update(keys, options, change).await
+    }
+}

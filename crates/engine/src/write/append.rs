@@ -1,0 +1,68 @@
+//! Appending to a lane, and waiting until it is acknowledged.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::Kind;
+
+use crate::base::durability::Durability;
+use crate::base::error::{Error, Result};
+use crate::write::Writer;
+use crate::write::lane::{Append, Lane};
+use crate::write::prepared::Prepared;
+use crate::write::reserve::Reservation;
+
+/// How often a delete asks for room before it is told that there is none.
+const DELETE_ATTEMPTS: u32 = 500;
+
+impl Writer {
+    /// Appends to a lane and waits until it is acknowledged. Returns the last sequence number.
+    pub(crate) async fn append(
+        &self,
+        lane: &Lane,
+        records: &[Prepared],
+        durability: Durability,
+        mut reservation: Option<Reservation>,
+    ) -> Result<u64> {
+        let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
+        self.admission.wait(&self.space, bytes).await;
+        let only_deletes = records.iter().all(|r| r.kind == Kind::Tombstone);
+        let mut refused = 0;
+        loop {
+            match lane.append(records, durability, &mut reservation)? {
+                Append::Done(sequence) => return Ok(sequence),
+                Append::Wait(sequence, gate) => {
+                    // A turn of plain puts ends here.
+                    drop(reservation);
+                    gate.wait().await?;
+                    return Ok(sequence);
+                }
+                Append::Reserved => {
+                    let since = self.space.runtime.now();
+                    let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash)).collect();
+                    reservation = Some(self.lane.turn(keys).await?);
+                    self.space.counters.count_stall(self.space.runtime.now() - since);
+                }
+                Append::Blocked(gate) => {
+                    // A turn is not kept while there is no room.
+                    reservation.take_if(|reservation| reservation.is_shared());
+                    let since = self.space.runtime.now();
+                    if only_deletes && self.space.full.load(Ordering::Acquire) {
+                        // Deletes make room, so they are lent some; it may take a moment to come.
+                        refused += 1;
+                        if refused > DELETE_ATTEMPTS {
+                            return Err(self.space.full_error());
+                        }
+                        self.space.reclaim.notify_one();
+                        self.space.runtime.sleep(Duration::from_millis(10)).await;
+                    } else if let Err(error) = gate.wait().await
+                        && !(only_deletes && matches!(error, Error::Full { .. }))
+                    {
+                        return Err(error);
+                    }
+                    self.space.counters.count_stall(self.space.runtime.now() - since);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The committer of a lane: one task that writes closed frames in order, makes them durable and publishes their records. It
+//! runs on the I/O thread of the lane's device, where what it waits for is heard of first.
+//!
+//! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when at most one
+//!    such frame is in flight, so that whatever came in the meantime shares the next one, and the device has it by the
+//!    time that one is finished with. There is no timer.
+//! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
+//!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
+//!    cut takes back.
+//! 3. Records are published, then the frame's gate opens.
+//! 4. Before the first frame of the next segment is written, the last segment is durable as a whole: so recovery knows
+//!    that a hole in any but the newest segment is rot.
+//! 5. A failed write or flush latches the store: no acknowledgement after it can be trusted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::WriteMode;
+use esker_log::OpenSegment;
+use futures_util::future::{Either, select};
+
+use crate::base::error::{Error, Result};
+use crate::base::tasks::Tasks;
+use crate::catalog::Catalog;
+use crate::segments::accounting::Origin;
+use crate::segments::buffers::Piece;
+use crate::segments::space::Space;
+use crate::segments::staging;
+use crate::segments::tier::Tier;
+use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
+use crate::segments::zero_ahead::ZeroAhead;
+use crate::write::append_points::FramePart;
+use crate::write::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
+use crate::write::prepared::Group;
+
+/// Frames in flight.
+const DEPTH: usize = 4;
+/// Frames in flight that somebody waits for.
+const DEPTH_WAITED_FOR: usize = 2;
+
+struct InFlight {
+    frame: FrameJob,
+    began: Duration,
+    mode: WriteMode,
+    /// One for each part.
+    writes: Vec<FrameWrite>,
+}
+
+/// The segment that a head of the lane fills, as far as it is written.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    segment: u64,
+    end: u32,
+}
+
+/// What a committer works with.
+struct Committer<'a> {
+    catalog: &'a Arc<Catalog>,
+    space: &'a Space,
+    tasks: &'a Arc<Tasks>,
+    lane: &'a Arc<Lane>,
+    tier: &'a Tier,
+    in_flight: VecDeque<InFlight>,
+    /// Something written is not durable yet.
+    dirty: bool,
+    /// When what was written has to be durable.
+    flush_by: Option<Duration>,
+    written: [Written; 2],
+    zeros: [ZeroAhead; 2],
+}
+
+/// Runs until the lane stops and everything is written.
+pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane>) {
+    let space = &*catalog.space;
+    let mut committer = Committer {
+        catalog: &catalog,
+        space,
+        tasks: &tasks,
+        lane: &lane,
+        tier: space.tier(lane.shape.tier),
+        in_flight: VecDeque::new(),
+        dirty: false,
+        flush_by: None,
+        written: [Written::default(); 2],
+        zeros: Default::default(),
+    };
+    let ended = committer.run().await;
+    if let Err(error) = &ended {
+        space.health.latch(error);
+    }
+    lane.ended(ended);
+}
+
+impl Committer<'_> {
+    async fn run(&mut self) -> Result<()> {
+        let result = self.work().await;
+        if let Err(error) = &result {
+            for InFlight { frame, .. } in self.in_flight.drain(..) {
+                frame.gate.open(Err(error.clone()));
+            }
+        }
+        result
+    }
+
+    async fn work(&mut self) -> Result<()> {
+        loop {
+            self.space.health.check_latch()?;
+            let now = self.space.runtime.now();
+            // Must come before the next frame is taken, or else there could always be one, and the flush never come.
+            if self.flush_by.is_some_and(|at| at <= now) {
+                self.finish_all(true).await?;
+                continue;
+            }
+            let waited_for = self.in_flight.iter().filter(|f| !f.frame.groups.is_empty()).count();
+            let may_close = waited_for < DEPTH_WAITED_FOR;
+            let job = if self.in_flight.len() < DEPTH { self.lane.next_job(may_close, now) } else { None };
+            match job {
+                Some(Job::Frame(frame)) => {
+                    self.start(frame).await?;
+                }
+                Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
+                Some(Job::Flush(gate)) => {
+                    let result = self.finish_all(true).await;
+                    gate.open(result.clone());
+                    result?;
+                }
+                None if !self.in_flight.is_empty() => self.finish_front().await?,
+                None if self.lane.is_stopping() => {
+                    self.flush().await?;
+                    // Sealed, so that at the next opening rot in them is told from a torn tail.
+                    while let Some((segment, piece)) = self.lane.take_open() {
+                        self.seal(segment, piece).await?;
+                    }
+                    return Ok(());
+                }
+                None => self.rest().await,
+            }
+        }
+    }
+
+    /// Waits for work, or for the time at which something is due.
+    async fn rest(&self) {
+        let work = self.lane.work.notified();
+        let next = [self.lane.deadline(), self.flush_by].into_iter().flatten().min();
+        match next {
+            None => work.await,
+            Some(at) => {
+                let left = at.saturating_sub(self.space.runtime.now());
+                let work = std::pin::pin!(work);
+                match select(work, self.space.runtime.sleep(left)).await {
+                    Either::Left(_) | Either::Right(_) => {}
+                }
+            }
+        }
+    }
+
+    async fn start(&mut self, frame: FrameJob) -> Result<()> {
+        match self.write(&frame).await {
+            Ok((began, mode, writes)) => {
+                self.in_flight.push_back(InFlight { frame, began, mode, writes });
+                Ok(())
+            }
+            Err(error) => {
+                // Whoever waits for it has to be told: nobody else knows of the frame any more.
+                frame.gate.open(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to write a frame: since when, how, and what to wait for.
+    async fn write(&mut self, frame: &FrameJob) -> Result<(Duration, WriteMode, Vec<FrameWrite>)> {
+        for part in &frame.parts {
+            if part.segment != self.written[part.head.index()].segment {
+                // 4.
+                self.finish_all(true).await?;
+                self.zeros[part.head.index()].finish().await?;
+                self.zeros[part.head.index()] = ZeroAhead::default();
+                self.written[part.head.index()] = Written { segment: part.segment, end: 0 };
+            }
+        }
+        let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
+        let mode = if frame.sync && all_durable { WriteMode::Durable } else { WriteMode::Plain };
+        let device = self.tier.device()?;
+        for part in &frame.parts {
+            let end = part.closed.offset + part.closed.memory.len() as u32;
+            let zeros = &mut self.zeros[part.head.index()];
+            zeros.make_way(end).await?;
+            if mode == WriteMode::Durable && self.tier.slot(part.slot).is_blank() {
+                zeros.go_on(self.tier, &device, part.slot, part.closed.offset..end);
+            }
+        }
+        let began = self.space.runtime.now();
+        let writer = SegmentWriter::new(self.space, self.tier, Origin::User);
+        let begin = |part: &FramePart| {
+            writer.begin_frame(&device, part.slot, part.buffer.clone(), &part.closed, mode)
+        };
+        let writes = frame.parts.iter().map(begin).collect();
+        Ok((began, mode, writes))
+    }
+
+    async fn finish_front(&mut self) -> Result<()> {
+        let Some(front) = self.in_flight.front_mut() else { return Ok(()) };
+        let mut result = Ok(());
+        for write in &mut front.writes {
+            result = result.and(write.await);
+        }
+        self.tier.wrote_since(front.began);
+        let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
+        let result = match result.map_err(Error::from) {
+            Ok(()) => self.settle_frame(&frame, mode).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            frame.gate.open(Err(error.clone()));
+            return Err(error);
+        }
+        // 3.
+        let FrameJob { groups, gate, .. } = frame;
+        let count = groups.len();
+        for group in groups {
+            let Group { records, reservation } = group;
+            self.catalog.publish(&records);
+            drop(reservation);
+        }
+        self.lane.published(count);
+        gate.open(Ok(()));
+        Ok(())
+    }
+
+    /// 2. The frame is written; makes it durable if it has to be.
+    async fn settle_frame(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
+        for part in &frame.parts {
+            self.written[part.head.index()].end = part.closed.offset + part.closed.memory.len() as u32;
+        }
+        if mode == WriteMode::Durable && !self.dirty {
+            self.tell_durable();
+            return Ok(());
+        }
+        self.dirty = true;
+        if frame.sync {
+            return self.flush().await;
+        }
+        let by = frame.deadline.unwrap_or_else(|| self.space.runtime.now() + MAX_UNWRITTEN);
+        self.flush_by = Some(self.flush_by.map_or(by, |known| known.min(by)));
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        if self.dirty {
+            self.tier.device()?.flush().await.map_err(Error::from)?;
+            self.space.counters.count_flush();
+            self.dirty = false;
+            self.tell_durable();
+        }
+        self.flush_by = None;
+        Ok(())
+    }
+
+    /// What is written is durable.
+    fn tell_durable(&self) {
+        for Written { segment, end } in self.written {
+            self.lane.set_durable(segment, end);
+        }
+    }
+
+    async fn finish_all(&mut self, flush: bool) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.finish_front().await?;
+        }
+        if flush { self.flush().await } else { Ok(()) }
+    }
+
+    /// The segment is complete: its summary is written beside the frames of the next one.
+    async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
+        self.finish_all(true).await?;
+        for zeros in &mut self.zeros {
+            zeros.finish().await?;
+        }
+        let (catalog, lane) = (self.catalog.clone(), self.lane.clone());
+        // By others, since it takes as long as there are records, and a write to a file may wait for the file system.
+        self.tasks.spawn("seal", async move {
+            let space = &*catalog.space;
+            let tier = space.tier(lane.shape.tier);
+            let name = segment.name();
+            let summary = Summary::of(&segment);
+            let records = segment.entries().len().max(1) as u32;
+            // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
+            // kill must not bring them back from the staging file.
+            let voided = lane
+                .pool
+                .staging()
+                .map_or(Ok(()), |file| staging::void(file, piece, &space.secret, lane.shape));
+            // Before its memory can go: as long as that is there, what displaces its records sees them.
+            tier.slot(name.slot).expect_records_of(segment.tail() / records);
+            let (memory, _) = segment.into_parts();
+            lane.pool.park(name.segment, Piece { memory, index: piece });
+            let writer = SegmentWriter::new(space, tier, Origin::User);
+            let sealed = match voided {
+                Ok(()) => writer.seal(summary, || space.newest_segment()).await,
+                Err(error) => Err(error),
+            };
+            match sealed {
+                Ok(()) => space.reclaim.notify_one(),
+                Err(error) => space.health.latch(&error),
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Making it a fact that a key has expired, where only the wall clock says so. See `catalog::clock`.
+
+use esker_index::KeyHash;
+use esker_log::Kind;
+
+use crate::base::durability::Durability;
+use crate::base::error::Result;
+use crate::catalog::clock::Life;
+use crate::write::Writer;
+use crate::write::reserve::Reservation;
+
+impl Writer {
+    /// Whether a record may be shown. If it has expired, whoever is told so will not see it again.
+    pub(crate) async fn may_show(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        expires_at_ms: Option<u64>,
+    ) -> bool {
+        let life = self.catalog.life(sequence, expires_at_ms);
+        if life == Life::Unconfirmed {
+            self.keep_expired(key, hash, sequence, expires_at_ms).await;
+        }
+        life == Life::Alive
+    }
+
+    /// Deletes a record that somebody was told has expired, though only the wall clock says so. Nothing of the key may be
+    /// reserved by whoever calls this.
+    pub(crate) async fn keep_expired(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        expires_at_ms: Option<u64>,
+    ) {
+        let deleted = match self.lane.reserve(vec![self.catalog.index.stored_hash(hash)]).await {
+            Ok(reservation) => self.delete_expired(key, hash, sequence, reservation).await,
+            Err(error) => Err(error),
+        };
+        if deleted.is_err() {
+            // Nothing can be written. That nobody sees it again matters more than what else expires by this.
+            self.catalog.expire_for_good(expires_at_ms.unwrap_or(0));
+        }
+    }
+
+    /// Deletes an expired record under a reservation of its key, if it still is the key's.
+    pub(crate) async fn delete_expired(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+        sequence: u64,
+        reservation: Reservation,
+    ) -> Result<()> {
+        let key = bytes::Bytes::copy_from_slice(key);
+        let mut tombstone = self.prepare(Kind::Tombstone, key, bytes::Bytes::new(), None)?;
+        // A slot is given up only when no other key can be hidden behind it.
+        self.catalog.settle(hash).await?;
+        let found = self.catalog.look_up(&tombstone.key, hash).await?;
+        let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
+        tombstone.replaces = Some(found.replaced());
+        // Durable within a second, as watermarks are.
+        self.append(&self.lane, std::slice::from_ref(&tombstone), Durability::None, Some(reservation))
+            .await?;
+        self.space.counters.count_expired();
+        Ok(())
+    }
+}

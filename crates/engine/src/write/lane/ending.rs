@@ -1,0 +1,83 @@
+//! How a lane ends: by a close, which still writes everything, or by a failure, which everybody is told of.
+
+use esker_log::OpenSegment;
+
+use super::{Filling, Job, Lane};
+
+use crate::base::completion::Gate;
+use crate::base::error::{Error, Result};
+use crate::base::health::Follower;
+use crate::write::append_points::Head;
+
+impl Lane {
+    /// No more appends. What was appended is still written.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        self.close_frame(&mut state);
+        let room = std::mem::replace(&mut state.room, Gate::new());
+        drop(state);
+        // Nobody makes room any more.
+        room.open(Err(Error::Closed { reason: "it was closed".into() }));
+        self.work.notify_one();
+        self.spare_taken.notify_one();
+    }
+
+    /// An open segment of a lane that has stopped, if there is anything in it.
+    pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
+        let mut state = self.state.lock();
+        let mut open = [Head::MAIN, Head::LASTING].into_iter().filter_map(|head| state.heads.take(head));
+        open.find(|(segment, _)| !segment.entries().is_empty())
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.lock().stopping
+    }
+
+    /// The committer has ended; what it was still asked for is answered as it ended.
+    pub(crate) fn ended(&self, how: Result<()>) {
+        let jobs = {
+            let mut state = self.state.lock();
+            state.ended.get_or_insert(how.clone());
+            std::mem::take(&mut state.jobs)
+        };
+        for job in jobs {
+            if let Job::Flush(gate) = job {
+                gate.open(how.clone());
+            }
+        }
+    }
+
+    /// Ends everybody's waiting after the store was latched.
+    fn fail(&self, error: &Error) {
+        let (gates, groups) = {
+            let mut state = self.state.lock();
+            state.ended.get_or_insert_with(|| Err(error.clone()));
+            let room = std::mem::replace(&mut state.room, Gate::new());
+            let filling = std::mem::replace(&mut state.filling, Filling::new());
+            let (mut gates, mut groups) = (vec![room, filling.gate], filling.groups);
+            for job in std::mem::take(&mut state.jobs) {
+                match job {
+                    Job::Frame(frame) => {
+                        gates.push(frame.gate);
+                        groups.extend(frame.groups);
+                    }
+                    Job::Flush(gate) => gates.push(gate),
+                    Job::Seal(..) => {}
+                }
+            }
+            (gates, groups)
+        };
+        // Reservations end here, outside the lock.
+        drop(groups);
+        gates.into_iter().for_each(|gate| gate.open(Err(error.clone())));
+    }
+}
+
+impl Follower for Lane {
+    fn failed(&self, error: &Error) {
+        self.fail(error);
+        self.work.notify_one();
+        self.spare_taken.notify_one();
+    }
+}

@@ -1,0 +1,130 @@
+//! What the committer is given to do: frames are closed here, and queued in their order.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::OpenSegment;
+
+use super::{Filling, Lane, LaneState};
+
+use crate::base::completion::{Gate, Waiter};
+use crate::write::append_points::{FramePart, Head};
+use crate::write::prepared::Group;
+
+/// What the committer is to do next.
+pub(crate) enum Job {
+    Frame(FrameJob),
+    /// The segment's frames were all queued before: write its summary.
+    Seal(OpenSegment, usize),
+    /// Make everything written so far durable.
+    Flush(Gate),
+}
+
+/// Closed frames, of one head or of both, on their way to the device.
+pub(crate) struct FrameJob {
+    pub(crate) parts: Vec<FramePart>,
+    pub(crate) sync: bool,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) gate: Gate,
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl Lane {
+    /// Closes the frames that are being filled and queues them.
+    pub(super) fn close_frame(&self, state: &mut LaneState) {
+        let parts = state.heads.close_all();
+        if parts.is_empty() {
+            return;
+        }
+        let filling = std::mem::replace(&mut state.filling, Filling::new());
+        state.jobs.push_back(Job::Frame(FrameJob {
+            parts,
+            sync: filling.sync,
+            groups: filling.groups,
+            gate: filling.gate,
+            deadline: filling.deadline,
+        }));
+        self.work.notify_one();
+    }
+
+    /// Closes the frame of one head and queues it; and the other's, if somebody waits: what they wait for is published in
+    /// one order.
+    pub(super) fn close_head(&self, state: &mut LaneState, head: Head) {
+        if !state.filling.groups.is_empty() || !state.heads.has_records(head.other()) {
+            return self.close_frame(state);
+        }
+        let Some(part) = state.heads.close(head) else { return };
+        let deadline = state.filling.deadline;
+        let job =
+            FrameJob { parts: vec![part], sync: false, groups: Vec::new(), gate: Gate::new(), deadline };
+        state.jobs.push_back(Job::Frame(job));
+        self.work.notify_one();
+    }
+
+    /// Queues the sealing of a head's segment.
+    pub(super) fn seal_head(&self, state: &mut LaneState, head: Head) {
+        self.close_head(state, head);
+        if let Some((segment, piece)) = state.heads.take(head) {
+            state.jobs.push_back(Job::Seal(segment, piece));
+            self.work.notify_one();
+        }
+    }
+
+    /// The committer's next job. `may_close`: the open frame may be closed if someone waits for it, or it is due.
+    pub(crate) fn next_job(&self, may_close: bool, now: Duration) -> Option<Job> {
+        let mut state = self.state.lock();
+        let filling = &state.filling;
+        let due = filling.due || filling.deadline.is_some_and(|d| d <= now) || state.stopping;
+        if state.jobs.is_empty() && may_close && due {
+            self.close_frame(&mut state);
+        }
+        state.jobs.pop_front()
+    }
+
+    /// When the open frame is to be written at the latest.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.state.lock().filling.deadline
+    }
+
+    /// The committer has published so many groups.
+    pub(crate) fn published(&self, groups: usize) {
+        if groups == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.unpublished -= groups;
+        state.unpublished_from.pop_front();
+        if state.unpublished == 0 {
+            state.newest_unpublished = None;
+        }
+    }
+
+    /// The highest sequence number up to which every number that was given out is published: appended here, or drawn by
+    /// whoever writes to another lane and may not even have appended it.
+    pub(crate) fn published_through(&self) -> u64 {
+        let state = self.state.lock();
+        let given_out = self.catalog.space.sequence.load(Ordering::Acquire);
+        let unpublished = state.unpublished_from.front().copied().into_iter();
+        let first = unpublished.chain(state.reservations.least_drawn()).min();
+        first.map_or(given_out, |first| given_out.min(first - 1))
+    }
+
+    /// A segment is durable below an offset.
+    pub(crate) fn set_durable(&self, segment: u64, through: u32) {
+        self.state.lock().heads.set_durable(segment, through);
+    }
+
+    /// Queues a flush: the gate opens when everything appended so far is durable.
+    pub(crate) fn flush(&self) -> Waiter {
+        let mut state = self.state.lock();
+        if let Some(ended) = &state.ended {
+            return Waiter::at_open(ended.clone());
+        }
+        self.close_frame(&mut state);
+        let gate = Gate::new();
+        let waiter = gate.waiter();
+        state.jobs.push_back(Job::Flush(gate));
+        self.work.notify_one();
+        waiter
+    }
+}

@@ -1,0 +1,95 @@
+//! The segments that a lane fills: when the next one is made ready, and who waits for it.
+
+use std::sync::atomic::Ordering;
+
+use esker_log::{Entry, OpenSegment, Stream};
+
+use super::Lane;
+
+use crate::base::completion::Gate;
+use crate::base::error::Error;
+use crate::segments::contents::NEVER_MS;
+use crate::write::append_points::Head;
+
+/// So many entries are looked at under the lock at a time.
+const ENTRIES_AT_A_TIME: usize = 4096;
+
+impl Lane {
+    /// How full the open segment is when the next one is made ready: early enough that nobody waits for it, and not
+    /// before, so that a store that holds little takes little room.
+    pub(super) fn spare_from_bytes(&self) -> u32 {
+        self.shape.segment_bytes / 2
+    }
+
+    /// Whether a spare segment is missing.
+    pub(crate) fn wants_spare(&self) -> bool {
+        let state = self.state.lock();
+        let wanted = match self.may_part {
+            true => state.heads.any_fuller_than(self.spare_from_bytes()),
+            false => state.heads.fuller_than(Head::MAIN, self.spare_from_bytes()),
+        };
+        state.spare.is_none() && !state.stopping && wanted
+    }
+
+    /// Provides the next segment.
+    pub(crate) fn put_spare(&self, segment: OpenSegment, piece: usize) {
+        let room = {
+            let mut state = self.state.lock();
+            state.lacks_room = false;
+            state.spare = Some((segment, piece));
+            std::mem::replace(&mut state.room, Gate::new())
+        };
+        room.open(Ok(()));
+    }
+
+    /// Tells writers who wait for room that there will be none.
+    pub(crate) fn refuse_waiting(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.lacks_room = false;
+        let room = std::mem::replace(&mut state.room, Gate::new());
+        drop(state);
+        room.open(Err(error));
+    }
+
+    /// Whether writers wait for room, or soon will. Of large values there may never be any.
+    pub(crate) fn is_out_of_room(&self) -> bool {
+        let state = self.state.lock();
+        let is_wanted = state.lacks_room || self.stream != Stream::LARGE;
+        state.heads.is_empty() && state.spare.is_none() && is_wanted
+    }
+
+    /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
+    /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
+    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) {
+        for head in [Head::MAIN, Head::LASTING] {
+            let (mut seen, mut of) = (0, None);
+            loop {
+                let mut state = self.state.lock();
+                let Some(segment) = state.heads.open(head) else { break };
+                let name = segment.name();
+                let rest = segment.entries().get(seen..).unwrap_or_default();
+                if *of.get_or_insert(name.segment) != name.segment || rest.is_empty() {
+                    break;
+                }
+                let some = &rest[..rest.len().min(ENTRIES_AT_A_TIME)];
+                some.iter().for_each(|entry| see(name.slot, entry));
+                seen += some.len();
+            }
+        }
+    }
+
+    /// No record of its open segments expires before that is still to be taken out of the index.
+    pub(crate) fn expires_from(&self) -> Option<u64> {
+        Some(self.expires_from.load(Ordering::Acquire)).filter(|&at_ms| at_ms != NEVER_MS)
+    }
+
+    /// One expires then; false if another was known that does not expire later.
+    pub(crate) fn expires_from_at_most(&self, at_ms: u64) -> bool {
+        self.expires_from.fetch_min(at_ms, Ordering::AcqRel) > at_ms
+    }
+
+    /// Forgets when its records expire. Must come before they are looked at.
+    pub(crate) fn forget_expiries(&self) {
+        self.expires_from.store(NEVER_MS, Ordering::Release);
+    }
+}

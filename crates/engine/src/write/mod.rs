@@ -1,0 +1,115 @@
+//! Writing: puts, deletes, batches, updates, and the lane that gives them their order.
+//!
+//! A put: `put` checks it and finds room for it (`room`), `append` waits for its turn, `lane` gives it a place in the log and
+//! a sequence number, and `committer` writes it and makes it visible.
+
+mod admission;
+mod append;
+mod append_points;
+pub(crate) mod batch;
+pub(crate) mod committer;
+mod keep_expired;
+pub(crate) mod lane;
+pub(crate) mod options;
+pub(crate) mod preallocate;
+mod prepared;
+mod put;
+mod put_each;
+mod reserve;
+mod room;
+mod update;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::durability::Durability;
+use crate::base::error::Result;
+use crate::base::tasks::Tasks;
+use crate::catalog::Catalog;
+use crate::segments::space::Space;
+use crate::write::admission::Admission;
+use crate::write::lane::Lane;
+use crate::write::room::Pressure;
+
+/// What an opening decided.
+pub(crate) struct WriterParts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) large: Option<Arc<Lane>>,
+    pub(crate) shaping_threshold_bytes: u64,
+    pub(crate) durability: Durability,
+}
+
+/// Everything that writes.
+pub(crate) struct Writer {
+    pub(crate) space: Arc<Space>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) lane: Arc<Lane>,
+    /// For large values, where there are two tiers.
+    large: Option<Arc<Lane>>,
+    /// Values of this length on are large.
+    shaping_threshold_bytes: u64,
+    durability: Durability,
+    pub(crate) admission: Admission,
+    pub(crate) pressure: Pressure,
+}
+
+impl Writer {
+    pub(crate) fn new(parts: WriterParts) -> Arc<Writer> {
+        let WriterParts { catalog, tasks, lane, large, shaping_threshold_bytes, durability } = parts;
+        let space = catalog.space.clone();
+        let pressure = Pressure::new(&space.health);
+        let admission = Admission::default();
+        Arc::new(Writer {
+            space,
+            catalog,
+            tasks,
+            lane,
+            large,
+            shaping_threshold_bytes,
+            durability,
+            admission,
+            pressure,
+        })
+    }
+
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        std::iter::once(&self.lane).chain(&self.large)
+    }
+
+    /// No more appends. What was appended is still written.
+    pub(crate) fn stop(&self) {
+        self.lanes().for_each(|lane| lane.stop());
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        let flushed: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
+        for lane in flushed {
+            lane.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes every key: what was written up to now is void, and the superblock says so.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        let space = &self.space;
+        space.health.check_writable()?;
+        let _all = self.lane.reserve_all().await?;
+        // Nobody writes now, and everything that was appended is published.
+        self.flush().await?;
+        let through = space.sequence.load(Ordering::Acquire);
+        let written = space.update_superblocks(|_, superblock| superblock.cleared_through = through).await;
+        if let Err(error) = written {
+            // Nobody knows whether the next opening finds the keys or not.
+            space.health.latch(&error);
+            return Err(error);
+        }
+        self.catalog.clear(through);
+        space.is_no_longer_full();
+        space.reclaim.notify_one();
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Preallocating the next segment of a lane, so that writers do not wait for one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::OpenSegment;
+
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::segments::buffers::Resident;
+use crate::segments::space::Space;
+use crate::write::lane::Lane;
+
+/// Provides a lane with segments, until it stops. `order`: the lane that gives everything its order.
+pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>) {
+    let space = &*catalog.space;
+    let mut refused = false;
+    loop {
+        lane.spare_taken.notified().await;
+        loop {
+            // Whether the store is full is asked after it too.
+            let (goes_on, freed) =
+                space.slot_freed.ask(|| lane.wants_spare() && space.health.check_writable().is_ok());
+            if !goes_on {
+                break;
+            }
+            // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a
+            // crash left made it the first: without deletes there may be nothing to relocate.
+            let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
+            let keep =
+                space.kept_slots(space.tier(lane.shape.tier)) - u32::from(full) - u32::from(full && stuck);
+            let opened_at = order.published_through();
+            match next_segment_of(space, &lane, keep, opened_at).await {
+                Ok(Some((segment, piece))) => {
+                    refused = false;
+                    space.residents.add(Resident {
+                        tier: lane.shape.tier,
+                        slot: segment.name().slot,
+                        segment: segment.name().segment,
+                        buffer: segment.memory().buffer(),
+                    });
+                    lane.put_spare(segment, piece);
+                    catalog.balance_memory();
+                }
+                Ok(None) => {
+                    space.reclaim.notify_one();
+                    // The gate opens when a slot is freed, or when it is found that none can be.
+                    let _ = freed.wait().await;
+                }
+                Err(Error::Io(error @ esker_device::DeviceError::Full { .. })) => {
+                    // A drive, or the staging file's file system, has no room for another segment; nothing was harmed.
+                    if !std::mem::replace(&mut refused, true) {
+                        tracing::warn!(%error, "no room for another segment");
+                    }
+                    lane.refuse_waiting(Error::Io(error));
+                    space.runtime.sleep(Duration::from_millis(100)).await;
+                }
+                Err(Error::Closed { .. }) => return,
+                Err(error) => space.health.latch(&error),
+            }
+        }
+        if lane.is_stopping() || space.health.check_writable().is_err() {
+            return;
+        }
+    }
+}
+
+/// Opens the next segment of a lane, if more than `keep` slots are free beside. In a file those have their blocks first:
+/// whoever they are kept for may need them when the file system is full.
+async fn next_segment_of(
+    space: &Space,
+    lane: &Lane,
+    keep: u32,
+    opened_at: u64,
+) -> Result<Option<(OpenSegment, usize)>> {
+    let tier = space.tier(lane.shape.tier);
+    // As long as there is nothing to delete or to relocate, a file is to be short.
+    let is_first = tier.allocation(|slots| slots.in_use()) == 0;
+    tier.secure(if is_first { 1 } else { keep + 1 }).await?;
+    space.note_limit();
+    let opened = space.open_segment(tier, lane.stream, &lane.pool, keep, opened_at).await;
+    lane.has_begun.fetch_or(matches!(opened, Ok(Some(_))), Ordering::AcqRel);
+    opened
+}

@@ -1,0 +1,154 @@
+//! Writing: puts, deletes, conditional writes, batches.
+//!
+//! A plain put goes straight to the lane. Whatever has to know what is there before it writes reserves its keys first.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use esker_index::KeyHash;
+use esker_log::{Kind, MAX_KEY_BYTES};
+
+use crate::base::durability::Durability;
+use crate::base::error::{Error, Result};
+use crate::catalog::appended::Replaced;
+use crate::catalog::cache::Cached;
+use crate::catalog::clock::Life;
+use crate::catalog::lookup::Found;
+use crate::write::Writer;
+use crate::write::lane::Lane;
+use crate::write::options::{Condition, WriteOptions};
+use crate::write::prepared::Prepared;
+use crate::write::reserve::Reservation;
+
+impl Writer {
+    /// The longest value under a key of so many bytes.
+    pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
+        let lane = self.large.as_ref().unwrap_or(&self.lane);
+        let overhead = esker_log::record_bytes(key_bytes, 0, expires) as u64;
+        lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
+    }
+
+    pub(crate) fn prepare(
+        &self,
+        kind: Kind,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+    ) -> Result<Prepared> {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(Error::invalid(format!(
+                "key of {} bytes; a key has 1 to {MAX_KEY_BYTES}",
+                key.len()
+            )));
+        }
+        let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
+        if value.len() as u64 > limit {
+            return Err(Error::invalid(format!(
+                "value of {} bytes; at most {limit} fit in a segment beside a key of {} bytes",
+                value.len(),
+                key.len()
+            )));
+        }
+        let hash = self.catalog.hash(&key);
+        let value_check = self.space.secret.value_check(&value);
+        Ok(Prepared { kind, key, value, hash, value_check, expires_at_ms, sequence: None, replaces: None })
+    }
+
+    pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
+        let durability = options.durability.unwrap_or(self.durability);
+        if durability == Durability::Process && !self.space.outlives_process {
+            return Err(Error::invalid(
+                "durability Process needs a staging file, which this store has not; give Options::staging",
+            ));
+        }
+        Ok(durability)
+    }
+
+    pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
+        let durability = self.durability(&options)?;
+        let mut prepared = self.prepare(Kind::Put, key, value, options.expires_at_ms)?;
+        self.space.health.check_writable()?;
+        self.find_room_for(&prepared).await?;
+        self.space.counters.count_put(prepared.key.len() + prepared.value.len());
+        let large = self.lane_for_large(&prepared);
+        let mut reservation = None;
+        if large.is_some() || options.condition != Condition::Always {
+            let key = self.catalog.index.stored_hash(&prepared.hash);
+            reservation = Some(self.lane.reserve(vec![key]).await?);
+            if options.condition != Condition::Always {
+                prepared.replaces =
+                    self.check_condition(&prepared, options.condition, &mut reservation).await?;
+            }
+            if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
+                prepared.sequence = Some(reserved.draw(&self.space.sequence));
+            }
+        }
+        let lane = large.unwrap_or(&self.lane);
+        self.append(lane, std::slice::from_ref(&prepared), durability, reservation).await
+    }
+
+    /// Whether the condition holds under this reservation; what the put then replaces.
+    async fn check_condition(
+        &self,
+        put: &Prepared,
+        condition: Condition,
+        reservation: &mut Option<Reservation>,
+    ) -> Result<Option<Replaced>> {
+        let found = self.catalog.look_up(&put.key, &put.hash).await?;
+        let life = found.as_ref().map(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms));
+        let current = found.as_ref().filter(|_| life == Some(Life::Alive)).map(|f| f.record.sequence);
+        let (holds, wanted) = match condition {
+            Condition::Always => (true, String::new()),
+            Condition::IfAbsent => (current.is_none(), "the key to be absent".to_string()),
+            Condition::IfPresent => (current.is_some(), "the key to be present".to_string()),
+            Condition::IfVersion(version) => (current == Some(version), format!("version {version}")),
+        };
+        if !holds {
+            if let (Some(Life::Unconfirmed), Some(found)) = (life, found) {
+                drop(reservation.take());
+                let Cached { sequence, expires_at_ms, .. } = found.record;
+                self.keep_expired(&put.key, &put.hash, sequence, expires_at_ms).await;
+            }
+            let found = current.map_or("it is absent".to_string(), |v| format!("it has version {v}"));
+            return Err(Error::Conflict { what: format!("expected {wanted}, but {found}"), current });
+        }
+        Ok(found.map(|f| f.replaced()))
+    }
+
+    pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
+        let durability = self.durability(&options)?;
+        let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        self.space.health.check_writable()?;
+        let mut reservation =
+            Some(self.lane.reserve(vec![self.catalog.index.stored_hash(&prepared.hash)]).await?);
+        if options.condition != Condition::Always {
+            self.check_condition(&prepared, options.condition, &mut reservation).await?;
+        }
+        let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
+            return Ok(false);
+        };
+        prepared.replaces = Some(replaced);
+        self.space.counters.count_delete();
+        self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
+        Ok(alive)
+    }
+
+    /// The record that a delete removes, and whether anybody could see it. The key is reserved.
+    pub(super) async fn find_for_delete(
+        &self,
+        key: &[u8],
+        hash: &KeyHash,
+    ) -> Result<Option<(Replaced, bool)>> {
+        // A slot is given up only when no other key can be hidden behind it.
+        self.catalog.settle(hash).await?;
+        let found = self.catalog.look_up(key, hash).await?;
+        let is_alive =
+            |f: &Found| self.catalog.life(f.record.sequence, f.record.expires_at_ms) == Life::Alive;
+        Ok(found.map(|f| (f.replaced(), is_alive(&f))))
+    }
+
+    /// The lane of large values, if it takes this one.
+    pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
+        self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
+    }
+}

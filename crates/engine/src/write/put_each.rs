@@ -1,0 +1,154 @@
+//! Many puts that have nothing to do with each other, in one go.
+//!
+//! A server gets them in pipelines. They cost one turn at the lane's lock instead of one each, and are waited for together.
+
+use bytes::Bytes;
+use esker_log::Kind;
+
+use crate::base::completion::Waiter;
+use crate::base::durability::Durability;
+use crate::base::error::{Error, Result};
+use crate::write::Writer;
+use crate::write::lane::Append;
+use crate::write::options::WriteOptions;
+use crate::write::prepared::Prepared;
+use crate::write::reserve::Reservation;
+
+/// Key, value, and when it expires in milliseconds since the Unix epoch.
+type Put = (Bytes, Bytes, Option<u64>);
+
+/// Puts on their way.
+struct Row {
+    results: Vec<Result<u64>>,
+    /// Acknowledged when the gate opens: places in `results`.
+    waiting: Vec<(usize, Waiter)>,
+    /// Ready to be appended, the first of them for the end of `results`.
+    prepared: Vec<Prepared>,
+}
+
+impl Writer {
+    /// See [`Store::put_each`](crate::Store::put_each).
+    pub(crate) async fn put_each(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
+        let (results, prepared) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
+        let mut row = Row { results, waiting: Vec::new(), prepared };
+        let durability = self.durability(&options);
+        for (key, value, expires_at_ms) in puts {
+            match self.prepare_one(key, value, expires_at_ms, &durability).await {
+                Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
+                Ok(put) => {
+                    // Not before those in front of it, which may be of the same key, are seen.
+                    self.append_row(&mut row, &durability).await;
+                    self.wait_for_row(&mut row).await;
+                    let options = WriteOptions { expires_at_ms, ..options };
+                    row.results.push(self.put(put.key, put.value, options).await);
+                }
+                Err(error) => {
+                    self.append_row(&mut row, &durability).await;
+                    row.results.push(Err(error));
+                }
+            }
+        }
+        self.append_row(&mut row, &durability).await;
+        self.wait_for_row(&mut row).await;
+        row.results
+    }
+
+    async fn prepare_one(
+        &self,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+        durability: &Result<Durability>,
+    ) -> Result<Prepared> {
+        durability.as_ref().map_err(Error::clone)?;
+        let put = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        self.space.health.check_writable()?;
+        self.find_room_for(&put).await?;
+        Ok(put)
+    }
+
+    /// Appends what is prepared.
+    async fn append_row(&self, row: &mut Row, durability: &Result<Durability>) {
+        let Ok(durability) = *durability else { return };
+        if row.prepared.is_empty() {
+            return;
+        }
+        let bytes = row.prepared.iter().map(|put| put.padded_bytes(self.lane.shape)).sum();
+        self.admission.wait(&self.space, bytes).await;
+        if row.prepared.len() > 1 {
+            self.catalog.touch_displaced(row.prepared.iter().map(|put| put.hash));
+        }
+        let mut next = 0;
+        let mut turn = None;
+        let mut answers = Vec::with_capacity(row.prepared.len());
+        while next < row.prepared.len() {
+            let appended = match &mut turn {
+                // One by itself: the turn is its.
+                Some(_) => {
+                    let put = std::slice::from_ref(&row.prepared[next]);
+                    let appended = self.lane.append(put, durability, &mut turn);
+                    appended.map(|answer| answers.push(answer))
+                }
+                None => self.lane.append_each(&row.prepared[next..], durability, &mut answers),
+            };
+            let mut held_up = None;
+            for answer in answers.drain(..) {
+                match answer {
+                    Append::Done(sequence) => row.results.push(Ok(sequence)),
+                    Append::Wait(sequence, gate) => {
+                        row.waiting.push((row.results.len(), gate));
+                        row.results.push(Ok(sequence));
+                    }
+                    blocked @ (Append::Blocked(_) | Append::Reserved) => {
+                        held_up = Some(blocked);
+                        continue;
+                    }
+                }
+                let put = &row.prepared[next];
+                self.space.counters.count_put(put.key.len() + put.value.len());
+                next += 1;
+            }
+            turn = None;
+            let refused = match (appended, held_up) {
+                (Err(error), _) => Err(error),
+                (Ok(()), None) => Ok(()),
+                (Ok(()), Some(why)) => {
+                    let since = self.space.runtime.now();
+                    let waited = self.wait_until_it_goes_on(why, &row.prepared[next]).await;
+                    self.space.counters.count_stall(self.space.runtime.now() - since);
+                    waited.map(|granted| turn = granted)
+                }
+            };
+            if let Err(error) = refused {
+                row.results.extend(row.prepared.drain(next..).map(|_| Err(error.clone())));
+            }
+        }
+        row.prepared.clear();
+    }
+
+    /// Waits for room, or for the turn of a put, which is returned.
+    async fn wait_until_it_goes_on(&self, held_up: Append, put: &Prepared) -> Result<Option<Reservation>> {
+        match held_up {
+            Append::Blocked(gate) => gate.wait().await.map(|()| None),
+            Append::Reserved => {
+                self.lane.turn(vec![self.catalog.index.stored_hash(&put.hash)]).await.map(Some)
+            }
+            Append::Done(_) | Append::Wait(..) => Ok(None),
+        }
+    }
+
+    async fn wait_for_row(&self, row: &mut Row) {
+        let mut last: Option<(Waiter, Result<()>)> = None;
+        for (place, gate) in row.waiting.drain(..) {
+            // Most of them wait for the same frame.
+            let opened = match &last {
+                Some((known, opened)) if known.is_at(&gate) => opened.clone(),
+                _ => gate.wait().await,
+            };
+            if let Err(error) = &opened {
+                row.results[place] = Err(error.clone());
+            }
+            last = Some((gate, opened));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether there is room for a put. Before one is refused, whatever need not take room is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::error::{Error, Result};
+use crate::base::health::Health;
+use crate::base::requests::Requests;
+use crate::catalog::clock::Life;
+use crate::write::Writer;
+use crate::write::prepared::Prepared;
+
+/// What a record takes in its segment's summary, about.
+const SUMMARY_BYTES: u64 = 24;
+
+/// After a look that was in vain, puts are refused for so long without another.
+const IN_VAIN: Duration = Duration::from_millis(10);
+
+/// Those who wait until space pressure is relieved.
+pub(crate) struct Pressure {
+    pub(crate) requests: Arc<Requests>,
+    in_vain_at: Mutex<Option<Duration>>,
+}
+
+impl Pressure {
+    pub(crate) fn new(health: &Health) -> Pressure {
+        Pressure { requests: Requests::following(health), in_vain_at: Mutex::new(None) }
+    }
+}
+
+impl Writer {
+    /// Sees to it that nothing that could be dropped is in the way of a put of so many bytes.
+    pub(crate) async fn find_room(&self, bytes: u64) {
+        if !self.has_no_room(bytes) || self.space.health.check_writable().is_err() {
+            return;
+        }
+        self.space.look_at_room();
+        if !self.has_no_room(bytes) {
+            return;
+        }
+        let recently = |at: Duration| self.space.runtime.now() < at + IN_VAIN;
+        if self.pressure.in_vain_at.lock().is_some_and(recently) {
+            return;
+        }
+        let gate = self.pressure.requests.ask();
+        if let Err(error) = self.space.health.check_writable() {
+            self.pressure.requests.fail(&error);
+        }
+        self.space.reclaim.notify_one();
+        // Whatever came of it, the put finds out.
+        let _ = gate.wait().await;
+        if self.has_no_room(bytes) {
+            *self.pressure.in_vain_at.lock() = Some(self.space.runtime.now());
+        }
+    }
+
+    /// Sees to it that there is room for a put, or refuses it. At the limit what it displaces is read: a put that takes no more
+    /// than that needs none, and the index tells a length only within a factor of two.
+    pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
+        let mut bytes = put.padded_bytes(self.lane.shape);
+        if self.has_no_room(bytes) {
+            // A record that cannot be read is replaced as if it were not there.
+            let found = self.catalog.look_up(&put.key, &put.hash).await.ok().flatten();
+            // What has expired for good may have ceased to count before the put displaces it.
+            let counted = found
+                .filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
+            bytes = bytes.saturating_sub(counted.map_or(0, |found| found.record.padded_bytes.into()));
+            self.find_room(bytes).await;
+        }
+        self.check_room(bytes)
+    }
+
+    /// Refuses what users may not fill.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
+        if let Some((index_bytes, budget_bytes)) = self.catalog.lacks_memory() {
+            return Err(Error::OutOfMemory { index_bytes, budget_bytes });
+        }
+        if self.has_no_room(bytes) { Err(self.space.full_error()) } else { Ok(()) }
+    }
+
+    /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone.
+    pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
+        let summaries = self.catalog.index.len() * SUMMARY_BYTES;
+        let over = bytes > 0 && self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes();
+        over || self.space.full.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,121 @@
+//! Reading keys and writing what follows from them, with nothing in between.
+//!
+//! See `docs/decisions/0006-update-under-reservation.md`.
+//!
+//! 1. The keys are reserved: what was appended before is visible, and nobody else writes them.
+//! 2. Their entries are read, and the caller says what to write.
+//! 3. The batch is appended with the reservation, which ends when it is visible.
+
+use bytes::Bytes;
+use esker_index::KeyHash;
+use esker_log::Kind;
+use futures_util::future::try_join_all;
+
+use crate::base::error::{Error, Result};
+use crate::catalog::cache::Entry;
+use crate::catalog::clock::Life;
+use crate::catalog::lookup::Found;
+use crate::write::Writer;
+use crate::write::batch::Batch;
+use crate::write::options::{Condition, WriteOptions};
+use crate::write::prepared::Prepared;
+
+/// Which version of a key has expired.
+struct Expired {
+    sequence: u64,
+    expires_at_ms: Option<u64>,
+}
+
+impl Writer {
+    /// See [`Store::update`](crate::Store::update).
+    pub(crate) async fn update<T>(
+        &self,
+        keys: &[Bytes],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<T> {
+        if options.condition != Condition::Always {
+            return Err(Error::invalid("an update has no condition; compare the entries it is given"));
+        }
+        let mut told = Vec::new();
+        let outcome = self.update_reserved(keys, options, change, &mut told).await;
+        // The keys are not reserved any more. What was written over since is left alone.
+        for (at, hash, Expired { sequence, expires_at_ms }) in told {
+            self.keep_expired(&keys[at], &hash, sequence, expires_at_ms).await;
+        }
+        outcome
+    }
+
+    /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
+    async fn update_reserved<T>(
+        &self,
+        keys: &[Bytes],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+        told: &mut Vec<(usize, KeyHash, Expired)>,
+    ) -> Result<T> {
+        let durability = self.durability(&options)?;
+        // 1.
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key)).collect();
+        let stored = hashes.iter().map(|hash| self.catalog.index.stored_hash(hash)).collect();
+        let reservation = self.lane.reserve(stored).await?;
+
+        // 2.
+        let found = match (keys, &*hashes) {
+            ([key], [hash]) => vec![self.catalog.look_up(key, hash).await?],
+            _ => {
+                try_join_all(keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key, hash)))
+                    .await?
+            }
+        };
+        let mut show = |(at, found): (usize, &Option<Found>)| {
+            let record = &found.as_ref()?.record;
+            let (sequence, expires_at_ms) = (record.sequence, record.expires_at_ms);
+            let life = self.catalog.life(sequence, expires_at_ms);
+            if life == Life::Unconfirmed {
+                told.push((at, hashes[at], Expired { sequence, expires_at_ms }));
+            }
+            (life == Life::Alive).then(|| record.clone().into_entry())
+        };
+        let entries: Vec<Option<Entry>> = found.iter().enumerate().map(&mut show).collect();
+        let (batch, outcome) = change(&entries);
+        drop(entries);
+        if batch.is_empty() {
+            return Ok(outcome);
+        }
+
+        // 3.
+        self.find_room(self.padded_bytes_of(&batch, &options)).await;
+        let mut places: Vec<usize> = (0..keys.len()).collect();
+        let digest = |hash: &KeyHash| (hash.slot, hash.check);
+        places.sort_unstable_by_key(|&at| digest(&hashes[at]));
+        let mut records = Vec::with_capacity(batch.len());
+        for mut record in self.records_of(batch, &options)? {
+            let place = places.binary_search_by_key(&digest(&record.hash), |&at| digest(&hashes[at]));
+            let Ok(at) = place.map(|place| places[place]) else {
+                let key = record.key.escape_ascii();
+                return Err(Error::invalid(format!("key \"{key}\" is written, but was not named to update")));
+            };
+            if self.attach(&mut record, found[at].as_ref()).await? {
+                records.push(record);
+            }
+        }
+        self.commit(records, durability, Some(reservation)).await?;
+        Ok(outcome)
+    }
+
+    /// Notes what a record replaces; false for a tombstone that is not needed.
+    async fn attach(&self, record: &mut Prepared, found: Option<&Found>) -> Result<bool> {
+        record.replaces = found.map(Found::replaced);
+        if record.kind == Kind::Put {
+            return Ok(true);
+        }
+        // A slot is given up only when no other key can be hidden behind it.
+        self.catalog.settle(&record.hash).await?;
+        if found.is_some_and(|found| !self.catalog.index.is_current(&record.hash, found.pointer)) {
+            let again = self.catalog.look_up(&record.key, &record.hash).await?;
+            record.replaces = again.as_ref().map(Found::replaced);
+        }
+        Ok(record.replaces.is_some())
+    }
+}

@@ -1,0 +1,152 @@
+use esker_log::Tier;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+
+use super::*;
+
+const SECRET: Secret = Secret { digest_key: [1, 2], salt: 3 };
+const SHAPE: SegmentShape =
+    SegmentShape { tier: Tier::Capacity, segment_bytes: 64 << 10, unit_bytes: 4096, granule_bytes: 16 };
+const VALUE: [u8; 900] = [7; 900];
+
+fn memory(bytes: usize) -> Appender {
+    SegmentBuffer::anonymous(bytes.next_multiple_of(4096)).expect("memory")
+}
+
+fn segment(number: u64, stream: Stream, bytes: usize) -> OpenSegment {
+    let name = SegmentName { segment: number, slot: number as u32, epoch: 1, stream, opened_at: 0 };
+    OpenSegment::new(SHAPE, name, SECRET, memory(bytes))
+}
+
+/// A store with few slots: it opens a second output only where more than three are free.
+struct FewSlots {
+    /// Bytes of the victims, by number.
+    victims: BTreeMap<u64, Arc<SegmentBuffer>>,
+    slots: Mutex<Slots>,
+}
+
+struct Slots {
+    free: u32,
+    open: u32,
+    opened: u64,
+}
+
+impl Host for FewSlots {
+    type Error = ();
+
+    fn shape(&self) -> SegmentShape {
+        SHAPE
+    }
+
+    fn need(&self, _: &Victim, _: &Entry) -> Need {
+        Need::Record
+    }
+
+    /// The records of each victim are of another flow.
+    fn place(&self, victim: &Victim, _: &RecordView<'_>) -> Stream {
+        Stream::RELOCATED[victim.segment as usize % 2]
+    }
+
+    fn reads_at_once(&self) -> usize {
+        1
+    }
+
+    async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize), ()> {
+        let at = offset as usize;
+        Ok((Buffer::copy_from(self.victims[&victim.segment].slice(at..at + bytes as usize)), 0))
+    }
+
+    fn durable_through(&self, _: &OpenSegment) -> u32 {
+        0
+    }
+
+    async fn open_output(&self, stream: Stream, bytes: usize) -> Result<Option<OpenSegment>, ()> {
+        let mut slots = self.slots.lock();
+        let keep = if slots.open > 0 { 3 } else { 0 };
+        if slots.free <= keep {
+            return Ok(None);
+        }
+        slots.free -= 1;
+        slots.open += 1;
+        slots.opened += 1;
+        Ok(Some(segment(100 + slots.opened, stream, bytes)))
+    }
+
+    fn could_open(&self) -> bool {
+        self.slots.lock().free > 0
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Appender, ()> {
+        Ok(memory(bytes))
+    }
+
+    async fn write_frame(&self, _: SegmentName, _: Arc<SegmentBuffer>, _: ClosedFrame) -> Result<(), ()> {
+        Ok(())
+    }
+
+    async fn seal_output(&self, output: OpenSegment) -> Result<(), ()> {
+        assert!(output.entries().len() > 1, "a segment is sealed that has hardly anything in it");
+        self.slots.lock().open -= 1;
+        Ok(())
+    }
+}
+
+fn full_victim(number: u64) -> OpenSegment {
+    let mut victim = segment(number, Stream::LANE, SHAPE.segment_bytes as usize);
+    for sequence in 1.. {
+        let key = (number << 32 | sequence).to_le_bytes();
+        let record = Record {
+            kind: Kind::Put,
+            key: &key,
+            value: &VALUE,
+            value_check: SECRET.value_check(&VALUE),
+            sequence,
+            expires_at_ms: None,
+            batch_goes_on: false,
+            brief: false,
+        };
+        if !victim.has_room(1, SHAPE.padded(record.bytes())) {
+            break;
+        }
+        victim.append(&record, SECRET.digest(&key));
+    }
+    victim.close_frame(0).expect("it has records");
+    victim
+}
+
+fn copy_all(free: u32) -> (Relocated, u64) {
+    let segments = vec![full_victim(1), full_victim(2), full_victim(3)];
+    let of = |s: &OpenSegment| {
+        let (segment, slot) = (s.name().segment, s.name().slot);
+        let victim = Victim { segment, slot, shape: SHAPE, stream: Stream::LANE, records: s.entries().len() };
+        (victim, s.entries().to_vec())
+    };
+    let victims: Vec<_> = segments.iter().map(of).collect();
+    let bytes = segments.iter().map(|s| (s.name().segment, s.memory().buffer())).collect();
+    let host = FewSlots { victims: bytes, slots: Mutex::new(Slots { free, open: 0, opened: 0 }) };
+    let mut outputs = Outputs::new();
+    let copied = copy_needed(&host, &SECRET, &victims, &mut outputs, 16 << 10);
+    let relocated = copied.now_or_never().expect("nothing waits").expect("nothing fails");
+    let records: usize = victims.iter().map(|(_, entries)| entries.len()).sum();
+    assert!(relocated.moves.len() <= records && relocated.damaged.is_empty());
+    assert_eq!(relocated.out_of_room_at.is_none(), relocated.moves.len() == records);
+    (relocated, host.slots.lock().opened)
+}
+
+#[test]
+fn an_output_that_is_full_makes_way_for_one_of_another_flow() {
+    // Never more than three are free, so never is a second output opened: with each flow the full one before it goes.
+    let (relocated, opened) = copy_all(3);
+    assert_eq!(relocated.out_of_room_at, None, "there are slots");
+    assert_eq!(opened, 3);
+    assert_eq!(copy_all(2).0.out_of_room_at, Some(2), "the third victim needs a third slot");
+}
+
+#[test]
+fn flows_have_outputs_of_their_own_where_there_are_slots() {
+    let (relocated, opened) = copy_all(9);
+    assert_eq!((relocated.out_of_room_at, opened), (None, 3));
+    let streams: Vec<Stream> = relocated.moves.iter().map(|m| m.stream).collect();
+    let wanted: Vec<Stream> = relocated.moves.iter().map(|m| Stream::RELOCATED[(m.victim + 1) % 2]).collect();
+    assert_eq!(streams, wanted);
+}
