@@ -9,7 +9,9 @@ pub(crate) mod cache;
 pub(crate) mod clock;
 mod expiry;
 pub(crate) mod lookup;
+pub(crate) mod place;
 mod publish;
+pub(crate) mod records;
 mod touch;
 pub(crate) mod verify;
 

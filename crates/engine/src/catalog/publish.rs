@@ -8,6 +8,7 @@ use esker_log::{Kind, RecordView, class_bytes};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::Appended;
+use crate::catalog::place::Place;
 
 impl Catalog {
     /// Makes the records of a group visible, at one instant.
@@ -67,8 +68,7 @@ impl Catalog {
 
     /// Compares a key with that of a record if its bytes are in memory.
     fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
-        let location = self.packing.unpack(pointer.get());
-        let segment = self.space.slot(location).segment();
+        let Place { location, segment, .. } = self.unchecked_place(pointer);
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
         if let Some(resident) = self.space.residents.hold().find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);

@@ -4,6 +4,7 @@ use esker_index::{KeyHash, Pointer};
 use smallvec::SmallVec;
 
 use crate::catalog::Catalog;
+use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::segments::buffers::HeldResidents;
 
@@ -21,8 +22,7 @@ impl Catalog {
 
     /// Gets a record's first bytes on their way into the processor's cache.
     pub(crate) fn touch(&self, pointer: Pointer, residents: &HeldResidents<'_>) {
-        let location = self.packing.unpack(pointer.get());
-        let segment = self.space.slot(location).segment();
+        let Place { location, segment, .. } = self.unchecked_place(pointer);
         if let Some(resident) = residents.find(location.tier, location.slot, segment) {
             let at = location.offset as usize;
             std::hint::black_box(resident.buffer.get(at..at + 1).map(|byte| byte[0]));

@@ -3,10 +3,11 @@
 //! See `docs/decisions/0002-index-slot-and-claims.md`.
 
 use esker_index::{KeyHash, Pointer};
-use esker_log::{Entry, Kind, Location, Tier as TierName};
+use esker_log::{Entry, Kind, Tier as TierName};
 
 use crate::base::error::Result;
-use crate::catalog::lookup::Damaged;
+use crate::catalog::place::Place;
+use crate::catalog::records::Damaged;
 use crate::catalog::{Catalog, hash_of};
 use crate::segments::slot::SlotState;
 
@@ -32,9 +33,7 @@ impl Catalog {
             let mut occupant_record = None;
             let mut displaced = Vec::new();
             for pointer in seen.occupant.into_iter().chain(seen.claims.iter().map(|c| c.displaced)) {
-                let location = self.packing.unpack(pointer.get());
-                let segment = self.space.slot(location).segment();
-                match self.identify(location, segment).await? {
+                match self.identify(&self.unchecked_place(pointer)).await? {
                     Ok(record) if seen.occupant == Some(pointer) => occupant_record = Some(record),
                     Ok(record) => displaced.push((pointer, record)),
                     // Either somebody settled the claims and the segment is gone, or it is damage.
@@ -67,18 +66,15 @@ impl Catalog {
     }
 
     /// Whose record is at a place: the record tells, or, where it cannot be read, the summary of its segment.
-    async fn identify(
-        &self,
-        location: Location,
-        segment: u64,
-    ) -> Result<std::result::Result<Known, Damaged>> {
-        let read = self.read_record(location, segment).await;
+    async fn identify(&self, place: &Place) -> Result<std::result::Result<Known, Damaged>> {
+        let read = self.read_record(place).await;
         let is_unreadable = match &read {
             Ok(record) => record.is_err(),
             Err(error) => error.is_of_reading(),
         };
-        if is_unreadable && let Some(entry) = self.entry_at(location, segment).await {
-            let padded_bytes = self.space.tier(location.tier).shape().padded(entry.bytes as usize) as u32;
+        if is_unreadable && let Some(entry) = self.entry_at(place).await {
+            let padded_bytes =
+                self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
             return Ok(Ok(Known { hash: hash_of(&entry), sequence: entry.sequence, padded_bytes }));
         }
         Ok(read?.map(|record| Known {
@@ -89,7 +85,8 @@ impl Catalog {
     }
 
     /// What the summary of a segment says of a put in it, if it has one that can be read.
-    pub(crate) async fn entry_at(&self, location: Location, segment: u64) -> Option<Entry> {
+    pub(crate) async fn entry_at(&self, place: &Place) -> Option<Entry> {
+        let Place { location, segment, .. } = *place;
         let tier = self.space.tier(location.tier);
         let slot = tier.slot(location.slot);
         if matches!(slot.state(), SlotState::Free | SlotState::Open) {

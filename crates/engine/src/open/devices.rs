@@ -17,7 +17,7 @@ use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
 };
 use crate::open::memory_plan::check_memory;
-use crate::open::options::{Layout, Options, Place};
+use crate::open::options::{Layout, Options, Target};
 
 /// Length of a segment where there is room for many.
 const LONGEST_DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -38,7 +38,7 @@ const PAGE_BYTES: u64 = 4096;
 /// What was asked for one tier.
 struct Choice {
     tier: TierName,
-    place: Place,
+    place: Target,
     limit_bytes: Option<u64>,
     unit_bytes: Option<u64>,
 }
@@ -47,7 +47,7 @@ impl Choice {
     fn of(options: &Options) -> Vec<Choice> {
         let (fast_limit, limit) = (options.fast_limit_bytes, options.capacity_limit_bytes);
         let unit = options.indirection_unit_bytes;
-        let choice = |tier, place: &Place, limit_bytes, unit_bytes| Choice {
+        let choice = |tier, place: &Target, limit_bytes, unit_bytes| Choice {
             tier,
             place: place.clone(),
             limit_bytes,
@@ -55,7 +55,7 @@ impl Choice {
         };
         match &options.layout {
             Layout::Directory(dir) => {
-                let place = Place::Path(dir.join("data.esker"));
+                let place = Target::Path(dir.join("data.esker"));
                 vec![choice(TierName::Capacity, &place, limit, Some(unit.unwrap_or(PAGE_BYTES)))]
             }
             Layout::CapacityOnly(place) => vec![choice(TierName::Capacity, place, limit, unit)],
@@ -70,7 +70,7 @@ impl Choice {
     /// The path, if nothing is there yet.
     fn missing(&self) -> Option<&Path> {
         match &self.place {
-            Place::Path(path) if std::fs::metadata(path).is_err() => Some(path),
+            Target::Path(path) if std::fs::metadata(path).is_err() => Some(path),
             _ => None,
         }
     }
@@ -83,8 +83,8 @@ impl Choice {
         };
         // A limit that nobody set is what the file system can give.
         let on_file_system = match &self.place {
-            Place::Path(path) => esker_device::file_system(path).map(|it| it.total_bytes),
-            Place::Device(_) => None,
+            Target::Path(path) => esker_device::file_system(path).map(|it| it.total_bytes),
+            Target::Device(_) => None,
         };
         self.limit_bytes.unwrap_or_else(|| default().min(on_file_system.unwrap_or(u64::MAX)))
     }
@@ -93,14 +93,14 @@ impl Choice {
     fn sizes(&self) -> Option<(u64, u64)> {
         let limited = |bytes: u64| self.limit_bytes.map_or(bytes, |limit| limit.min(bytes));
         let path = match &self.place {
-            Place::Device(device) if device.geometry().kind == DeviceKind::File => {
+            Target::Device(device) if device.geometry().kind == DeviceKind::File => {
                 return Some((self.file_limit_bytes(), self.file_limit_bytes()));
             }
-            Place::Device(device) => {
+            Target::Device(device) => {
                 let bytes = limited(device.geometry().bytes);
                 return Some((bytes, bytes));
             }
-            Place::Path(path) => path,
+            Target::Path(path) => path,
         };
         let is_file = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if is_file {
@@ -114,7 +114,7 @@ impl Choice {
 
     /// Refuses a file that holds something and ends before the first block does.
     fn refuse_short_file(&self, options: &Options) -> Result<()> {
-        let Place::Path(path) = &self.place else { return Ok(()) };
+        let Target::Path(path) = &self.place else { return Ok(()) };
         let is_short = |m: std::fs::Metadata| m.is_file() && m.len() < SHORT_FILE_BYTES;
         if options.force_format || !std::fs::metadata(path).is_ok_and(is_short) {
             return Ok(());
@@ -284,14 +284,14 @@ fn make_directory(dir: &Path) -> Result<()> {
 
 /// Opens a device. Whoever writes to it writes through a [`FailStop`]: the one place that sees to it that nothing that could
 /// rest on a failed write or flush is taken for durable.
-fn open_device(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
+fn open_device(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(FailStop::over(open_place(options, place, create)?)))
 }
 
-fn open_place(options: &Options, place: &Place, create: bool) -> Result<Arc<dyn Device>> {
+fn open_place(options: &Options, place: &Target, create: bool) -> Result<Arc<dyn Device>> {
     let path = match place {
-        Place::Device(device) => return Ok(device.clone()),
-        Place::Path(path) => path,
+        Target::Device(device) => return Ok(device.clone()),
+        Target::Path(path) => path,
     };
     let mut how = OpenOptions::new(path).create(create);
     how.backend = options.backend;

@@ -11,7 +11,7 @@ use crate::open::progress::Progress;
 
 /// Where a tier's bytes live.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Target {
     Path(PathBuf),
     Device(Arc<dyn Device>),
 }
@@ -21,9 +21,9 @@ pub(crate) enum Place {
 pub(crate) enum Layout {
     /// One tier of files in a directory.
     Directory(PathBuf),
-    FastOnly(Place),
-    CapacityOnly(Place),
-    FastAndCapacity(Place, Place),
+    FastOnly(Target),
+    CapacityOnly(Target),
+    FastAndCapacity(Target, Target),
 }
 
 /// Options of [`Store::open`](crate::Store::open).
@@ -87,18 +87,18 @@ impl Options {
 
     /// A fast tier in front of a capacity tier; each a block device or a regular file.
     pub fn fast_and_capacity(fast: impl AsRef<Path>, capacity: impl AsRef<Path>) -> Options {
-        let place = |p: &Path| Place::Path(p.to_owned());
+        let place = |p: &Path| Target::Path(p.to_owned());
         Options::with(Layout::FastAndCapacity(place(fast.as_ref()), place(capacity.as_ref())))
     }
 
     /// A capacity tier alone: every frame is a whole number of indirection units.
     pub fn capacity_only(path: impl AsRef<Path>) -> Options {
-        Options::with(Layout::CapacityOnly(Place::Path(path.as_ref().to_owned())))
+        Options::with(Layout::CapacityOnly(Target::Path(path.as_ref().to_owned())))
     }
 
     /// A fast tier alone.
     pub fn fast_only(path: impl AsRef<Path>) -> Options {
-        Options::with(Layout::FastOnly(Place::Path(path.as_ref().to_owned())))
+        Options::with(Layout::FastOnly(Target::Path(path.as_ref().to_owned())))
     }
 
     /// The same three configurations on devices the caller opened or made; for tests and simulation.
@@ -107,10 +107,10 @@ impl Options {
     pub fn devices(fast: Option<Arc<dyn Device>>, capacity: Option<Arc<dyn Device>>) -> Options {
         Options::with(match (fast, capacity) {
             (Some(fast), Some(capacity)) => {
-                Layout::FastAndCapacity(Place::Device(fast), Place::Device(capacity))
+                Layout::FastAndCapacity(Target::Device(fast), Target::Device(capacity))
             }
-            (Some(fast), None) => Layout::FastOnly(Place::Device(fast)),
-            (None, Some(capacity)) => Layout::CapacityOnly(Place::Device(capacity)),
+            (Some(fast), None) => Layout::FastOnly(Target::Device(fast)),
+            (None, Some(capacity)) => Layout::CapacityOnly(Target::Device(capacity)),
             (None, None) => panic!("Options::devices needs at least one device"),
         })
     }

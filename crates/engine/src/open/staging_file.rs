@@ -13,7 +13,7 @@ use esker_device::{DeviceError, PrivateFile};
 use esker_log::{SegmentShape, Superblock};
 
 use crate::base::error::{Error, Result};
-use crate::open::options::{Layout, Options, Place};
+use crate::open::options::{Layout, Options, Target};
 use crate::segments::staging;
 use crate::segments::staging::{BootId, Staged, StagingFile};
 
@@ -94,9 +94,9 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
         (None, Layout::Directory(dir)) => Some(dir.join("staging.esker")),
         (
             None,
-            Layout::FastAndCapacity(Place::Path(path), _)
-            | Layout::FastOnly(Place::Path(path))
-            | Layout::CapacityOnly(Place::Path(path)),
+            Layout::FastAndCapacity(Target::Path(path), _)
+            | Layout::FastOnly(Target::Path(path))
+            | Layout::CapacityOnly(Target::Path(path)),
         ) => Some(beside(path, store_id)),
         (None, _) => None,
     }

@@ -5,12 +5,13 @@
 
 use bytes::Bytes;
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
-use esker_log::{Damage, Kind, Location, RecordHead, claimed_head_bytes, class_bytes};
+use esker_log::{Damage, Kind, RecordHead, claimed_head_bytes, class_bytes};
 use futures_util::future::try_join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::Cached;
-use crate::catalog::lookup::Damaged;
+use crate::catalog::place::Place;
+use crate::catalog::records::Damaged;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
 
@@ -48,9 +49,7 @@ enum Head {
 
 /// What was read at a pointer, and the segment in which it was looked for.
 struct Started {
-    pointer: Pointer,
-    location: Location,
-    segment: u64,
+    place: Place,
     head: Head,
 }
 
@@ -81,20 +80,20 @@ impl Reader {
                 continue;
             }
             let (mut keys, mut failed) = (Vec::with_capacity(started.len()), Vec::new());
-            for Started { pointer, location, segment, head } in started {
-                let entry = match self.finish(location, segment, head).await? {
-                    Ok(entry) if segment <= opened_through => entry,
+            for Started { place, head } in started {
+                let entry = match self.finish(&place, head).await? {
+                    Ok(entry) if place.segment <= opened_through => entry,
                     // As in `scan`: only what is met twice is damage.
-                    Err(damaged) if suspects.contains(&(pointer, segment)) => {
+                    Err(damaged) if suspects.contains(&place) => {
                         return Err(damaged.into_error(None));
                     }
                     Ok(_) | Err(_) => {
-                        failed.push((pointer, segment));
+                        failed.push(place);
                         continue;
                     }
                 };
                 let hash = self.catalog.hash(&entry.key);
-                let entry = match self.catalog.index.is_current(&hash, pointer) {
+                let entry = match self.catalog.index.is_current(&hash, place.pointer) {
                     true => Some(entry),
                     false => self.look_up_key(&entry.key, &hash).await?,
                 };
@@ -116,12 +115,9 @@ impl Reader {
     /// What is current of a key, where another record of it was met.
     async fn look_up_key(&self, key: &[u8], hash: &KeyHash) -> Result<Option<KeyEntry>> {
         if let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(hash)) {
-            let location = self.catalog.packing.unpack(pointer.get());
-            let segment = self.space.slot(location).segment();
-            // Must come after the number was read; see `fetch`.
-            if self.catalog.index.is_current(hash, pointer) {
-                let head = self.head(location, segment, HEAD_BYTES).await?;
-                if let Ok(entry) = self.finish(location, segment, head).await?
+            if let Some(place) = self.catalog.place(hash, pointer) {
+                let head = self.head(&place, HEAD_BYTES).await?;
+                if let Ok(entry) = self.finish(&place, head).await?
                     && entry.key == key
                 {
                     return Ok(Some(entry));
@@ -133,27 +129,22 @@ impl Reader {
     }
 
     async fn start(&self, pointer: Pointer) -> Result<Started> {
-        let location = self.catalog.packing.unpack(pointer.get());
-        let segment = self.space.slot(location).segment();
-        let head = self.head(location, segment, HEAD_BYTES).await?;
-        Ok(Started { pointer, location, segment, head })
+        let place = self.catalog.unchecked_place(pointer);
+        let head = self.head(&place, HEAD_BYTES).await?;
+        Ok(Started { place, head })
     }
 
     /// The whole head of a record whose beginning was read.
-    async fn finish(
-        &self,
-        location: Location,
-        segment: u64,
-        head: Head,
-    ) -> Result<std::result::Result<KeyEntry, Damaged>> {
+    async fn finish(&self, place: &Place, head: Head) -> Result<std::result::Result<KeyEntry, Damaged>> {
         let longer = match head {
             Head::Read(read) => return Ok(read),
-            Head::Longer(bytes) => self.head(location, segment, bytes as u64).await?,
+            Head::Longer(bytes) => self.head(place, bytes as u64).await?,
         };
         Ok(match longer {
             Head::Read(read) => read,
             // What was read says now that the key is longer than what it said before.
             Head::Longer(_) => {
+                let Place { location, segment, .. } = *place;
                 Err(Damaged { damage: Damage::Header, key: None, segment, offset: location.offset })
             }
         })
@@ -161,7 +152,8 @@ impl Reader {
 
     /// Reads and verifies the head of the record at a place of a segment: from memory, else from so many bytes of the
     /// device.
-    async fn head(&self, location: Location, segment: u64, bytes: u64) -> Result<Head> {
+    async fn head(&self, place: &Place, bytes: u64) -> Result<Head> {
+        let Place { location, segment, .. } = *place;
         let offset = location.offset;
         let parse = |bytes: &[u8]| {
             let damaged = |damage, key| Damaged { damage, key, segment, offset };

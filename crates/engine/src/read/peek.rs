@@ -12,6 +12,7 @@ use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
+use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::read::Reader;
 use crate::segments::buffers::HeldResidents;
@@ -133,12 +134,9 @@ impl Reader {
 
     fn look<'a>(&self, sought: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
         let Some(pointer) = sought.pointer else { return Peek::Absent };
-        let location = self.catalog.packing.unpack(pointer.get());
-        let segment = self.space.slot(location).segment();
-        // Must come after the number was read; see `fetch`.
-        if !self.catalog.index.is_current(&sought.hash, pointer) {
+        let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;
-        }
+        };
         let show = |shown: Shown<'a>, life| match life {
             Life::Alive => Peek::Seen(shown),
             Life::Expired => Peek::Absent,

@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use esker_device::Buffer;
-use esker_index::{KeyHash, Pointer};
-use esker_log::{Kind, Location, RecordHead, class_bytes};
+use esker_log::{Kind, RecordHead, class_bytes};
 use futures_util::future::join;
 
 use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::catalog::cache::Cached;
+use crate::catalog::place::Place;
 use crate::read::Reader;
 use crate::read::peek::Peek;
 
@@ -60,32 +60,27 @@ impl Reader {
             if class_bytes(location.class) <= WHOLE_BYTES {
                 return Ok(None);
             }
-            let segment = self.space.slot(location).segment();
-            // Must come after the number was read; see `fetch`.
-            if !self.is_still(&hash, pointer, location, segment) {
-                continue;
-            }
-            let part = self.read_range(location, segment, key, start, end).await?;
-            if part.is_some() || self.is_still(&hash, pointer, location, segment) {
-                return Ok(part);
+            let Some(place) = self.catalog.place(&hash, pointer) else { continue };
+            match self.read_range(&place, key, start, end).await {
+                Ok(part) if part.is_some() || self.catalog.is_still(&hash, &place) => return Ok(part),
+                Ok(_) => {}
+                // It may be another key's record: whoever reads it whole finds out.
+                Err(error) if error.is_of_reading() => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
-    }
-
-    fn is_still(&self, hash: &KeyHash, pointer: Pointer, location: Location, segment: u64) -> bool {
-        self.space.slot(location).segment() == segment && self.catalog.index.is_current(hash, pointer)
     }
 
     /// Reads and verifies the value of the record at a place, and keeps a part of it. Nothing if there is another key, or
     /// something does not verify: whoever reads it whole will say what is wrong.
     async fn read_range(
         &self,
-        location: Location,
-        segment: u64,
+        place: &Place,
         key: &[u8],
         start: u64,
         end: u64,
     ) -> Result<Option<Option<Bytes>>> {
+        let Place { location, segment, .. } = *place;
         let tier = self.space.tier(location.tier);
         let block = u64::from(tier.device()?.geometry().block_bytes);
         let segment_bytes = u64::from(tier.shape().segment_bytes);

@@ -5,7 +5,8 @@ use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::{Cached, Entry};
-use crate::catalog::lookup::Damaged;
+use crate::catalog::place::Place;
+use crate::catalog::records::Damaged;
 use crate::read::Reader;
 
 /// Where an iteration stands; it can be kept as a number and resumed, in another process too.
@@ -53,21 +54,21 @@ impl Reader {
             let read = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
             let mut entries = Vec::with_capacity(read.len());
             let (mut failed, mut damaged) = (Vec::new(), Vec::new());
-            for (pointer, segment, record) in read {
+            for (place, record) in read {
                 let record = match record.map(|record| record.map_err(|damage| damage.into_error(None))) {
-                    Ok(Ok(_)) if segment > opened_through => {
-                        failed.push((pointer, segment));
+                    Ok(Ok(_)) if place.segment > opened_through => {
+                        failed.push(place);
                         continue;
                     }
                     Ok(Ok(record)) => record,
                     // Either the segment was freed meanwhile, and the next look at this place will not find the pointer; or
                     // it is damage.
-                    Ok(Err(error)) if suspects.contains(&(pointer, segment)) => {
+                    Ok(Err(error)) if suspects.contains(&place) => {
                         damaged.push(error);
                         continue;
                     }
                     Ok(Err(_)) => {
-                        failed.push((pointer, segment));
+                        failed.push(place);
                         continue;
                     }
                     Err(error) if error.is_of_reading() => {
@@ -77,7 +78,7 @@ impl Reader {
                     Err(error) => return Err(error),
                 };
                 let hash = self.catalog.hash(record.key());
-                let record = if self.catalog.index.is_current(&hash, pointer) {
+                let record = if self.catalog.index.is_current(&hash, place.pointer) {
                     Some(record)
                 } else {
                     match self.catalog.look_up(record.key(), &hash).await {
@@ -104,13 +105,9 @@ impl Reader {
         }
     }
 
-    /// What is at a pointer whose key is not known, and the segment in which it was looked for.
-    async fn read_any(
-        &self,
-        pointer: Pointer,
-    ) -> (Pointer, u64, Result<std::result::Result<Cached, Damaged>>) {
-        let location = self.catalog.packing.unpack(pointer.get());
-        let segment = self.space.slot(location).segment();
-        (pointer, segment, self.catalog.read_record(location, segment).await)
+    /// What is at a pointer whose key is not known, and where it was looked for.
+    async fn read_any(&self, pointer: Pointer) -> (Place, Result<std::result::Result<Cached, Damaged>>) {
+        let place = self.catalog.unchecked_place(pointer);
+        (place, self.catalog.read_record(&place).await)
     }
 }

@@ -10,12 +10,12 @@ use super::Segment;
 pub(super) struct Claimant {
     pub(super) hash: KeyHash,
     pub(super) sequence: u64,
-    pub(super) place: Place,
+    pub(super) place: Address,
 }
 
 /// 40 bits of packed location, 1 of kind (a tombstone), 23 of length in granules; or the number of a staged record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place(u64);
+pub(super) struct Address(u64);
 
 const TOMBSTONE: u64 = 1 << 40;
 const LENGTH_SHIFT: u32 = 41;
@@ -24,12 +24,12 @@ const STAGED: u64 = u64::MAX << 32;
 /// Bits of the number of a record in its piece of staged memory.
 const STAGED_NUMBER_BITS: u32 = 27;
 
-impl Place {
+impl Address {
     /// No place at all.
-    pub(super) const NOWHERE: Place = Place(0);
+    pub(super) const NOWHERE: Address = Address(0);
 
     #[inline]
-    pub(super) fn of(packing: &Packing, segment: &Segment, entry: &Entry) -> Place {
+    pub(super) fn of(packing: &Packing, segment: &Segment, entry: &Entry) -> Address {
         let location = Location {
             tier: segment.tier,
             slot: segment.slot,
@@ -37,11 +37,11 @@ impl Place {
             class: class_of(u64::from(entry.bytes)),
         };
         let tombstone = if entry.kind == Kind::Tombstone { TOMBSTONE } else { 0 };
-        Place(packing.pack(location) | tombstone | packing.granules(entry.bytes) << LENGTH_SHIFT)
+        Address(packing.pack(location) | tombstone | packing.granules(entry.bytes) << LENGTH_SHIFT)
     }
 
-    pub(super) fn of_staged(piece: usize, number: usize) -> Place {
-        Place(STAGED | (piece as u64) << STAGED_NUMBER_BITS | number as u64)
+    pub(super) fn of_staged(piece: usize, number: usize) -> Address {
+        Address(STAGED | (piece as u64) << STAGED_NUMBER_BITS | number as u64)
     }
 
     /// Whether it can be in the index: neither a tombstone nor a staged record.
@@ -73,7 +73,11 @@ impl Place {
 impl Claimant {
     #[inline]
     pub(super) fn new(packing: &Packing, segment: &Segment, entry: &Entry) -> Claimant {
-        Claimant { hash: hash_of(entry), sequence: entry.sequence, place: Place::of(packing, segment, entry) }
+        Claimant {
+            hash: hash_of(entry),
+            sequence: entry.sequence,
+            place: Address::of(packing, segment, entry),
+        }
     }
 
     /// What the index holds of a record that is neither a tombstone nor staged.
@@ -112,7 +116,7 @@ impl Live {
 
     /// A record became current, or (-1) turned out not to be.
     #[inline]
-    pub(super) fn count(&mut self, packing: &Packing, place: Place, sign: i64) {
+    pub(super) fn count(&mut self, packing: &Packing, place: Address, sign: i64) {
         let Location { tier, slot, .. } = packing.unpack(place.packed());
         self.add(tier, slot, sign * place.padded_bytes(packing), place.0 & TOMBSTONE != 0);
     }

@@ -14,7 +14,7 @@ use esker_log::{Entry, Packing, Secret};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::claimant::{Claimant, Live, Place, hash_of};
+use super::claimant::{Address, Claimant, Live, hash_of};
 use super::{Content, Scene, Segment, run};
 
 use crate::base::error::{Error, Result};
@@ -92,7 +92,7 @@ impl Scene<'_> {
                 let hash = hash_of(entry);
                 let shard = (self.index.stored_hash(&hash) >> 32) as usize;
                 if shards.contains(&shard) && entry.sequence > self.cleared_through() {
-                    let place = Place::of_staged(piece, number);
+                    let place = Address::of_staged(piece, number);
                     hand.left.push(Claimant { hash, sequence: entry.sequence, place });
                 }
             }
@@ -103,7 +103,7 @@ impl Scene<'_> {
 
 /// What unused places in batches hold.
 const NOBODY: (u32, Claimant) =
-    (0, Claimant { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Place::NOWHERE });
+    (0, Claimant { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
 
 struct Dealer {
     tiers: Vec<Arc<Tier>>,
