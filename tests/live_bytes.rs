@@ -1,5 +1,5 @@
 //! The bytes of current records that a store tells of are those of the records: whatever was estimated is put right when
-//! its claim is settled, and moving, a crash and opening again change nothing.
+//! its unverified overwrite is verified, and moving, a crash and opening again change nothing.
 
 mod support;
 
@@ -40,22 +40,26 @@ fn put(world: &World, store: &Store, book: &mut Book, key: String, value: Vec<u8
     }
 }
 
-/// Waits until nothing moves, and settles every claim: a delete settles those of its hash, and one of a key that is not
-/// there does no more. Returns the claims that there were.
+/// Waits until nothing moves, and verifies every unverified overwrite: a delete verifies those of its hash, and one of a key that is not
+/// there does no more. Returns the unverified overwrites that there were.
 fn quiet(world: &World, store: &Store) -> u64 {
     world.runtime.run(store.flush()).expect("the flush succeeds");
     world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
-    let claims = store.stats().claims;
+    let unverified = store.stats().unverified_overwrites;
     for number in 0.. {
-        if store.stats().claims == 0 {
+        if store.stats().unverified_overwrites == 0 {
             break;
         }
-        assert!(number < 10_000, "claims of all hashes are settled: {}", store.stats().claims);
+        assert!(
+            number < 10_000,
+            "unverified of all hashes are verified: {}",
+            store.stats().unverified_overwrites
+        );
         let there = world.runtime.run(store.delete(format!("never written {number}")));
         assert!(!there.expect("the delete succeeds"));
     }
     world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
-    claims
+    unverified
 }
 
 /// What the store tells is what the current records take, and any of the tombstones.
@@ -97,7 +101,7 @@ fn end(world: &mut World, random: &mut Random, store: Store) -> Store {
     world.open()
 }
 
-/// Returns how many claims were settled, how many segments freed, and how many keys found again that had lost their slot.
+/// Returns how many unverified overwrites were verified, how many segments freed, and how many keys found again that had lost their slot.
 fn account(seed: u64) -> (u64, u64, u64) {
     let mut random = Random::new(seed);
     let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
@@ -108,7 +112,7 @@ fn account(seed: u64) -> (u64, u64, u64) {
     let mut world = World::new(seed, config);
     let mut store = world.open();
     let mut book = Book::default();
-    let (mut claims, mut freed, mut hidden) = (0, 0, 0);
+    let (mut unverified, mut freed, mut hidden) = (0, 0, 0);
     for life in 0..5 {
         for round in 0..3 {
             for stamp in 0..150 {
@@ -117,12 +121,12 @@ fn account(seed: u64) -> (u64, u64, u64) {
                 let value = value(key.as_bytes(), stamp, 24 + random.below(most) as usize);
                 put(&world, &store, &mut book, key, value);
             }
-            claims += quiet(&world, &store);
+            unverified += quiet(&world, &store);
             check(&store, &book, &format!("round {round} of life {life}"));
         }
         if deletes {
             delete_some(&world, &store, &mut book, &mut random);
-            claims += quiet(&world, &store);
+            unverified += quiet(&world, &store);
             check(&store, &book, &format!("after the deletes of life {life}"));
         }
         freed += store.stats().activity.segments_freed;
@@ -133,7 +137,7 @@ fn account(seed: u64) -> (u64, u64, u64) {
     }
     drop(store);
     world.end();
-    (claims, freed, hidden)
+    (unverified, freed, hidden)
 }
 
 fn delete_some(world: &World, store: &Store, book: &mut Book, random: &mut Random) {
@@ -150,14 +154,14 @@ fn delete_some(world: &World, store: &Store, book: &mut Book, random: &mut Rando
 fn live_bytes_are_those_of_the_records() {
     let total = Cell::new((0, 0, 0));
     cases("live_bytes", "live_bytes_are_those_of_the_records", 24, |seed| {
-        let (claims, freed, hidden) = account(seed);
+        let (unverified, freed, hidden) = account(seed);
         let known = total.get();
-        total.set((known.0 + claims, known.1 + freed, known.2 + hidden));
+        total.set((known.0 + unverified, known.1 + freed, known.2 + hidden));
     });
-    let (claims, freed, hidden) = total.get();
+    let (unverified, freed, hidden) = total.get();
     assert!(
-        claims > 0 && freed > 0 && hidden > 0,
-        "{claims} claims settled, {freed} segments freed, {hidden} hidden keys found"
+        unverified > 0 && freed > 0 && hidden > 0,
+        "{unverified} overwrites verified, {freed} segments freed, {hidden} hidden keys found"
     );
 }
 
@@ -167,7 +171,7 @@ fn live_bytes_are_those_of_the_records() {
 fn what_is_remembered_of_dead_records_is_bounded() {
     const KEYS: u64 = 300_000;
     /// 28 bytes each, of an eighth of what the smallest store has for its index. Without a limit they are three times as many.
-    const CLAIMS: u64 = (12 << 20) / 8 / 28;
+    const UNVERIFIED: u64 = (12 << 20) / 8 / 28;
     cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
         let (durability, capacity_segments) = (Durability::None, 840);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
@@ -177,15 +181,15 @@ fn what_is_remembered_of_dead_records_is_bounded() {
             let key = if stamp < KEYS { stamp } else { random.below(KEYS) };
             let put = store.put(key.to_le_bytes().to_vec(), stamp.to_le_bytes().repeat(5));
             world.runtime.run(put).expect("there is room");
-            // In the beginning there is nothing to relocate, and no time to look at claims.
+            // In the beginning there is nothing to relocate, and no time to look at unverified overwrites.
             if stamp > 3 * KEYS && stamp.is_multiple_of(100) {
-                most = most.max(store.stats().claims);
+                most = most.max(store.stats().unverified_overwrites);
             }
         }
         let freed = store.stats().activity.segments_freed;
         assert!(
-            freed > 100 && most > CLAIMS / 2 && most < CLAIMS * 3 / 2,
-            "{freed} freed, {most} claims of {CLAIMS}"
+            freed > 100 && most > UNVERIFIED / 2 && most < UNVERIFIED * 3 / 2,
+            "{freed} freed, {most} unverified of {UNVERIFIED}"
         );
         drop(store);
         world.end();

@@ -219,13 +219,14 @@ fn deletes_beside_expiry(seed: u64) {
     let world = World::new(seed, config);
     let store = world.open();
     let value = |key: &Bytes| value(key, 1, 1500);
-    let lasting: Vec<_> = (0..60).map(|number| Bytes::from(format!("lasting {number}"))).collect();
+    let long_lived: Vec<_> = (0..60).map(|number| Bytes::from(format!("lasting {number}"))).collect();
     for key in &lasting {
         world.runtime.run(store.put(key.clone(), value(key))).expect("it is put");
     }
     for round in 0..20 {
-        let brief: Vec<_> = (0..60).map(|number| Bytes::from(format!("brief {round} {number}"))).collect();
-        for key in &brief {
+        let short_lived: Vec<_> =
+            (0..60).map(|number| Bytes::from(format!("brief {round} {number}"))).collect();
+        for key in &short_lived {
             let expires_at_ms = Some(world.runtime.wall_clock_ms() + 4 + random.below(10));
             let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
             world.runtime.run(store.put_with(key.clone(), value(key), options)).expect("it is put");

@@ -267,7 +267,7 @@ impl Anatomy {
     pub(crate) fn is_users(&self, segment: &Segment, two_tiers: bool) -> bool {
         match segment.part {
             Part::Capacity if two_tiers => segment.stream == Stream::LARGE,
-            _ => [Stream::LANE, Stream::LASTING].contains(&segment.stream),
+            _ => [Stream::LANE, Stream::LONG_LIVED].contains(&segment.stream),
         }
     }
 

@@ -73,8 +73,8 @@ impl Histories {
     /// A store was opened, and this is what a key is from there on.
     pub(crate) fn settle(&mut self, key: &[u8], found: Stamp) {
         let states = self.keys.get_mut(key).expect("it is known");
-        let settled = states.iter().rev().find(|state| state.stamp == found);
-        let expires_at_ms = settled.and_then(|state| state.expires_at_ms);
+        let verified = states.iter().rev().find(|state| state.stamp == found);
+        let expires_at_ms = verified.and_then(|state| state.expires_at_ms);
         states.push(State { stamp: found, expires_at_ms, acknowledged: true, durable: true });
     }
 

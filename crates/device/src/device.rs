@@ -83,7 +83,7 @@ pub trait Device: Send + Sync + 'static {
 
     /// As [`read`](Self::read), for work in the background that nobody waits for: it lets others go first where the
     /// device can tell them apart.
-    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+    fn read_background(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
         self.read(offset, buffer)
     }
 
@@ -139,7 +139,7 @@ pub trait Device: Send + Sync + 'static {
     ///
     /// Whatever else completes waits while the task is polled, so that must be short. It is dropped unfinished with the
     /// device. `name` appears in messages.
-    fn attend(&self, name: &'static str, task: Task) -> Option<Task> {
+    fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
         let _ = name;
         Some(task)
     }

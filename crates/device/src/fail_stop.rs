@@ -207,8 +207,8 @@ impl Device for FailStop {
         self.device.read(offset, buffer)
     }
 
-    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Outcome)> {
-        self.device.read_behind(offset, buffer)
+    fn read_background(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Outcome)> {
+        self.device.read_background(offset, buffer)
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Outcome> {
@@ -252,7 +252,7 @@ impl Device for FailStop {
         self.device.counters()
     }
 
-    fn attend(&self, name: &'static str, task: Task) -> Option<Task> {
-        self.device.attend(name, task)
+    fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
+        self.device.spawn_on_io_thread(name, task)
     }
 }

@@ -140,7 +140,7 @@ fn long_ones_go_on_beside_short_reads(device: &dyn Device) {
             outcome.unwrap();
         }
         first.await.1.unwrap();
-        let reads = (0..3).map(|at| device.read_behind(place(at), Buffer::zeroed(LONG)));
+        let reads = (0..3).map(|at| device.read_background(place(at), Buffer::zeroed(LONG)));
         let reads = join_all(reads.collect::<Vec<_>>());
         for (at, (buffer, outcome)) in join(reads, shorts()).await.0.into_iter().enumerate() {
             outcome.unwrap();
@@ -183,7 +183,7 @@ async fn wake_oneself(times: u32) {
 }
 
 fn attends_to_tasks(device: &Arc<dyn Device>) {
-    let has_thread = device.attend("nothing", Box::pin(async {})).is_none();
+    let has_thread = device.spawn_on_io_thread("nothing", Box::pin(async {})).is_none();
     assert_eq!(has_thread, device.geometry().backend == "io_uring");
     let (said, heard) = mpsc::channel();
     let (waits, waiting) = mpsc::channel();
@@ -213,7 +213,7 @@ fn attends_to_tasks(device: &Arc<dyn Device>) {
         drop(busy);
         reader.send(here.name().map(str::to_owned)).unwrap();
     });
-    let left = device.attend("test", task);
+    let left = device.spawn_on_io_thread("test", task);
     std::thread::scope(|scope| {
         scope.spawn(move || waiting.recv().unwrap().wake());
         left.into_iter().for_each(block_on);
@@ -222,10 +222,10 @@ fn attends_to_tasks(device: &Arc<dyn Device>) {
     assert!(!has_thread || name.as_deref() == Some("esker-uring"), "{name:?}");
     if has_thread {
         // A panic is the task's alone, and one that never ends keeps nothing from ending.
-        assert!(device.attend("panics", Box::pin(async { panic!("on purpose") })).is_none());
-        assert!(device.attend("stays", Box::pin(std::future::pending())).is_none());
+        assert!(device.spawn_on_io_thread("panics", Box::pin(async { panic!("on purpose") })).is_none());
+        assert!(device.spawn_on_io_thread("stays", Box::pin(std::future::pending())).is_none());
         let after = Box::pin(async move { said.send(None).unwrap() });
-        assert!(device.attend("after", after).is_none());
+        assert!(device.spawn_on_io_thread("after", after).is_none());
         heard.recv_timeout(Duration::from_secs(60)).expect("the thread goes on");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The rule is that of SepBIT (Wang et al., FAST 2022), with what a log has at hand in place of a table of write times;
 //! `docs/decisions/0005-placement.md` has its arithmetic. Time is counted in records written. A version is expected to
-//! live about as long as its predecessor did: if that was less than `ℓ`, the mean life of the segments of brief records
-//! that were collected of late, it goes to a segment of brief ones. What survives a collection has shown its age, and
+//! live about as long as its predecessor did: if that was less than `ℓ`, the mean life of the segments of short_lived records
+//! that were collected of late, it goes to a segment of short-lived ones. What survives a collection has shown its age, and
 //! goes by that.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const NOT_SKEWED: f64 = 1.15;
 pub struct Placement {
     /// `ℓ`; `u64::MAX` as long as nothing is known.
     brief_life: AtomicU64,
-    /// Whether brief and lasting records are parted.
+    /// Whether short-lived and lasting records are parted.
     parts: AtomicBool,
     sampled: AtomicU64,
     sampled_brief: AtomicU64,
@@ -51,7 +51,7 @@ impl Placement {
         }
     }
 
-    /// Whether brief and lasting records are parted now.
+    /// Whether short-lived and lasting records are parted now.
     pub fn parts(&self) -> bool {
         self.parts.load(Ordering::Relaxed)
     }
@@ -63,23 +63,23 @@ impl Placement {
 
     /// Whether a put whose predecessor lived so long is expected to live briefly; `None`: there was none, or it had been
     /// collected and so lived long.
-    pub fn is_brief(&self, lived: Option<u64>) -> bool {
+    pub fn is_short_lived(&self, lived: Option<u64>) -> bool {
         lived.is_some_and(|lived| lived < self.brief_life.load(Ordering::Relaxed))
     }
 
     /// A sampled put was expected to live briefly, or not.
-    pub fn note_put(&self, brief: bool) {
+    pub fn note_put(&self, short_lived: bool) {
         if self.brief_life.load(Ordering::Relaxed) == u64::MAX {
             // Brief in comparison with what?
             return;
         }
         self.sampled.fetch_add(1, Ordering::Relaxed);
-        if brief {
+        if short_lived {
             self.sampled_brief.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A segment of brief records was collected after so long; the store has so many keys.
+    /// A segment of short-lived records was collected after so long; the store has so many keys.
     ///
     /// Under uniform load over `n` keys a life is geometric, so a share of `1 - e^(-ℓ/n)` of all lives is brief. Records
     /// are parted if the share seen is noticeably more: else it costs an open segment and gives nothing.
@@ -100,21 +100,21 @@ impl Placement {
         if self.outputs == 1 || sampled < ENOUGH_SAMPLES {
             return;
         }
-        let brief = self.sampled_brief.load(Ordering::Relaxed);
+        let short_lived = self.sampled_brief.load(Ordering::Relaxed);
         let uniform = 1.0 - (-(mean as f64) / keys.max(1) as f64).exp();
-        let skew = brief as f64 / sampled as f64 / uniform;
+        let skew = short_lived as f64 / sampled as f64 / uniform;
         let needed = if self.parts() { NOT_SKEWED } else { SKEWED };
         self.parts.store(skew > needed, Ordering::Relaxed);
         if sampled > 2 * ENOUGH_SAMPLES {
             // A sample that is counted in between is lost, which is no matter.
             self.sampled.store(sampled / 2, Ordering::Relaxed);
-            self.sampled_brief.store(brief / 2, Ordering::Relaxed);
+            self.sampled_brief.store(short_lived / 2, Ordering::Relaxed);
         }
     }
 
     /// Where a destaged record goes.
-    pub fn destaged(&self, brief: bool) -> Stream {
-        if brief || !self.parts() { Stream::DESTAGED } else { Stream::LASTING }
+    pub fn destaged(&self, short_lived: bool) -> Stream {
+        if short_lived || !self.parts() { Stream::DESTAGED } else { Stream::LONG_LIVED }
     }
 
     /// Where a record goes that was collected from a segment of `from`, at this age; `None`: from before the store was
@@ -124,7 +124,7 @@ impl Placement {
             return Stream::RELOCATED[0];
         }
         let life = self.brief_life.load(Ordering::Relaxed);
-        let class = if from.is_brief() {
+        let class = if from.is_short_lived() {
             0
         } else {
             let passed =
@@ -139,14 +139,14 @@ impl Placement {
 mod tests {
     use super::*;
 
-    /// A placement that has collected segments that lived `life` and seen this share of brief puts.
-    fn seen(outputs: usize, life: u64, brief: u64, sampled: u64, keys: u64) -> Placement {
+    /// A placement that has collected segments that lived `life` and seen this share of short_lived puts.
+    fn seen(outputs: usize, life: u64, short_lived: u64, sampled: u64, keys: u64) -> Placement {
         let placement = Placement::new(outputs);
         for _ in 0..LIVES {
             placement.note_collected(life, keys);
         }
         for i in 0..sampled {
-            placement.note_put(i < brief);
+            placement.note_put(i < short_lived);
         }
         placement.note_collected(life, keys);
         placement
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn uniform_load_is_not_parted_and_skewed_load_is() {
-        // ℓ = n/2: 39 % of lives are brief if all keys are alike.
+        // ℓ = n/2: 39 % of lives are short-lived if all keys are alike.
         assert!(!seen(4, 500, 400, 1000, 1000).parts());
         assert!(seen(4, 500, 600, 1000, 1000).parts());
         assert!(!seen(1, 500, 600, 1000, 1000).parts(), "no room for it");
@@ -174,15 +174,19 @@ mod tests {
     #[test]
     fn the_predecessor_tells_of_puts_and_age_of_survivors() {
         let placement = seen(4, 100, 900, 1000, 1000);
-        assert!(placement.is_brief(Some(99)) && !placement.is_brief(Some(100)) && !placement.is_brief(None));
+        assert!(
+            placement.is_short_lived(Some(99))
+                && !placement.is_short_lived(Some(100))
+                && !placement.is_short_lived(None)
+        );
         let [survivors, young, middle, old] = Stream::RELOCATED;
         assert_eq!(placement.collected(Stream::LANE, Some(1_000_000)), survivors);
-        assert_eq!(placement.collected(Stream::LASTING, Some(399)), young);
+        assert_eq!(placement.collected(Stream::LONG_LIVED, Some(399)), young);
         assert_eq!(placement.collected(survivors, Some(400)), middle);
         assert_eq!(placement.collected(old, Some(1600)), old);
         assert_eq!(placement.collected(young, None), old, "an unknown age is a great one");
         assert_eq!(placement.destaged(true), Stream::DESTAGED);
-        assert_eq!(placement.destaged(false), Stream::LASTING);
+        assert_eq!(placement.destaged(false), Stream::LONG_LIVED);
         let narrow = seen(2, 100, 900, 1000, 1000);
         assert_eq!(narrow.collected(old, None), young, "two outputs for everything");
     }
@@ -190,8 +194,8 @@ mod tests {
     #[test]
     fn nothing_is_parted_before_anything_is_known() {
         let placement = Placement::new(4);
-        assert!(placement.is_brief(Some(u64::MAX - 1)), "all lives are briefer than an unknown one");
+        assert!(placement.is_short_lived(Some(u64::MAX - 1)), "all lives are briefer than an unknown one");
         assert_eq!(placement.destaged(false), Stream::DESTAGED);
-        assert_eq!(placement.collected(Stream::LASTING, None), Stream::RELOCATED[0]);
+        assert_eq!(placement.collected(Stream::LONG_LIVED, None), Stream::RELOCATED[0]);
     }
 }

@@ -59,11 +59,11 @@ pub fn copied_bytes<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_log::{KeyDigest, Kind};
+    use esker_log::{KeyHash, Kind};
 
     fn entry(offset: u32, bytes: u32) -> Entry {
-        let digest = KeyDigest { slot: 0, check: 0 };
-        Entry { digest, sequence: 0, offset, bytes, kind: Kind::Put, expires_at_ms: None }
+        let key_hash = KeyHash { slot: 0, check: 0 };
+        Entry { key_hash, sequence: 0, offset, bytes, kind: Kind::Put, expires_at_ms: None }
     }
 
     #[test]

@@ -265,7 +265,7 @@ impl<H: Host> Copier<'_, H> {
     ) -> Result<bool, H::Error> {
         let Some(stream) = self.make_room(record, wanted).await? else { return Ok(false) };
         let output = self.outputs.get_mut(&stream).expect("there is room in it");
-        let offset = output.append(record, entry.digest);
+        let offset = output.append(record, entry.key_hash);
         self.relocated.moves.push(Move {
             victim,
             entry,

@@ -91,9 +91,10 @@ impl Host for FewSlots {
     }
 }
 
-fn full_victim(number: u64) -> OpenSegment {
+/// A segment of which the copies fill more than half of another.
+fn victim(number: u64) -> OpenSegment {
     let mut victim = segment(number, Stream::LANE, SHAPE.segment_bytes as usize);
-    for sequence in 1.. {
+    for sequence in 1..=40 {
         let key = (number << 32 | sequence).to_le_bytes();
         let record = Record {
             kind: Kind::Put,
@@ -103,19 +104,16 @@ fn full_victim(number: u64) -> OpenSegment {
             sequence,
             expires_at_ms: None,
             batch_goes_on: false,
-            brief: false,
+            short_lived: false,
         };
-        if !victim.has_room(1, SHAPE.padded(record.bytes())) {
-            break;
-        }
-        victim.append(&record, SECRET.digest(&key));
+        victim.append(&record, SECRET.key_hash(&key));
     }
     victim.close_frame(0).expect("it has records");
     victim
 }
 
 fn copy_all(free: u32) -> (Relocated, u64) {
-    let segments = vec![full_victim(1), full_victim(2), full_victim(3)];
+    let segments = vec![victim(1), victim(2), victim(3)];
     let of = |s: &OpenSegment| {
         let (segment, slot) = (s.name().segment, s.name().slot);
         let victim = Victim { segment, slot, shape: SHAPE, stream: Stream::LANE, records: s.entries().len() };

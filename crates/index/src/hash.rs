@@ -5,7 +5,7 @@
 //! can tell.
 
 /// 128 keyed bits of a key: the two halves of its SipHash-1-3-128.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash {
     /// The half that chooses shard, bucket and tag.
     pub slot: u64,

@@ -4,25 +4,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::claims::{CLAIM_BYTES, Claim, Suspects, Verified};
 use crate::grow;
 use crate::hash::{Cut, KeyHash, Place, SHARDS};
-use crate::options::{ClaimsLimit, IndexOptions};
+use crate::options::{IndexOptions, UnverifiedLimit};
 use crate::publish::{Occupant, Published};
 use crate::scan::Cursor;
 use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
+use crate::unverified::{CLAIM_BYTES, Suspects, UnverifiedOverwrite, Verified};
 
 /// The in-memory hash index. See the crate's documentation.
 #[derive(Debug)]
 pub struct Index {
     pub(crate) cut: Cut,
-    claims_limit: ClaimsLimit,
+    unverified_limit: UnverifiedLimit,
     pub(crate) slabs: Slabs,
     pub(crate) shards: Box<[Shard]>,
     pub(crate) len: CachePadded<AtomicU64>,
-    claims_len: CachePadded<AtomicUsize>,
+    unverified_len: CachePadded<AtomicUsize>,
 }
 
 impl Index {
@@ -30,11 +30,11 @@ impl Index {
     pub fn new(options: IndexOptions) -> Index {
         Index {
             cut: Cut::new(options.hash_bits),
-            claims_limit: options.claims_limit,
+            unverified_limit: options.unverified_limit,
             slabs: Slabs::new(),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             len: CachePadded::default(),
-            claims_len: CachePadded::default(),
+            unverified_len: CachePadded::default(),
         }
     }
 
@@ -67,7 +67,7 @@ impl Index {
     /// `compare` says whose record it points at: [`Occupant::SameKey`] is taken over; next to
     /// [`Occupant::OtherKey`] the key goes into the side table and displaces nothing; [`Occupant::Unknown`] is taken
     /// over and a [`Claim`] is remembered. Without such a slot the key gets one. `compare` is asked about an entry of the
-    /// side table too: whose it is is known, but if its record is unknown somebody has to look at that later, so a claim
+    /// side table too: whose it is is known, but if its record is unknown somebody has to look at that later, so an unverified overwrite
     /// is remembered. `compare` runs under the shard's lock: it must neither block nor call the index.
     pub fn publish(
         &self,
@@ -78,32 +78,32 @@ impl Index {
         let Place { shard, stored } = self.cut.place(&hash);
         let mut writer = self.lock(shard);
         if let Some(displaced) = writer.shard.side.get(stored, &hash) {
-            let claimed = compare(displaced) == Occupant::Unknown;
-            if claimed {
-                self.claim(&mut writer, stored, Claim { displaced, check: hash.check });
+            let unverified = compare(displaced) == Occupant::Unknown;
+            if unverified {
+                self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
             }
             writer.shard.side.insert(stored, &hash, new);
-            return Published { displaced: Some(displaced), claimed };
+            return Published { displaced: Some(displaced), unverified };
         }
         let Some(found) = writer.find(stored) else {
             self.insert(writer, stored, &hash, new);
-            return Published { displaced: None, claimed: false };
+            return Published { displaced: None, unverified: false };
         };
         let displaced = found.pointer();
         match compare(displaced) {
             Occupant::OtherKey => {
                 self.insert_exact(&writer, stored, &hash, new);
-                Published { displaced: None, claimed: false }
+                Published { displaced: None, unverified: false }
             }
             Occupant::SameKey => {
                 writer.table().swing(found, new);
-                Published { displaced: Some(displaced), claimed: false }
+                Published { displaced: Some(displaced), unverified: false }
             }
             Occupant::Unknown => {
-                // The claim first: a reader that meets the foreign key then finds it.
-                self.claim(&mut writer, stored, Claim { displaced, check: hash.check });
+                // The unverified overwrite first: a reader that meets the foreign key then finds it.
+                self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
                 writer.table().swing(found, new);
-                Published { displaced: Some(displaced), claimed: true }
+                Published { displaced: Some(displaced), unverified: true }
             }
         }
     }
@@ -126,8 +126,8 @@ impl Index {
 
     /// Deletion and expiry: removes exactly the entry at `old`; false if the key is no longer there.
     ///
-    /// The caller settles the claims of this stored hash first. A slot that is emptied while such claims are pending
-    /// makes the key hidden behind it unreachable, and a claim that outlives its key brings an old version back.
+    /// The caller verifies the unverified overwrites of this stored hash first. A slot that is emptied while such unverified overwrites are pending
+    /// makes the key hidden behind it unreachable, and an unverified overwrite that outlives its key brings an old version back.
     pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
@@ -135,7 +135,7 @@ impl Index {
         if found.is_none() && writer.shard.side.get(stored, hash) != Some(old) {
             return false;
         }
-        debug_assert!(writer.state.claims.of(stored).is_empty(), "removed with claims pending");
+        debug_assert!(writer.state.unverified.of(stored).is_empty(), "removed with unverified pending");
         match found {
             Some(found) => writer.remove(found),
             None => writer.shard.side.remove(stored, hash),
@@ -172,12 +172,12 @@ impl Index {
         size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
     }
 
-    /// Forgets every entry and every claim.
+    /// Forgets every entry and every unverified overwrite.
     pub fn clear(&self) {
         for shard in 0..SHARDS {
             let mut writer = self.lock(shard);
             self.len.fetch_sub(writer.shard.len() as u64, Ordering::Relaxed);
-            self.claims_len.fetch_sub(writer.state.claims.len(), Ordering::Relaxed);
+            self.unverified_len.fetch_sub(writer.state.unverified.len(), Ordering::Relaxed);
             writer.clear();
         }
     }
@@ -187,8 +187,8 @@ impl Index {
     /// A cursor stays valid whatever the index does meanwhile: an entry that is there from the start of the
     /// iteration to its end is returned at least once.
     ///
-    /// Pointers that pending claims say were displaced are among them: the key there may be hidden. Which of those are
-    /// current is known when their claims are settled.
+    /// Pointers that pending unverified overwrites say were displaced are among them: the key there may be hidden. Which of those are
+    /// current is known when their unverified overwrites are verified.
     pub fn scan(&self, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
         let mut pointers = Vec::new();
         let mut from = cursor.stored();
@@ -207,43 +207,43 @@ impl Index {
         (pointers, None)
     }
 
-    /// Pending claims.
-    pub fn claims_len(&self) -> usize {
-        self.claims_len.load(Ordering::Relaxed)
+    /// Pending unverified overwrites.
+    pub fn unverified_len(&self) -> usize {
+        self.unverified_len.load(Ordering::Relaxed)
     }
 
-    /// The memory of the pending claims, as a fraction of its limit. Beyond one the caller is to settle some of them.
-    pub fn claims_pressure(&self) -> f64 {
-        let limit = self.claims_limit.bytes(self.len());
-        (self.claims_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
+    /// The memory of the pending unverified overwrites, as a fraction of its limit. Beyond one the caller is to verify some of them.
+    pub fn unverified_pressure(&self) -> f64 {
+        let limit = self.unverified_limit.bytes(self.len());
+        (self.unverified_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
     }
 
     /// Whether anything leads to this pointer; see [`Verified::is_known`].
     pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
-        is_at(&writer, stored, hash, pointer) || writer.state.claims.against(stored, pointer) > 0
+        is_at(&writer, stored, hash, pointer) || writer.state.unverified.against(stored, pointer) > 0
     }
 
-    /// The record at `pointer` has this hash: drops the claims against it that are those of its own key, and tells what is
-    /// left. Claims against a record have its stored hash, as it was displaced by keys that share its slot.
+    /// The record at `pointer` has this hash: drops the unverified overwrites of it that are those of its own key, and tells what is
+    /// left. Unverified overwrites against a record have its stored hash, as it was displaced by keys that share its slot.
     pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
-        let (against, mut same) = (writer.state.claims.against(stored, pointer), 0);
+        let (against, mut same) = (writer.state.unverified.against(stored, pointer), 0);
         if against > 0 {
-            let of_key = Claim { displaced: pointer, check: hash.check };
-            same = writer.state.claims.remove(stored, |claim| claim == of_key);
-            self.claims_len.fetch_sub(same, Ordering::Relaxed);
+            let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
+            same = writer.state.unverified.remove(stored, |unverified| unverified == of_key);
+            self.unverified_len.fetch_sub(same, Ordering::Relaxed);
         }
         let other = against - same;
         Verified { same, other, is_known: other > 0 || is_at(&writer, stored, hash, pointer) }
     }
 
-    /// Shows what each pending claim displaced.
+    /// Shows what each pending unverified overwrite displaced.
     pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {
-            self.lock(shard).state.claims.iter().for_each(|claim| see(claim.displaced));
+            self.lock(shard).state.unverified.iter().for_each(|unverified| see(unverified.displaced));
         }
     }
 
@@ -253,12 +253,12 @@ impl Index {
         self.suspects_of(&self.lock(shard), stored)
     }
 
-    /// If nothing about the stored hash of `hash` has changed since `seen`: drops the claims in `seen` and inserts the
+    /// If nothing about the stored hash of `hash` has changed since `seen`: drops the unverified overwrites in `seen` and inserts the
     /// keys that turned out to be hidden into the side table, in one step. Else returns false and changes nothing.
     ///
     /// A key is hidden if its newest version is at a displaced pointer: one that also is the slot's, or in
     /// `seen.exact`, is not, for it was published again since.
-    pub fn settle(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
+    pub fn note_verified(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
         if self.suspects_of(&writer, stored) != *seen {
@@ -266,11 +266,11 @@ impl Index {
         }
         for (hash, pointer) in hidden {
             let belongs = self.cut.place(hash) == Place { shard, stored };
-            assert!(belongs, "a hidden key has the stored hash of its claims");
+            assert!(belongs, "a hidden key has the stored hash of its unverified overwrite");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
-        let dropped = writer.state.claims.remove(stored, |_| true);
-        self.claims_len.fetch_sub(dropped, Ordering::Relaxed);
+        let dropped = writer.state.unverified.remove(stored, |_| true);
+        self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
         true
     }
 
@@ -297,9 +297,9 @@ impl Index {
         }
     }
 
-    fn claim(&self, writer: &mut Writer<'_>, stored: u32, claim: Claim) {
-        writer.state.claims.insert(stored, claim);
-        self.claims_len.fetch_add(1, Ordering::Relaxed);
+    fn unverified(&self, writer: &mut Writer<'_>, stored: u32, unverified: UnverifiedOverwrite) {
+        writer.state.unverified.insert(stored, unverified);
+        self.unverified_len.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn insert_exact(&self, writer: &Writer<'_>, stored: u32, hash: &KeyHash, pointer: Pointer) {
@@ -312,7 +312,7 @@ impl Index {
         Suspects {
             occupant: writer.find(stored).map(|found| found.pointer()),
             exact: writer.shard.side.of(stored),
-            claims: writer.state.claims.of(stored),
+            unverified: writer.state.unverified.of(stored),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The in-memory hash index of Esker: at most ten bytes a key and what claims take, exact, lock-free look-ups.
+//! The in-memory hash index of Esker: at most ten bytes a key and what unverified overwrites take, exact, lock-free look-ups.
 //!
 //! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and knows nothing of records: where
-//! it cannot tell two keys apart it says so ([`Claim`], [`Suspects`]), and the caller, who can read, settles it.
+//! it cannot tell two keys apart it says so ([`Claim`], [`Suspects`]), and the caller, who can read, verifies it.
 //!
 //! From a key to its pointer, file by file:
 //!
@@ -13,7 +13,7 @@
 //! * `slab`, `memory`: where tables lie, so that growing leaves neither holes nor readers without a table.
 //! * `grow`: a table is rebuilt by a tenth larger, from its slots alone.
 //! * `bulk`: a shard's table is written at once when the store is opened.
-//! * `side`: keys that are known to collide, by all their bits. `claims`: keys that may.
+//! * `side`: keys that are known to collide, by all their bits. `unverified overwrites`: keys that may.
 //! * `scan`: iteration that growth does not disturb.
 //!
 //! Decision 0002 has the reasons and the arithmetic.
@@ -21,7 +21,6 @@
 
 mod bucket;
 mod bulk;
-mod claims;
 mod geometry;
 mod grow;
 mod hash;
@@ -35,11 +34,12 @@ mod side;
 mod slab;
 mod slot;
 mod table;
+mod unverified;
 
-pub use claims::{Claim, Suspects, Verified};
 pub use hash::KeyHash;
 pub use index::Index;
-pub use options::{ClaimsLimit, IndexOptions};
+pub use options::{IndexOptions, UnverifiedLimit};
 pub use publish::{Occupant, Published};
 pub use scan::Cursor;
 pub use slot::Pointer;
+pub use unverified::{Suspects, UnverifiedOverwrite, Verified};

@@ -1,26 +1,26 @@
 //! What an index can be told when it is made.
 
-/// How much memory claims may take before [`Index::claims_pressure`](crate::Index::claims_pressure) passes one: the greater
+/// How much memory unverified overwrites may take before [`Index::claims_pressure`](crate::Index::claims_pressure) passes one: the greater
 /// of both.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct ClaimsLimit {
+pub struct UnverifiedLimit {
     /// So many bytes a key.
     pub bytes_per_key: f64,
     /// So many bytes, however few keys there are.
     pub at_least: u64,
 }
 
-impl ClaimsLimit {
+impl UnverifiedLimit {
     /// The limit for so many keys.
     pub fn bytes(self, keys: u64) -> u64 {
         self.at_least.max((keys as f64 * self.bytes_per_key) as u64)
     }
 }
 
-impl Default for ClaimsLimit {
+impl Default for UnverifiedLimit {
     /// 4 bytes a key, 64 KiB at least.
-    fn default() -> ClaimsLimit {
-        ClaimsLimit { bytes_per_key: 4.0, at_least: 64 << 10 }
+    fn default() -> UnverifiedLimit {
+        UnverifiedLimit { bytes_per_key: 4.0, at_least: 64 << 10 }
     }
 }
 
@@ -30,6 +30,6 @@ pub struct IndexOptions {
     /// For tests: keep only so many low bits of [`KeyHash::slot`](crate::KeyHash::slot), so that different keys
     /// collide. With fewer than 54 bits all keys fall into one shard.
     pub hash_bits: Option<u32>,
-    /// The memory that claims may take. A limit is a measure of pressure, not a bound: no claim is ever dropped.
-    pub claims_limit: ClaimsLimit,
+    /// The memory that unverified overwrites may take. A limit is a measure of pressure, not a bound: no unverified overwrite is ever dropped.
+    pub unverified_limit: UnverifiedLimit,
 }

@@ -16,8 +16,8 @@ pub enum Occupant {
 /// What a publication did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
-    /// The pointer that the new one took the place of. If `claimed` it may belong to another key.
+    /// The pointer that the new one took the place of. If `unverified` it may belong to another key.
     pub displaced: Option<Pointer>,
-    /// Whether a claim was remembered: the displaced record was not at hand.
-    pub claimed: bool,
+    /// Whether an unverified overwrite was remembered: the displaced record was not at hand.
+    pub unverified: bool,
 }

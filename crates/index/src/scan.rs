@@ -1,6 +1,6 @@
 //! Resumable iteration over every entry, in the order of stored hashes, which no growth changes.
 //!
-//! A step reads its shard's whole table, some hundred microseconds at 100 M keys, and all its claims, and keeps the
+//! A step reads its shard's whole table, some hundred microseconds at 100 M keys, and all its unverified overwrites, and keeps the
 //! entries of a range of stored hashes: wherever displacement has put an entry, it is seen or the step is repeated.
 
 use std::ops::Range;
@@ -80,10 +80,10 @@ impl Shard {
         (Vec::new(), None)
     }
 
-    /// An entry goes from its slot to a claim, and from there to the side table: whoever looks in that order meets it.
+    /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets it.
     fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
         let mut found = self.slots_in(slabs, number, range.clone());
-        found.extend(self.lock(slabs, number).state.claims.displaced_in(range.clone()));
+        found.extend(self.lock(slabs, number).state.unverified.displaced_in(range.clone()));
         found.extend(self.side.entries_in(range));
         found
     }

@@ -1,4 +1,4 @@
-//! A shard: one table, its side table, its claims, and the rules by which readers and writers meet.
+//! A shard: one table, its side table, its unverified overwrites, and the rules by which readers and writers meet.
 //!
 //! Writers hold the shard's lock. Readers hold nothing:
 //!
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::{BUCKET_BYTES, SLOTS};
-use crate::claims::Claims;
 use crate::side::Side;
 use crate::slab::Slabs;
 use crate::slot::Pointer;
 use crate::table::{Found, Table};
+use crate::unverified::UnverifiedOverwrites;
 
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -36,7 +36,7 @@ pub(crate) struct Shard {
 /// What only writers see.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) claims: Claims,
+    pub(crate) unverified: UnverifiedOverwrites,
     /// After a growth in vain: no other before the table holds so many entries.
     pub(crate) grow_from: usize,
 }
@@ -136,10 +136,10 @@ impl<'a> Writer<'a> {
         let table = self.table().capacity() / SLOTS * BUCKET_BYTES;
         (size_of::<Shard>() + table) as u64
             + self.shard.side.memory_bytes()
-            + self.state.claims.memory_bytes()
+            + self.state.unverified.memory_bytes()
     }
 
-    /// Forgets every entry and every claim, and goes back to the smallest table.
+    /// Forgets every entry and every unverified overwrite, and goes back to the smallest table.
     pub(crate) fn clear(&mut self) {
         if self.shard.generation() == 0 {
             self.table().zero();
@@ -150,7 +150,7 @@ impl<'a> Writer<'a> {
         }
         self.shard.used.store(0, Ordering::Relaxed);
         self.shard.side.clear();
-        self.state.claims.clear();
+        self.state.unverified.clear();
         self.state.grow_from = 0;
     }
 }

@@ -5,6 +5,7 @@
 //! left behind, fails. *Values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. *Keys*
 //! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
 
+use esker_index::KeyHash;
 use std::hash::Hasher;
 
 use siphasher::sip128::SipHasher13;
@@ -17,15 +18,6 @@ pub struct Secret {
     pub digest_key: [u64; 2],
     /// Seed of the checksums.
     pub salt: u64,
-}
-
-/// 128 keyed bits of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyDigest {
-    /// The half that places the key in the index.
-    pub slot: u64,
-    /// The half that tells keys apart whose slots collide.
-    pub check: u64,
 }
 
 /// Where a header lies: part of what its checksum covers.
@@ -41,9 +33,9 @@ pub struct Identity {
 
 impl Secret {
     /// The digest of a key.
-    pub fn digest(&self, key: &[u8]) -> KeyDigest {
+    pub fn key_hash(&self, key: &[u8]) -> KeyHash {
         let bits = SipHasher13::new_with_keys(self.digest_key[0], self.digest_key[1]).hash(key);
-        KeyDigest { slot: bits.h1, check: bits.h2 }
+        KeyHash { slot: bits.h1, check: bits.h2 }
     }
 
     /// The checksum of a value.

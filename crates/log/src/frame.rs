@@ -69,10 +69,10 @@ impl Stream {
     /// Large values on their way straight to the capacity tier.
     pub const LARGE: Stream = Stream(1);
     /// Puts that are expected to last, from a lane or by destaging.
-    pub const LASTING: Stream = Stream(2);
+    pub const LONG_LIVED: Stream = Stream(2);
     /// Destaged records that are expected to live briefly.
     pub const DESTAGED: Stream = Stream(3);
-    /// Collected records: what was brief before, and then three ages.
+    /// Collected records: what was short-lived before, and then three ages.
     pub const RELOCATED: [Stream; 4] = [Stream(4), Stream(5), Stream(6), Stream(7)];
 
     /// Whether its records came from users, at first hand or by destaging, and were never collected.
@@ -81,7 +81,7 @@ impl Stream {
     }
 
     /// Whether its records are fresh and expected to live briefly, or nothing is known of them.
-    pub fn is_brief(self) -> bool {
+    pub fn is_short_lived(self) -> bool {
         self == Stream::LANE || self == Stream::DESTAGED
     }
 }

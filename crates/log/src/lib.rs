@@ -18,7 +18,8 @@ mod segment;
 mod summary;
 mod superblock;
 
-pub use checksum::{Identity, KeyDigest, Secret, ValueHasher};
+pub use checksum::{Identity, Secret, ValueHasher};
+pub use esker_index::KeyHash;
 pub use format::describe as describe_format;
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,

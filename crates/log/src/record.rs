@@ -37,7 +37,7 @@ const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 
 const FLAG_EXPIRY: u64 = 1;
 const FLAG_BATCH_GOES_ON: u64 = 2;
-const FLAG_BRIEF: u64 = 4;
+const FLAG_SHORT_LIVED: u64 = 4;
 
 /// What a record says of its key. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct Record<'a> {
     pub batch_goes_on: bool,
     /// Whether the version that it displaced had lived briefly, so that it is expected to do so too. A hint: it says to
     /// which segment destaging takes it.
-    pub brief: bool,
+    pub short_lived: bool,
 }
 
 /// Length on the medium, without the padding to the granule.
@@ -98,7 +98,7 @@ impl<'a> Record<'a> {
             sequence,
             expires_at_ms: None,
             batch_goes_on: false,
-            brief: false,
+            short_lived: false,
         }
     }
 
@@ -114,8 +114,8 @@ impl<'a> Record<'a> {
         KIND.put(&mut bytes, self.kind as u64);
         let expires = if self.expires_at_ms.is_some() { FLAG_EXPIRY } else { 0 };
         let goes_on = if self.batch_goes_on { FLAG_BATCH_GOES_ON } else { 0 };
-        let brief = if self.brief { FLAG_BRIEF } else { 0 };
-        FLAGS.put(&mut bytes, expires | goes_on | brief);
+        let short_lived = if self.short_lived { FLAG_SHORT_LIVED } else { 0 };
+        FLAGS.put(&mut bytes, expires | goes_on | short_lived);
         KEY_BYTES.put(&mut bytes, self.key.len() as u64 - 1);
         VALUE_BYTES.put(&mut bytes, self.value.len() as u64);
         SEQUENCE.put(&mut bytes, self.sequence);
@@ -198,7 +198,7 @@ pub struct RecordView<'a> {
     /// Whether the next record belongs to the same batch.
     pub batch_goes_on: bool,
     /// Whether it is expected to live briefly.
-    pub brief: bool,
+    pub short_lived: bool,
 }
 
 /// What is known of a record before its value is read.
@@ -221,7 +221,7 @@ pub struct RecordHead<'a> {
     /// Whether the next record belongs to the same batch.
     pub batch_goes_on: bool,
     /// Whether it is expected to live briefly.
-    pub brief: bool,
+    pub short_lived: bool,
 }
 
 impl<'a> RecordHead<'a> {
@@ -242,7 +242,7 @@ impl<'a> RecordHead<'a> {
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
         // A compressed value would need a reader that knows how it was compressed.
-        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_BRIEF) != 0 || RAW_BYTES.get(header) != 0 {
+        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_SHORT_LIVED) != 0 || RAW_BYTES.get(header) != 0 {
             return Err(Damage::Header);
         }
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
@@ -258,7 +258,7 @@ impl<'a> RecordHead<'a> {
             sequence: SEQUENCE.get(header),
             expires_at_ms: expiry.try_into().ok().map(u64::from_le_bytes),
             batch_goes_on: flags & FLAG_BATCH_GOES_ON != 0,
-            brief: flags & FLAG_BRIEF != 0,
+            short_lived: flags & FLAG_SHORT_LIVED != 0,
         })
     }
 }
@@ -279,7 +279,7 @@ impl<'a> RecordView<'a> {
 
     fn with_value(bytes: &'a [u8], head: RecordHead<'a>) -> Result<RecordView<'a>, Damage> {
         let RecordHead { kind, key, value_offset, value_bytes, value_check, .. } = head;
-        let RecordHead { sequence, expires_at_ms, batch_goes_on, brief, .. } = head;
+        let RecordHead { sequence, expires_at_ms, batch_goes_on, short_lived, .. } = head;
         let key_and_value = &bytes[value_offset - key.len()..];
         let key_and_value = key_and_value.get(..key.len() + value_bytes).ok_or(Damage::Length)?;
         let value = &key_and_value[key.len()..];
@@ -292,7 +292,7 @@ impl<'a> RecordView<'a> {
             sequence,
             expires_at_ms,
             batch_goes_on,
-            brief,
+            short_lived,
         })
     }
 
@@ -308,7 +308,7 @@ impl<'a> RecordView<'a> {
 
     /// The same record, to be written elsewhere, by itself.
     pub fn to_record(&self) -> Record<'a> {
-        let RecordView { kind, key, value, value_check, sequence, expires_at_ms, brief, .. } = *self;
-        Record { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on: false, brief }
+        let RecordView { kind, key, value, value_check, sequence, expires_at_ms, short_lived, .. } = *self;
+        Record { kind, key, value, value_check, sequence, expires_at_ms, batch_goes_on: false, short_lived }
     }
 }

@@ -202,7 +202,7 @@ impl Walk<'_> {
                 state = FrameState::Broken { unnamed: None };
             }
             entries.push(Entry {
-                digest: self.secret.digest(record.key),
+                key_hash: self.secret.key_hash(record.key),
                 sequence: record.sequence,
                 offset: at as u32,
                 bytes: record.bytes() as u32,

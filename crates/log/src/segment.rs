@@ -7,9 +7,10 @@
 //! * Entries are in the order of their offsets.
 
 use esker_device::Appender;
+use esker_index::KeyHash;
 use std::ops::Range;
 
-use crate::checksum::{KeyDigest, Secret};
+use crate::checksum::Secret;
 use crate::frame::{self, FrameHeader, Stream};
 use crate::location::Tier;
 use crate::record::Record;
@@ -222,7 +223,7 @@ impl OpenSegment {
     ///
     /// # Panics
     /// If there is no room; ask [`has_room`](Self::has_room) first.
-    pub fn append(&mut self, record: &Record<'_>, digest: KeyDigest) -> u32 {
+    pub fn append(&mut self, record: &Record<'_>, key_hash: KeyHash) -> u32 {
         let bytes = record.bytes();
         let padded = self.shape.padded(bytes);
         assert!(
@@ -244,7 +245,7 @@ impl OpenSegment {
             }
         }
         let entry = Entry {
-            digest,
+            key_hash,
             sequence: record.sequence,
             offset,
             bytes: bytes as u32,

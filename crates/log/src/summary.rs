@@ -6,8 +6,9 @@
 //!
 //! It ends exactly at the segment's end, where the footer is found. Its own checksum makes rot in a record show as
 //! *this key is damaged*, never as an older value.
+use esker_index::KeyHash;
 
-use crate::checksum::{KeyDigest, Secret};
+use crate::checksum::Secret;
 use crate::frame::Stream;
 use crate::layout::{Field, is_dense};
 use crate::record::Kind;
@@ -18,7 +19,7 @@ const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
 const DIGEST_BYTES: usize = 16;
 /// Flag beside the kind: an expiry follows.
 const EXPIRES: u64 = 1 << 6;
-/// Longest entry: digest, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
+/// Longest entry: key_hash, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
 
 const MAGIC: Field = Field::new("magic", 0, 4, "`ESUM`");
@@ -47,7 +48,7 @@ const _: () = assert!(is_dense(FIELDS, FOOTER_BYTES));
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key's digest.
-    pub digest: KeyDigest,
+    pub key_hash: KeyHash,
     /// Sequence number.
     pub sequence: u64,
     /// Byte offset in the segment.
@@ -200,8 +201,8 @@ pub(crate) fn encode(
 ) -> Vec<u8> {
     let mut body = Vec::with_capacity(entries.len() * (DIGEST_BYTES + 8) + FOOTER_BYTES);
     for entry in entries {
-        body.extend_from_slice(&entry.digest.slot.to_le_bytes());
-        body.extend_from_slice(&entry.digest.check.to_le_bytes());
+        body.extend_from_slice(&entry.key_hash.slot.to_le_bytes());
+        body.extend_from_slice(&entry.key_hash.check.to_le_bytes());
     }
     let (mut sequence, mut end) = (0u64, 0u32);
     for entry in entries {
@@ -326,7 +327,7 @@ impl Footer {
             let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
             let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
             f(Entry {
-                digest: KeyDigest { slot: half(0), check: half(8) },
+                key_hash: KeyHash { slot: half(0), check: half(8) },
                 sequence,
                 offset,
                 bytes,

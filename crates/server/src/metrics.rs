@@ -168,7 +168,11 @@ fn store(text: &mut Text, service: &Service) {
         ("reserve_bytes", "Bytes that users may not fill.", stats.reserve_bytes),
         ("index_bytes", "Memory of the index.", stats.index_bytes),
         ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
-        ("claims", "Claims that are not verified yet.", stats.claims),
+        (
+            "unverified_overwrites",
+            "Overwrites of which it is not verified yet what they displaced.",
+            stats.unverified_overwrites,
+        ),
     ] {
         text.gauge(&format!("store_{name}"), help, value);
     }

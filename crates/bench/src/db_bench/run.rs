@@ -209,7 +209,7 @@ impl Session {
                 block_on(self.store.flush())?;
                 let moved = || {
                     let did = self.store.stats().activity;
-                    (did.relocated_bytes, did.segments_freed, did.claims_settled)
+                    (did.relocated_bytes, did.segments_freed, did.overwrites_verified)
                 };
                 let (mut last, mut since) = (moved(), Instant::now());
                 while since.elapsed() < RESTED {

@@ -8,13 +8,13 @@ pub(crate) const RULE: &str = "------------------------------------------------"
 pub(crate) fn print(stats: &Stats, since: &Activity) {
     println!("{RULE}");
     println!(
-        "keys {} live {} bytes of {} index {} bytes cache {} bytes claims {}",
+        "keys {} live {} bytes of {} index {} bytes cache {} bytes unverified overwrites {}",
         stats.keys,
         stats.live_bytes,
         stats.user_limit_bytes,
         stats.index_bytes,
         stats.cache_bytes,
-        stats.claims
+        stats.unverified_overwrites
     );
     for tier in &stats.tiers {
         println!(

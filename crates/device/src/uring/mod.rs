@@ -12,7 +12,7 @@
 //! virtual processors a spin of 20 µs while operations were in flight won at most 7 % of the random reads, and took the
 //! processor from those who would use what was read.
 //!
-//! What somebody waits for does not queue behind megabytes of frames and relocation: see [`turns`].
+//! What somebody waits for does not queue behind megabytes of frames and relocation: see [`scheduler`].
 //!
 //! A task that lives by one device's completions ([`Device::attend`]) runs on the reactor's thread: a hand-over to another
 //! thread and back costs as much as a short write.
@@ -20,7 +20,7 @@
 mod operation;
 mod reactor;
 mod ring;
-mod turns;
+mod scheduler;
 
 use std::io;
 use std::sync::Arc;
@@ -198,7 +198,7 @@ impl Device for UringDevice {
         self.submit_read(offset, buffer, false)
     }
 
-    fn read_behind(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
+    fn read_background(&self, offset: u64, buffer: Buffer) -> Pending<(Buffer, Result<(), DeviceError>)> {
         self.submit_read(offset, buffer, true)
     }
 
@@ -264,7 +264,7 @@ impl Device for UringDevice {
         self.file().counters.snapshot()
     }
 
-    fn attend(&self, name: &'static str, task: Task) -> Option<Task> {
+    fn spawn_on_io_thread(&self, name: &'static str, task: Task) -> Option<Task> {
         // Not kept by the tasks that it keeps.
         let shared = Arc::downgrade(&self.shared);
         let schedule = move |runnable| {

@@ -7,7 +7,7 @@ use std::task::Waker;
 use io_uring::{opcode, squeue, types};
 
 use super::ring::{FILE_INDEX, SLAB_INDEX};
-use super::turns::PIECE_BYTES;
+use super::scheduler::PIECE_BYTES;
 use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;

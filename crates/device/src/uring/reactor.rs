@@ -1,7 +1,7 @@
 //! The thread that owns the ring. Each turn of its loop:
 //!
 //! 1. Poll the tasks of this thread that were woken. Then take requests from the queue, theirs among them, as many as may be in
-//!    flight, and push them. Long ones wait for their [`Turns`].
+//!    flight, and push them. Long ones wait for their [`Scheduler`].
 //! 2. If both are empty, tell the bell that this thread is about to sleep, and look once more. Must happen in this
 //!    order, or else a request queued in between waits for some other completion.
 //! 3. Submit everything and wait for one completion: the only system call of the turn.
@@ -25,7 +25,7 @@ use io_uring::cqueue;
 use super::Shared;
 use super::operation::{Length, Operation};
 use super::ring::Ring;
-use super::turns::Turns;
+use super::scheduler::Scheduler;
 
 /// The number of the bell's completions; no table has so many places.
 const BELL: u64 = u64::MAX;
@@ -36,7 +36,7 @@ pub(super) struct Reactor {
     /// Operations that the kernel has, by number.
     in_flight: Vec<Option<Operation>>,
     free: Vec<usize>,
-    turns: Turns,
+    scheduler: Scheduler,
     block_bytes: usize,
     /// The kernel reports every ring of the bell without being asked again.
     bell_reports_every: bool,
@@ -66,7 +66,7 @@ impl Reactor {
             ring,
             in_flight: (0..depth).map(|_| None).collect(),
             free: (0..depth as usize).rev().collect(),
-            turns: Turns::new(move || began.elapsed()),
+            scheduler: Scheduler::new(move || began.elapsed()),
             block_bytes,
             bell_reports_every: true,
             bell_armed: false,
@@ -143,22 +143,22 @@ impl Reactor {
     /// The next one that may go. As long as others wait, one of them is in flight.
     fn next_operation(&mut self) -> Option<Operation> {
         loop {
-            if let Some(long) = self.turns.next() {
+            if let Some(long) = self.scheduler.next() {
                 return Some(long);
             }
             let operation = self.shared.queue.pop()?;
             if operation.length() != Length::Long {
                 return Some(operation);
             }
-            self.turns.wait(operation);
+            self.scheduler.wait(operation);
         }
     }
 
     fn push(&mut self, mut operation: Operation, number: usize) {
         let length = operation.length();
-        let turn_bytes = if length == Length::Long { self.turns.most_bytes() } else { usize::MAX };
+        let turn_bytes = if length == Length::Long { self.scheduler.most_bytes() } else { usize::MAX };
         let most_bytes = operation.bytes_at_a_time(turn_bytes, self.shared.file.unit_bytes());
-        self.turns.began(length);
+        self.scheduler.began(length);
         // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
         // where its memory is leaked. Unwinding aborts.
         unsafe { self.ring.push(&mut operation, most_bytes, number as u64) };
@@ -177,7 +177,7 @@ impl Reactor {
             let mut operation =
                 self.in_flight[number].take().expect("a completion belongs to an operation in flight");
             let length = operation.length();
-            self.turns.ended(length);
+            self.scheduler.ended(length);
             match operation.advance(completion.result(), self.block_bytes) {
                 Some(outcome) => {
                     self.free.push(number);
@@ -185,7 +185,7 @@ impl Reactor {
                 }
                 None if length == Length::Long => {
                     self.free.push(number);
-                    self.turns.wait(operation);
+                    self.scheduler.wait(operation);
                 }
                 None => self.push(operation, number),
             }
@@ -220,7 +220,7 @@ impl Reactor {
             .extend(table.into_iter().filter_map(|operation| operation.abandon(errno, &self.shared.file)));
         loop {
             let queued = std::iter::from_fn(|| self.shared.queue.pop());
-            let all: Vec<Operation> = self.turns.give_up().into_iter().chain(queued).collect();
+            let all: Vec<Operation> = self.scheduler.give_up().into_iter().chain(queued).collect();
             for operation in all {
                 let outcome = Err(io::Error::from_raw_os_error(errno));
                 self.wakers.extend(operation.complete(outcome, &self.shared.file));

@@ -23,7 +23,7 @@ use crate::write::Writer;
 const READS_AT_ONCE: usize = 8;
 
 /// The store as relocation sees it.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct CopyWriter<'a> {
     pub(crate) space: &'a Space,
     pub(crate) catalog: &'a Catalog,
     pub(crate) writer: &'a Writer,
@@ -52,7 +52,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) origin: Origin,
 }
 
-impl Outlet<'_> {
+impl CopyWriter<'_> {
     /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
     /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
@@ -92,7 +92,7 @@ pub(crate) async fn yield_device(
     }
 }
 
-impl Outlet<'_> {
+impl CopyWriter<'_> {
     /// Writes an empty frame to an output of which everything is durable, durably: it says so.
     pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
@@ -109,7 +109,7 @@ impl Outlet<'_> {
     }
 }
 
-impl Host for Outlet<'_> {
+impl Host for CopyWriter<'_> {
     type Error = Error;
 
     fn shape(&self) -> SegmentShape {
@@ -129,7 +129,7 @@ impl Host for Outlet<'_> {
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
         let placement = &self.catalog.placement;
         if victim.shape.tier != self.space.output_tier().name() {
-            return placement.destaged(record.brief);
+            return placement.destaged(record.short_lived);
         }
         placement.collected(victim.stream, self.space.age(record.sequence))
     }
@@ -142,11 +142,11 @@ impl Host for Outlet<'_> {
 
     async fn read(&self, victim: &Victim, offset: u32, bytes: u32) -> Result<(Buffer, usize)> {
         let (tier, at) = (victim.shape.tier, offset as usize);
-        if let Some(resident) = self.space.residents.find(tier, victim.slot, victim.segment) {
-            return Ok((Buffer::copy_from(resident.buffer.slice(at..at + bytes as usize)), 0));
+        if let Some(segment_buffer) = self.space.buffered.find(tier, victim.slot, victim.segment) {
+            return Ok((Buffer::copy_from(segment_buffer.buffer.slice(at..at + bytes as usize)), 0));
         }
         let began = self.space.runtime.now();
-        let read = self.space.tier(tier).read_behind(victim.slot, offset, u64::from(bytes)).await;
+        let read = self.space.tier(tier).read_background(victim.slot, offset, u64::from(bytes)).await;
         self.yield_device(bytes.into(), began).await;
         read
     }

@@ -6,7 +6,7 @@
 use esker_log::{Entry, Kind, Tier as TierName};
 
 use crate::base::error::Result;
-use crate::catalog::{Catalog, hash_of};
+use crate::catalog::Catalog;
 use crate::segments::contents::{Contents, NEVER_MS};
 use crate::segments::space::Space;
 use crate::write::Writer;
@@ -91,13 +91,13 @@ impl Expirer<'_> {
         if !self.catalog.is_current(tier, slot, entry) {
             return Ok(Some(false));
         }
-        let hash = hash_of(entry);
+        let hash = entry.key_hash;
         let Some(_reservation) = self.writer.lane.try_reserve(vec![self.catalog.index.stored_hash(&hash)])
         else {
             return Ok(None);
         };
         // Must come first, or else another key that the slot hides would go with it.
-        match self.catalog.settle(&hash).await {
+        match self.catalog.verify(&hash).await {
             Ok(()) => {}
             // What cannot be read is told to whoever asks for it. The record counts until it is relocated.
             Err(error) if error.is_of_reading() => return Ok(Some(false)),

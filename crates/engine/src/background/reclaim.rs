@@ -5,8 +5,8 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
-mod claims;
 mod sweep;
+mod unverified;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use futures_util::future::{Either, select};
 
 pub(crate) use self::choose::Choice;
 use self::choose::{Progress, Stuck};
-use self::claims::Unverified;
 use self::sweep::Sweep;
+use self::unverified::Unverified;
 
 use crate::background::compact::Compaction;
 use crate::background::expire::Expirer;
@@ -35,7 +35,7 @@ use crate::write::Writer;
 pub(crate) const CALM: f64 = 0.25;
 /// As long as it is less urgent to collect, old segments are rewritten for tombstones to go.
 const RENEW_BELOW: f64 = 0.5;
-/// After so many failed reads a segment is left alone until the store is opened again.
+/// After so many failed reads a segment is not collected until the store is opened again.
 const READ_ATTEMPTS: u32 = 3;
 /// What a record takes in a summary, about.
 const ENTRY_BYTES: u64 = 22;
@@ -118,7 +118,7 @@ impl Reclaimer<'_> {
     /// Waits for something to do.
     async fn rest(&mut self, woken: impl Future<Output = ()>) {
         let sweep = self.sweep_due();
-        let due = sweep.into_iter().chain(self.claims_due()).chain(self.catalog.clock_due()).min();
+        let due = sweep.into_iter().chain(self.unverified_due()).chain(self.catalog.clock_due()).min();
         let Some(left) = due else { return woken.await };
         let woken = std::pin::pin!(woken);
         match select(woken, self.space.runtime.sleep(left)).await {
@@ -136,7 +136,7 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
         self.catalog.save_clock().await?;
-        self.settle_beyond_limit().await?;
+        self.verify_beyond_limit().await?;
         if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;
             return Ok(true);
@@ -178,7 +178,7 @@ impl Reclaimer<'_> {
             self.declare_full();
         }
         // Nobody is to wait for what has time.
-        Ok(!self.writer.pressure.requests.is_wanted() && self.settle_at_leisure().await?)
+        Ok(!self.writer.pressure.requests.is_wanted() && self.verify_when_idle().await?)
     }
 
     /// Relocates what was chosen; false if there was no room for that.
@@ -223,7 +223,7 @@ impl Reclaimer<'_> {
             let was_stuck = was_full && self.space.stuck.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(self.space.full_error());
             if !was_stuck {
-                // The provisioner may now lend a slot to deletes; or another one, where there was none to lend.
+                // The preallocation may now lend a slot to deletes; or another one, where there was none to lend.
                 self.space.announce_free_slot();
             }
         }
@@ -285,7 +285,7 @@ impl Reclaimer<'_> {
                 if self.space.tier(other_tier).slot(other).state() == SlotState::Sealed {
                     self.note_failure(other_tier, other, error, matches!(error, Error::Corrupt { .. }));
                 }
-                self.space.tier(tier).slot(slot).leave_alone();
+                self.space.tier(tier).slot(slot).do_not_collect();
                 self.note_failure(tier, slot, error, false);
             }
             _ => self.note_failure(tier, slot, error, matches!(error, Error::Corrupt { .. })),

@@ -1,8 +1,8 @@
 //! Relocating segments, one at a time or several short ones: the order of `esker_gc`'s `relocate` module, on this
 //! store's tiers.
 //!
-//! While a victim is being emptied, puts may displace its records and leave claims against it; it is freed only when none
-//! of its records is current and no claim against it is left.
+//! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when none
+//! of its records is current and no unverified overwrite of it is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use esker_gc::{Failed, Host, Need, Outputs, Relocated, Throttle, Victim, copied_
 use esker_log::{Entry, Kind, Location, OpenSegment, Stream, Tier as TierName, class_of};
 use parking_lot::Mutex;
 
-use crate::background::copies::{Outlet, yield_device};
+use crate::background::copies::{CopyWriter, yield_device};
 use crate::background::expire::{Due, Expirer};
 use crate::base::error::{Error, Result};
-use crate::catalog::{Catalog, hash_of};
+use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
 use crate::segments::contents::NEVER_MS;
 use crate::segments::limit::{LEAST_YIELD, frame_bytes};
@@ -32,7 +32,7 @@ const TOMBSTONE_BYTES: u32 = 96;
 /// How relocating a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// So many are free; the others are left alone, or kept because they are damaged.
+    /// So many are free; the others are not collected, or kept because they are damaged.
     Freed(usize),
     /// There is no room for what is needed of it.
     OutOfRoom,
@@ -87,7 +87,7 @@ impl<'a> Relocator<'a> {
     pub(crate) async fn finish(&mut self) -> Result<()> {
         for (_, mut output) in std::mem::take(&mut self.outputs) {
             self.close_left_open(&mut output).await?;
-            self.outlet(false, 0.0).seal_output(output).await?;
+            self.copies(false, 0.0).seal_output(output).await?;
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<'a> Relocator<'a> {
     async fn close_left_open(&self, output: &mut OpenSegment) -> Result<()> {
         let durable = self.durable.get(&output.name().segment).copied().unwrap_or(0);
         let Some(frame) = output.close_frame(durable) else { return Ok(()) };
-        self.outlet(false, 0.0).write_frame(output.name(), output.memory().buffer(), frame).await
+        self.copies(false, 0.0).write_frame(output.name(), output.memory().buffer(), frame).await
     }
 
     /// Bytes of the tier where records stay that collecting freed, less those that it filled.
@@ -215,13 +215,13 @@ impl<'a> Relocator<'a> {
         };
         self.expirer.expire_segment(tier_name, slot, &entries).await?;
         let records = entries.len();
-        let entries = self.catalog.settle_segment(tier_name, slot, &entries).await?;
+        let entries = self.catalog.verify_segment(tier_name, slot, &entries).await?;
         let (segment, stream) = (state.segment(), state.stream());
         let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
         if !always && tier_name == self.space.output_tier().name() && !self.is_worth_it(&victim, &entries) {
             // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
             // alone until more of it is dead.
-            state.leave_alone();
+            state.do_not_collect();
             tier.slots().set_state(slot, SlotState::Sealed);
             return Ok(None);
         }
@@ -238,7 +238,7 @@ impl<'a> Relocator<'a> {
         let mut first = true;
         while !victims.is_empty() {
             for (number, (victim, entries)) in victims.iter_mut().enumerate() {
-                let needed = self.catalog.settle_segment(tier_name, victim.slot, entries).await;
+                let needed = self.catalog.verify_segment(tier_name, victim.slot, entries).await;
                 *entries = needed.map_err(|error| Failed { victim: number, error })?;
             }
             let relocated = self.copy(tier_name, victims, first, urgency).await?;
@@ -289,8 +289,8 @@ impl<'a> Relocator<'a> {
     ) -> std::result::Result<(), Failed<Error>> {
         for (number, (victim, entries)) in victims.iter().enumerate() {
             if copied.contains(&victim.slot) {
-                let settled = self.catalog.settle_segment(tier_name, victim.slot, entries).await;
-                settled.map_err(|error| Failed { victim: number, error })?;
+                let verified = self.catalog.verify_segment(tier_name, victim.slot, entries).await;
+                verified.map_err(|error| Failed { victim: number, error })?;
             }
         }
         let is_emptied = |(victim, entries): &(Victim, Vec<Entry>)| {
@@ -309,7 +309,7 @@ impl<'a> Relocator<'a> {
         if cfg!(debug_assertions) && is_empty {
             self.catalog.index.displaced(|pointer| {
                 let Location { tier: of, slot, .. } = self.catalog.packing.unpack(pointer.get());
-                assert!(of != tier || slot != victim.slot, "there are claims against records only");
+                assert!(of != tier || slot != victim.slot, "there are unverified against records only");
             });
         }
         is_empty
@@ -337,14 +337,14 @@ impl<'a> Relocator<'a> {
         }
         for stream in unproven {
             let mut output = self.outputs.remove(&stream).expect("it is open");
-            let outlet = self.outlet(false, 0.0);
+            let copies = self.copies(false, 0.0);
             if output.has_room(0, 0) {
-                outlet.write_proof(&mut output).await?;
+                copies.write_proof(&mut output).await?;
                 self.durable.insert(output.name().segment, output.tail());
                 self.outputs.insert(stream, output);
             } else {
                 // The summary is as good a proof.
-                outlet.seal_output(output).await?;
+                copies.seal_output(output).await?;
             }
         }
         Ok(())
@@ -392,12 +392,12 @@ impl<'a> Relocator<'a> {
         gained - self.told_bytes.swap(gained, Ordering::Relaxed)
     }
 
-    /// Placement learns from how long segments of brief records last.
+    /// Placement learns from how long segments of short-lived records last.
     fn note_life(&self, victim: &Victim, lived: Option<u64>) {
         let collected = victim.shape.tier == self.space.output_tier().name();
         if let Some(lived) = lived
             && collected
-            && victim.stream.is_brief()
+            && victim.stream.is_short_lived()
         {
             self.catalog.placement.note_collected(lived, self.catalog.index.len());
         }
@@ -405,10 +405,10 @@ impl<'a> Relocator<'a> {
 
     /// Whether the copies would take noticeably less room than the victim.
     fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
-        let outlet = self.outlet(true, 1.0);
+        let copies = self.copies(true, 1.0);
         let copies: Vec<Entry> = entries
             .iter()
-            .filter_map(|entry| match outlet.need(victim, entry) {
+            .filter_map(|entry| match copies.need(victim, entry) {
                 Need::Nothing => None,
                 Need::Record => Some(*entry),
                 // It takes its key, not its value.
@@ -431,25 +431,25 @@ impl<'a> Relocator<'a> {
     ) -> std::result::Result<Relocated, Failed<Error>> {
         let (free, for_staged) = (self.space.output_tier().free_slots(), self.kept_for_staged());
         let mut outputs = std::mem::take(&mut self.outputs);
-        let mut outlet = self.outlet(first, urgency);
+        let mut copies = self.copies(first, urgency);
         // Beside that, the last one is for a relocation that finds no other when it begins.
-        outlet.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
-        outlet.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
+        copies.keep = (for_staged + 1).min(free.saturating_sub(1)).max(for_staged);
+        copies.open = AtomicUsize::new(outputs.keys().filter(|s| Stream::RELOCATED.contains(s)).count());
         let output_shape = self.space.output_tier().shape();
         let entries = || victims.iter().flat_map(|(_, entries)| entries);
         let bytes: u64 = entries().map(|e| output_shape.padded(e.bytes as usize)).sum();
-        outlet.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
+        copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
         if tier_name != output_shape.tier {
-            outlet.origin = Origin::Destaged;
+            copies.origin = Origin::Destaged;
         }
         let frame_bytes = frame_bytes(output_shape);
-        let copied = copy_needed(&outlet, &self.space.secret, victims, &mut outputs, frame_bytes).await;
+        let copied = copy_needed(&copies, &self.space.secret, victims, &mut outputs, frame_bytes).await;
         self.outputs = outputs;
         copied
     }
 
-    fn outlet(&self, first: bool, urgency: f64) -> Outlet<'_> {
-        Outlet {
+    fn copies(&self, first: bool, urgency: f64) -> CopyWriter<'_> {
+        CopyWriter {
             space: self.space,
             catalog: self.catalog,
             writer: self.writer,
@@ -480,7 +480,7 @@ impl<'a> Relocator<'a> {
             let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => self.catalog.index.replace(
-                    &hash_of(entry),
+                    &entry.key_hash,
                     self.catalog.pointer(old),
                     self.catalog.pointer(new),
                 ),

@@ -53,7 +53,7 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// How many bytes of tombstones are left in peace: half of the room that puts leave, or, where the store presses on
+    /// How many bytes of tombstones are tolerated: half of the room that puts leave, or, where the store presses on
     /// its limit, next to nothing.
     pub(crate) fn tombstones_tolerated(&self, presses: bool) -> u64 {
         let segment_bytes = u64::from(self.space.output_tier().shape().segment_bytes);

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use crate::base::error::{Error, Result};
 
 /// Opens once with a result; whoever waits gets a copy of it.
-pub(crate) struct Gate {
+pub(crate) struct Completion {
     waiter: Waiter,
 }
 
-/// What it takes to wait at a gate.
+/// What it takes to wait at a completion event.
 #[derive(Clone)]
 pub(crate) struct Waiter {
     state: Arc<Mutex<State>>,
@@ -28,9 +28,9 @@ enum State {
     Open(Result<()>),
 }
 
-impl Gate {
-    pub(crate) fn new() -> Gate {
-        Gate { waiter: Waiter { state: Arc::new(Mutex::new(State::Shut(Vec::new()))) } }
+impl Completion {
+    pub(crate) fn new() -> Completion {
+        Completion { waiter: Waiter { state: Arc::new(Mutex::new(State::Shut(Vec::new()))) } }
     }
 
     pub(crate) fn waiter(&self) -> Waiter {
@@ -42,14 +42,14 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for Completion {
     fn drop(&mut self) {
         self.waiter.open_if_shut(|| Err(Error::Closed { reason: "what was waited for ended early".into() }));
     }
 }
 
 impl Waiter {
-    /// Of a gate that is open.
+    /// Of a completion event that is open.
     pub(crate) fn at_open(result: Result<()>) -> Waiter {
         Waiter { state: Arc::new(Mutex::new(State::Open(result))) }
     }
@@ -58,7 +58,7 @@ impl Waiter {
         Wait { waiter: self.clone(), place: None }
     }
 
-    /// Whether it is the same gate.
+    /// Whether it is the same completion event.
     pub(crate) fn is_at(&self, other: &Waiter) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
@@ -78,7 +78,7 @@ impl Waiter {
     }
 }
 
-/// Waiting at a gate. Dropping it gives the place up.
+/// Waiting at a completion event. Dropping it gives the place up.
 pub(crate) struct Wait {
     waiter: Waiter,
     place: Option<usize>,
@@ -114,19 +114,19 @@ impl Drop for Wait {
     }
 }
 
-/// A gate for something that happens again and again: each time the gate opens, and there is another one.
+/// A completion event for something that happens again and again: each time the completion event opens, and there is another one.
 pub(crate) struct Announcement {
-    next: Mutex<Gate>,
+    next: Mutex<Completion>,
 }
 
 impl Announcement {
     pub(crate) fn new() -> Announcement {
-        Announcement { next: Mutex::new(Gate::new()) }
+        Announcement { next: Mutex::new(Completion::new()) }
     }
 
     pub(crate) fn announce(&self) {
-        let gate = std::mem::replace(&mut *self.next.lock(), Gate::new());
-        gate.open(Ok(()));
+        let completion = std::mem::replace(&mut *self.next.lock(), Completion::new());
+        completion.open(Ok(()));
     }
 
     /// Asks something, and says what to wait for if the answer is not to the purpose. What is announced while it is asked
@@ -146,16 +146,16 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a panic ends a thread")]
     fn a_gate_that_is_dropped_opens_with_an_error() {
-        let gate = Gate::new();
-        let (waiter, wait) = (gate.waiter(), gate.waiter().wait());
+        let completion = Completion::new();
+        let (waiter, wait) = (completion.waiter(), completion.waiter().wait());
         assert!(waiter.wait().now_or_never().is_none());
-        drop(gate);
+        drop(completion);
         assert!(wait.now_or_never().is_some_and(|how| how.is_err()));
         assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_err()));
-        let gate = Gate::new();
-        let waiter = gate.waiter();
+        let completion = Completion::new();
+        let waiter = completion.waiter();
         let panicked = std::thread::spawn(move || {
-            let _gate = gate;
+            let _gate = completion;
             panic!("a panic that a test asked for");
         });
         assert!(panicked.join().is_err());
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn an_open_gate_stays_as_it_was_opened() {
-        let gate = Gate::new();
-        let waiter = gate.waiter();
-        gate.open(Ok(()));
+        let completion = Completion::new();
+        let waiter = completion.waiter();
+        completion.open(Ok(()));
         assert!(waiter.wait().now_or_never().is_some_and(|how| how.is_ok()));
     }
 

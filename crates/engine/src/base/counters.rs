@@ -46,7 +46,7 @@ counters! {
     segments_freed: "Segments freed by relocation.",
     records_moved: "Records that relocation kept.",
     records_freed: "Records that had been written to the segments that were freed, moved or dead.",
-    claims_settled: "Claims verified.",
+    overwrites_verified: "UnverifiedOverwrites verified.",
     hidden_found: "Keys that had been displaced by another key and were found again.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
@@ -106,8 +106,8 @@ impl Counters {
         Counters::add(&self.records_freed, records);
     }
 
-    pub(crate) fn count_settled(&self, claims: u64, hidden: u64) {
-        Counters::add(&self.claims_settled, claims);
+    pub(crate) fn count_verified(&self, unverified: u64, hidden: u64) {
+        Counters::add(&self.overwrites_verified, unverified);
         Counters::add(&self.hidden_found, hidden);
     }
 

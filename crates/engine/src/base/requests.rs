@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::base::completion::{Gate, Waiter};
+use crate::base::completion::{Completion, Waiter};
 use crate::base::error::Error;
 use crate::base::health::{Follower, Health};
 
@@ -19,9 +19,9 @@ pub(crate) struct Requests {
 #[derive(Default)]
 struct Asked {
     /// They asked since the last look began.
-    since: Option<Gate>,
+    since: Option<Completion>,
     /// They asked before.
-    before: Vec<Gate>,
+    before: Vec<Completion>,
 }
 
 impl Requests {
@@ -34,7 +34,7 @@ impl Requests {
     }
 
     pub(crate) fn ask(&self) -> Waiter {
-        self.asked.lock().since.get_or_insert_with(Gate::new).waiter()
+        self.asked.lock().since.get_or_insert_with(Completion::new).waiter()
     }
 
     /// The collector is about to look what there is to collect.
@@ -51,14 +51,14 @@ impl Requests {
     /// Nothing is left to do for those who asked before the collector looked.
     pub(crate) fn done(&self) {
         let served = std::mem::take(&mut self.asked.lock().before);
-        served.into_iter().for_each(|gate| gate.open(Ok(())));
+        served.into_iter().for_each(|completion| completion.open(Ok(())));
     }
 
     /// Nobody will collect any more.
     pub(crate) fn fail(&self, error: &Error) {
         self.look();
         let refused = std::mem::take(&mut self.asked.lock().before);
-        refused.into_iter().for_each(|gate| gate.open(Err(error.clone())));
+        refused.into_iter().for_each(|completion| completion.open(Err(error.clone())));
     }
 }
 
@@ -76,8 +76,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(gate: &Waiter) -> Option<Result<()>> {
-        gate.wait().now_or_never()
+    fn answer(completion: &Waiter) -> Option<Result<()>> {
+        completion.wait().now_or_never()
     }
 
     #[test]
@@ -106,6 +106,6 @@ mod tests {
         requests.look();
         let since = requests.ask();
         requests.fail(&Error::Closed { reason: "a test".into() });
-        assert!([before, since].iter().all(|gate| answer(gate).is_some_and(|how| how.is_err())));
+        assert!([before, since].iter().all(|completion| answer(completion).is_some_and(|how| how.is_err())));
     }
 }

@@ -41,7 +41,7 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        if let Some(task) = device.attend(name, self.accompany(name, task)) {
+        if let Some(task) = device.spawn_on_io_thread(name, self.accompany(name, task)) {
             self.runtime.spawn(name, task);
         }
     }

@@ -4,9 +4,9 @@
 use esker_index::{KeyHash, Pointer};
 
 use crate::base::error::Result;
+use crate::catalog::Catalog;
 use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
-use crate::catalog::{Catalog, hash_of};
 
 /// The current record of a key, and what led to it.
 pub(crate) struct Found {
@@ -53,8 +53,8 @@ impl Catalog {
                     Fetched::Record(_) => return Ok(None),
                 }
             }
-            if !suspects.claims.is_empty() {
-                self.settle(hash).await?;
+            if !suspects.unverified.is_empty() {
+                self.verify(hash).await?;
                 continue;
             }
             if suspects.occupant == Some(pointer) {
@@ -66,7 +66,7 @@ impl Catalog {
     /// Whether a record that cannot be read is another key's, as the summary of its segment says.
     async fn is_anothers(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         let entry = self.entry_at(&self.unchecked_place(pointer)).await;
-        entry.is_some_and(|entry| hash_of(&entry) != *hash)
+        entry.is_some_and(|entry| entry.key_hash != *hash)
     }
 
     /// The record that a pointer leads to. `key` is for the message if it is damaged.

@@ -72,8 +72,7 @@ impl Catalog {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        let digest = self.space.secret.digest(key);
-        KeyHash { slot: digest.slot, check: digest.check }
+        self.space.secret.key_hash(key)
     }
 
     /// The index pointer of a location.
@@ -84,13 +83,13 @@ impl Catalog {
     /// Whether a record of a sealed segment is what the index leads to.
     pub(crate) fn is_current(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.space.location(tier, slot, entry);
-        entry.kind == Kind::Put && self.index.is_current(&hash_of(entry), self.pointer(location))
+        entry.kind == Kind::Put && self.index.is_current(&entry.key_hash, self.pointer(location))
     }
 
-    /// Whether the index leads to a record of a sealed segment, or a claim remembers it. It stays unknown once it is.
+    /// Whether the index leads to a record of a sealed segment, or an unverified overwrite remembers it. It stays unknown once it is.
     pub(crate) fn is_known(&self, tier: TierName, slot: u32, entry: &Entry) -> bool {
         let location = self.space.location(tier, slot, entry);
-        entry.kind == Kind::Put && self.index.is_known(&hash_of(entry), self.pointer(location))
+        entry.kind == Kind::Put && self.index.is_known(&entry.key_hash, self.pointer(location))
     }
 
     /// Whether a record was deleted by a clear.
@@ -107,7 +106,7 @@ impl Catalog {
 
     /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is
     /// asked for only where placement wants to know.
-    pub(crate) fn expects_brief(&self, hash: &KeyHash, sequence: u64) -> bool {
+    pub(crate) fn expects_short_life(&self, hash: &KeyHash, sequence: u64) -> bool {
         let samples = self.placement.samples(sequence);
         if !samples && !self.placement.parts() {
             return false;
@@ -116,11 +115,11 @@ impl Catalog {
             let slot = self.space.slot(self.packing.unpack(old.get()));
             slot.lived(sequence).filter(|_| slot.stream().is_fresh())
         });
-        let brief = self.placement.is_brief(lived);
+        let short_lived = self.placement.is_short_lived(lived);
         if samples {
-            self.placement.note_put(brief);
+            self.placement.note_put(short_lived);
         }
-        brief
+        short_lived
     }
 
     /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
@@ -139,8 +138,4 @@ impl Catalog {
         let lacks = self.out_of_memory.load(Ordering::Acquire);
         lacks.then(|| (self.index.memory_bytes(), self.memory_bytes))
     }
-}
-
-pub(crate) fn hash_of(entry: &Entry) -> KeyHash {
-    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
 }

@@ -40,7 +40,7 @@ impl Catalog {
             occupant
         });
         if let Some(old) = published.displaced {
-            let bytes = known_bytes.filter(|_| !published.claimed).unwrap_or_else(|| self.estimate(old));
+            let bytes = known_bytes.filter(|_| !published.unverified).unwrap_or_else(|| self.estimate(old));
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
         }
     }
@@ -70,9 +70,9 @@ impl Catalog {
     fn compare_in_memory(&self, key: &Bytes, pointer: Pointer) -> (Occupant, Option<i64>) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let verdict = |same| if same { Occupant::SameKey } else { Occupant::OtherKey };
-        if let Some(resident) = self.space.residents.hold().find(location.tier, location.slot, segment) {
+        if let Some(segment_buffer) = self.space.buffered.hold().find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
-            if let Ok(record) = RecordView::in_memory(resident.record(location.offset), &identity) {
+            if let Ok(record) = RecordView::in_memory(segment_buffer.record(location.offset), &identity) {
                 let shape = self.space.tier(location.tier).shape();
                 return (verdict(record.key == key), Some(shape.padded(record.bytes()) as i64));
             }
@@ -83,7 +83,7 @@ impl Catalog {
         (Occupant::Unknown, None)
     }
 
-    /// What a record is taken to be long until its claim is verified: as long as those of its segment are in the mean, within
+    /// What a record is taken to be long until its unverified overwrite is verified: as long as those of its segment are in the mean, within
     /// what its class allows.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());

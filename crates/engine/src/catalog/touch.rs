@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::catalog::Catalog;
 use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
-use crate::segments::buffers::HeldResidents;
+use crate::segments::buffers::HeldBuffered;
 
 impl Catalog {
     /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
@@ -15,17 +15,17 @@ impl Catalog {
         let mut pointers = puts.filter_map(|hash| self.index.get(&hash)).peekable();
         while pointers.peek().is_some() {
             let row: SmallVec<[_; ROW]> = pointers.by_ref().take(ROW).collect();
-            let residents = self.space.residents.hold();
-            row.into_iter().for_each(|pointer| self.touch(pointer, &residents));
+            let buffered = self.space.buffered.hold();
+            row.into_iter().for_each(|pointer| self.touch(pointer, &buffered));
         }
     }
 
     /// Gets a record's first bytes on their way into the processor's cache.
-    pub(crate) fn touch(&self, pointer: Pointer, residents: &HeldResidents<'_>) {
+    pub(crate) fn touch(&self, pointer: Pointer, buffered: &HeldBuffered<'_>) {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
-        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
+        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let at = location.offset as usize;
-            std::hint::black_box(resident.buffer.get(at..at + 1).map(|byte| byte[0]));
+            std::hint::black_box(segment_buffer.buffer.get(at..at + 1).map(|byte| byte[0]));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Verifying claims: was the record that a put displaced without looking really an older one of the same key?
+//! Verifying unverified overwrites: was the record that a put displaced without looking really an older one of the same key?
 //!
 //! See `docs/decisions/0002-index-slot-and-claims.md`.
 
@@ -6,9 +6,9 @@ use esker_index::{KeyHash, Pointer};
 use esker_log::{Entry, Kind, Tier as TierName};
 
 use crate::base::error::Result;
+use crate::catalog::Catalog;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
-use crate::catalog::{Catalog, hash_of};
 use crate::segments::slot::SlotState;
 
 /// Keys that are looked up together.
@@ -22,21 +22,21 @@ struct Known {
 }
 
 impl Catalog {
-    /// Settles all claims of a hash by reading the records: afterwards every key that shares its slot is found. Where a record is
-    /// damaged, its segment's summary still tells whose it is, so that those of other keys can be settled.
-    pub(crate) async fn settle(&self, hash: &KeyHash) -> Result<()> {
+    /// Verifies all unverified overwrites of a hash by reading the records: afterwards every key that shares its slot is found. Where a record is
+    /// damaged, its segment's summary still tells whose it is, so that those of other keys can be verified.
+    pub(crate) async fn verify(&self, hash: &KeyHash) -> Result<()> {
         'again: loop {
             let seen = self.index.suspects(hash);
-            if seen.claims.is_empty() {
+            if seen.unverified.is_empty() {
                 return Ok(());
             }
             let mut occupant_record = None;
             let mut displaced = Vec::new();
-            for pointer in seen.occupant.into_iter().chain(seen.claims.iter().map(|c| c.displaced)) {
+            for pointer in seen.occupant.into_iter().chain(seen.unverified.iter().map(|c| c.displaced)) {
                 match self.identify(&self.unchecked_place(pointer)).await? {
                     Ok(record) if seen.occupant == Some(pointer) => occupant_record = Some(record),
                     Ok(record) => displaced.push((pointer, record)),
-                    // Either somebody settled the claims and the segment is gone, or it is damage.
+                    // Either somebody verified the unverified overwrites and the segment is gone, or it is damage.
                     Err(_) if self.index.suspects(hash) != seen => continue 'again,
                     Err(damaged) => return Err(damaged.into_error(None)),
                 }
@@ -52,10 +52,10 @@ impl Catalog {
             let hidden: Vec<(Pointer, &Known)> =
                 displaced.iter().filter(|(_, r)| is_hidden(r)).map(|(p, r)| (*p, r)).collect();
             let entries: Vec<_> = hidden.iter().map(|(pointer, r)| (r.hash, *pointer)).collect();
-            if !self.index.settle(hash, &seen, &entries) {
+            if !self.index.note_verified(hash, &seen, &entries) {
                 continue;
             }
-            self.space.counters.count_settled(displaced.len() as u64, hidden.len() as u64);
+            self.space.counters.count_verified(displaced.len() as u64, hidden.len() as u64);
             for (pointer, record) in &displaced {
                 // The estimate that was subtracted is put right: all of it, if the record is current after all.
                 let dead = if is_hidden(record) { 0 } else { i64::from(record.padded_bytes) };
@@ -75,7 +75,7 @@ impl Catalog {
         if is_unreadable && let Some(entry) = self.entry_at(place).await {
             let padded_bytes =
                 self.space.tier(place.location.tier).shape().padded(entry.bytes as usize) as u32;
-            return Ok(Ok(Known { hash: hash_of(&entry), sequence: entry.sequence, padded_bytes }));
+            return Ok(Ok(Known { hash: entry.key_hash, sequence: entry.sequence, padded_bytes }));
         }
         Ok(read?.map(|record| Known {
             hash: self.hash(record.key()),
@@ -98,32 +98,32 @@ impl Catalog {
         entry.filter(|_| slot.segment() == segment)
     }
 
-    /// Verifies the claims against one segment by means of its summary, of which `entries` are those that may be needed.
+    /// Verifies the unverified overwrites of one segment by means of its summary, of which `entries` are those that may be needed.
     /// Returns those that still may: what anything leads to, and what may go on hiding older versions of its key.
-    pub(crate) async fn settle_segment(
+    pub(crate) async fn verify_segment(
         &self,
         tier: TierName,
         slot: u32,
         entries: &[Entry],
     ) -> Result<Vec<Entry>> {
         let shape = self.space.tier(tier).shape();
-        let (mut settled, mut corrections, mut other) = (0, 0, Vec::new());
+        let (mut count, mut corrections, mut other) = (0, 0, Vec::new());
         let mut needed = Vec::with_capacity(entries.len() / 2);
         for row in entries.chunks(ROW) {
             // Their buckets are mostly not in the processor's cache: so they are waited for together.
             for entry in row {
-                std::hint::black_box(self.index.get(&hash_of(entry)));
+                std::hint::black_box(self.index.get(&entry.key_hash));
             }
             for entry in row {
                 let mut may_be_needed = entry.kind == Kind::Tombstone || entry.expires_at_ms.is_some();
                 if entry.kind == Kind::Put {
                     let (hash, pointer) =
-                        (hash_of(entry), self.pointer(self.space.location(tier, slot, entry)));
+                        (entry.key_hash, self.pointer(self.space.location(tier, slot, entry)));
                     let verified = self.index.verify(&hash, pointer);
                     if verified.same > 0 {
                         let bytes = shape.padded(entry.bytes as usize) as i64;
                         corrections += verified.same as i64 * (self.estimate(pointer) - bytes);
-                        settled += verified.same as u64;
+                        count += verified.same as u64;
                     }
                     other.extend((verified.other > 0).then_some(hash));
                     may_be_needed |= verified.is_known;
@@ -131,10 +131,10 @@ impl Catalog {
                 needed.extend(may_be_needed.then_some(*entry));
             }
         }
-        self.space.counters.count_settled(settled, 0);
+        self.space.counters.count_verified(count, 0);
         self.space.tier(tier).add_live(slot, corrections);
         for hash in other {
-            self.settle(&hash).await?;
+            self.verify(&hash).await?;
         }
         Ok(needed)
     }

@@ -140,7 +140,14 @@ impl Choice {
         };
         let unit_bytes = self.unit_bytes(geometry.indirection_unit_bytes);
         let asked_bytes = self.limit_bytes;
-        Ok(TierPlan { tier: self.tier, device, limit_bytes, asked_bytes, unit_bytes, ledger: Arc::default() })
+        Ok(TierPlan {
+            tier: self.tier,
+            device,
+            limit_bytes,
+            asked_bytes,
+            unit_bytes,
+            accounting: Arc::default(),
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use esker_log::{Packing, SegmentShape, Superblock, SuperblockError, Tier};
 
 use crate::base::error::{Error, Result};
 use crate::open::extent::bytes_for;
-use crate::segments::accounting::Ledger;
+use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
 
 /// Where superblocks of all strides are looked for.
@@ -28,7 +28,7 @@ pub(crate) struct TierPlan {
     /// The limit that was asked for.
     pub(crate) asked_bytes: Option<u64>,
     pub(crate) unit_bytes: u64,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) accounting: Arc<WriteAccounting>,
 }
 
 /// What the tiers of a new store have in common.
@@ -177,12 +177,12 @@ async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>
         }
         // Whatever was there must not be taken for a superblock of this store or of another.
         let zeros = Buffer::zeroed(superblock.data_offset as usize);
-        tier.ledger.superblock(superblock.data_offset);
+        tier.accounting.superblock(superblock.data_offset);
         device.write(0, Source::Owned(zeros), WriteMode::Durable).await?;
-        clear_slots(device, &tier.ledger, superblock, 0..superblock.used_slots).await?;
+        clear_slots(device, &tier.accounting, superblock, 0..superblock.used_slots).await?;
     }
     for (tier, superblock) in tiers.iter().zip(&superblocks) {
-        write_superblock(&tier.device, &tier.ledger, superblock).await?;
+        write_superblock(&tier.device, &tier.accounting, superblock).await?;
     }
     Ok(superblocks)
 }

@@ -17,11 +17,11 @@ const LEAST_LANE_PIECES: u64 = 2;
 /// How the memory budget is divided.
 pub(super) struct MemoryPlan {
     /// Segments in memory that each lane has at most.
-    pub(super) lane_pieces: usize,
+    pub(super) lane_buffers: usize,
     /// For the index, which grows with the keys, and the read cache.
     pub(super) cache_bytes: u64,
-    /// What of it claims may take however few keys there are.
-    pub(super) claims_bytes: u64,
+    /// What of it unverified overwrites may take however few keys there are.
+    pub(super) unverified_bytes: u64,
     pub(super) recovery_bytes: u64,
 }
 
@@ -34,9 +34,9 @@ impl MemoryPlan {
         let segments = (lanes * pieces + RELOCATION_PIECES) * segment_bytes;
         let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
         Ok(MemoryPlan {
-            lane_pieces: pieces as usize,
+            lane_buffers: pieces as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
-            claims_bytes: (left / 8).clamp(64 << 10, 64 << 20),
+            unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segments in memory yet.
             recovery_bytes: options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES).max(16 << 20),
         })

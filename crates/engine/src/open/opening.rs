@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
-use esker_index::{ClaimsLimit, Index, IndexOptions};
+use esker_index::{Index, IndexOptions, UnverifiedLimit};
 use esker_log::{Packing, Stream, SummaryHead, Superblock};
 
 use crate::background::{discard, file_system, reclaim};
@@ -30,7 +30,7 @@ use crate::open::format::{TierPlan, load_or_format, shape_of};
 use crate::open::memory_plan::MemoryPlan;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
-use crate::open::recover::{Recovered, Scene, Unsealed};
+use crate::open::recover::{Recovered, RecoveryContext, Unsealed};
 use crate::open::{staged, staging_file};
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
@@ -69,20 +69,23 @@ pub(crate) async fn open(options: Options) -> Result<Opened> {
     // 2.
     let index = Arc::new(Index::new(IndexOptions {
         hash_bits: options.index_hash_bits,
-        claims_limit: ClaimsLimit { at_least: medium.memory.claims_bytes, ..ClaimsLimit::default() },
+        unverified_limit: UnverifiedLimit {
+            at_least: medium.memory.unverified_bytes,
+            ..UnverifiedLimit::default()
+        },
     }));
     let recovered = medium.recover(&options, &runtime, &index).await?;
     // 3.
     medium.begin_epoch().await?;
     let staged = std::mem::take(&mut medium.staged);
     let staging = medium.staging.clone();
-    let lane_pieces = medium.memory.lane_pieces;
+    let lane_buffers = medium.memory.lane_buffers;
     let writer = build(&options, medium, runtime, index, &recovered).await?;
     let space = &writer.space;
     find_room(space, &recovered).await?;
     // 4.
     staged::write(&writer.catalog, writer.lane.published_through(), &staged, &recovered.staged).await?;
-    void_staging(space, staging.as_deref(), lane_pieces).await?;
+    void_staging(space, staging.as_deref(), lane_buffers).await?;
     // 5.
     let Recovered { unsealed, segments, metadata_bytes, max_sequence, .. } = recovered;
     // Of sealed segments only the footers were kept.
@@ -148,7 +151,7 @@ impl Medium {
         runtime: &Arc<dyn Runtime>,
         index: &Arc<Index>,
     ) -> Result<Recovered> {
-        let scene = Scene {
+        let context = RecoveryContext {
             runtime,
             tiers: self.tiers.iter().zip(&self.superblocks).collect(),
             secret: self.superblocks[0].secret(),
@@ -159,7 +162,7 @@ impl Medium {
             progress: options.progress.clone(),
             memory_bytes: self.memory.recovery_bytes,
         };
-        let recovered = scene.recover().await?;
+        let recovered = context.recover().await?;
         for tier in &self.tiers {
             tier.device()?.flush().await.map_err(Error::from)?;
             tier.look_at_room();
@@ -223,8 +226,8 @@ async fn build(
         cleared_through,
     });
     let backing = staging.map_or(Backing::Anonymous, Backing::Staging);
-    let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_pieces);
-    let may_part = !two_tiers && memory.lane_pieces >= TWO_SEGMENTS_PIECES;
+    let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_buffers);
+    let may_part = !two_tiers && memory.lane_buffers >= TWO_SEGMENTS_PIECES;
     let lane = Lane::new(catalog.clone(), Stream::LANE, lane_shape, pool(backing), may_part);
     let large = two_tiers
         .then(|| Lane::new(catalog.clone(), Stream::LARGE, bulk.shape(), pool(Backing::Anonymous), false));
@@ -253,10 +256,10 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
 }
 
 /// 4. Says that nothing in the staging file is of use any more, and that what comes is of this opening.
-async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_pieces: usize) -> Result<()> {
+async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_buffers: usize) -> Result<()> {
     let (mut boot, mut bytes) = (0, 0);
     if let Some(file) = staging {
-        bytes = staging::clear(file, lane_pieces, &space.secret, space.first_tier().shape())?;
+        bytes = staging::clear(file, lane_buffers, &space.secret, space.first_tier().shape())?;
         file.set_covered_bytes(bytes);
         boot = file.boot.number();
     }
@@ -315,7 +318,8 @@ fn make_tier(
     recorder: &Arc<Recorder>,
     clock: &Arc<dyn Runtime>,
 ) -> Arc<Tier> {
-    let accounts = Accounts { ledger: plan.ledger.clone(), recorder: recorder.clone(), clock: clock.clone() };
+    let accounts =
+        Accounts { accounting: plan.accounting.clone(), recorder: recorder.clone(), clock: clock.clone() };
     let grows = plan.device.geometry().kind == DeviceKind::File;
     Arc::new(Tier::new(
         plan.device.clone(),

@@ -3,9 +3,9 @@
 //!
 //! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
 //! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame.
-//! 3. **Entries** of all summaries and scans are dealt out to the shards of the index (`deal`): the first that comes with
+//! 3. **Entries** of all summaries and scans are loaded out to the shards of the index (`load`): the first that comes with
 //!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
-//!    dealing begins again with an empty index.
+//!    loading begins again with an empty index.
 //! 4. **Disputes** (`resolve`): of entries that share a stored hash, tombstones and staged records among them, the highest
 //!    sequence number of each key wins, wherever it lies.
 //!
@@ -13,9 +13,9 @@
 //!
 //! Nothing is written here, so a crash in it changes nothing, and nobody sees the index before it ends.
 
+mod candidate;
 mod census;
-mod claimant;
-mod deal;
+mod load;
 mod resolve;
 mod slots;
 mod unsealed;
@@ -29,7 +29,7 @@ use esker_log::{
     Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
 };
 
-use self::claimant::Live;
+use self::candidate::Live;
 use self::resolve::Copies;
 
 use crate::base::error::{Error, Result};
@@ -72,7 +72,7 @@ pub(crate) struct StagedWinner {
 }
 
 /// What recovery works with.
-pub(crate) struct Scene<'a> {
+pub(crate) struct RecoveryContext<'a> {
     pub(crate) runtime: &'a Arc<dyn Runtime>,
     pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
     pub(crate) secret: Secret,
@@ -123,7 +123,7 @@ struct Found {
     may_be_torn: bool,
 }
 
-impl Scene<'_> {
+impl RecoveryContext<'_> {
     fn tier(&self, name: TierName) -> &Arc<Tier> {
         let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
         found.expect("segments lie on tiers of the store").0
@@ -183,7 +183,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Steps 3 and 4. Deals the entries out, finds the newest of each key, and fills index and slots. Returns the segments as
+    /// Steps 3 and 4. Loads the entries out, finds the newest of each key, and fills index and slots. Returns the segments as
     /// they turned out to be, the staged records that won, the highest sequence number, and how many copies slots hold.
     async fn load(
         &self,
@@ -205,21 +205,21 @@ impl Scene<'_> {
             let share = 1.0 / passes as f64;
             let most_left =
                 if passes < Index::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
-            let dealt =
-                deal::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
-            let mut hands = self.deal(&segments, &dealt).await?;
+            let loaded =
+                load::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
+            let mut partitions = self.load_entries(&segments, &loaded).await?;
             let damaged: Vec<usize> =
-                hands.iter_mut().flat_map(|hand| std::mem::take(&mut hand.damaged)).collect();
+                partitions.iter_mut().flat_map(|partition| std::mem::take(&mut partition.damaged)).collect();
             if let Some(first) = damaged.first() {
                 if pass > 0 {
                     return Err(no_longer_verifies(&segments[*first]));
                 }
                 self.index.clear();
-                let owned = Arc::try_unwrap(segments).ok().expect("the dealers have ended");
+                let owned = Arc::try_unwrap(segments).ok().expect("the loaders have ended");
                 segments = Arc::new(self.scan_damaged(owned, damaged).await?);
                 continue;
             }
-            if hands.iter().any(|hand| hand.is_full) {
+            if partitions.iter().any(|partition| partition.is_full) {
                 // Fewer shards at a time, from the beginning: nobody was told anything yet.
                 self.index.clear();
                 self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
@@ -231,9 +231,9 @@ impl Scene<'_> {
             if pass == 0 {
                 self.occupy_slots(&segments);
             }
-            hands.push(self.deal_staged(&shards));
-            max_sequence = hands.iter().map(|hand| hand.highest).fold(max_sequence, u64::max);
-            winners.extend(self.resolve(&segments, hands, &mut copies).await?);
+            partitions.push(self.load_staged(&shards));
+            max_sequence = partitions.iter().map(|partition| partition.highest).fold(max_sequence, u64::max);
+            winners.extend(self.resolve(&segments, partitions, &mut copies).await?);
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
@@ -242,15 +242,15 @@ impl Scene<'_> {
         Ok((segments, winners, max_sequence, copies))
     }
 
-    /// How many claimants each worker may be left with, so that they, the summaries that are being read, and the index fit
+    /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit
     /// into the memory.
     fn most_left(&self, segments: &[Segment], entries: u64) -> usize {
         let workers = self.runtime.parallelism().max(1) as u64;
         let summaries = segments.iter().filter_map(|s| match &s.content {
-            Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * deal::BUFFER_BYTES),
+            Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * load::BUFFER_BYTES),
             Content::Scanned(..) => None,
         });
-        let read = summaries.max().unwrap_or(0) * workers * deal::DEPTH as u64;
+        let read = summaries.max().unwrap_or(0) * workers * load::DEPTH as u64;
         let staged = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
         let staged: u64 = self.staged.iter().map(staged).sum();
         let taken = read + staged + entries * INDEX_BYTES_A_KEY;
@@ -300,7 +300,7 @@ fn no_longer_verifies(segment: &Segment) -> Error {
     }
 }
 
-/// Runs a piece of work on the runtime and hands back what came of it.
+/// Runs a piece of work on the runtime and partitions back what came of it.
 async fn run<T: Send + 'static>(
     runtime: &Arc<dyn Runtime>,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,7 +1,6 @@
 //! Writing what the last process left in memory, and taking it into the index.
 
 use esker_device::WriteMode;
-use esker_index::KeyHash;
 use esker_log::{Kind, Location, OpenSegment, RecordView, Stream, class_of};
 
 use crate::base::error::{Error, Result};
@@ -50,7 +49,7 @@ pub(super) async fn write(
                 output.insert(opened.ok_or_else(|| space.full_error())?.0)
             }
         };
-        let offset = open.append(&record, entry.digest);
+        let offset = open.append(&record, entry.key_hash);
         let class = class_of(u64::from(entry.bytes));
         places.push(Location { tier: tier.name(), slot: open.name().slot, offset, class });
         if open.open_frame_bytes() >= FRAME_BYTES {
@@ -90,7 +89,6 @@ fn take_in(catalog: &Catalog, winner: &StagedWinner, location: Location) {
         tier.add_tombstones(location.slot, padded);
     } else {
         catalog.space.add_live(location, padded);
-        let hash = KeyHash { slot: entry.digest.slot, check: entry.digest.check };
-        catalog.index.load(hash, catalog.pointer(location));
+        catalog.index.load(entry.key_hash, catalog.pointer(location));
     }
 }

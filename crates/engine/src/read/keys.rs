@@ -103,7 +103,7 @@ impl Reader {
                 }
             }
             if failed.is_empty() {
-                // A key may have been met at its place and behind a claim.
+                // A key may have been met at its place and behind an unverified overwrite.
                 keys.sort_unstable_by(|a, b| (&a.key, b.version).cmp(&(&b.key, a.version)));
                 keys.dedup_by(|later, first| later.key == first.key);
                 return Ok(KeyPage { keys, next: next.map(|next| Cursor::from_u64(next.to_u64())) });
@@ -169,9 +169,9 @@ impl Reader {
                 expires_at_ms: head.expires_at_ms,
             })
         };
-        if let Some(resident) = self.space.residents.find(location.tier, location.slot, segment) {
+        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
             self.space.counters.memory_hit();
-            return Ok(Head::Read(parse(resident.record(offset))));
+            return Ok(Head::Read(parse(segment_buffer.record(offset))));
         }
         if let Some(cached) = self.catalog.cache.get(segment, offset) {
             self.space.counters.cache_hit();

@@ -15,7 +15,7 @@ use crate::catalog::clock::Life;
 use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::read::Reader;
-use crate::segments::buffers::HeldResidents;
+use crate::segments::buffers::HeldBuffered;
 
 /// How a look at memory went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Reader {
     pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.residents.hold()) {
+        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
             Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
             Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
             Peek::Absent => Peek::Absent,
@@ -112,11 +112,11 @@ impl Reader {
 
     /// Shows a row of keys; how many were taken.
     fn peek_row(&self, row: &[Sought<'_>], see: &mut impl FnMut(Option<View<'_>>) -> bool) -> usize {
-        let residents = self.space.residents.hold();
+        let buffered = self.space.buffered.hold();
         if row.len() > 1 {
-            row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &residents));
+            row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &buffered));
         }
-        let mut take = |sought: &Sought<'_>| match self.look(sought, &residents) {
+        let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
             Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
             Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
             Peek::Absent => see(None),
@@ -132,7 +132,7 @@ impl Reader {
         Sought { key, hash, pointer }
     }
 
-    fn look<'a>(&self, sought: &Sought<'_>, residents: &'a HeldResidents<'_>) -> Peek<Shown<'a>> {
+    fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
         let Some(pointer) = sought.pointer else { return Peek::Absent };
         let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;
@@ -143,9 +143,9 @@ impl Reader {
             // It has to be deleted first.
             Life::Unconfirmed => Peek::Unknown,
         };
-        if let Some(resident) = residents.find(location.tier, location.slot, segment) {
+        if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
-            let record = RecordView::in_memory(resident.record(location.offset), &identity).ok();
+            let record = RecordView::in_memory(segment_buffer.record(location.offset), &identity).ok();
             let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == sought.key;
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             self.space.counters.memory_hit();

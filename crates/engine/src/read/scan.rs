@@ -96,7 +96,7 @@ impl Reader {
                 }
             }
             if failed.is_empty() {
-                // A key may have been met at its place and behind a claim.
+                // A key may have been met at its place and behind an unverified overwrite.
                 entries.sort_unstable_by(|a, b| (&a.key, b.version).cmp(&(&b.key, a.version)));
                 entries.dedup_by(|later, first| later.key == first.key);
                 return Ok(Page { entries, damaged, next: next.map(|c| Cursor(c.to_u64())) });

@@ -8,14 +8,14 @@ macro_rules! causes {
     ($($name:ident: $meaning:literal,)*) => {
         /// Counts what is written to a tier.
         #[derive(Default)]
-        pub(crate) struct Ledger { $($name: AtomicU64,)* }
+        pub(crate) struct WriteAccounting { $($name: AtomicU64,)* }
 
         /// Bytes written to a tier since the store was opened, by cause. Together they are what the device was sent.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Written { $(#[doc = $meaning] pub $name: u64,)* }
 
-        impl Ledger {
+        impl WriteAccounting {
             pub(crate) fn written(&self) -> Written {
                 Written { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -71,7 +71,7 @@ pub(crate) enum Content {
     Zeros,
 }
 
-impl Ledger {
+impl WriteAccounting {
     pub(crate) fn count(&self, content: Content, bytes: u64, shape: SegmentShape) {
         let add = |counter: &AtomicU64, by: u64| {
             counter.fetch_add(by, Ordering::Relaxed);

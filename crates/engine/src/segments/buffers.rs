@@ -1,6 +1,6 @@
 //! The memory that segments are built in, and the segments whose bytes are still in it.
 //!
-//! A lane has a fixed number of buffers. A sealed segment's buffer stays *resident*, so that reads and destaging need not
+//! A lane has a fixed number of buffers. A sealed segment's buffer stays *buffered*, so that reads and destaging need not
 //! touch the device, until the lane needs it for a new segment: the oldest goes first.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::segments::staging::{StagingFile, is_full};
 
 /// A segment whose bytes are in memory.
 #[derive(Clone)]
-pub(crate) struct Resident {
+pub(crate) struct BufferedSegment {
     pub(crate) tier: TierName,
     pub(crate) slot: u32,
     pub(crate) segment: u64,
@@ -24,13 +24,13 @@ pub(crate) struct Resident {
 
 /// All segments whose bytes are in memory. Few, so a list is the fastest map.
 #[derive(Default)]
-pub(crate) struct Residents {
-    list: RwLock<Vec<Resident>>,
+pub(crate) struct BufferedSegments {
+    list: RwLock<Vec<BufferedSegment>>,
 }
 
-impl Residents {
+impl BufferedSegments {
     /// The memory of a segment. The number is needed too: the slot may have another segment by now.
-    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<Resident> {
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<BufferedSegment> {
         self.hold().find(tier, slot, segment).cloned()
     }
 
@@ -38,12 +38,12 @@ impl Residents {
     ///
     /// Recursive: whoever publishes asks for it with a lock of the index held, and must not wait behind a segment that is
     /// to be added, which in turn waits for a reader.
-    pub(crate) fn hold(&self) -> HeldResidents<'_> {
-        HeldResidents(self.list.read_recursive())
+    pub(crate) fn hold(&self) -> HeldBuffered<'_> {
+        HeldBuffered(self.list.read_recursive())
     }
 
-    pub(crate) fn add(&self, resident: Resident) {
-        self.list.write().push(resident);
+    pub(crate) fn add(&self, segment_buffer: BufferedSegment) {
+        self.list.write().push(segment_buffer);
     }
 
     pub(crate) fn remove(&self, segment: u64) {
@@ -52,16 +52,16 @@ impl Residents {
 }
 
 /// See [`Residents::hold`].
-pub(crate) struct HeldResidents<'a>(RwLockReadGuard<'a, Vec<Resident>>);
+pub(crate) struct HeldBuffered<'a>(RwLockReadGuard<'a, Vec<BufferedSegment>>);
 
-impl HeldResidents<'_> {
+impl HeldBuffered<'_> {
     /// As [`Residents::find`].
-    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&Resident> {
+    pub(crate) fn find(&self, tier: TierName, slot: u32, segment: u64) -> Option<&BufferedSegment> {
         self.0.iter().find(|r| r.slot == slot && r.tier == tier && r.segment == segment)
     }
 }
 
-impl Resident {
+impl BufferedSegment {
     /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
         let at = offset as usize;
@@ -80,7 +80,7 @@ pub(crate) enum Backing {
 }
 
 /// A piece of segment memory.
-pub(crate) struct Piece {
+pub(crate) struct PoolBuffer {
     pub(crate) memory: Appender,
     /// Which of the pieces; in the staging file it lies at `index * (HEADER + bytes)`.
     pub(crate) index: usize,
@@ -88,7 +88,7 @@ pub(crate) struct Piece {
 
 struct Parked {
     segment: u64,
-    piece: Piece,
+    piece: PoolBuffer,
 }
 
 /// A lane's memory.
@@ -131,14 +131,14 @@ impl MemoryPool {
 
     /// Memory for a new segment: a new piece, else that of the segment sealed longest ago. `None`: someone is reading
     /// from that one, or nothing is sealed; try again in a moment.
-    pub(crate) fn take(&self, residents: &Residents) -> Result<Option<Piece>> {
+    pub(crate) fn take(&self, buffered: &BufferedSegments) -> Result<Option<PoolBuffer>> {
         let mut state = self.state.lock();
         if state.made < state.limit {
             let index = state.made;
             match self.make(index) {
                 Ok(memory) => {
                     state.made += 1;
-                    return Ok(Some(Piece { memory, index }));
+                    return Ok(Some(PoolBuffer { memory, index }));
                 }
                 // The staging file's file system is full, as `/dev/shm` of a container soon is.
                 Err(error) if is_full(&error) && index > 0 => {
@@ -160,12 +160,12 @@ impl MemoryPool {
             }
         }
         let Some(Parked { segment, piece }) = state.parked.pop_front() else { return Ok(None) };
-        residents.remove(segment);
+        buffered.remove(segment);
         match piece.memory.recycle() {
-            Ok(memory) => Ok(Some(Piece { memory, index: piece.index })),
+            Ok(memory) => Ok(Some(PoolBuffer { memory, index: piece.index })),
             Err(memory) => {
                 // The segment is no longer found, so whoever still reads it soon ends.
-                state.parked.push_front(Parked { segment, piece: Piece { memory, index: piece.index } });
+                state.parked.push_front(Parked { segment, piece: PoolBuffer { memory, index: piece.index } });
                 Ok(None)
             }
         }
@@ -183,7 +183,7 @@ impl MemoryPool {
     }
 
     /// Keeps a sealed segment's memory until it is needed.
-    pub(crate) fn park(&self, segment: u64, piece: Piece) {
+    pub(crate) fn park(&self, segment: u64, piece: PoolBuffer) {
         self.state.lock().parked.push_back(Parked { segment, piece });
     }
 }

@@ -32,9 +32,9 @@ counts! {
     Classes {
         lane: "Puts as they come; where they are told apart, those that are expected to live briefly.",
         large: "Large values that went straight to the capacity tier.",
-        lasting: "Puts that are expected to last.",
+        long_lived: "Puts that are expected to last.",
         destaged: "Destaged records that are expected to live briefly.",
-        collected_brief: "Collected out of segments of brief records.",
+        collected_short_lived: "Collected out of segments of short-lived records.",
         collected_young: "Collected records, the youngest.",
         collected_middle: "Collected records of middle age.",
         collected_old: "Collected records, the oldest.",
@@ -45,13 +45,13 @@ counts! {
 impl Classes {
     /// The counts by stream, and of all others.
     pub(crate) fn of(counts: [u64; 9]) -> Classes {
-        let [lane, large, lasting, destaged, brief, young, middle, old, other] = counts;
+        let [lane, large, long_lived, destaged, short_lived, young, middle, old, other] = counts;
         Classes {
             lane,
             large,
-            lasting,
+            long_lived,
             destaged,
-            collected_brief: brief,
+            collected_short_lived: short_lived,
             collected_young: young,
             collected_middle: middle,
             collected_old: old,

@@ -6,7 +6,7 @@ use esker_device::Appender;
 use esker_log::{OpenSegment, SegmentName, Stream};
 
 use crate::base::error::Result;
-use crate::segments::buffers::{MemoryPool, Piece};
+use crate::segments::buffers::{MemoryPool, PoolBuffer};
 use crate::segments::slot::SlotState;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::staging::{self, StagingFile};
@@ -59,7 +59,7 @@ impl Space {
         opened_at: u64,
     ) -> Result<Option<(OpenSegment, usize)>> {
         let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
-        let Piece { memory, index } = match self.wait_for_memory(pool).await {
+        let PoolBuffer { memory, index } = match self.wait_for_memory(pool).await {
             Ok(piece) => piece,
             Err(error) => {
                 tier.give_back_with_blocks(slot);
@@ -75,10 +75,10 @@ impl Space {
     }
 
     /// Memory of a pool for a segment. It comes back when a segment is sealed, and in a store that has stopped none will be.
-    async fn wait_for_memory(&self, pool: &MemoryPool) -> Result<Piece> {
+    async fn wait_for_memory(&self, pool: &MemoryPool) -> Result<PoolBuffer> {
         let mut pause = Duration::from_millis(1);
         loop {
-            if let Some(piece) = pool.take(&self.residents)? {
+            if let Some(piece) = pool.take(&self.buffered)? {
                 return Ok(piece);
             }
             self.runtime.sleep(pause).await;

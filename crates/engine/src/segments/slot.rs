@@ -30,7 +30,7 @@ pub(crate) struct Slot {
     /// State and class, see [`Label`].
     pub(super) label: AtomicU32,
     /// Bytes of records that are current, or tombstones still needed. An overwrite of a record whose length is not at
-    /// hand subtracts an estimate, so this may be off, below zero too, until the claim is verified.
+    /// hand subtracts an estimate, so this may be off, below zero too, until the unverified overwrite is verified.
     live_bytes: AtomicI64,
     /// Bytes of records in it, padding included.
     pub(super) used_bytes: AtomicU32,
@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     /// Number that the next segment had when it was sealed.
     pub(super) sealed_at: AtomicU64,
     /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
-    /// not change once it is used, or else what a claim subtracted could not be put right.
+    /// not change once it is used, or else what an unverified overwrite subtracted could not be put right.
     record_bytes: AtomicU32,
     /// By [`Expiry`], in milliseconds since the Unix epoch.
     pub(super) expires_ms: [AtomicU64; 2],
@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     /// No tombstone in it has a higher sequence number.
     tombstones_through: AtomicU64,
     /// Live bytes that it had when relocating it was found not to be worth it, and one; 0 if it never was.
-    left_alone_at: AtomicI64,
+    not_collected_at: AtomicI64,
     /// It lies in blocks of a file that were never written.
     blank: AtomicBool,
 }
@@ -65,14 +65,14 @@ impl Slot {
         Label(self.label.load(Ordering::Acquire)).state()
     }
 
-    /// It is left alone until noticeably more of it is dead.
-    pub(crate) fn leave_alone(&self) {
-        self.left_alone_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
+    /// It is not collected until noticeably more of it is dead.
+    pub(crate) fn do_not_collect(&self) {
+        self.not_collected_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);
     }
 
-    /// Whether it was left alone and less than so many bytes of it have died since.
-    pub(crate) fn is_left_alone(&self, noticeable_bytes: i64) -> bool {
-        let at = self.left_alone_at.load(Ordering::Relaxed);
+    /// Whether it was not collected and less than so many bytes of it have died since.
+    pub(crate) fn is_not_collected(&self, noticeable_bytes: i64) -> bool {
+        let at = self.not_collected_at.load(Ordering::Relaxed);
         at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
     }
 
@@ -83,7 +83,7 @@ impl Slot {
         self.expires_ms.iter().for_each(|at| at.store(NEVER_MS, Ordering::Relaxed));
         self.tombstones_through.store(u64::MAX, Ordering::Relaxed);
         self.record_bytes.store(0, Ordering::Relaxed);
-        self.left_alone_at.store(0, Ordering::Relaxed);
+        self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.store(segment, Ordering::Release);

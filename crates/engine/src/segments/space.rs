@@ -13,7 +13,7 @@ use crate::base::counters::Counters;
 use crate::base::error::{Error, Result};
 use crate::base::health::{Follower, Health};
 use crate::base::latency::{Recorder, Timed};
-use crate::segments::buffers::Residents;
+use crate::segments::buffers::BufferedSegments;
 use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::Tier;
@@ -61,7 +61,7 @@ pub(crate) struct Space {
     /// The last sequence number that was given out.
     pub(crate) sequence: AtomicU64,
     segments: AtomicU64,
-    pub(crate) residents: Residents,
+    pub(crate) buffered: BufferedSegments,
     pub(crate) counters: Counters,
     /// What users may fill, as far as the file system has room for it.
     pub(super) user_limit: AtomicU64,
@@ -93,7 +93,7 @@ impl Space {
             // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
             sequence: AtomicU64::new(max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT)),
             segments: AtomicU64::new(max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
-            residents: Residents::default(),
+            buffered: BufferedSegments::default(),
             counters: Counters::default(),
             user_limit: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),
@@ -238,11 +238,11 @@ impl Space {
     pub(crate) async fn read_entries(&self, tier: &Tier, slot: u32) -> Result<Option<Vec<Entry>>> {
         let segment_bytes = tier.shape().segment_bytes;
         let at = segment_bytes - FOOTER_BYTES as u32;
-        let (buffer, from) = tier.read_behind(slot, at, FOOTER_BYTES as u64).await?;
+        let (buffer, from) = tier.read_background(slot, at, FOOTER_BYTES as u64).await?;
         let segment = tier.slot(slot).segment();
         let footer = Footer::parse(&buffer[from..], &self.secret, segment_bytes);
         let Some(footer) = footer.filter(|f| f.segment == segment) else { return Ok(None) };
-        let (buffer, from) = tier.read_behind(slot, footer.start, u64::from(footer.entry_bytes)).await?;
+        let (buffer, from) = tier.read_background(slot, footer.start, u64::from(footer.entry_bytes)).await?;
         Ok(footer.entries(&buffer[from..], &self.secret))
     }
 

@@ -310,7 +310,7 @@ impl Walk<'_> {
         while at < end {
             let Some(record) = self.record(at, end) else { break };
             entries.push(Entry {
-                digest: self.secret.digest(record.key),
+                key_hash: self.secret.key_hash(record.key),
                 sequence: record.sequence,
                 offset: at as u32,
                 bytes: record.bytes() as u32,
@@ -364,9 +364,9 @@ mod tests {
                 sequence: number,
                 expires_at_ms: None,
                 batch_goes_on: number == 7,
-                brief: false,
+                short_lived: false,
             };
-            offsets.push(open.append(&record, SECRET.digest(&key)) as usize);
+            offsets.push(open.append(&record, SECRET.key_hash(&key)) as usize);
             if number == 2 || number == 5 {
                 open.close_frame(0).expect("a frame");
             }

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
 use crate::base::error::{Error, Result};
-use crate::segments::accounting::Ledger;
+use crate::segments::accounting::WriteAccounting;
 use crate::segments::tier::Tier;
 
 /// The superblocks of the tiers, in their order. They are changed by one task at a time.
@@ -40,7 +40,7 @@ impl Superblocks {
         for (tier, superblock) in both {
             change(tier, superblock);
             superblock.generation += 1;
-            write_superblock(&tier.device()?, tier.ledger(), superblock).await?;
+            write_superblock(&tier.device()?, tier.accounting(), superblock).await?;
         }
         Ok(())
     }
@@ -58,8 +58,8 @@ impl Superblocks {
         let device = tier.device()?;
         // Must come before the superblock says so, or else a crash would leave a file that looks cut off.
         tier.extend(next.used_slots).await?;
-        clear_slots(&device, tier.ledger(), &next, superblock.used_slots..next.used_slots).await?;
-        write_superblock(&device, tier.ledger(), &next).await?;
+        clear_slots(&device, tier.accounting(), &next, superblock.used_slots..next.used_slots).await?;
+        write_superblock(&device, tier.accounting(), &next).await?;
         *superblock = next;
         Ok(())
     }
@@ -79,7 +79,7 @@ pub(crate) fn used_slots_for(needed: u32, limit: u32, grows: bool) -> u32 {
 /// Makes slots that were never used read as free. A file's are zeros when it grows.
 pub(crate) async fn clear_slots(
     device: &Arc<dyn Device>,
-    ledger: &Ledger,
+    accounting: &WriteAccounting,
     superblock: &Superblock,
     slots: Range<u32>,
 ) -> Result<()> {
@@ -93,7 +93,7 @@ pub(crate) async fn clear_slots(
     for slot in slots {
         let start = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
         let end = start + superblock.segment_bytes - superblock.unit_bytes;
-        ledger.clearing(2 * superblock.unit_bytes);
+        accounting.clearing(2 * superblock.unit_bytes);
         try_join_all([write(start), write(end)]).await?;
     }
     device.flush().await.map_err(Error::from)
@@ -102,14 +102,14 @@ pub(crate) async fn clear_slots(
 /// Writes all copies, two at a time, so that a crash leaves two of one generation.
 pub(crate) async fn write_superblock(
     device: &Arc<dyn Device>,
-    ledger: &Ledger,
+    accounting: &WriteAccounting,
     superblock: &Superblock,
 ) -> Result<()> {
     let stride = Superblock::stride_bytes(superblock.unit_bytes);
     for pair in [0..2, 2..SUPERBLOCK_COPIES] {
         let copies = pair.map(|copy| {
             let bytes = Buffer::copy_from(&superblock.encode(copy));
-            ledger.superblock(bytes.len() as u64);
+            accounting.superblock(bytes.len() as u64);
             device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)
         });
         try_join_all(copies).await?;

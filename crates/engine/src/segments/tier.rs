@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::background::discard::Discards;
 use crate::base::error::{Error, Result};
 use crate::base::latency::{Recorder, Timed};
-use crate::segments::accounting::{Content, Ledger};
+use crate::segments::accounting::{Content, WriteAccounting};
 use crate::segments::allocation::Allocation;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
@@ -37,14 +37,14 @@ pub(crate) struct Tier {
     live_bytes: AtomicI64,
     tombstone_bytes: AtomicI64,
     discards: Discards,
-    ledger: Arc<Ledger>,
+    accounting: Arc<WriteAccounting>,
     recorder: Arc<Recorder>,
     clock: Arc<dyn Runtime>,
 }
 
 /// What a tier is told to count with.
 pub(crate) struct Accounts {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) accounting: Arc<WriteAccounting>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clock: Arc<dyn Runtime>,
 }
@@ -73,7 +73,7 @@ impl Tier {
             live_bytes: AtomicI64::new(0),
             tombstone_bytes: AtomicI64::new(0),
             discards: Discards::default(),
-            ledger: accounts.ledger,
+            accounting: accounts.accounting,
             recorder: accounts.recorder,
             clock: accounts.clock,
         }
@@ -200,8 +200,8 @@ impl Tier {
         look(&mut self.allocation.lock())
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn accounting(&self) -> &WriteAccounting {
+        &self.accounting
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {
@@ -293,7 +293,7 @@ impl Tier {
             self.name.name(),
             source.len()
         );
-        self.ledger.count(content, source.len() as u64, self.shape);
+        self.accounting.count(content, source.len() as u64, self.shape);
         device.write(at, source, mode)
     }
 
@@ -314,8 +314,13 @@ impl Tier {
     }
 
     /// As [`Tier::read`], for background work.
-    pub(crate) async fn read_behind(&self, slot: u32, offset: u32, bytes: u64) -> Result<(Buffer, usize)> {
-        self.read_by(<dyn Device>::read_behind, slot, offset, bytes, None).await
+    pub(crate) async fn read_background(
+        &self,
+        slot: u32,
+        offset: u32,
+        bytes: u64,
+    ) -> Result<(Buffer, usize)> {
+        self.read_by(<dyn Device>::read_background, slot, offset, bytes, None).await
     }
 
     async fn read_by(

@@ -20,7 +20,7 @@ const MARGIN_BYTES: u32 = 64 << 10;
 /// Beside longer frames the journal costs little.
 const LONG_FRAME_BYTES: u32 = 256 << 10;
 
-/// How far the segment is zeroed that a head of a lane fills.
+/// How far the segment is zeroed that an append point of a lane fills.
 #[derive(Default)]
 pub(crate) struct ZeroAhead {
     through: u32,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use esker_log::RECORD_HEADER_BYTES;
 
-use crate::base::completion::Gate;
+use crate::base::completion::Completion;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::requests::Requests;
@@ -75,7 +75,7 @@ impl Store {
     pub async fn clear(&self) -> Result<()> {
         self.space.health.check_writable()?;
         // By itself: half of it is nothing, so it must not end with this future.
-        let (writer, done) = (self.writer.clone(), Gate::new());
+        let (writer, done) = (self.writer.clone(), Completion::new());
         let cleared = done.waiter();
         self.writer.tasks.spawn("clear", async move { done.open(writer.clear().await) });
         cleared.wait().await
@@ -106,13 +106,13 @@ impl Store {
     pub async fn compact(&self) -> Result<()> {
         self.space.health.check_writable()?;
         self.writer.flush().await?;
-        let gate = self.compactions.ask();
+        let completion = self.compactions.ask();
         if let Err(error) = self.space.health.check_writable() {
             // Whoever would open it may have looked before it was there.
             self.compactions.fail(&error);
         }
         self.space.reclaim.notify_one();
-        gate.wait().await
+        completion.wait().await
     }
 
     /// Numbers about the store.

@@ -76,8 +76,8 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Memory of the latency histograms.
     pub latency_bytes: u64,
-    /// Claims that are not verified yet.
-    pub claims: u64,
+    /// Unverified overwrites that are not verified yet.
+    pub unverified: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
     /// What was done since the store was opened.
@@ -118,7 +118,7 @@ impl Stats {
             index_bytes: catalog.index.memory_bytes(),
             cache_bytes: catalog.cache.bytes(),
             latency_bytes: space.recorder().memory_bytes(),
-            claims: catalog.index.claims_len() as u64,
+            unverified: catalog.index.unverified_len() as u64,
             tiers: space.tiers().map(TierStats::of).collect(),
             activity: space.counters.activity(),
         }
@@ -145,7 +145,7 @@ impl TierStats {
             segments_free: tier.free_slots().into(),
             discards: tier.allocation(|slots| slots.discards()),
             segments_to_discard: tier.allocation(|slots| slots.to_discard()).into(),
-            written: tier.ledger().written(),
+            written: tier.accounting().written(),
             discarded_bytes: tier.discards().bytes.load(Ordering::Relaxed),
             live_bytes,
             dead_bytes: (segments_total * segment_bytes).saturating_sub(free_bytes + live_bytes),

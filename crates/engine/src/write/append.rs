@@ -31,10 +31,10 @@ impl Writer {
         loop {
             match lane.append(records, durability, &mut reservation)? {
                 Append::Done(sequence) => return Ok(sequence),
-                Append::Wait(sequence, gate) => {
+                Append::Wait(sequence, completion) => {
                     // A turn of plain puts ends here.
                     drop(reservation);
-                    gate.wait().await?;
+                    completion.wait().await?;
                     return Ok(sequence);
                 }
                 Append::Reserved => {
@@ -43,7 +43,7 @@ impl Writer {
                     reservation = Some(self.lane.turn(keys).await?);
                     self.space.counters.count_stall(self.space.runtime.now() - since);
                 }
-                Append::Blocked(gate) => {
+                Append::Blocked(completion) => {
                     // A turn is not kept while there is no room.
                     reservation.take_if(|reservation| reservation.is_shared());
                     let since = self.space.runtime.now();
@@ -55,7 +55,7 @@ impl Writer {
                         }
                         self.space.reclaim.notify_one();
                         self.space.runtime.sleep(Duration::from_millis(10)).await;
-                    } else if let Err(error) = gate.wait().await
+                    } else if let Err(error) = completion.wait().await
                         && !(only_deletes && matches!(error, Error::Full { .. }))
                     {
                         return Err(error);

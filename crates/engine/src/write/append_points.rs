@@ -10,27 +10,27 @@ use esker_log::{ClosedFrame, OpenSegment, SegmentShape};
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head(usize);
+pub(crate) struct AppendPoint(usize);
 
-impl Head {
+impl AppendPoint {
     /// Everything, or what is expected to live briefly.
-    pub(crate) const MAIN: Head = Head(0);
+    pub(crate) const MAIN: AppendPoint = AppendPoint(0);
     /// What is expected to last.
-    pub(crate) const LASTING: Head = Head(1);
+    pub(crate) const LONG_LIVED: AppendPoint = AppendPoint(1);
 
     /// 0 or 1.
     pub(crate) fn index(self) -> usize {
         self.0
     }
 
-    pub(crate) fn other(self) -> Head {
-        Head(1 - self.0)
+    pub(crate) fn other(self) -> AppendPoint {
+        AppendPoint(1 - self.0)
     }
 }
 
 /// A closed frame of one of them.
 pub(crate) struct FramePart {
-    pub(crate) head: Head,
+    pub(crate) point: AppendPoint,
     pub(crate) slot: u32,
     pub(crate) segment: u64,
     pub(crate) buffer: Arc<SegmentBuffer>,
@@ -44,14 +44,14 @@ struct Open {
     durable_through: u32,
 }
 
-/// Frames of so many write units or more may be parted: the padding of another one is small beside them.
+/// Frames of so many write units or more may be separated: the padding of another one is small beside them.
 const LONG_FRAME_UNITS: f32 = 8.0;
 /// Weight of the newest frames in a mean.
 const NEWEST: f32 = 1.0 / 16.0;
 
 /// The open segments of a lane.
 #[derive(Default)]
-pub(crate) struct Heads {
+pub(crate) struct AppendPoints {
     open: [Option<Open>; 2],
     /// Where the last frame of the segment before ended.
     ended_at: [u32; 2],
@@ -60,45 +60,45 @@ pub(crate) struct Heads {
     mean_records: f32,
 }
 
-impl Heads {
+impl AppendPoints {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.iter().all(Option::is_none)
     }
 
-    pub(crate) fn open(&mut self, head: Head) -> Option<&mut OpenSegment> {
-        self.open[head.0].as_mut().map(|open| &mut open.segment)
+    pub(crate) fn open(&mut self, point: AppendPoint) -> Option<&mut OpenSegment> {
+        self.open[point.0].as_mut().map(|open| &mut open.segment)
     }
 
-    pub(crate) fn put(&mut self, head: Head, mut segment: OpenSegment, piece: usize) {
-        segment.set_follows(self.ended_at[head.0]);
-        self.open[head.0] = Some(Open { segment, piece, durable_through: 0 });
+    pub(crate) fn put(&mut self, point: AppendPoint, mut segment: OpenSegment, piece: usize) {
+        segment.set_follows(self.ended_at[point.0]);
+        self.open[point.0] = Some(Open { segment, piece, durable_through: 0 });
     }
 
-    pub(crate) fn take(&mut self, head: Head) -> Option<(OpenSegment, usize)> {
-        let open = self.open[head.0].take()?;
-        self.ended_at[head.0] = open.segment.tail();
+    pub(crate) fn take(&mut self, point: AppendPoint) -> Option<(OpenSegment, usize)> {
+        let open = self.open[point.0].take()?;
+        self.ended_at[point.0] = open.segment.tail();
         Some((open.segment, open.piece))
     }
 
     /// Whether its open frame has records.
-    pub(crate) fn has_records(&self, head: Head) -> bool {
-        self.open[head.0].as_ref().is_some_and(|open| open.segment.open_records() > 0)
+    pub(crate) fn has_records(&self, point: AppendPoint) -> bool {
+        self.open[point.0].as_ref().is_some_and(|open| open.segment.open_records() > 0)
     }
 
     /// Whether records fit in its segment.
-    pub(crate) fn has_room(&self, head: Head, records: usize, padded: u64) -> bool {
-        self.open[head.0].as_ref().is_some_and(|open| open.segment.has_room(records, padded))
+    pub(crate) fn has_room(&self, point: AppendPoint, records: usize, padded: u64) -> bool {
+        self.open[point.0].as_ref().is_some_and(|open| open.segment.has_room(records, padded))
     }
 
     /// Whether its open frame would be longer than `target_bytes` with so many bytes more.
-    pub(crate) fn runs_over(&self, head: Head, padded: u64, target_bytes: u32) -> bool {
+    pub(crate) fn runs_over(&self, point: AppendPoint, padded: u64, target_bytes: u32) -> bool {
         let longer = |open: &Open| open.segment.open_frame_bytes() + padded > u64::from(target_bytes);
-        self.has_records(head) && self.open[head.0].as_ref().is_some_and(longer)
+        self.has_records(point) && self.open[point.0].as_ref().is_some_and(longer)
     }
 
     /// Whether it has no segment, or one filled up to an offset.
-    pub(crate) fn fuller_than(&self, head: Head, bytes: u32) -> bool {
-        self.open[head.0].as_ref().is_none_or(|open| open.segment.tail() >= bytes)
+    pub(crate) fn fuller_than(&self, point: AppendPoint, bytes: u32) -> bool {
+        self.open[point.0].as_ref().is_none_or(|open| open.segment.tail() >= bytes)
     }
 
     /// Whether there is no segment, or one filled up to an offset.
@@ -106,8 +106,8 @@ impl Heads {
         self.is_empty() || self.open.iter().flatten().any(|open| open.segment.tail() >= bytes)
     }
 
-    /// Whether it does not matter much if frames are parted: they are long, or there is but one record to a frame.
-    pub(crate) fn frames_may_part(&self, shape: SegmentShape) -> bool {
+    /// Whether it does not matter much if frames are separated: they are long, or there is but one record to a frame.
+    pub(crate) fn frames_may_separate(&self, shape: SegmentShape) -> bool {
         self.mean_bytes >= LONG_FRAME_UNITS * shape.unit_bytes as f32 || self.mean_records < 1.5
     }
 
@@ -120,18 +120,20 @@ impl Heads {
     }
 
     /// Closes the open frame of one.
-    pub(crate) fn close(&mut self, head: Head) -> Option<FramePart> {
-        let open = self.open[head.0].as_mut()?;
+    pub(crate) fn close(&mut self, point: AppendPoint) -> Option<FramePart> {
+        let open = self.open[point.0].as_mut()?;
         let closed = open.segment.close_frame(open.durable_through)?;
         let name = open.segment.name();
         let buffer = open.segment.memory().buffer();
-        Some(FramePart { head, slot: name.slot, segment: name.segment, buffer, closed })
+        Some(FramePart { point, slot: name.slot, segment: name.segment, buffer, closed })
     }
 
     /// Closes the open frames of both.
     pub(crate) fn close_all(&mut self) -> Vec<FramePart> {
-        let parts: Vec<FramePart> =
-            [Head::MAIN, Head::LASTING].into_iter().filter_map(|head| self.close(head)).collect();
+        let parts: Vec<FramePart> = [AppendPoint::MAIN, AppendPoint::LONG_LIVED]
+            .into_iter()
+            .filter_map(|point| self.close(point))
+            .collect();
         if !parts.is_empty() {
             let bytes: usize = parts.iter().map(|part| part.closed.memory.len()).sum();
             let records: u32 = parts.iter().map(|part| part.closed.records).sum();

@@ -7,7 +7,7 @@
 //! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
 //!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
 //!    cut takes back.
-//! 3. Records are published, then the frame's gate opens.
+//! 3. Records are published, then the frame's completion event opens.
 //! 4. Before the first frame of the next segment is written, the last segment is durable as a whole: so recovery knows
 //!    that a hole in any but the newest segment is rot.
 //! 5. A failed write or flush latches the store: no acknowledgement after it can be trusted.
@@ -24,7 +24,7 @@ use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
-use crate::segments::buffers::Piece;
+use crate::segments::buffers::PoolBuffer;
 use crate::segments::space::Space;
 use crate::segments::staging;
 use crate::segments::tier::Tier;
@@ -47,7 +47,7 @@ struct InFlight {
     writes: Vec<FrameWrite>,
 }
 
-/// The segment that a head of the lane fills, as far as it is written.
+/// The segment that an append point of the lane fills, as far as it is written.
 #[derive(Clone, Copy, Default)]
 struct Written {
     segment: u64,
@@ -97,7 +97,7 @@ impl Committer<'_> {
         let result = self.work().await;
         if let Err(error) = &result {
             for InFlight { frame, .. } in self.in_flight.drain(..) {
-                frame.gate.open(Err(error.clone()));
+                frame.completion.open(Err(error.clone()));
             }
         }
         result
@@ -120,9 +120,9 @@ impl Committer<'_> {
                     self.start(frame).await?;
                 }
                 Some(Job::Seal(segment, piece)) => self.seal(segment, piece).await?,
-                Some(Job::Flush(gate)) => {
+                Some(Job::Flush(completion)) => {
                     let result = self.finish_all(true).await;
-                    gate.open(result.clone());
+                    completion.open(result.clone());
                     result?;
                 }
                 None if !self.in_flight.is_empty() => self.finish_front().await?,
@@ -163,7 +163,7 @@ impl Committer<'_> {
             }
             Err(error) => {
                 // Whoever waits for it has to be told: nobody else knows of the frame any more.
-                frame.gate.open(Err(error.clone()));
+                frame.completion.open(Err(error.clone()));
                 Err(error)
             }
         }
@@ -172,12 +172,12 @@ impl Committer<'_> {
     /// Begins to write a frame: since when, how, and what to wait for.
     async fn write(&mut self, frame: &FrameJob) -> Result<(Duration, WriteMode, Vec<FrameWrite>)> {
         for part in &frame.parts {
-            if part.segment != self.written[part.head.index()].segment {
+            if part.segment != self.written[part.point.index()].segment {
                 // 4.
                 self.finish_all(true).await?;
-                self.zeros[part.head.index()].finish().await?;
-                self.zeros[part.head.index()] = ZeroAhead::default();
-                self.written[part.head.index()] = Written { segment: part.segment, end: 0 };
+                self.zeros[part.point.index()].finish().await?;
+                self.zeros[part.point.index()] = ZeroAhead::default();
+                self.written[part.point.index()] = Written { segment: part.segment, end: 0 };
             }
         }
         let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
@@ -185,7 +185,7 @@ impl Committer<'_> {
         let device = self.tier.device()?;
         for part in &frame.parts {
             let end = part.closed.offset + part.closed.memory.len() as u32;
-            let zeros = &mut self.zeros[part.head.index()];
+            let zeros = &mut self.zeros[part.point.index()];
             zeros.make_way(end).await?;
             if mode == WriteMode::Durable && self.tier.slot(part.slot).is_blank() {
                 zeros.go_on(self.tier, &device, part.slot, part.closed.offset..end);
@@ -209,15 +209,15 @@ impl Committer<'_> {
         self.tier.wrote_since(front.began);
         let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
         let result = match result.map_err(Error::from) {
-            Ok(()) => self.settle_frame(&frame, mode).await,
+            Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),
         };
         if let Err(error) = result {
-            frame.gate.open(Err(error.clone()));
+            frame.completion.open(Err(error.clone()));
             return Err(error);
         }
         // 3.
-        let FrameJob { groups, gate, .. } = frame;
+        let FrameJob { groups, completion, .. } = frame;
         let count = groups.len();
         for group in groups {
             let Group { records, reservation } = group;
@@ -225,14 +225,14 @@ impl Committer<'_> {
             drop(reservation);
         }
         self.lane.published(count);
-        gate.open(Ok(()));
+        completion.open(Ok(()));
         Ok(())
     }
 
     /// 2. The frame is written; makes it durable if it has to be.
-    async fn settle_frame(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
+    async fn make_durable(&mut self, frame: &FrameJob, mode: WriteMode) -> Result<()> {
         for part in &frame.parts {
-            self.written[part.head.index()].end = part.closed.offset + part.closed.memory.len() as u32;
+            self.written[part.point.index()].end = part.closed.offset + part.closed.memory.len() as u32;
         }
         if mode == WriteMode::Durable && !self.dirty {
             self.tell_durable();
@@ -295,7 +295,7 @@ impl Committer<'_> {
             // Before its memory can go: as long as that is there, what displaces its records sees them.
             tier.slot(name.slot).expect_records_of(segment.tail() / records);
             let (memory, _) = segment.into_parts();
-            lane.pool.park(name.segment, Piece { memory, index: piece });
+            lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
             let writer = SegmentWriter::new(space, tier, Origin::User);
             let sealed = match voided {
                 Ok(()) => writer.seal(summary, || space.newest_segment()).await,

@@ -55,7 +55,7 @@ impl Writer {
         let key = bytes::Bytes::copy_from_slice(key);
         let mut tombstone = self.prepare(Kind::Tombstone, key, bytes::Bytes::new(), None)?;
         // A slot is given up only when no other key can be hidden behind it.
-        self.catalog.settle(hash).await?;
+        self.catalog.verify(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
         tombstone.replaces = Some(found.replaced());

@@ -18,7 +18,7 @@ use esker_log::{Kind, Location, OpenSegment, SegmentShape, Stream, class_of};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::base::completion::{Gate, Waiter};
+use crate::base::completion::{Completion, Waiter};
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
 use crate::base::health::Follower;
@@ -26,7 +26,7 @@ use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, pointer};
 use crate::segments::buffers::MemoryPool;
 use crate::segments::contents::NEVER_MS;
-use crate::write::append_points::{Head, Heads};
+use crate::write::append_points::{AppendPoint, AppendPoints};
 use crate::write::prepared::{Group, Prepared};
 use crate::write::reserve::{Reservation, Reservations};
 
@@ -34,7 +34,7 @@ pub(crate) use self::jobs::{FrameJob, Job};
 
 /// The frame that is being filled.
 struct Filling {
-    gate: Gate,
+    completion: Completion,
     /// Records that the committer is to publish.
     groups: Vec<Group>,
     /// Someone waits for it to be durable.
@@ -51,7 +51,7 @@ struct Filling {
 impl Filling {
     fn new() -> Filling {
         Filling {
-            gate: Gate::new(),
+            completion: Completion::new(),
             groups: Vec::new(),
             sync: false,
             due: false,
@@ -63,10 +63,10 @@ impl Filling {
 
 /// What the lane's lock protects.
 pub(crate) struct LaneState {
-    heads: Heads,
+    points: AppendPoints,
     spare: Option<(OpenSegment, usize)>,
     /// Opened when there is a spare segment again.
-    room: Gate,
+    room: Completion,
     /// A writer found none.
     lacks_room: bool,
     filling: Filling,
@@ -85,17 +85,17 @@ pub(crate) struct LaneState {
 
 /// Where records are appended, and what is expected of them.
 struct Destination {
-    head: Head,
-    brief: bool,
+    point: AppendPoint,
+    short_lived: bool,
 }
 
 /// How an append went.
 pub(crate) enum Append {
     /// It is acknowledged: in memory and visible.
     Done(u64),
-    /// It is acknowledged when the gate opens.
+    /// It is acknowledged when the completion event opens.
     Wait(u64, Waiter),
-    /// There is no room: try again when the gate opens.
+    /// There is no room: try again when the completion event opens.
     Blocked(Waiter),
     /// Others have a key reserved, or are waiting to: wait for a turn.
     Reserved,
@@ -106,7 +106,7 @@ pub(crate) struct Lane {
     /// Where its records become visible.
     catalog: Arc<Catalog>,
     pub(crate) stream: Stream,
-    may_part: bool,
+    may_separate: bool,
     pub(crate) shape: SegmentShape,
     pub(crate) pool: MemoryPool,
     /// It had a segment in this opening.
@@ -114,7 +114,7 @@ pub(crate) struct Lane {
     state: Mutex<LaneState>,
     /// The committer has something to do.
     pub(crate) work: Notify,
-    /// The provisioner has something to do.
+    /// The preallocation has something to do.
     pub(crate) spare_taken: Notify,
     /// A frame this long is written without waiting for more.
     frame_target_bytes: u32,
@@ -129,20 +129,20 @@ impl Lane {
         stream: Stream,
         shape: SegmentShape,
         pool: MemoryPool,
-        may_part: bool,
+        may_separate: bool,
     ) -> Arc<Lane> {
         let health = catalog.space.health.clone();
         let lane = Arc::new(Lane {
             catalog,
             stream,
-            may_part,
+            may_separate,
             shape,
             pool,
             has_begun: AtomicBool::new(false),
             state: Mutex::new(LaneState {
-                heads: Heads::default(),
+                points: AppendPoints::default(),
                 spare: None,
-                room: Gate::new(),
+                room: Completion::new(),
                 lacks_room: false,
                 filling: Filling::new(),
                 jobs: VecDeque::new(),
@@ -216,14 +216,15 @@ impl Lane {
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
         // A batch goes to one segment: by its first record.
-        let brief = self
+        let short_lived = self
             .catalog
-            .expects_brief(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
-        let wanted = if brief || !self.parts(state) { Head::MAIN } else { Head::LASTING };
-        let Some(head) = self.make_room(state, wanted, records.len(), padded) else {
+            .expects_short_life(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
+        let wanted =
+            if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
+        let Some(point) = self.make_room(state, wanted, records.len(), padded) else {
             return Ok(Append::Blocked(state.room.waiter()));
         };
-        let destination = Destination { head, brief };
+        let destination = Destination { point, short_lived };
         let answer = self.append_to_open(state, destination, records, durability, reserved);
         if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
             && self.expires_from_at_most(at_ms)
@@ -235,24 +236,30 @@ impl Lane {
 
     /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
     /// two segments would be mostly padding.
-    fn parts(&self, state: &LaneState) -> bool {
-        self.may_part && self.catalog.placement.parts() && state.heads.frames_may_part(self.shape)
+    fn separates(&self, state: &LaneState) -> bool {
+        self.may_separate && self.catalog.placement.parts() && state.points.frames_may_separate(self.shape)
     }
 
-    /// Sees to it that a head has room for records, and says which: the one wanted, if there is a segment for it.
-    fn make_room(&self, state: &mut LaneState, wanted: Head, records: usize, padded: u64) -> Option<Head> {
-        if state.heads.runs_over(wanted, padded, self.frame_target_bytes) {
+    /// Sees to it that an append point has room for records, and says which: the one wanted, if there is a segment for it.
+    fn make_room(
+        &self,
+        state: &mut LaneState,
+        wanted: AppendPoint,
+        records: usize,
+        padded: u64,
+    ) -> Option<AppendPoint> {
+        if state.points.runs_over(wanted, padded, self.frame_target_bytes) {
             // Before it would run over into another write unit, which would be mostly padding.
-            self.close_head(state, wanted);
+            self.close_point(state, wanted);
         }
-        if state.heads.has_room(wanted, records, padded) {
+        if state.points.has_room(wanted, records, padded) {
             return Some(wanted);
         }
-        self.seal_head(state, wanted);
+        self.seal_point(state, wanted);
         let other = wanted.other();
-        let other_has_room = state.heads.has_room(other, records, padded);
-        // Where nothing is parted, what is left of the other segment is filled first.
-        if other_has_room && !self.parts(state) {
+        let other_has_room = state.points.has_room(other, records, padded);
+        // Where nothing is separated, what is left of the other segment is filled first.
+        if other_has_room && !self.separates(state) {
             return Some(other);
         }
         self.spare_taken.notify_one();
@@ -261,31 +268,31 @@ impl Lane {
                 return Some(other);
             }
             // So that it shows that there is no room.
-            self.seal_head(state, other);
+            self.seal_point(state, other);
             state.lacks_room = true;
             self.catalog.space.reclaim.notify_one();
             return None;
         };
-        segment.set_stream(if wanted == Head::LASTING { Stream::LASTING } else { self.stream });
+        segment.set_stream(if wanted == AppendPoint::LONG_LIVED { Stream::LONG_LIVED } else { self.stream });
         let name = segment.name();
         self.catalog.space.tier(self.shape.tier).slots().begin(
             name.slot,
             name.stream,
             self.catalog.space.sequence.load(Ordering::Relaxed),
         );
-        state.heads.put(wanted, segment, piece);
+        state.points.put(wanted, segment, piece);
         Some(wanted)
     }
 
     fn append_to_open(
         &self,
         state: &mut LaneState,
-        Destination { head, brief }: Destination,
+        Destination { point, short_lived }: Destination,
         records: &[Prepared],
         durability: Durability,
         reserved: &mut Option<Reservation>,
     ) -> Append {
-        let open = state.heads.open(head).expect("the caller saw to it");
+        let open = state.points.open(point).expect("the caller saw to it");
         let name = open.name();
         let before = open.tail();
         let (mut first_sequence, mut last_sequence) = (0, 0);
@@ -295,9 +302,8 @@ impl Lane {
                 first_sequence = sequence;
             }
             last_sequence = sequence;
-            let record = prepared.record(sequence, i + 1 < records.len(), brief);
-            let digest = esker_log::KeyDigest { slot: prepared.hash.slot, check: prepared.hash.check };
-            let offset = open.append(&record, digest);
+            let record = prepared.record(sequence, i + 1 < records.len(), short_lived);
+            let offset = open.append(&record, prepared.hash);
             let class = class_of(record.bytes() as u64);
             let location = Location { tier: self.shape.tier, slot: name.slot, offset, class };
             Appended {
@@ -334,7 +340,7 @@ impl Lane {
                 records.iter().enumerate().map(|(i, put)| append(i, put, put.key.clone())).collect();
             let group = Group { records, reservation: reservation.take() };
             if filling.groups.is_empty() {
-                state.newest_unpublished = Some(filling.gate.waiter());
+                state.newest_unpublished = Some(filling.completion.waiter());
                 state.unpublished_from.push_back(first_sequence);
             }
             filling.groups.push(group);
@@ -343,7 +349,7 @@ impl Lane {
                 filling.due = true;
                 self.work.notify_one();
             }
-            Append::Wait(last_sequence, filling.gate.waiter())
+            Append::Wait(last_sequence, filling.completion.waiter())
         } else if let ([put], None) = (records, &reservation)
             && put.kind == Kind::Put
         {
@@ -357,12 +363,12 @@ impl Lane {
             drop(reservation.take());
             Append::Done(last_sequence)
         };
-        let open = state.heads.open(head).expect("it was appended to");
+        let open = state.points.open(point).expect("it was appended to");
         if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
             self.spare_taken.notify_one();
         }
         if open.open_frame_bytes() >= u64::from(self.frame_target_bytes) {
-            self.close_head(state, head);
+            self.close_point(state, point);
         }
         answer
     }

@@ -8,7 +8,7 @@ use esker_log::OpenSegment;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
-use crate::segments::buffers::Resident;
+use crate::segments::buffers::BufferedSegment;
 use crate::segments::space::Space;
 use crate::write::lane::Lane;
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
             match next_segment_of(space, &lane, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
                     refused = false;
-                    space.residents.add(Resident {
+                    space.buffered.add(BufferedSegment {
                         tier: lane.shape.tier,
                         slot: segment.name().slot,
                         segment: segment.name().segment,
@@ -45,7 +45,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 }
                 Ok(None) => {
                     space.reclaim.notify_one();
-                    // The gate opens when a slot is freed, or when it is found that none can be.
+                    // The completion event opens when a slot is freed, or when it is found that none can be.
                     let _ = freed.wait().await;
                 }
                 Err(Error::Io(error @ esker_device::DeviceError::Full { .. })) => {

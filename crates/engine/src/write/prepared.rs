@@ -22,7 +22,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn record(&self, sequence: u64, batch_goes_on: bool, brief: bool) -> Record<'_> {
+    pub(crate) fn record(&self, sequence: u64, batch_goes_on: bool, short_lived: bool) -> Record<'_> {
         Record {
             kind: self.kind,
             key: &self.key,
@@ -31,7 +31,7 @@ impl Prepared {
             sequence,
             expires_at_ms: self.expires_at_ms,
             batch_goes_on,
-            brief,
+            short_lived,
         }
     }
 

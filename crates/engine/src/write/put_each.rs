@@ -20,7 +20,7 @@ type Put = (Bytes, Bytes, Option<u64>);
 /// Puts on their way.
 struct Row {
     results: Vec<Result<u64>>,
-    /// Acknowledged when the gate opens: places in `results`.
+    /// Acknowledged when the completion event opens: places in `results`.
     waiting: Vec<(usize, Waiter)>,
     /// Ready to be appended, the first of them for the end of `results`.
     prepared: Vec<Prepared>,
@@ -95,8 +95,8 @@ impl Writer {
             for answer in answers.drain(..) {
                 match answer {
                     Append::Done(sequence) => row.results.push(Ok(sequence)),
-                    Append::Wait(sequence, gate) => {
-                        row.waiting.push((row.results.len(), gate));
+                    Append::Wait(sequence, completion) => {
+                        row.waiting.push((row.results.len(), completion));
                         row.results.push(Ok(sequence));
                     }
                     blocked @ (Append::Blocked(_) | Append::Reserved) => {
@@ -129,7 +129,7 @@ impl Writer {
     /// Waits for room, or for the turn of a put, which is returned.
     async fn wait_until_it_goes_on(&self, held_up: Append, put: &Prepared) -> Result<Option<Reservation>> {
         match held_up {
-            Append::Blocked(gate) => gate.wait().await.map(|()| None),
+            Append::Blocked(completion) => completion.wait().await.map(|()| None),
             Append::Reserved => {
                 self.lane.turn(vec![self.catalog.index.stored_hash(&put.hash)]).await.map(Some)
             }
@@ -139,16 +139,16 @@ impl Writer {
 
     async fn wait_for_row(&self, row: &mut Row) {
         let mut last: Option<(Waiter, Result<()>)> = None;
-        for (place, gate) in row.waiting.drain(..) {
+        for (place, completion) in row.waiting.drain(..) {
             // Most of them wait for the same frame.
             let opened = match &last {
-                Some((known, opened)) if known.is_at(&gate) => opened.clone(),
-                _ => gate.wait().await,
+                Some((known, opened)) if known.is_at(&completion) => opened.clone(),
+                _ => completion.wait().await,
             };
             if let Err(error) = &opened {
                 row.results[place] = Err(error.clone());
             }
-            last = Some((gate, opened));
+            last = Some((completion, opened));
         }
     }
 }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::base::completion::{Gate, Waiter};
+use crate::base::completion::{Completion, Waiter};
 use crate::base::fixed_hash::FixedState;
 
 /// The reservations that are held and waited for. New ones are made under the lane's lock only.
@@ -52,7 +52,7 @@ struct Request {
     waits_for: usize,
     followers: Vec<u64>,
     /// Opened when it has its keys.
-    granted: Option<Gate>,
+    granted: Option<Completion>,
     given_up: bool,
 }
 
@@ -185,15 +185,15 @@ impl Queue {
             let earlier = self.requests.get_mut(earlier).expect("what is over is not the last of anything");
             earlier.followers.push(number);
         }
-        let granted = (!before.is_empty()).then(Gate::new);
-        let waiter = granted.as_ref().map(Gate::waiter);
+        let granted = (!before.is_empty()).then(Completion::new);
+        let waiter = granted.as_ref().map(Completion::waiter);
         let (waits_for, followers) = (before.len(), Vec::new());
         self.requests.insert(number, Request { what, waits_for, followers, granted, given_up: false });
         (number, waiter)
     }
 
     /// Its reservation was dropped. Returns whom to tell that they have their keys.
-    fn give_back(&mut self, number: u64) -> Vec<Gate> {
+    fn give_back(&mut self, number: u64) -> Vec<Completion> {
         let request = self.requests.get_mut(&number).expect("it is over once");
         if request.waits_for > 0 {
             // 3.
@@ -241,6 +241,6 @@ impl Drop for Reservation {
         }
         let granted = queue.give_back(self.number);
         drop(queue);
-        granted.into_iter().for_each(|gate| gate.open(Ok(())));
+        granted.into_iter().for_each(|completion| completion.open(Ok(())));
     }
 }

@@ -16,18 +16,18 @@ use crate::write::prepared::Prepared;
 /// What a record takes in its segment's summary, about.
 const SUMMARY_BYTES: u64 = 24;
 
-/// After a look that was in vain, puts are refused for so long without another.
-const IN_VAIN: Duration = Duration::from_millis(10);
+/// After a look without progress, puts are refused for so long without another.
+const NO_PROGRESS: Duration = Duration::from_millis(10);
 
 /// Those who wait until space pressure is relieved.
 pub(crate) struct Pressure {
     pub(crate) requests: Arc<Requests>,
-    in_vain_at: Mutex<Option<Duration>>,
+    no_progress_at: Mutex<Option<Duration>>,
 }
 
 impl Pressure {
     pub(crate) fn new(health: &Health) -> Pressure {
-        Pressure { requests: Requests::following(health), in_vain_at: Mutex::new(None) }
+        Pressure { requests: Requests::following(health), no_progress_at: Mutex::new(None) }
     }
 }
 
@@ -41,19 +41,19 @@ impl Writer {
         if !self.has_no_room(bytes) {
             return;
         }
-        let recently = |at: Duration| self.space.runtime.now() < at + IN_VAIN;
-        if self.pressure.in_vain_at.lock().is_some_and(recently) {
+        let recently = |at: Duration| self.space.runtime.now() < at + NO_PROGRESS;
+        if self.pressure.no_progress_at.lock().is_some_and(recently) {
             return;
         }
-        let gate = self.pressure.requests.ask();
+        let completion = self.pressure.requests.ask();
         if let Err(error) = self.space.health.check_writable() {
             self.pressure.requests.fail(&error);
         }
         self.space.reclaim.notify_one();
         // Whatever came of it, the put finds out.
-        let _ = gate.wait().await;
+        let _ = completion.wait().await;
         if self.has_no_room(bytes) {
-            *self.pressure.in_vain_at.lock() = Some(self.space.runtime.now());
+            *self.pressure.no_progress_at.lock() = Some(self.space.runtime.now());
         }
     }
 

@@ -39,7 +39,7 @@ impl Writer {
         }
         let mut told = Vec::new();
         let outcome = self.update_reserved(keys, options, change, &mut told).await;
-        // The keys are not reserved any more. What was written over since is left alone.
+        // The keys are not reserved any more. What was written over since is not collected.
         for (at, hash, Expired { sequence, expires_at_ms }) in told {
             self.keep_expired(&keys[at], &hash, sequence, expires_at_ms).await;
         }
@@ -111,7 +111,7 @@ impl Writer {
             return Ok(true);
         }
         // A slot is given up only when no other key can be hidden behind it.
-        self.catalog.settle(&record.hash).await?;
+        self.catalog.verify(&record.hash).await?;
         if found.is_some_and(|found| !self.catalog.index.is_current(&record.hash, found.pointer)) {
             let again = self.catalog.look_up(&record.key, &record.hash).await?;
             record.replaces = again.as_ref().map(Found::replaced);

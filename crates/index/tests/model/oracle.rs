@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use esker_index::{Claim, KeyHash, Occupant, Pointer, Published, Suspects, Verified};
+use esker_index::{KeyHash, Occupant, Pointer, Published, Suspects, UnverifiedOverwrite, Verified};
 
 /// What slots keep of a hash.
 type Stored = u64;
@@ -12,13 +12,13 @@ pub(crate) struct Oracle {
     mask: Stored,
     slots: BTreeMap<Stored, Pointer>,
     side: BTreeMap<Stored, BTreeMap<(u64, u64), Pointer>>,
-    claims: BTreeMap<Stored, Vec<Claim>>,
+    unverified: BTreeMap<Stored, Vec<UnverifiedOverwrite>>,
 }
 
 impl Oracle {
     pub(crate) fn new(hash_bits: Option<u32>) -> Oracle {
         let mask = hash_bits.map_or(u64::MAX, |bits| (1 << bits) - 1);
-        Oracle { mask, slots: BTreeMap::new(), side: BTreeMap::new(), claims: BTreeMap::new() }
+        Oracle { mask, slots: BTreeMap::new(), side: BTreeMap::new(), unverified: BTreeMap::new() }
     }
 
     fn stored(&self, hash: &KeyHash) -> Stored {
@@ -50,29 +50,35 @@ impl Oracle {
         let stored = self.stored(&hash);
         if let Some(at) = self.exact(&hash) {
             let displaced = std::mem::replace(at, new);
-            let claimed = compare(displaced) == Occupant::Unknown;
-            if claimed {
-                self.claims.entry(stored).or_default().push(Claim { displaced, check: hash.check });
+            let unverified = compare(displaced) == Occupant::Unknown;
+            if unverified {
+                self.unverified
+                    .entry(stored)
+                    .or_default()
+                    .push(UnverifiedOverwrite { displaced, check: hash.check });
             }
-            return Published { displaced: Some(displaced), claimed };
+            return Published { displaced: Some(displaced), unverified };
         }
         let Some(occupant) = self.slots.get(&stored).copied() else {
             self.slots.insert(stored, new);
-            return Published { displaced: None, claimed: false };
+            return Published { displaced: None, unverified: false };
         };
         match compare(occupant) {
             Occupant::OtherKey => {
                 self.insert_exact(hash, new);
-                Published { displaced: None, claimed: false }
+                Published { displaced: None, unverified: false }
             }
             Occupant::SameKey => {
                 self.slots.insert(stored, new);
-                Published { displaced: Some(occupant), claimed: false }
+                Published { displaced: Some(occupant), unverified: false }
             }
             Occupant::Unknown => {
                 self.slots.insert(stored, new);
-                self.claims.entry(stored).or_default().push(Claim { displaced: occupant, check: hash.check });
-                Published { displaced: Some(occupant), claimed: true }
+                self.unverified
+                    .entry(stored)
+                    .or_default()
+                    .push(UnverifiedOverwrite { displaced: occupant, check: hash.check });
+                Published { displaced: Some(occupant), unverified: true }
             }
         }
     }
@@ -117,26 +123,31 @@ impl Oracle {
     }
 
     pub(crate) fn displaced(&self) -> Vec<Pointer> {
-        self.claims.values().flatten().map(|claim| claim.displaced).collect()
+        self.unverified.values().flatten().map(|unverified| unverified.displaced).collect()
     }
 
     pub(crate) fn suspects(&self, hash: &KeyHash) -> Suspects {
         let stored = self.stored(hash);
         let exact = self.side.get(&stored).into_iter().flatten();
-        let mut claims = self.claims.get(&stored).cloned().unwrap_or_default();
-        claims.sort();
+        let mut unverified = self.unverified.get(&stored).cloned().unwrap_or_default();
+        unverified.sort();
         Suspects {
             occupant: self.slots.get(&stored).copied(),
             exact: exact.map(|(&(slot, check), &at)| (KeyHash { slot, check }, at)).collect(),
-            claims,
+            unverified,
         }
     }
 
-    pub(crate) fn settle(&mut self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
+    pub(crate) fn note_verified(
+        &mut self,
+        hash: &KeyHash,
+        seen: &Suspects,
+        hidden: &[(KeyHash, Pointer)],
+    ) -> bool {
         if self.suspects(hash) != *seen {
             return false;
         }
-        self.claims.remove(&self.stored(hash));
+        self.unverified.remove(&self.stored(hash));
         for (hash, at) in hidden {
             self.insert_exact(*hash, *at);
         }
@@ -145,8 +156,8 @@ impl Oracle {
 
     pub(crate) fn verify(&mut self, hash: &KeyHash, displaced: Pointer) -> Verified {
         let mut verified = Verified { same: 0, other: 0, is_known: self.is_current(hash, displaced) };
-        self.claims.entry(self.stored(hash)).or_default().retain(|claim| {
-            let (against, same) = (claim.displaced == displaced, claim.check == hash.check);
+        self.unverified.entry(self.stored(hash)).or_default().retain(|unverified| {
+            let (against, same) = (unverified.displaced == displaced, unverified.check == hash.check);
             verified.same += usize::from(against && same);
             verified.other += usize::from(against && !same);
             verified.is_known |= against && !same;
@@ -158,6 +169,6 @@ impl Oracle {
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
         self.side.clear();
-        self.claims.clear();
+        self.unverified.clear();
     }
 }

@@ -93,7 +93,7 @@ impl World {
         self.truth.insert(key, sequence);
     }
 
-    /// As an engine looks a key up: slot, side table, claims.
+    /// As an engine looks a key up: slot, side table, unverified overwrites.
     fn look_up(&mut self, key: Key) -> Option<(Pointer, Record)> {
         let hash = (self.hash)(key);
         let pointer = self.index.get(&hash);
@@ -104,7 +104,7 @@ impl World {
         if record.key == key {
             return Some((pointer?, record));
         }
-        self.settle(&hash);
+        self.verify(&hash);
         let pointer = self.index.get_exact(&hash);
         if let Some(oracle) = &mut self.oracle {
             assert_eq!(oracle.get_exact(&hash), pointer);
@@ -119,31 +119,31 @@ impl World {
         assert_eq!(found, self.truth.get(&key).copied(), "key {key}");
     }
 
-    /// Verifies all claims of one stored hash by reading their records.
-    pub(crate) fn settle(&mut self, hash: &KeyHash) {
+    /// Verifies all unverified overwrites of one stored hash by reading their records.
+    pub(crate) fn note_verified(&mut self, hash: &KeyHash) {
         let seen = self.index.suspects(hash);
         if let Some(oracle) = &self.oracle {
             assert_eq!(oracle.suspects(hash), seen);
         }
         let hidden = self.hidden(&seen);
-        assert!(self.index.settle(hash, &seen, &hidden));
-        if !seen.claims.is_empty() {
-            assert!(!self.index.settle(hash, &seen, &hidden), "what was seen has changed");
+        assert!(self.index.note_verified(hash, &seen, &hidden));
+        if !seen.unverified.is_empty() {
+            assert!(!self.index.note_verified(hash, &seen, &hidden), "what was seen has changed");
         }
         if let Some(oracle) = &mut self.oracle {
-            assert!(oracle.settle(hash, &seen, &hidden));
+            assert!(oracle.note_verified(hash, &seen, &hidden));
         }
     }
 
     /// The keys whose newest version is at a displaced pointer.
     fn hidden(&self, seen: &Suspects) -> Vec<(KeyHash, Pointer)> {
         let mut newest = BTreeMap::new();
-        for claim in &seen.claims {
-            let record = self.read(claim.displaced);
+        for unverified in &seen.unverified {
+            let record = self.read(unverified.displaced);
             let reachable = seen.occupant.is_some_and(|at| self.read(at).key == record.key)
                 || seen.exact.iter().any(|(hash, _)| *hash == (self.hash)(record.key));
-            let best = newest.entry(record.key).or_insert((record.sequence, claim.displaced));
-            *best = (*best).max((record.sequence, claim.displaced));
+            let best = newest.entry(record.key).or_insert((record.sequence, unverified.displaced));
+            *best = (*best).max((record.sequence, unverified.displaced));
             if reachable {
                 newest.remove(&record.key);
             }
@@ -153,7 +153,7 @@ impl World {
 
     pub(crate) fn delete(&mut self, key: Key) {
         let hash = (self.hash)(key);
-        self.settle(&hash);
+        self.verify(&hash);
         let found = self.look_up(key);
         assert_eq!(found.is_some(), self.truth.remove(&key).is_some());
         if let Some((pointer, _)) = found {
@@ -167,13 +167,13 @@ impl World {
         }
     }
 
-    /// Frees a segment: its claims are verified, its current records move, the rest is gone.
+    /// Frees a segment: its unverified overwrites are verified, its current records move, the rest is gone.
     pub(crate) fn relocate(&mut self, segment: Range<u64>) {
         self.note_unknown();
         let range = Pointer::new(segment.start).unwrap()..Pointer::new(segment.end).unwrap();
         let displaced = self.displaced(&range);
         let records: Vec<_> = self.records.range(range.clone()).map(|(at, record)| (*at, *record)).collect();
-        let (mut before, mut other) = (self.index.claims_len(), Vec::new());
+        let (mut before, mut other) = (self.index.unverified_len(), Vec::new());
         for (at, record) in &records {
             let hash = (self.hash)(record.key);
             let verified = self.index.verify(&hash, *at);
@@ -183,19 +183,23 @@ impl World {
             assert_eq!(verified.is_known, self.index.is_known(&hash, *at));
             assert_eq!(verified.same + verified.other, displaced.iter().filter(|known| *known == at).count());
             before -= verified.same;
-            assert_eq!(self.index.claims_len(), before);
+            assert_eq!(self.index.unverified_len(), before);
             other.extend((verified.other > 0).then_some(hash));
         }
         for hash in other {
-            self.settle(&hash);
+            self.verify(&hash);
         }
-        assert_eq!(self.displaced(&range), [], "claims are against records");
+        assert_eq!(self.displaced(&range), [], "unverified are against records");
 
         for (old, record) in records {
             let hash = (self.hash)(record.key);
             let current = self.truth.get(&record.key) == Some(&record.sequence);
             assert_eq!(self.index.is_current(&hash, old), current, "{record:?} at {old:?}");
-            assert_eq!(self.index.is_known(&hash, old), current, "there is no claim against it any more");
+            assert_eq!(
+                self.index.is_known(&hash, old),
+                current,
+                "there is no unverified against it any more"
+            );
             if let Some(oracle) = &mut self.oracle {
                 assert_eq!(oracle.is_current(&hash, old), current);
             }
@@ -211,7 +215,7 @@ impl World {
         }
     }
 
-    /// What pending claims displaced in a range.
+    /// What pending unverified overwrites displaced in a range.
     fn displaced(&self, range: &Range<Pointer>) -> Vec<Pointer> {
         let mut displaced = Vec::new();
         self.index.displaced(|pointer| displaced.extend(range.contains(&pointer).then_some(pointer)));
@@ -225,7 +229,7 @@ impl World {
         displaced
     }
 
-    /// Once nothing leads to a record, nothing will again, whatever is settled.
+    /// Once nothing leads to a record, nothing will again, whatever is verified.
     fn note_unknown(&mut self) {
         for (at, record) in &self.records {
             if self.index.is_known(&(self.hash)(record.key), *at) {
@@ -246,7 +250,7 @@ impl World {
             }
             cursor = next;
         }
-        // What claims say was displaced is met too.
+        // What unverified overwrites say was displaced is met too.
         self.index.displaced(|displaced| {
             assert!(found.remove(&displaced), "a displaced record is in no slot, but a scan meets it");
         });
@@ -263,7 +267,7 @@ impl World {
         }
         self.records.clear();
         self.truth.clear();
-        assert!(self.index.is_empty() && self.index.claims_len() == 0);
+        assert!(self.index.is_empty() && self.index.unverified_len() == 0);
     }
 
     /// As a recovery does: every key once, none known before.

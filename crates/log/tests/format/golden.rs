@@ -36,7 +36,7 @@ fn write_segment() -> Vec<u8> {
     let mut open = open(shape(SEGMENT_BYTES, 4096, 16), name);
     let records = records();
     for (i, record) in records.iter().enumerate() {
-        open.append(record, SECRET.digest(record.key));
+        open.append(record, SECRET.key_hash(record.key));
         if i == 2 {
             open.close_frame(0).expect("a frame");
         }
@@ -133,7 +133,7 @@ fn the_golden_segment_opens() {
         assert_eq!(
             *entry,
             Entry {
-                digest: SECRET.digest(record.key),
+                key_hash: SECRET.key_hash(record.key),
                 sequence: record.sequence,
                 offset,
                 bytes: record.bytes() as u32,
@@ -155,7 +155,7 @@ fn the_golden_segment_opens() {
 
 #[test]
 fn digests_and_checksums_of_version_2() {
-    let digest = SECRET.digest(b"river");
+    let digest = SECRET.key_hash(b"river");
     assert_eq!((digest.slot, digest.check), (GOLDEN_DIGEST.0, GOLDEN_DIGEST.1));
     assert_eq!(SECRET.value_check(b"meander"), GOLDEN_VALUE_CHECK);
     assert_eq!(SECRET.identity(SEGMENT, 64).crc(&[b"abc", b"", b"def"]), GOLDEN_CRC);

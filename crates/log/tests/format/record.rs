@@ -29,7 +29,7 @@ fn comes_back(record: &Record<'_>) {
             read.sequence,
             read.expires_at_ms,
             read.batch_goes_on,
-            read.brief
+            read.short_lived
         ),
         (
             record.kind,
@@ -39,7 +39,7 @@ fn comes_back(record: &Record<'_>) {
             record.sequence,
             record.expires_at_ms,
             record.batch_goes_on,
-            record.brief
+            record.short_lived
         )
     );
     let moved = read.to_record();
@@ -65,13 +65,15 @@ fn records_come_back_at_every_boundary_of_their_lengths() {
     for kind in [Kind::Put, Kind::Tombstone] {
         for sequence in [0, 1, u64::from(u32::MAX), u64::MAX] {
             for expires_at_ms in [None, Some(0), Some(1), Some(u64::MAX)] {
-                for (batch_goes_on, brief) in [(false, false), (true, false), (false, true), (true, true)] {
+                for (batch_goes_on, short_lived) in
+                    [(false, false), (true, false), (false, true), (true, true)]
+                {
                     let value: &[u8] = if kind == Kind::Put { b"value" } else { b"" };
                     comes_back(&Record {
                         kind,
                         expires_at_ms,
                         batch_goes_on,
-                        brief,
+                        short_lived,
                         ..put(b"key", value, sequence)
                     });
                 }
@@ -96,14 +98,14 @@ fn any_record_comes_back() {
         "any_record_comes_back",
         256,
         strategy,
-        |(mut key, value, sequence, expires_at_ms, goes_on, brief, tombstone)| {
+        |(mut key, value, sequence, expires_at_ms, goes_on, short_lived, tombstone)| {
             key.push(7);
             let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
             comes_back(&Record {
                 kind,
                 expires_at_ms,
                 batch_goes_on: goes_on,
-                brief,
+                short_lived,
                 ..put(&key, &value, sequence)
             });
         },

@@ -285,7 +285,7 @@ fn frames_out_of_turn_are_not_taken() {
     one_loss(&misplaced, to as u32..from as u32);
 }
 
-/// A header whose checksum agrees and which claims what cannot be.
+/// A header whose checksum agrees and which unverified overwrites what cannot be.
 #[test]
 fn hostile_headers_end_the_scan_and_do_not_hang_it() {
     let written = durable();

@@ -1,5 +1,5 @@
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, KeyDigest, Kind, MAX_ENTRY_BYTES, Stream, SummaryHead, seal,
+    Entry, FOOTER_BYTES, Footer, KeyHash, Kind, MAX_ENTRY_BYTES, Stream, SummaryHead, seal,
     summary_space_bytes,
 };
 use proptest::prelude::*;
@@ -36,8 +36,8 @@ fn comes_back(entries: &[Entry]) {
 }
 
 fn entry(sequence: u64, offset: u32, bytes: u32, expires_at_ms: Option<u64>) -> Entry {
-    let digest = KeyDigest { slot: sequence ^ 0xaa, check: !sequence };
-    Entry { digest, sequence, offset, bytes, kind: Kind::Put, expires_at_ms }
+    let digest = KeyHash { slot: sequence ^ 0xaa, check: !sequence };
+    Entry { key_hash, sequence, offset, bytes, kind: Kind::Put, expires_at_ms }
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn any_summary_comes_back() {
                 let offset = end + gap;
                 end = offset + bytes;
                 let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
-                let digest = KeyDigest { slot: wide[0], check: wide[1] };
-                Entry { digest, sequence: wide[2], offset, bytes, kind, expires_at_ms }
+                let digest = KeyHash { slot: wide[0], check: wide[1] };
+                Entry { key_hash, sequence: wide[2], offset, bytes, kind, expires_at_ms }
             })
             .collect();
         comes_back(&entries);

@@ -53,7 +53,7 @@ pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'
         sequence,
         expires_at_ms: None,
         batch_goes_on: false,
-        brief: false,
+        short_lived: false,
     }
 }
 
@@ -100,7 +100,8 @@ pub(crate) fn write(
             let key = format!("key {i} {j}");
             let value = vec![(i * 16 + j) as u8; 700 + 300 * j];
             sequence += 1;
-            records.push(open.append(&put(key.as_bytes(), &value, sequence), SECRET.digest(key.as_bytes())));
+            records
+                .push(open.append(&put(key.as_bytes(), &value, sequence), SECRET.key_hash(key.as_bytes())));
         }
         let mut offsets: Vec<u32> = written.iter().map(|f| f.offset as u32).collect();
         offsets.push(open.frame_offset());

@@ -15,11 +15,11 @@ use crate::segments::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
 const DESTAGE_BELOW: f64 = 0.5;
-/// So many segments' worth of garbage is let be however little is live, but no more than this share of the slots: before long
+/// So many segments' worth of garbage is not collected however little is live, but no more than this share of the slots: before long
 /// nothing in them is live, and they are freed without a copy.
 const GARBAGE_SEGMENTS: u32 = 8;
 const GARBAGE_SHARE: u32 = 32;
-/// Few sealed segments are let be while less than half of one is garbage.
+/// Few sealed segments are not collected while less than half of one is garbage.
 const FEW_SEGMENTS: u64 = 4;
 /// Of a segment that yields so much, the copies take less room however badly they fit.
 const SURE_YIELD: f64 = 0.5;
@@ -49,8 +49,8 @@ pub(super) struct Progress {
     gained_bytes: i64,
     /// It was given up until so many bytes will have died.
     given_up_until: Option<u64>,
-    /// How often it was in vain since it last was not.
-    in_vain: u32,
+    /// How often it was without progress since it last was not.
+    without_progress: u32,
 }
 
 /// How things were when destaging found no room. Until something has changed, only collecting is tried.
@@ -139,11 +139,11 @@ impl Reclaimer<'_> {
         let newest = self.space.newest_segment() / SEGMENT_STEP;
         // Without a slot for another output, only what fits in these can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
-        let left_alone = |c: &Candidate| {
+        let not_collected = |c: &Candidate| {
             let noticeable = c.used_bytes as f64 * LEAST_YIELD;
-            tier.slot(c.slot).is_left_alone(noticeable as i64)
+            tier.slot(c.slot).is_not_collected(noticeable as i64)
         };
-        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !left_alone(c);
+        let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
         let count = self.batch(tier, tier.free_slots());
         let victims = cost_benefit(self.candidates(tier).filter(fits), newest, least_yield, count);
         (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
@@ -169,14 +169,14 @@ impl Reclaimer<'_> {
         }
         let gained_bytes = self.relocator.gained_bytes();
         if gained_bytes - progress.gained_bytes < (progress.expected_bytes / LEAST_GAIN) as i64 {
-            // Each time in vain it takes more garbage to try again, or else a store with many records that fill their write
+            // Each time without progress it takes more garbage to try again, or else a store with many records that fill their write
             // units badly would go on copying for every few of them that die.
             let wait = (f64::from(output.shape().segment_bytes) * LEAST_YIELD) as u64;
             let died = self.space.dead_bytes.load(Ordering::Relaxed);
-            progress.given_up_until = Some(died + (wait << progress.in_vain.min(LONGEST_WAIT)));
-            progress.in_vain += 1;
+            progress.given_up_until = Some(died + (wait << progress.without_progress.min(LONGEST_WAIT)));
+            progress.without_progress += 1;
         } else {
-            progress.in_vain = 0;
+            progress.without_progress = 0;
         }
         (progress.expected_bytes, progress.gained_bytes) = (0, gained_bytes);
     }
@@ -197,8 +197,9 @@ impl Reclaimer<'_> {
         let sealed = u64::from(tier.slots().count(SlotState::Sealed));
         let live_bytes = tier.live_bytes();
         let beside_live = live_bytes as f64 * self.space.reserve_share / (1.0 - self.space.reserve_share);
-        let let_be = u64::from((tier.slots_in_reach() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
-        if sealed * segment_bytes <= live_bytes + let_be.max(beside_live as u64) {
+        let tolerated =
+            u64::from((tier.slots_in_reach() / GARBAGE_SHARE).min(GARBAGE_SEGMENTS)) * segment_bytes;
+        if sealed * segment_bytes <= live_bytes + tolerated.max(beside_live as u64) {
             return None;
         }
         Some(if sealed <= FEW_SEGMENTS { SURE_YIELD } else { LEAST_YIELD })

@@ -2,11 +2,11 @@
 
 use esker_log::Census;
 
-use super::{Content, Scene, Segment};
+use super::{Content, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
 
-impl Scene<'_> {
+impl RecoveryContext<'_> {
     /// Compares what was found with the census of each tier that was closed. Whatever damage hides a segment, or the end of
     /// one, or brings one back that was freed, makes a difference here if it was not noticed before.
     pub(super) fn check_census(&self, segments: &[Segment]) -> Result<()> {

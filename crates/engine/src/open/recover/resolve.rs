@@ -1,4 +1,4 @@
-//! Finding the newest version of the keys whose place in the index was taken when they were dealt.
+//! Finding the newest version of the keys whose place in the index was taken when they were loaded.
 //!
 //! 1. What the workers were left with is sorted by stored hash: with what the index holds under it, that is all there is.
 //! 2. Of what the index holds under these stored hashes only the location is known; the rest is read from the summaries
@@ -19,37 +19,37 @@ use esker_log::{Entry, Packing, Secret, Tier as TierName};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::claimant::{Claimant, Live};
-use super::deal::{DEPTH, Hand, read};
-use super::{Content, Scene, Segment, StagedWinner, no_longer_verifies, run};
+use super::candidate::{Candidate, Live};
+use super::load::{DEPTH, Partition, read};
+use super::{Content, RecoveryContext, Segment, StagedWinner, no_longer_verifies, run};
 
 use crate::base::error::Result;
 use crate::segments::tier::Tier;
 
-/// Bytes that a claimant takes at most while it is found out whether it wins: it, its copy, and who has its place, in
+/// Bytes that a candidate takes at most while it is found out whether it wins: it, its copy, and who has its place, in
 /// vectors that grow by doubling.
-pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Claimant>() as u64;
+pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Candidate>() as u64;
 
 /// How many entries of a slot are copies of what an older segment has.
 pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
 
 /// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
-type Seat = (usize, u32);
+type Holder = (usize, u32);
 
-impl Scene<'_> {
+impl RecoveryContext<'_> {
     /// Step 4. Returns which staged records won, and counts copies.
     pub(super) async fn resolve(
         &self,
         segments: &Arc<Vec<Segment>>,
-        hands: Vec<Hand>,
+        partitions: Vec<Partition>,
         copies: &mut Copies,
     ) -> Result<Vec<StagedWinner>> {
         let workers = self.runtime.parallelism().max(1);
         let mut parts = vec![Vec::new(); workers];
-        for hand in hands {
-            self.count_live(hand.live);
-            for claimant in hand.left {
-                parts[(self.index.stored_hash(&claimant.hash) >> 32) as usize % workers].push(claimant);
+        for partition in partitions {
+            self.count_live(partition.live);
+            for candidate in partition.left {
+                parts[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
             }
         }
         if parts.iter().all(Vec::is_empty) {
@@ -61,36 +61,36 @@ impl Scene<'_> {
         let sort = parts.into_iter().map(|mut part| {
             let (index, packing, slots) = (self.index.clone(), self.packing, slots.clone());
             run(self.runtime, async move {
-                part.sort_unstable_by_key(|claimant| claimant.order(&index));
-                let stored = |claimant: &Claimant| index.stored_hash(&claimant.hash);
+                part.sort_unstable_by_key(|candidate| candidate.order(&index));
+                let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
                 let groups = part.chunk_by(|a, b| stored(a) == stored(b));
-                let seats = groups.filter_map(|group| {
+                let holders = groups.filter_map(|group| {
                     let location = packing.unpack(index.get(&group[0].hash)?.get());
                     let segment = slots.get(&(location.tier, location.slot));
-                    Some((*segment.expect("what was dealt lies in a segment"), location.offset))
+                    Some((*segment.expect("what was loaded lies in a segment"), location.offset))
                 });
-                let seats: Vec<Seat> = seats.collect();
-                Ok((part, seats))
+                let holders: Vec<Holder> = holders.collect();
+                Ok((part, holders))
             })
         });
-        let (mut parts, seats): (Vec<_>, Vec<_>) = try_join_all(sort).await?.into_iter().unzip();
+        let (mut parts, holders): (Vec<_>, Vec<_>) = try_join_all(sort).await?.into_iter().unzip();
         // 2.
-        let mut seats = seats.concat();
-        seats.sort_unstable();
-        let seats = Arc::new(seats);
+        let mut holders = holders.concat();
+        holders.sort_unstable();
+        let holders = Arc::new(holders);
         let find = (0..workers).map(|worker| {
             let finder = Finder {
                 tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
                 secret: self.secret,
                 packing: self.packing,
                 segments: segments.clone(),
-                seats: seats.clone(),
+                holders: holders.clone(),
             };
             run(self.runtime, async move { finder.find(worker, workers).await })
         });
-        let mut seated = vec![Vec::new(); workers];
-        for claimant in try_join_all(find).await?.into_iter().flatten() {
-            seated[(self.index.stored_hash(&claimant.hash) >> 32) as usize % workers].push(claimant);
+        let mut holding = vec![Vec::new(); workers];
+        for candidate in try_join_all(find).await?.into_iter().flatten() {
+            holding[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
         }
         // 3.
         let ages = Ages {
@@ -98,8 +98,8 @@ impl Scene<'_> {
             staged: self.staged.iter().map(|staged| staged.segment).collect(),
         };
         let ages = Arc::new(ages);
-        let judge = parts.drain(..).zip(seated).map(|(part, mut seated)| {
-            let mut judge = Judge {
+        let resolver = parts.drain(..).zip(holding).map(|(part, mut holding)| {
+            let mut resolver = Resolver {
                 index: self.index.clone(),
                 packing: self.packing,
                 ages: ages.clone(),
@@ -108,13 +108,13 @@ impl Scene<'_> {
                 copies: Copies::new(),
             };
             run(self.runtime, async move {
-                seated.sort_unstable_by_key(|claimant| claimant.order(&judge.index));
-                judge.judge(&part, &seated);
-                Ok((judge.live, judge.staged, judge.copies))
+                holding.sort_unstable_by_key(|candidate| candidate.order(&resolver.index));
+                resolver.resolver(&part, &holding);
+                Ok((resolver.live, resolver.staged, resolver.copies))
             })
         });
         let mut winners = Vec::new();
-        for (live, staged, of_slots) in try_join_all(judge).await? {
+        for (live, staged, of_slots) in try_join_all(resolver).await? {
             self.count_live(live);
             of_slots.into_iter().for_each(|(slot, count)| *copies.entry(slot).or_default() += count);
             winners.extend(staged.into_iter().map(|(piece, number): (usize, usize)| StagedWinner {
@@ -126,53 +126,53 @@ impl Scene<'_> {
     }
 }
 
-/// Reads again what is known of the entries in some seats.
+/// Reads again what is known of the entries in some holders.
 struct Finder {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
     packing: Packing,
     segments: Arc<Vec<Segment>>,
-    seats: Arc<Vec<Seat>>,
+    holders: Arc<Vec<Holder>>,
 }
 
 impl Finder {
     /// Those of every `workers`-th segment.
-    async fn find(&self, worker: usize, workers: usize) -> Result<Vec<Claimant>> {
-        let mut begun = self.seats.chunk_by(|a, b| a.0 == b.0).skip(worker).step_by(workers);
-        let read = |seats, used| self.read(seats, used);
+    async fn find(&self, worker: usize, workers: usize) -> Result<Vec<Candidate>> {
+        let mut begun = self.holders.chunk_by(|a, b| a.0 == b.0).skip(worker).step_by(workers);
+        let read = |holders, used| self.read(holders, used);
         let mut reads = FuturesOrdered::new();
-        reads.extend(begun.by_ref().take(DEPTH).map(|seats| read(seats, None)));
+        reads.extend(begun.by_ref().take(DEPTH).map(|holders| read(holders, None)));
         let mut found = Vec::new();
         while let Some(one) = reads.next().await {
-            let (seats, summary) = one?;
-            self.take(seats, summary.as_ref(), &mut found)?;
+            let (holders, summary) = one?;
+            self.take(holders, summary.as_ref(), &mut found)?;
             let used = summary.map(|(buffer, _)| buffer);
-            reads.extend(begun.next().map(|seats| read(seats, used)));
+            reads.extend(begun.next().map(|holders| read(holders, used)));
         }
         Ok(found)
     }
 
     async fn read<'a>(
         &self,
-        seats: &'a [Seat],
+        holders: &'a [Holder],
         used: Option<Buffer>,
-    ) -> Result<(&'a [Seat], Option<(Buffer, usize)>)> {
-        let number = seats[0].0;
-        Ok((seats, read(&self.tiers, number, &self.segments[number], used).await?.1))
+    ) -> Result<(&'a [Holder], Option<(Buffer, usize)>)> {
+        let number = holders[0].0;
+        Ok((holders, read(&self.tiers, number, &self.segments[number], used).await?.1))
     }
 
-    /// Looks for the entries in these seats of a segment, which are in the order of their offsets.
+    /// Looks for the entries in these holders of a segment, which are in the order of their offsets.
     fn take(
         &self,
-        seats: &[Seat],
+        holders: &[Holder],
         summary: Option<&(Buffer, usize)>,
-        found: &mut Vec<Claimant>,
+        found: &mut Vec<Candidate>,
     ) -> Result<()> {
-        let segment = &self.segments[seats[0].0];
-        let mut rest = seats.iter().peekable();
+        let segment = &self.segments[holders[0].0];
+        let mut rest = holders.iter().peekable();
         let mut look = |entry: Entry| {
             if rest.next_if(|(_, offset)| *offset == entry.offset).is_some() {
-                found.push(Claimant::new(&self.packing, segment, &entry));
+                found.push(Candidate::new(&self.packing, segment, &entry));
             }
         };
         let read = match (&segment.content, summary) {
@@ -200,7 +200,7 @@ struct Ages {
 }
 
 /// Finds the winners among those who share a stored hash, and brings the index in line.
-struct Judge {
+struct Resolver {
     index: Arc<Index>,
     packing: Packing,
     ages: Arc<Ages>,
@@ -210,28 +210,28 @@ struct Judge {
     copies: Copies,
 }
 
-impl Judge {
-    /// Both are in the order of claimants; `seated` are those that have the slots.
-    fn judge(&mut self, left: &[Claimant], seated: &[Claimant]) {
+impl Resolver {
+    /// Both are in the order of candidates; `holding` are those that have the slots.
+    fn resolver(&mut self, left: &[Candidate], holding: &[Candidate]) {
         let index = self.index.clone();
-        let stored = |claimant: &Claimant| index.stored_hash(&claimant.hash);
-        let mut seated = seated.iter().peekable();
-        let mut rivals: Vec<Claimant> = Vec::new();
+        let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
+        let mut holding = holding.iter().peekable();
+        let mut rivals: Vec<Candidate> = Vec::new();
         for group in left.chunk_by(|a, b| stored(a) == stored(b)) {
-            let in_slot = seated.next_if(|seated| stored(seated) == stored(&group[0]));
+            let in_slot = holding.next_if(|holding| stored(holding) == stored(&group[0]));
             rivals.clear();
             rivals.extend(group.iter().chain(in_slot));
-            rivals.sort_unstable_by_key(|claimant| claimant.order(&index));
+            rivals.sort_unstable_by_key(|candidate| candidate.order(&index));
             self.oldest_copies_first(&mut rivals);
-            rivals.dedup_by_key(|claimant| claimant.hash);
-            self.seat(&rivals, in_slot.copied());
+            rivals.dedup_by_key(|candidate| candidate.hash);
+            self.holder(&rivals, in_slot.copied());
         }
     }
 
     /// Of copies of one version, the one in the oldest segment comes first, and of a segment's own records what lies on a
     /// device. The others are counted.
-    fn oldest_copies_first(&mut self, rivals: &mut [Claimant]) {
-        let same = |a: &Claimant, b: &Claimant| (a.hash, a.sequence) == (b.hash, b.sequence);
+    fn oldest_copies_first(&mut self, rivals: &mut [Candidate]) {
+        let same = |a: &Candidate, b: &Candidate| (a.hash, a.sequence) == (b.hash, b.sequence);
         for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
             copies.sort_unstable_by_key(|copy| (self.age(copy), copy.place));
             for copy in copies[1..].iter().filter(|copy| copy.place.staged().is_none()) {
@@ -241,20 +241,20 @@ impl Judge {
     }
 
     /// The number of the segment that it lies in.
-    fn age(&self, claimant: &Claimant) -> u64 {
-        match claimant.place.staged() {
+    fn age(&self, candidate: &Candidate) -> u64 {
+        match candidate.place.staged() {
             Some((piece, _)) => self.ages.staged[piece],
-            None => self.ages.slots[&self.slot_of(claimant)],
+            None => self.ages.slots[&self.slot_of(candidate)],
         }
     }
 
-    fn slot_of(&self, claimant: &Claimant) -> (TierName, u32) {
-        let location = self.packing.unpack(claimant.place.packed());
+    fn slot_of(&self, candidate: &Candidate) -> (TierName, u32) {
+        let location = self.packing.unpack(candidate.place.packed());
         (location.tier, location.slot)
     }
 
     /// Gives the winners, one version of each key, their places.
-    fn seat(&mut self, winners: &[Claimant], in_slot: Option<Claimant>) {
+    fn holder(&mut self, winners: &[Candidate], in_slot: Option<Candidate>) {
         let stays = in_slot.is_some_and(|in_slot| winners.contains(&in_slot));
         let mut vacated = in_slot.filter(|_| !stays);
         if let Some(loser) = vacated {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_log::{FOOTER_BYTES, Footer, FrameHeader, SlotStart, Superblock, slot_start};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Found, Scene};
+use super::{Found, RecoveryContext};
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
@@ -14,7 +14,7 @@ use crate::segments::tier::Tier;
 /// Reads in flight.
 const DEPTH: usize = 64;
 
-impl Scene<'_> {
+impl RecoveryContext<'_> {
     /// Step 1. What the slots of a tier hold, and the highest segment number in them, of segments that were freed too.
     pub(super) async fn find_segments(
         &self,

@@ -5,7 +5,7 @@ use esker_log::{
 };
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Content, Found, Scene, Segment};
+use super::{Content, Found, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;
@@ -37,8 +37,8 @@ impl Known {
     }
 }
 
-impl Scene<'_> {
-    /// Step 2. Reads what has no summary. The other summaries are taken for good until they are dealt.
+impl RecoveryContext<'_> {
+    /// Step 2. Reads what has no summary. The other summaries are taken for good until they are loaded.
     /// `highest`: no slot tells of a segment number above it.
     pub(super) async fn scan_unsealed(&self, found: Vec<Found>, highest: u64) -> Result<Vec<Segment>> {
         // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
@@ -71,7 +71,7 @@ impl Scene<'_> {
                 continue;
             };
             let FrameHeader { segment, stream, epoch, .. } = header;
-            let lane = [Stream::LANE, Stream::LARGE, Stream::LASTING].contains(&stream);
+            let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED].contains(&stream);
             let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
             let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
             let lost_start = f.first.is_none() && !f.may_be_torn;

@@ -4,10 +4,10 @@ use esker_log::OpenSegment;
 
 use super::{Filling, Job, Lane};
 
-use crate::base::completion::Gate;
+use crate::base::completion::Completion;
 use crate::base::error::{Error, Result};
 use crate::base::health::Follower;
-use crate::write::append_points::Head;
+use crate::write::append_points::AppendPoint;
 
 impl Lane {
     /// No more appends. What was appended is still written.
@@ -15,7 +15,7 @@ impl Lane {
         let mut state = self.state.lock();
         state.stopping = true;
         self.close_frame(&mut state);
-        let room = std::mem::replace(&mut state.room, Gate::new());
+        let room = std::mem::replace(&mut state.room, Completion::new());
         drop(state);
         // Nobody makes room any more.
         room.open(Err(Error::Closed { reason: "it was closed".into() }));
@@ -26,7 +26,9 @@ impl Lane {
     /// An open segment of a lane that has stopped, if there is anything in it.
     pub(crate) fn take_open(&self) -> Option<(OpenSegment, usize)> {
         let mut state = self.state.lock();
-        let mut open = [Head::MAIN, Head::LASTING].into_iter().filter_map(|head| state.heads.take(head));
+        let mut open = [AppendPoint::MAIN, AppendPoint::LONG_LIVED]
+            .into_iter()
+            .filter_map(|point| state.points.take(point));
         open.find(|(segment, _)| !segment.entries().is_empty())
     }
 
@@ -42,35 +44,35 @@ impl Lane {
             std::mem::take(&mut state.jobs)
         };
         for job in jobs {
-            if let Job::Flush(gate) = job {
-                gate.open(how.clone());
+            if let Job::Flush(completion) = job {
+                completion.open(how.clone());
             }
         }
     }
 
     /// Ends everybody's waiting after the store was latched.
     fn fail(&self, error: &Error) {
-        let (gates, groups) = {
+        let (completions, groups) = {
             let mut state = self.state.lock();
             state.ended.get_or_insert_with(|| Err(error.clone()));
-            let room = std::mem::replace(&mut state.room, Gate::new());
+            let room = std::mem::replace(&mut state.room, Completion::new());
             let filling = std::mem::replace(&mut state.filling, Filling::new());
-            let (mut gates, mut groups) = (vec![room, filling.gate], filling.groups);
+            let (mut completions, mut groups) = (vec![room, filling.completion], filling.groups);
             for job in std::mem::take(&mut state.jobs) {
                 match job {
                     Job::Frame(frame) => {
-                        gates.push(frame.gate);
+                        completions.push(frame.completion);
                         groups.extend(frame.groups);
                     }
-                    Job::Flush(gate) => gates.push(gate),
+                    Job::Flush(completion) => completions.push(completion),
                     Job::Seal(..) => {}
                 }
             }
-            (gates, groups)
+            (completions, groups)
         };
         // Reservations end here, outside the lock.
         drop(groups);
-        gates.into_iter().for_each(|gate| gate.open(Err(error.clone())));
+        completions.into_iter().for_each(|completion| completion.open(Err(error.clone())));
     }
 }
 

@@ -7,8 +7,8 @@ use esker_log::OpenSegment;
 
 use super::{Filling, Lane, LaneState};
 
-use crate::base::completion::{Gate, Waiter};
-use crate::write::append_points::{FramePart, Head};
+use crate::base::completion::{Completion, Waiter};
+use crate::write::append_points::{AppendPoint, FramePart};
 use crate::write::prepared::Group;
 
 /// What the committer is to do next.
@@ -17,22 +17,22 @@ pub(crate) enum Job {
     /// The segment's frames were all queued before: write its summary.
     Seal(OpenSegment, usize),
     /// Make everything written so far durable.
-    Flush(Gate),
+    Flush(Completion),
 }
 
-/// Closed frames, of one head or of both, on their way to the device.
+/// Closed frames, of one append point or of both, on their way to the device.
 pub(crate) struct FrameJob {
     pub(crate) parts: Vec<FramePart>,
     pub(crate) sync: bool,
     pub(crate) groups: Vec<Group>,
-    pub(crate) gate: Gate,
+    pub(crate) completion: Completion,
     pub(crate) deadline: Option<Duration>,
 }
 
 impl Lane {
     /// Closes the frames that are being filled and queues them.
     pub(super) fn close_frame(&self, state: &mut LaneState) {
-        let parts = state.heads.close_all();
+        let parts = state.points.close_all();
         if parts.is_empty() {
             return;
         }
@@ -41,30 +41,35 @@ impl Lane {
             parts,
             sync: filling.sync,
             groups: filling.groups,
-            gate: filling.gate,
+            completion: filling.completion,
             deadline: filling.deadline,
         }));
         self.work.notify_one();
     }
 
-    /// Closes the frame of one head and queues it; and the other's, if somebody waits: what they wait for is published in
+    /// Closes the frame of one append point and queues it; and the other's, if somebody waits: what they wait for is published in
     /// one order.
-    pub(super) fn close_head(&self, state: &mut LaneState, head: Head) {
-        if !state.filling.groups.is_empty() || !state.heads.has_records(head.other()) {
+    pub(super) fn close_point(&self, state: &mut LaneState, point: AppendPoint) {
+        if !state.filling.groups.is_empty() || !state.points.has_records(point.other()) {
             return self.close_frame(state);
         }
-        let Some(part) = state.heads.close(head) else { return };
+        let Some(part) = state.points.close(point) else { return };
         let deadline = state.filling.deadline;
-        let job =
-            FrameJob { parts: vec![part], sync: false, groups: Vec::new(), gate: Gate::new(), deadline };
+        let job = FrameJob {
+            parts: vec![part],
+            sync: false,
+            groups: Vec::new(),
+            completion: Completion::new(),
+            deadline,
+        };
         state.jobs.push_back(Job::Frame(job));
         self.work.notify_one();
     }
 
-    /// Queues the sealing of a head's segment.
-    pub(super) fn seal_head(&self, state: &mut LaneState, head: Head) {
-        self.close_head(state, head);
-        if let Some((segment, piece)) = state.heads.take(head) {
+    /// Queues the sealing of an append point's segment.
+    pub(super) fn seal_point(&self, state: &mut LaneState, point: AppendPoint) {
+        self.close_point(state, point);
+        if let Some((segment, piece)) = state.points.take(point) {
             state.jobs.push_back(Job::Seal(segment, piece));
             self.work.notify_one();
         }
@@ -111,19 +116,19 @@ impl Lane {
 
     /// A segment is durable below an offset.
     pub(crate) fn set_durable(&self, segment: u64, through: u32) {
-        self.state.lock().heads.set_durable(segment, through);
+        self.state.lock().points.set_durable(segment, through);
     }
 
-    /// Queues a flush: the gate opens when everything appended so far is durable.
+    /// Queues a flush: the completion event opens when everything appended so far is durable.
     pub(crate) fn flush(&self) -> Waiter {
         let mut state = self.state.lock();
         if let Some(ended) = &state.ended {
             return Waiter::at_open(ended.clone());
         }
         self.close_frame(&mut state);
-        let gate = Gate::new();
-        let waiter = gate.waiter();
-        state.jobs.push_back(Job::Flush(gate));
+        let completion = Completion::new();
+        let waiter = completion.waiter();
+        state.jobs.push_back(Job::Flush(completion));
         self.work.notify_one();
         waiter
     }

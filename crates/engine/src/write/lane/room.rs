@@ -6,10 +6,10 @@ use esker_log::{Entry, OpenSegment, Stream};
 
 use super::Lane;
 
-use crate::base::completion::Gate;
+use crate::base::completion::Completion;
 use crate::base::error::Error;
 use crate::segments::contents::NEVER_MS;
-use crate::write::append_points::Head;
+use crate::write::append_points::AppendPoint;
 
 /// So many entries are looked at under the lock at a time.
 const ENTRIES_AT_A_TIME: usize = 4096;
@@ -24,9 +24,9 @@ impl Lane {
     /// Whether a spare segment is missing.
     pub(crate) fn wants_spare(&self) -> bool {
         let state = self.state.lock();
-        let wanted = match self.may_part {
-            true => state.heads.any_fuller_than(self.spare_from_bytes()),
-            false => state.heads.fuller_than(Head::MAIN, self.spare_from_bytes()),
+        let wanted = match self.may_separate {
+            true => state.points.any_fuller_than(self.spare_from_bytes()),
+            false => state.points.fuller_than(AppendPoint::MAIN, self.spare_from_bytes()),
         };
         state.spare.is_none() && !state.stopping && wanted
     }
@@ -37,7 +37,7 @@ impl Lane {
             let mut state = self.state.lock();
             state.lacks_room = false;
             state.spare = Some((segment, piece));
-            std::mem::replace(&mut state.room, Gate::new())
+            std::mem::replace(&mut state.room, Completion::new())
         };
         room.open(Ok(()));
     }
@@ -46,7 +46,7 @@ impl Lane {
     pub(crate) fn refuse_waiting(&self, error: Error) {
         let mut state = self.state.lock();
         state.lacks_room = false;
-        let room = std::mem::replace(&mut state.room, Gate::new());
+        let room = std::mem::replace(&mut state.room, Completion::new());
         drop(state);
         room.open(Err(error));
     }
@@ -55,17 +55,17 @@ impl Lane {
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
         let is_wanted = state.lacks_room || self.stream != Stream::LARGE;
-        state.heads.is_empty() && state.spare.is_none() && is_wanted
+        state.points.is_empty() && state.spare.is_none() && is_wanted
     }
 
     /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
     /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
     pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) {
-        for head in [Head::MAIN, Head::LASTING] {
+        for point in [AppendPoint::MAIN, AppendPoint::LONG_LIVED] {
             let (mut seen, mut of) = (0, None);
             loop {
                 let mut state = self.state.lock();
-                let Some(segment) = state.heads.open(head) else { break };
+                let Some(segment) = state.points.open(point) else { break };
                 let name = segment.name();
                 let rest = segment.entries().get(seen..).unwrap_or_default();
                 if *of.get_or_insert(name.segment) != name.segment || rest.is_empty() {

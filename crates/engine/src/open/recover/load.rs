@@ -1,8 +1,8 @@
-//! Dealing the entries of all segments out to the shards of the index.
+//! Loading the entries of all segments out to the shards of the index.
 //!
 //! Each worker collects a few entries for every shard, so few that they stay in its cache, and puts those of a shard into
-//! the index when they are enough to be worth the lock and the misses. Reading goes on while it deals. What cannot be
-//! put in, because it is a tombstone or another entry has the slot, it keeps in its hand, to be sorted out (`resolve`).
+//! the index when they are enough to be worth the lock and the misses. Reading goes on while it loads. What cannot be
+//! put in, because it is a tombstone or another entry has the slot, it keeps in its partition, to be sorted out (`resolve`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use esker_log::{Entry, Packing, Secret};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::claimant::{Address, Claimant, Live, hash_of};
-use super::{Content, Scene, Segment, run};
+use super::candidate::{Address, Candidate, Live};
+use super::{Content, RecoveryContext, Segment, run};
 
 use crate::base::error::{Error, Result};
 use crate::open::progress::Progress;
@@ -31,9 +31,9 @@ const BATCH: usize = 48;
 
 /// What a worker could not put into the index, and what it counted.
 #[derive(Default)]
-pub(super) struct Hand {
+pub(super) struct Partition {
     /// Tombstones, and entries whose place in the index is taken.
-    pub(super) left: Vec<Claimant>,
+    pub(super) left: Vec<Candidate>,
     pub(super) live: Live,
     /// Highest sequence number met.
     pub(super) highest: u64,
@@ -43,24 +43,28 @@ pub(super) struct Hand {
     pub(super) is_full: bool,
 }
 
-/// What is dealt, and what a worker tells whoever waits for the store.
+/// What is loaded, and what a worker tells whoever waits for the store.
 #[derive(Clone)]
 pub(super) struct Pass {
     /// The shards of this pass.
     pub(super) shards: Range<usize>,
-    /// How many claimants may be left by each worker.
+    /// How many candidates may be left by each worker.
     pub(super) most_left: usize,
     pub(super) began: Duration,
     pub(super) done: f64,
     pub(super) share: f64,
 }
 
-impl Scene<'_> {
-    /// Step 3. Deals the entries of all segments that belong to these shards, a hand for each worker.
-    pub(super) async fn deal(&self, segments: &Arc<Vec<Segment>>, pass: &Pass) -> Result<Vec<Hand>> {
+impl RecoveryContext<'_> {
+    /// Step 3. Loads the entries of all segments that belong to these shards, a partition for each worker.
+    pub(super) async fn load_entries(
+        &self,
+        segments: &Arc<Vec<Segment>>,
+        pass: &Pass,
+    ) -> Result<Vec<Partition>> {
         let workers = self.runtime.parallelism().max(1);
-        let dealers = (0..workers).map(|worker| {
-            let mut dealer = Dealer {
+        let loaders = (0..workers).map(|worker| {
+            let mut loader = Loader {
                 tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
                 secret: self.secret,
                 packing: self.packing,
@@ -72,40 +76,40 @@ impl Scene<'_> {
                 batches: vec![NOBODY; pass.shards.len() * BATCH],
                 counts: vec![0; pass.shards.len()],
                 keys: Vec::new(),
-                hand: Hand { live: self.no_live(), ..Hand::default() },
+                partition: Partition { live: self.no_live(), ..Partition::default() },
             };
             let segments = segments.clone();
             run(self.runtime, async move {
-                dealer.deal(&segments, worker, workers).await?;
-                Ok(dealer.hand)
+                loader.load(&segments, worker, workers).await?;
+                Ok(loader.partition)
             })
         });
-        try_join_all(dealers).await
+        try_join_all(loaders).await
     }
 
-    /// The hand of the staged records. None of them is in the index before it is written to a segment.
-    pub(super) fn deal_staged(&self, shards: &Range<usize>) -> Hand {
-        let mut hand = Hand::default();
+    /// The partition of the staged records. None of them is in the index before it is written to a segment.
+    pub(super) fn load_staged(&self, shards: &Range<usize>) -> Partition {
+        let mut partition = Partition::default();
         for (piece, staged) in self.staged.iter().enumerate() {
             for (number, entry) in staged.entries.iter().enumerate() {
-                hand.highest = hand.highest.max(entry.sequence);
-                let hash = hash_of(entry);
+                partition.highest = partition.highest.max(entry.sequence);
+                let hash = entry.key_hash;
                 let shard = (self.index.stored_hash(&hash) >> 32) as usize;
                 if shards.contains(&shard) && entry.sequence > self.cleared_through() {
                     let place = Address::of_staged(piece, number);
-                    hand.left.push(Claimant { hash, sequence: entry.sequence, place });
+                    partition.left.push(Candidate { hash, sequence: entry.sequence, place });
                 }
             }
         }
-        hand
+        partition
     }
 }
 
 /// What unused places in batches hold.
-const NOBODY: (u32, Claimant) =
-    (0, Claimant { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
+const NOBODY: (u32, Candidate) =
+    (0, Candidate { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
 
-struct Dealer {
+struct Loader {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
     packing: Packing,
@@ -116,21 +120,21 @@ struct Dealer {
     runtime: Option<Arc<dyn Runtime>>,
     progress: Progress,
     /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
-    batches: Vec<(u32, Claimant)>,
+    batches: Vec<(u32, Candidate)>,
     counts: Vec<u8>,
     /// Of a batch, what is put into the index.
     keys: Vec<(u32, Pointer)>,
-    hand: Hand,
+    partition: Partition,
 }
 
-impl Dealer {
-    /// Deals every `workers`-th segment.
-    async fn deal(&mut self, segments: &[Segment], worker: usize, workers: usize) -> Result<()> {
+impl Loader {
+    /// Loads every `workers`-th segment.
+    async fn load(&mut self, segments: &[Segment], worker: usize, workers: usize) -> Result<()> {
         let mine: Vec<(usize, &Segment)> =
             segments.iter().enumerate().skip(worker).step_by(workers).collect();
         let tiers = self.tiers.clone();
         let read = |(number, segment), used| read(&tiers, number, segment, used);
-        // The next summaries are being read while one is dealt.
+        // The next summaries are being read while one is loaded.
         let mut reads = FuturesOrdered::new();
         let mut begun = mine.iter().copied();
         reads.extend(begun.by_ref().take(DEPTH).map(|one| read(one, None)));
@@ -139,8 +143,8 @@ impl Dealer {
         while let Some(one) = reads.next().await {
             let (number, summary) = one?;
             self.take(number, &segments[number], summary.as_ref());
-            self.hand.is_full = self.hand.left.len() > self.pass.most_left;
-            if self.hand.is_full {
+            self.partition.is_full = self.partition.left.len() > self.pass.most_left;
+            if self.partition.is_full {
                 return Ok(());
             }
             let used = summary.map(|(buffer, _)| buffer);
@@ -152,7 +156,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// Deals a segment.
+    /// Loads a segment.
     fn take(&mut self, number: usize, segment: &Segment, summary: Option<&(Buffer, usize)>) {
         let mut live = 0;
         match (&segment.content, summary) {
@@ -162,38 +166,38 @@ impl Dealer {
             (Content::Sealed(footer), Some((buffer, at))) => {
                 let secret = self.secret;
                 let put = |entry| live += self.put(segment, &entry);
-                // What was dealt of a damaged one does not matter: dealing begins again.
+                // What was loaded of a damaged one does not matter: loading begins again.
                 if footer.for_each_entry(&buffer[*at..], &secret, put).is_none() {
-                    self.hand.damaged.push(number);
+                    self.partition.damaged.push(number);
                 }
             }
             (Content::Sealed(_), None) => unreachable!("the summary was read"),
         }
-        self.hand.live.add(segment.tier, segment.slot, live, false);
+        self.partition.live.add(segment.tier, segment.slot, live, false);
     }
 
     /// Puts an entry where the others of its shard are; returns by how much it adds to the segment's live bytes.
     #[inline]
     fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
-        self.hand.highest = self.hand.highest.max(entry.sequence);
-        let stored = self.index.stored_hash(&hash_of(entry));
+        self.partition.highest = self.partition.highest.max(entry.sequence);
+        let stored = self.index.stored_hash(&entry.key_hash);
         let shard = ((stored >> 32) as usize).wrapping_sub(self.pass.shards.start);
         // All versions of a key are cleared up to a number, or the newest is not.
         if shard >= self.counts.len() || entry.sequence <= self.cleared_through {
             return 0;
         }
-        let claimant = Claimant::new(&self.packing, segment, entry);
-        if !claimant.place.is_put() {
-            self.hand.left.push(claimant);
+        let candidate = Candidate::new(&self.packing, segment, entry);
+        if !candidate.place.is_put() {
+            self.partition.left.push(candidate);
             return 0;
         }
         let count = usize::from(self.counts[shard]);
-        self.batches[shard * BATCH + count] = (stored as u32, claimant);
+        self.batches[shard * BATCH + count] = (stored as u32, candidate);
         self.counts[shard] += 1;
         if count + 1 == BATCH {
             self.put_in(shard);
         }
-        claimant.place.padded_bytes(&self.packing)
+        candidate.place.padded_bytes(&self.packing)
     }
 
     /// Puts the entries that were collected for a shard into the index.
@@ -201,12 +205,12 @@ impl Dealer {
         let count = usize::from(std::mem::take(&mut self.counts[shard]));
         let batch = &self.batches[shard * BATCH..][..count];
         self.keys.clear();
-        self.keys.extend(batch.iter().map(|(stored, claimant)| (*stored, claimant.pointer())));
-        let (hand, packing) = (&mut self.hand, &self.packing);
+        self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
+        let (partition, packing) = (&mut self.partition, &self.packing);
         self.index.load_new(self.pass.shards.start + shard, &self.keys, |position| {
-            let claimant = batch[position].1;
-            hand.live.count(packing, claimant.place, -1);
-            hand.left.push(claimant);
+            let candidate = batch[position].1;
+            partition.live.count(packing, candidate.place, -1);
+            partition.left.push(candidate);
         });
     }
 

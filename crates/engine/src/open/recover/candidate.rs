@@ -7,7 +7,7 @@ use super::Segment;
 
 /// An entry on its way into the index: 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Claimant {
+pub(super) struct Candidate {
     pub(super) hash: KeyHash,
     pub(super) sequence: u64,
     pub(super) place: Address,
@@ -70,11 +70,11 @@ impl Address {
     }
 }
 
-impl Claimant {
+impl Candidate {
     #[inline]
-    pub(super) fn new(packing: &Packing, segment: &Segment, entry: &Entry) -> Claimant {
-        Claimant {
-            hash: hash_of(entry),
+    pub(super) fn new(packing: &Packing, segment: &Segment, entry: &Entry) -> Candidate {
+        Candidate {
+            hash: entry.key_hash,
             sequence: entry.sequence,
             place: Address::of(packing, segment, entry),
         }
@@ -92,11 +92,6 @@ impl Claimant {
         let newest_first = std::cmp::Reverse(self.sequence);
         (index.stored_hash(&self.hash), self.hash.slot, self.hash.check, newest_first, self.place)
     }
-}
-
-#[inline]
-pub(super) fn hash_of(entry: &Entry) -> KeyHash {
-    KeyHash { slot: entry.digest.slot, check: entry.digest.check }
 }
 
 /// Bytes of current records, by tier and slot.

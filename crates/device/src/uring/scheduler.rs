@@ -19,7 +19,7 @@ const SHORTS_PER_PIECE: usize = 4;
 const A_WHILE: Duration = Duration::from_millis(10);
 
 /// Long operations that wait, and what is in flight.
-pub(super) struct Turns<T = Operation> {
+pub(super) struct Scheduler<T = Operation> {
     /// Long ones of which there is something left to do, the next one first.
     waiting: VecDeque<T>,
     long_in_flight: usize,
@@ -29,10 +29,16 @@ pub(super) struct Turns<T = Operation> {
     clock: Box<dyn Fn() -> Duration + Send>,
 }
 
-impl<T> Turns<T> {
-    pub(super) fn new(clock: impl Fn() -> Duration + Send + 'static) -> Turns<T> {
+impl<T> Scheduler<T> {
+    pub(super) fn new(clock: impl Fn() -> Duration + Send + 'static) -> Scheduler<T> {
         let clock = Box::new(clock);
-        Turns { waiting: VecDeque::new(), long_in_flight: 0, short_in_flight: 0, short_until: None, clock }
+        Scheduler {
+            waiting: VecDeque::new(),
+            long_in_flight: 0,
+            short_in_flight: 0,
+            short_until: None,
+            clock,
+        }
     }
 
     /// A long operation waits for its turn, behind the others.
@@ -101,7 +107,7 @@ mod tests {
 
     #[test]
     fn long_ones_go_whole_and_all_at_once_where_there_are_no_short_ones() {
-        let mut turns = Turns::new(|| Duration::ZERO);
+        let mut turns = Scheduler::new(|| Duration::ZERO);
         for number in 0..10 {
             turns.wait(number);
         }
@@ -117,7 +123,7 @@ mod tests {
     fn beside_short_ones_they_go_piece_by_piece_and_take_turns() {
         let millis = Arc::new(AtomicU64::new(0));
         let clock = millis.clone();
-        let mut turns = Turns::new(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
+        let mut turns = Scheduler::new(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
         turns.began(Length::Short);
         turns.wait('a');
         turns.wait('b');
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn beside_many_short_ones_there_are_more_pieces() {
-        let mut turns = Turns::new(|| Duration::ZERO);
+        let mut turns = Scheduler::new(|| Duration::ZERO);
         for _ in 0..16 {
             turns.began(Length::Short);
             turns.wait(());

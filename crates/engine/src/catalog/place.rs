@@ -1,0 +1,46 @@
+//! The one lookup protocol: from a pointer of the index to the segment that it leads to, with nothing pinned.
+//!
+//! 1. Take the pointer from the index.
+//! 2. Read the number of the segment that is in its slot.
+//! 3. Ask the index whether the pointer is still current. If it is not, begin again. Asked in another order, the number
+//!    could be that of a later segment in the same slot.
+//! 4. Read the record, and verify it under that number: its checksums cover the number and the offset.
+//! 5. What does not verify is damage only if the segment is still there and the pointer still current. Else the segment was
+//!    freed and its slot used again meanwhile: begin again.
+//!
+//! A [`Place`] of a key is made by [`Catalog::place`] alone, which does 2 and 3 in their order.
+
+use esker_index::{KeyHash, Pointer};
+use esker_log::Location;
+
+use crate::catalog::Catalog;
+
+/// A location with the segment that was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pointer: Pointer,
+    pub(crate) location: Location,
+    pub(crate) segment: u64,
+}
+
+impl Catalog {
+    /// Where a pointer of a key leads. `None`: it is no longer current, so look again.
+    pub(crate) fn place(&self, hash: &KeyHash, pointer: Pointer) -> Option<Place> {
+        let place = self.unchecked_place(pointer);
+        // Must come after the number was read.
+        self.index.is_current(hash, pointer).then_some(place)
+    }
+
+    /// Where a pointer leads of which the key is not known. The pointer may be outdated, and the segment another one than
+    /// it led to: whoever uses it compares the key, or asks the index again.
+    pub(crate) fn unchecked_place(&self, pointer: Pointer) -> Place {
+        let location = self.packing.unpack(pointer.get());
+        Place { pointer, location, segment: self.space.slot(location).segment() }
+    }
+
+    /// Whether what was found at a place is to be believed: the segment is there, and the key's current record is in it.
+    pub(crate) fn is_still(&self, hash: &KeyHash, place: &Place) -> bool {
+        self.space.slot(place.location).segment() == place.segment
+            && self.index.is_current(hash, place.pointer)
+    }
+}

@@ -1,0 +1,102 @@
+//! Reading and verifying records: from the segment's memory, the read cache, or the device.
+
+use bytes::Bytes;
+use esker_log::{Damage, Kind, RecordView, class_bytes};
+
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::catalog::cache::Cached;
+use crate::catalog::place::Place;
+
+impl Catalog {
+    /// Reads and verifies the record at a place of a segment: from memory, else with one device read.
+    pub(crate) async fn read_record(&self, place: &Place) -> Result<std::result::Result<Cached, Damaged>> {
+        let Place { location, segment, .. } = *place;
+        let tier = self.space.tier(location.tier);
+        let identity = self.space.secret.identity(segment, location.offset);
+        let verify = |bytes: &[u8], source: Source<'_>| {
+            let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
+            let named = |damage| (damage, Some(record.key.to_vec()));
+            if source != Source::Memory {
+                record.verify_value(&self.space.secret).map_err(named)?;
+            }
+            if record.kind != Kind::Put {
+                return Err(named(Damage::Header));
+            }
+            Ok(to_cached(&record, tier.shape().padded(record.bytes()) as u32, source))
+        };
+        let whole = |bytes: &[u8], source: Source<'_>| {
+            let offset = location.offset;
+            verify(bytes, source).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
+        };
+        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
+            self.space.counters.memory_hit();
+            return Ok(whole(segment_buffer.record(location.offset), Source::Memory));
+        }
+        if let Some(cached) = self.cache.get(segment, location.offset) {
+            self.space.counters.cache_hit();
+            return Ok(Ok(cached));
+        }
+        let (mut buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
+        self.space.counters.device_read();
+        let record = if buffer.is_own() && buffer.len() >= LARGE_BYTES {
+            // Handed out as it is, without what was read behind it. Memory of the device's is wanted back.
+            let end = esker_log::claimed_bytes(&buffer[at..])
+                .map_or(buffer.len(), |bytes| at.saturating_add(bytes));
+            buffer.shrink(end);
+            let buffer = buffer.into_bytes(..);
+            whole(&buffer[at..], Source::Owned(&buffer))
+        } else {
+            whole(&buffer[at..], Source::Device)
+        };
+        if let Ok(record) = &record {
+            self.cache.offer(segment, location.offset, record);
+        }
+        Ok(record)
+    }
+}
+
+/// A record that does not verify.
+pub(crate) struct Damaged {
+    pub(crate) damage: Damage,
+    /// The key, where the header still tells.
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) segment: u64,
+    pub(crate) offset: u32,
+}
+
+impl Damaged {
+    /// The error for the caller; `key` is the one that was asked for.
+    pub(crate) fn into_error(self, key: Option<&[u8]>) -> Error {
+        Error::Corrupt {
+            key: key.map(<[u8]>::to_vec).or(self.key),
+            segment: self.segment,
+            offset: u64::from(self.offset),
+            what: self.damage.to_string(),
+        }
+    }
+}
+
+/// Buffers from this length on are handed out rather than copied from.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Where the bytes of a record come from.
+#[derive(Clone, Copy, PartialEq)]
+enum Source<'a> {
+    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that its value is
+    /// what was put needs no proof, as with the cache.
+    Memory,
+    Device,
+    /// The device, in memory that may be handed out.
+    Owned(&'a Bytes),
+}
+
+/// The record with its key and value: as a part of the memory that they lie in, if it may be handed out, else in an
+/// allocation of their own, so that they pin nothing else.
+fn to_cached(record: &RecordView<'_>, padded_bytes: u32, source: Source<'_>) -> Cached {
+    let key_and_value = match source {
+        Source::Owned(owner) => owner.slice_ref(record.key_and_value),
+        Source::Memory | Source::Device => Bytes::copy_from_slice(record.key_and_value),
+    };
+    Cached::new(record, key_and_value, padded_bytes)
+}

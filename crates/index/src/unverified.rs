@@ -1,0 +1,148 @@
+//! Unverified overwrites: "this key displaced that record, whose key nobody looked at".
+//!
+//! An unverified overwrite is remembered until the displaced record's hash has been seen: the same key, and the unverified overwrite is dropped;
+//! another key, and that key, which no slot points at any more, is verified into the side table. An unverified overwrite that were
+//! forgotten could lose a key, so none ever is.
+
+use hashbrown::HashTable;
+
+use crate::hash::KeyHash;
+use crate::slot::Pointer;
+
+/// A displacement that has not been verified yet. Its stored hash is that of the displaced record too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct UnverifiedOverwrite {
+    /// The record that lost its slot.
+    pub displaced: Pointer,
+    /// [`KeyHash::check`] of the displacing key. Another key with the same stored hash has the same one once in 2^64.
+    pub check: u64,
+}
+
+/// Bytes that an unverified overwrite counts for. With the slack of the table that it is in it takes 21 where that is about to grow, 41 where
+/// it just has, and up to 82 before a table that has emptied is made smaller.
+pub(crate) const CLAIM_BYTES: u64 = 28;
+
+/// Everything an index knows about one stored hash.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Suspects {
+    /// What the slot with that stored hash points at.
+    pub occupant: Option<Pointer>,
+    /// The exact side table's entries with that stored hash, in the order of their hashes.
+    pub exact: Vec<(KeyHash, Pointer)>,
+    /// The pending unverified overwrites of that stored hash, in their order.
+    pub unverified: Vec<UnverifiedOverwrite>,
+}
+
+/// What became of the unverified overwrites of a record whose hash has been seen, and of the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verified {
+    /// So many were those of the record's own key. They are gone.
+    pub same: usize,
+    /// So many are those of other keys. They are to be verified.
+    pub other: usize,
+    /// Whether anything leads to the record still: the slot or the side table, or one of those unverified overwrites. Once nothing does,
+    /// nothing will again, since only pointers that unverified overwrites remember come back.
+    pub is_known: bool,
+}
+
+/// An unverified overwrite as it is kept: stored hash, displaced pointer and check in 4, 5 and 8 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Packed([u8; 17]);
+
+const POINTER_BYTES: usize = Pointer::BITS as usize / 8;
+
+impl Packed {
+    fn new(stored: u32, unverified: UnverifiedOverwrite) -> Packed {
+        let mut bytes = [0; 17];
+        bytes[..4].copy_from_slice(&stored.to_le_bytes());
+        bytes[4..][..POINTER_BYTES]
+            .copy_from_slice(&unverified.displaced.get().to_le_bytes()[..POINTER_BYTES]);
+        bytes[4 + POINTER_BYTES..].copy_from_slice(&unverified.check.to_le_bytes());
+        Packed(bytes)
+    }
+
+    fn stored(&self) -> u32 {
+        u32::from_le_bytes(self.0[..4].try_into().expect("four bytes"))
+    }
+
+    fn unverified(&self) -> UnverifiedOverwrite {
+        let mut pointer = [0; 8];
+        pointer[..POINTER_BYTES].copy_from_slice(&self.0[4..][..POINTER_BYTES]);
+        let displaced = Pointer::new(u64::from_le_bytes(pointer)).expect("it was made of a pointer");
+        let check = u64::from_le_bytes(self.0[4 + POINTER_BYTES..].try_into().expect("eight bytes"));
+        UnverifiedOverwrite { displaced, check }
+    }
+
+    /// What a table spreads unverified overwrites by. Stored hashes are evenly spread, but not over the bits that a table takes.
+    fn spread(&self) -> u64 {
+        spread(self.stored())
+    }
+}
+
+fn spread(stored: u32) -> u64 {
+    u64::from(stored).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The unverified overwrites of a shard, by their stored hashes.
+///
+/// There may be a tenth as many of them as keys and more, so nothing that is done for one put or one record may look at
+/// all of them.
+#[derive(Debug, Default)]
+pub(crate) struct UnverifiedOverwrites(HashTable<Packed>);
+
+impl UnverifiedOverwrites {
+    pub(crate) fn insert(&mut self, stored: u32, unverified: UnverifiedOverwrite) {
+        self.0.insert_unique(spread(stored), Packed::new(stored, unverified), Packed::spread);
+    }
+
+    /// The unverified overwrites of one stored hash, in their order.
+    pub(crate) fn of(&self, stored: u32) -> Vec<UnverifiedOverwrite> {
+        let mut unverified: Vec<UnverifiedOverwrite> = self.with(stored).collect();
+        unverified.sort_unstable();
+        unverified
+    }
+
+    /// How many unverified overwrites remember a record of this stored hash.
+    pub(crate) fn against(&self, stored: u32, displaced: Pointer) -> usize {
+        self.with(stored).filter(|unverified| unverified.displaced == displaced).count()
+    }
+
+    /// Drops the unverified overwrites of one stored hash that are to be dropped; how many there were.
+    pub(crate) fn remove(&mut self, stored: u32, drop: impl Fn(UnverifiedOverwrite) -> bool) -> usize {
+        let before = self.0.len();
+        let is_one = |known: &Packed| known.stored() == stored && drop(known.unverified());
+        while let Ok(found) = self.0.find_entry(spread(stored), is_one) {
+            found.remove();
+        }
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(2 * self.0.len(), Packed::spread);
+        }
+        before - self.0.len()
+    }
+
+    /// Stored hash and displaced pointer of the unverified overwrites whose stored hash is in a range.
+    pub(crate) fn displaced_in(&self, range: std::ops::Range<u32>) -> Vec<(u32, Pointer)> {
+        let inside = self.0.iter().filter(|known| range.contains(&known.stored()));
+        inside.map(|known| (known.stored(), known.unverified().displaced)).collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = UnverifiedOverwrite> {
+        self.0.iter().map(Packed::unverified)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0 = HashTable::new();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.0.allocation_size() as u64
+    }
+
+    fn with(&self, stored: u32) -> impl Iterator<Item = UnverifiedOverwrite> {
+        self.0.iter_hash(spread(stored)).filter(move |known| known.stored() == stored).map(Packed::unverified)
+    }
+}
