@@ -59,7 +59,8 @@ fn split_fences(text: &str) -> (String, String) {
 /// The directories at the top of the repository, but for those that nobody commits.
 fn top_directories() -> BTreeSet<String> {
     let entries = std::fs::read_dir(root()).expect("the repository can be listed");
-    let directories = entries.map(|entry| entry.expect("it can be read")).filter(|entry| entry.path().is_dir());
+    let directories =
+        entries.map(|entry| entry.expect("it can be read")).filter(|entry| entry.path().is_dir());
     let names = directories.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| !["target", ".git", "esker-data"].contains(&name.as_str())).collect()
 }
@@ -134,7 +135,8 @@ fn a_wrong_path_is_noticed() {
     assert_eq!(missing("`python3 tests/nowhere.py --all`"), ["tests/nowhere.py"]);
     assert_eq!(missing("```sh\npython3 tests/nowhere.py --dir=docs/nowhere\n```\n").len(), 2);
     assert_eq!(missing("`decisions/0001-one-lane-one-order.md` lies beside it"), [""; 0]);
-    let harmless = "`/etc/esker/esker.toml` `target/release/esker` `docs/benchmarks/NAME` `HELLO/AUTH` `docs/*.md`";
+    let harmless =
+        "`/etc/esker/esker.toml` `target/release/esker` `docs/benchmarks/NAME` `HELLO/AUTH` `docs/*.md`";
     assert_eq!(missing(harmless), [""; 0]);
 }
 
