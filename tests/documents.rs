@@ -1,9 +1,15 @@
-//! What the documents say of the code is there: files that they lead to, and the functions that assert the invariants.
+//! What the documents say of the repository is so: the files that they link to and name exist, the functions that assert the
+//! invariants exist, and the first page's example can be copied as it stands.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// A text without its links, and where those lead.
-fn parted(text: &str) -> (String, Vec<&str>) {
+fn split_links(text: &str) -> (String, Vec<&str>) {
     let (mut rest, mut links, mut from) = (String::new(), Vec::new(), text);
     while let Some((before, after)) = from.split_once("](") {
         let (shown, behind) = after.split_once(')').unwrap_or((after, ""));
@@ -15,25 +21,90 @@ fn parted(text: &str) -> (String, Vec<&str>) {
     (rest, links)
 }
 
+/// Every Markdown file below a directory, apart from what builds and package managers put there.
+fn markdown_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("the directory can be listed") {
+        let path = entry.expect("its entries can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && !name.starts_with('.') && name != "target" && name != "node_modules" {
+            markdown_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
 fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let in_directory = |path: PathBuf| {
-        let entries = std::fs::read_dir(path).expect("documents are there");
-        entries.map(|entry| entry.expect("they can be listed").path()).collect::<Vec<_>>()
+    let mut found = Vec::new();
+    markdown_below(root(), &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
+/// A document's text outside of fenced blocks, and inside of them.
+fn split_fences(text: &str) -> (String, String) {
+    let (mut prose, mut fenced, mut is_fenced) = (String::new(), String::new(), false);
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+            continue;
+        }
+        let part = if is_fenced { &mut fenced } else { &mut prose };
+        part.push_str(line);
+        part.push('\n');
+    }
+    (prose, fenced)
+}
+
+/// The directories at the top of the repository, but for those that nobody commits.
+fn top_directories() -> BTreeSet<String> {
+    let entries = std::fs::read_dir(root()).expect("the repository can be listed");
+    let directories =
+        entries.map(|entry| entry.expect("it can be read")).filter(|entry| entry.path().is_dir());
+    let names = directories.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !["target", ".git", "esker-data"].contains(&name.as_str())).collect()
+}
+
+/// Whether a word looks like a path of this repository: it begins with a directory at its top, or it has directories and
+/// the ending of a file that is kept here.
+fn looks_like_a_path(word: &str, top: &BTreeSet<String>) -> bool {
+    let of_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let Some((first, _)) = word.split_once('/') else { return false };
+    if first.is_empty() || first == "target" || !word.chars().all(of_path) {
+        return false;
+    }
+    // A component in capitals stands for whatever the reader puts there.
+    let is_placeholder = |part: &str| {
+        part.chars().any(|c| c.is_ascii_uppercase()) && !part.chars().any(|c| c.is_ascii_lowercase())
     };
-    let mut all = vec![root.join("README.md")];
-    all.extend(in_directory(root.join("docs")));
-    all.extend(in_directory(root.join("docs/decisions")));
-    all.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    assert!(all.len() > 10, "{all:?}");
-    all
+    if word.split('/').any(is_placeholder) {
+        return false;
+    }
+    let kept = ["rs", "md", "toml", "py", "proto", "service", "mjs", "sh", "txt"];
+    let ending = Path::new(word).extension().and_then(|extension| extension.to_str());
+    top.contains(first) || ending.is_some_and(|ending| kept.contains(&ending))
+}
+
+/// The paths that a document names in backticks, alone or in a fenced block, and that exist neither from the top of the
+/// repository nor beside the document.
+fn missing_paths(text: &str, beside: &Path, top: &BTreeSet<String>) -> Vec<String> {
+    let (prose, fenced) = split_fences(text);
+    let spans = prose.split('`').skip(1).step_by(2);
+    let words = fenced.split(|c: char| c.is_whitespace() || "\"'=(),:;".contains(c));
+    let is_missing = |word: &&str| {
+        let exists = |base: &Path| base.join(word).exists();
+        looks_like_a_path(word, top) && !exists(root()) && !exists(beside)
+    };
+    // A span can be a command with paths in it.
+    let of_spans = spans.flat_map(str::split_whitespace);
+    of_spans.chain(words).filter(is_missing).map(str::to_owned).collect()
 }
 
 #[test]
 fn links_lead_somewhere() {
     for document in documents() {
         let text = std::fs::read_to_string(&document).expect("it can be read");
-        for link in parted(&text).1 {
+        for link in split_links(&split_fences(&text).0).1 {
             let path = link.split('#').next().unwrap_or(link);
             let is_file = !path.is_empty() && !path.contains("://") && !path.contains(char::is_whitespace);
             let beside = document.parent().expect("it lies in a directory").join(path);
@@ -43,15 +114,55 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn paths_in_backticks_exist() {
+    let top = top_directories();
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("it can be read");
+        let beside = document.parent().expect("it lies in a directory");
+        let paths = missing_paths(&text, beside, &top);
+        missing.extend(paths.into_iter().map(|path| format!("{} names {path}", document.display())));
+    }
+    assert!(missing.is_empty(), "these paths do not exist:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_wrong_path_is_noticed() {
+    let top = top_directories();
+    let missing = |text: &str| missing_paths(text, &root().join("docs"), &top);
+    assert_eq!(missing("See `crates/nowhere`, or `src/lib.rs`."), ["crates/nowhere"]);
+    assert_eq!(missing("`command/nowhere.rs` is beside nothing"), ["command/nowhere.rs"]);
+    assert_eq!(missing("`python3 tests/nowhere.py --all`"), ["tests/nowhere.py"]);
+    assert_eq!(missing("```sh\npython3 tests/nowhere.py --dir=docs/nowhere\n```\n").len(), 2);
+    assert_eq!(missing("`decisions/0001-one-lane-one-order.md` lies beside it"), [""; 0]);
+    let harmless =
+        "`/etc/esker/esker.toml` `target/release/esker` `docs/benchmarks/NAME` `HELLO/AUTH` `docs/*.md`";
+    assert_eq!(missing(harmless), [""; 0]);
+}
+
+/// rustdoc compiles the example. On the repository's page its hidden lines would show, and a copy has to be a whole program.
+#[test]
+fn the_example_of_the_first_page_can_be_copied() {
+    let text = std::fs::read_to_string(root().join("README.md")).expect("it can be read");
+    let blocks: Vec<&str> =
+        text.split("```rust").skip(1).map(|rest| rest.split("```").next().unwrap_or(rest)).collect();
+    assert!(!blocks.is_empty(), "there is no example");
+    for block in blocks {
+        assert!(block.contains("fn main()"), "no whole program:\n{block}");
+        assert!(!block.lines().any(|line| line == "#" || line.starts_with("# ")), "a hidden line:\n{block}");
+    }
+}
+
+#[test]
 fn invariants_are_asserted_where_the_table_says() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let docs = root().join("docs");
     let text = std::fs::read_to_string(docs.join("architecture.md")).expect("it can be read");
     let (_, table) = text.split_once("## Invariants").expect("there is a table");
     let table = table.split("\n## ").next().expect("and an end of it");
     let mut names = 0;
     for row in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| |")) {
         let place = row.trim_end_matches('|').rsplit('|').next().expect("a row has cells");
-        let (words, links) = parted(place);
+        let (words, links) = split_links(place);
         let sources: String = links
             .iter()
             .map(|link| {
