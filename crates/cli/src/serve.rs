@@ -338,14 +338,15 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
     let shown =
         |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
     let recovery = store.recovery();
-    let (http, grpc) = (server.http_addresses(), server.grpc_addresses());
+    let addresses = server.addresses();
+    let if_any = |name: &str, addresses: &[SocketAddr]| {
+        if addresses.is_empty() { String::new() } else { format!(" {name}={}", shown(addresses)) }
+    };
     let line = format!(
-        "ready resp={}{}{}{}{} store={} keys={} recovery_ms={:.1}\n",
-        shown(server.addresses()),
-        if http.is_empty() { "" } else { " http=" },
-        shown(&http),
-        if grpc.is_empty() { "" } else { " grpc=" },
-        shown(&grpc),
+        "ready resp={}{}{} store={} keys={} recovery_ms={:.1}\n",
+        shown(&addresses.resp),
+        if_any("http", &addresses.http),
+        if_any("grpc", &addresses.grpc),
         names(places),
         recovery.keys,
         recovery.duration.as_secs_f64() * 1e3
