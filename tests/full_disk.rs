@@ -212,7 +212,8 @@ fn a_store_opens_on_a_full_file_system_without_its_staging_file() {
         // What is staged from now on is staged for good.
         for number in 0..end.min(200) {
             for _ in 0..200 {
-                let options = WriteOptions { durability: Some(Durability::Process), ..WriteOptions::default() };
+                let options =
+                    WriteOptions { durability: Some(Durability::Process), ..WriteOptions::default() };
                 match store.put_with(key(number), value(number), options) {
                     Ok(_) => break,
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
