@@ -25,7 +25,7 @@ use tokio::time::interval;
 
 use crate::notify::Notify;
 use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
-use crate::{Failure, say, start_log};
+use crate::terminal::{Failure, say, start_log};
 
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
@@ -154,7 +154,7 @@ fn usage(text: String) -> Failure {
 }
 
 async fn serve(outcome: Outcome) -> Result<(), Failure> {
-    let Outcome { options, config, places, directory, .. } = outcome;
+    let Outcome { options, config, places, directory, spellings, .. } = outcome;
     let notify = Notify::from_environment();
     // 1.
     for path in &places {
@@ -179,7 +179,9 @@ async fn serve(outcome: Outcome) -> Result<(), Failure> {
             tracing::info!("{name}: ending at once; the store was not open yet, and nothing was acknowledged");
             std::process::exit(0);
         }
-        opened = open(options, &sockets, &config, &notify) => opened?.map_err(|error| open_failure(&error, &places))?,
+        opened = open(options, &sockets, &config, &notify) => {
+            opened?.map_err(|error| open_failure(&error, &places, &spellings))?
+        }
     };
 
     // 3.
@@ -313,24 +315,23 @@ fn check_directory(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-fn open_failure(error: &Error, places: &[PathBuf]) -> Failure {
-    let text = format!("cannot open the store at {}: {}", names(places), in_settings(&error.to_string()));
+fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(&str, String)]) -> Failure {
+    let error_text = in_settings(&error.to_string(), spellings);
+    let text = format!("cannot open the store at {}: {error_text}", names(places));
     match error.kind() {
         ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
         _ => Failure::Failed(text),
     }
 }
 
-/// A message of the store with the names of settings in place of those of its options.
-fn in_settings(text: &str) -> String {
-    let names = [
-        ("memory_bytes", "memory for the store"),
-        ("indirection_unit_bytes", "iu"),
-        ("fast_limit_bytes", "fast-limit"),
-        ("capacity_limit_bytes", "capacity-limit"),
-        ("reserve_percent", "reserve"),
-    ];
-    names.into_iter().fold(text.to_owned(), |text, (option, setting)| text.replace(option, setting))
+/// A message of the store with settings in place of its options, where a whole word names one.
+fn in_settings(text: &str, spellings: &[(&str, String)]) -> String {
+    let words = text.split(' ').map(|word| {
+        let name = word.trim_end_matches([';', ':', ',', '.']);
+        let spelling = spellings.iter().find(|(option, _)| *option == name);
+        spelling.map_or(word.to_owned(), |(_, setting)| format!("{setting}{}", &word[name.len()..]))
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The one line on stdout. Who started the server may wait for it, and may have closed stdout instead.
@@ -338,14 +339,15 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
     let shown =
         |addresses: &[SocketAddr]| addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
     let recovery = store.recovery();
-    let (http, grpc) = (server.http_addresses(), server.grpc_addresses());
+    let addresses = server.addresses();
+    let if_any = |name: &str, addresses: &[SocketAddr]| {
+        if addresses.is_empty() { String::new() } else { format!(" {name}={}", shown(addresses)) }
+    };
     let line = format!(
-        "ready resp={}{}{}{}{} store={} keys={} recovery_ms={:.1}\n",
-        shown(server.addresses()),
-        if http.is_empty() { "" } else { " http=" },
-        shown(&http),
-        if grpc.is_empty() { "" } else { " grpc=" },
-        shown(&grpc),
+        "ready resp={}{}{} store={} keys={} recovery_ms={:.1}\n",
+        shown(&addresses.resp),
+        if_any("http", &addresses.http),
+        if_any("grpc", &addresses.grpc),
         names(places),
         recovery.keys,
         recovery.duration.as_secs_f64() * 1e3

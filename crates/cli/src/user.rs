@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use esker_server::{Right, UserEntry, UserFile};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::{Failure, say};
+use crate::terminal::{Failure, say};
 
 /// Makes and changes the file of users that `esker serve --users` reads.
 #[derive(Args)]

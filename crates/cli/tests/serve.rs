@@ -180,7 +180,7 @@ fn wrong_calls_are_refused_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (vec!["--memory", "12q"], "'12q'"),
-        (vec!["--memory", "12q"], "512m, 16g, 1TiB"),
+        (vec!["--memory", "12q"], "512m, 1.5g, 1TiB"),
         (vec!["--memory", "99999999999g"], "'99999999999g'"),
         (vec!["--dir", "a", "--fast", "b"], "--dir and --fast contradict each other"),
         (vec!["--dir", "a", "--capacity", "b"], "--dir and --capacity contradict each other"),
@@ -196,6 +196,19 @@ fn wrong_calls_are_refused_in_one_line() {
         (vec!["--resp", "here"], "HOST:PORT"),
         (vec!["--what"], "'--what'"),
         (vec!["--password", "hunter2"], "ESKER_PASSWORD"),
+        (vec!["--pasword=hunter2"], "ESKER_PASSWORD"),
+        (vec!["--requirepass", "hunter2"], "ESKER_PASSWORD"),
+        (
+            vec!["--dirr", "x"],
+            "unexpected argument '--dirr' found; did you mean --dir? (see esker serve --help)",
+        ),
+        (vec!["--check-confg"], "did you mean --check-config?"),
+        (vec!["--port", "6380"], "'--port' found; did you mean --resp 127.0.0.1:6380?"),
+        (vec!["--dir", "x", "--port=6380"], "did you mean --resp 127.0.0.1:6380?"),
+        (vec!["--port"], "did you mean --resp 127.0.0.1:6379?"),
+        (vec!["--maxmemory", "1g"], "did you mean --memory?"),
+        (vec!["--fast_limit", "1g"], "did you mean --fast-limit?"),
+        (vec!["--backend", "urin"], "auto, uring, threads"),
         (vec!["--resp", "0.0.0.0:0"], "--resp has 0.0.0.0:0"),
         (vec!["--config", "none.toml"], "none.toml"),
         (vec!["--users", "none.toml"], "--users: cannot use the users in none.toml"),
@@ -227,6 +240,15 @@ fn wrong_calls_are_refused_in_one_line() {
     }
     refused(directory.path(), &[]);
     refused(directory.path(), &["bogus"]);
+    for (call, expected) in [
+        (&["serv"] as &[&str], "did you mean serve? (see esker --help)"),
+        (&["user", "lst"], "did you mean list? (see esker user --help)"),
+        (&["user", "add", "--user", "u", "me"], "did you mean --users? (see esker user --help)"),
+        (&["user", "add", "--users", "u", "me", "--password", "hunter2"], "read from stdin"),
+    ] {
+        let text = refused(directory.path(), call);
+        assert!(text.contains(expected) && !text.contains("hunter2"), "{call:?}: {text}");
+    }
     assert_eq!(
         std::fs::read_dir(directory.path()).unwrap().count(),
         0,
@@ -248,7 +270,9 @@ fn a_port_in_use_is_refused_before_the_store_is_touched() {
 fn the_least_sizes_that_are_accepted_are_enough() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [
-        &["--dir", "store", "--memory", "101m", "--capacity-limit", "129m"] as &[&str],
+        &["--dir", "store", "--memory", "101m"] as &[&str],
+        &["--dir", "small", "--memory", "37m", "--capacity-limit", "129m"],
+        &["--dir", "smaller", "--memory", "29m", "--capacity-limit", "16m", "--iu", "4k"],
         &[
             "--fast",
             "f",
@@ -268,6 +292,42 @@ fn the_least_sizes_that_are_accepted_are_enough() {
         assert_eq!(serving.word("keys"), "0");
         serving.stop(Signal::TERM);
     }
+}
+
+#[test]
+fn a_tier_that_is_too_small_is_refused_by_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    for flags in [["--dir", "store", "--capacity-limit", "1m"], ["--fast", "file", "--fast-limit", "64k"]] {
+        let text = refused(directory.path(), &[&["serve", "--resp", ":0"], flags.as_slice()].concat());
+        assert!(text.contains("has room for") && text.contains("at least"), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a refused call made a store");
+}
+
+#[test]
+fn the_store_speaks_of_settings_as_they_were_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = ["--capacity", "c", "--capacity-limit", "64m"];
+    Serving::start(directory.path(), &[store.as_slice(), &["--iu", "8k"]].concat()).stop(Signal::TERM);
+    let serve = ["serve", "--resp", ":0", "--memory", "128m"];
+    let text = refused(directory.path(), &[serve.as_slice(), &store, &["--iu", "4k"]].concat());
+    assert!(text.contains("at c: --iu is 4096, but the store was formatted with 8192"), "{text}");
+    std::fs::write(directory.path().join("file"), "something else".repeat(1000)).unwrap();
+    let text = refused(directory.path(), &[serve.as_slice(), &["--fast", "file"]].concat());
+    assert!(text.contains("without --force-format"), "{text}");
+}
+
+#[test]
+fn a_port_alone_is_on_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("esker.toml");
+    std::fs::write(&file, "grpc = 0").unwrap();
+    let flags = ["--dir", "store", "--config", "esker.toml", "--http", ":0"];
+    let serving = Serving::start_in(directory.path(), &flags, &[("ESKER_MEMORY", "0.125g")]);
+    for name in ["http", "grpc"] {
+        assert!(serving.word(name).starts_with("127.0.0.1:"), "{}", serving.ready);
+    }
+    serving.stop(Signal::TERM);
 }
 
 /// Who reads may close stdout before it has all.

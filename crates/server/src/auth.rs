@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 
 use crate::config::Access;
+use crate::counting::count;
 use crate::notices::Notices;
-use crate::service::count;
 use crate::{Error, Result};
 
 mod changes;

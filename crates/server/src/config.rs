@@ -4,8 +4,6 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::auth::Users;
-use crate::tls::Tls;
 use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
@@ -134,16 +132,6 @@ impl Config {
             other.map(|other| [*one, *other])
         };
         all.iter().enumerate().find_map(first_with)
-    }
-
-    /// Reads the files of users and of TLS as a start would, and keeps nothing.
-    ///
-    /// # Errors
-    /// The first of them that cannot be used, and why.
-    pub fn check_files(&self) -> Result<()> {
-        Users::open(&self.access)?;
-        self.tls.as_ref().map(Tls::new).transpose()?;
-        Ok(())
     }
 
     /// Refuses what would be unsafe or could not work.

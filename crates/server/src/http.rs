@@ -22,12 +22,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::accept::until_stop;
 use crate::address::Origin;
 use crate::auth::User;
-use crate::listen::{next, note_panic};
 use crate::metrics;
 use crate::service::Service;
 use crate::shutdown::Stop;
@@ -50,31 +49,19 @@ type Answer = Response<Full<Bytes>>;
 /// end, or this is dropped with them.
 pub(crate) async fn listen<F>(
     listener: Arc<TcpListener>,
-    mut stop: Stop,
+    stop: Stop,
     connection: impl Fn(TcpStream, SocketAddr, Busy) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (mut connections, mut places) = (JoinSet::new(), Places::default());
-    loop {
-        let (stream, peer) = tokio::select! {
-            biased;
-            () = stop.announced() => break,
-            Some(ended) = connections.join_next() => {
-                note_panic(ended);
-                continue;
-            }
-            connection = next(&listener) => connection,
-        };
+    let mut places = Places::default();
+    until_stop(listener, stop, |connections, stream, peer| {
         let (origin, busy) = (Origin::of(peer.ip()), Busy::default());
         places.make_room(origin);
         let task = connections.spawn(connection(stream, peer, busy.clone()));
         places.take(origin, busy, task);
-    }
-    drop(listener);
-    while let Some(ended) = connections.join_next().await {
-        note_panic(ended);
-    }
+    })
+    .await;
 }
 
 /// Serves one connection. `user` is who it speaks for before it has said anything.

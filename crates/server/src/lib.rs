@@ -3,13 +3,13 @@
 //! # Layout
 //!
 //! - `config`, `limits`: how it is set up.
-//! - `listen`: sockets, the accept loop, the stop. `admit`: who is let in. `tls`: certificates.
+//! - `listen`: sockets, the accept loop, the stop. `accept`: one listener. `admit`: who is let in. `tls`: certificates.
 //! - `loading`: what is answered while the store is being opened.
 //! - `shutdown`: how a stop reaches the connections, and how the server waits for them.
 //! - `auth`: who a connection is, and what it may do.
 //! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
-//! - `service`: what every connection works on: the store, the settings, the counters.
-//! - `http`, `metrics`, `rate`: for those who watch. `notices`: log lines that strangers cause.
+//! - `service`: what every connection works on: the store, the settings, the counters, the clients there are.
+//! - `http`, `metrics`: for those who watch. `counting`, `rate`: how it is counted. `notices`: log lines that strangers cause.
 //! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
 //! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
@@ -19,11 +19,13 @@
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
 
+mod accept;
 mod address;
 mod admit;
 mod auth;
 mod budget;
 mod config;
+mod counting;
 mod error;
 mod grpc;
 mod http;
@@ -46,4 +48,4 @@ pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
 pub use config::{Access, ClientCertificates, Config, Password, TlsFiles};
 pub use error::{Error, Result};
 pub use limits::Limits;
-pub use listen::{Control, Server, Sockets};
+pub use listen::{Addresses, Control, Server, Sockets};

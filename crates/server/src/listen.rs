@@ -23,21 +23,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::accept::{next, note_panic};
 use crate::admit::{Gatekeeper, TLS_BYTES, Ticket, TooMany};
 use crate::auth::Users;
 use crate::budget::Share;
+use crate::counting::count;
 use crate::http::Busy;
 use crate::resp::Peer;
-use crate::service::{Service, count};
+use crate::service::Service;
 use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls, certificate_names};
 use crate::{Config, Error, Result, grpc, http, resp};
 
 /// Connections that the kernel completes before they are accepted.
 const LISTEN_BACKLOG: u32 = 1024;
-
-/// Pause after a failed accept, which mostly means that file descriptors ran out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often the files of TLS are looked at.
 const TLS_LOOK: Duration = Duration::from_secs(10);
@@ -57,11 +56,47 @@ impl Door {
     }
 }
 
+impl Config {
+    /// Reads the files of users and of TLS as a start would, and keeps nothing.
+    ///
+    /// # Errors
+    /// The first of them that cannot be used, and why.
+    pub fn check_files(&self) -> Result<()> {
+        Users::open(&self.access)?;
+        self.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(())
+    }
+}
+
+/// A socket that is listened on, what is spoken there, and its address.
+type Listening = (Door, SocketAddr, Arc<TcpListener>);
+
+/// The addresses that are listened on, by protocol: plain ones first, with the ports that the kernel chose for port 0.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Those of RESP.
+    pub resp: Vec<SocketAddr>,
+    /// Those of HTTP.
+    pub http: Vec<SocketAddr>,
+    /// Those of gRPC.
+    pub grpc: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    fn of(listeners: &[Listening]) -> Addresses {
+        let of = |application| {
+            let these = listeners.iter().filter(|(door, ..)| door.application == application);
+            these.map(|&(_, bound, _)| bound).collect()
+        };
+        Addresses { resp: of(Application::Resp), http: of(Application::Http), grpc: of(Application::Grpc) }
+    }
+}
+
 /// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
 #[derive(Debug)]
 pub struct Sockets {
-    /// With the ports that the kernel chose for port 0.
-    pub(crate) listeners: Vec<(Door, SocketAddr, Arc<TcpListener>)>,
+    pub(crate) listeners: Vec<Listening>,
     users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
 }
@@ -97,31 +132,15 @@ impl Sockets {
         Ok(Sockets { listeners, users, tls })
     }
 
-    /// The addresses listened on for RESP, plain ones first.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.addresses_of(Application::Resp)
-    }
-
-    /// The addresses listened on for HTTP, plain ones first.
-    pub fn http_addresses(&self) -> Vec<SocketAddr> {
-        self.addresses_of(Application::Http)
-    }
-
-    /// The addresses listened on for gRPC, plain ones first.
-    pub fn grpc_addresses(&self) -> Vec<SocketAddr> {
-        self.addresses_of(Application::Grpc)
-    }
-
-    fn addresses_of(&self, application: Application) -> Vec<SocketAddr> {
-        let these = self.listeners.iter().filter(|(door, ..)| door.application == application);
-        these.map(|&(_, bound, _)| bound).collect()
+    /// Where it is listened.
+    pub fn addresses(&self) -> Addresses {
+        Addresses::of(&self.listeners)
     }
 }
 
 /// A server that listens and is ready to run.
 pub struct Server {
-    listeners: Vec<(Door, SocketAddr, Arc<TcpListener>)>,
-    resp: Vec<SocketAddr>,
+    listeners: Vec<Listening>,
     service: Arc<Service>,
 }
 
@@ -153,30 +172,14 @@ impl Server {
 
     /// A server on addresses that are listened on already, with the same configuration.
     pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
-        let resp = sockets.addresses();
-        let port = resp.first().map_or(0, SocketAddr::port);
+        let port = sockets.addresses().resp.first().map_or(0, SocketAddr::port);
         let service = Service::new(store, config, sockets.users, sockets.tls, port);
-        Server { listeners: sockets.listeners, resp, service: Arc::new(service) }
+        Server { listeners: sockets.listeners, service: Arc::new(service) }
     }
 
-    /// The addresses listened on for RESP, plain ones first, with the ports that the kernel chose for port 0.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.resp
-    }
-
-    /// The addresses listened on for HTTP, plain ones first.
-    pub fn http_addresses(&self) -> Vec<SocketAddr> {
-        self.addresses_of(Application::Http)
-    }
-
-    /// The addresses listened on for gRPC, plain ones first.
-    pub fn grpc_addresses(&self) -> Vec<SocketAddr> {
-        self.addresses_of(Application::Grpc)
-    }
-
-    fn addresses_of(&self, application: Application) -> Vec<SocketAddr> {
-        let these = self.listeners.iter().filter(|(door, ..)| door.application == application);
-        these.map(|&(_, bound, _)| bound).collect()
+    /// Where it is listened.
+    pub fn addresses(&self) -> Addresses {
+        Addresses::of(&self.listeners)
     }
 
     /// Reaches the server while it runs.
@@ -276,19 +279,6 @@ async fn accept(
         let (stream, peer) = next(&listener).await;
         if accepted.send((door, stream, peer)).await.is_err() {
             return;
-        }
-    }
-}
-
-/// The next connection.
-pub(crate) async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(connection) => return connection,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                sleep(ACCEPT_PAUSE).await;
-            }
         }
     }
 }
@@ -426,14 +416,5 @@ async fn watch_tls(service: Arc<Service>) {
                 tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
             }
         }
-    }
-}
-
-/// Tells of a task that panicked.
-pub(crate) fn note_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        tracing::error!(%error, "a connection panicked");
     }
 }

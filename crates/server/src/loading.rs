@@ -13,10 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::accept::until_stop;
 use crate::admit::Gatekeeper;
 use crate::budget::Budget;
 use crate::http::{self, Busy};
-use crate::listen::{Door, Sockets, next, note_panic, refuse};
+use crate::listen::{Door, Sockets, refuse};
 use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
@@ -91,35 +92,24 @@ impl Loading {
         http::listen(listener, stop, connection).await;
     }
 
-    async fn listen_clients(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, mut stop: Stop) {
-        let mut clients = JoinSet::new();
-        loop {
-            let (stream, peer) = tokio::select! {
-                biased;
-                () = stop.announced() => break,
-                Some(ended) = clients.join_next() => {
-                    note_panic(ended);
-                    continue;
-                }
-                accepted = next(&listener) => accepted,
-            };
-            match self.gatekeeper.admit(peer.ip(), door.floor_bytes()) {
-                Err(why) => refuse(why, door, stream),
-                Ok(ticket) => {
-                    let (loading, stop) = (self.clone(), stop.clone());
-                    clients.spawn(async move {
-                        let _ticket = ticket;
-                        if let Err(error) = loading.converse(stream, peer, door, stop).await {
-                            tracing::debug!(%error, %peer, "connection ended");
-                        }
-                    });
-                }
+    async fn listen_clients(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+        let told = stop.clone();
+        let take = |clients: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr| match self
+            .gatekeeper
+            .admit(peer.ip(), door.floor_bytes())
+        {
+            Err(why) => refuse(why, door, stream),
+            Ok(ticket) => {
+                let (loading, stop) = (self.clone(), told.clone());
+                clients.spawn(async move {
+                    let _ticket = ticket;
+                    if let Err(error) = loading.converse(stream, peer, door, stop).await {
+                        tracing::debug!(%error, %peer, "connection ended");
+                    }
+                });
             }
-        }
-        drop(listener);
-        while let Some(ended) = clients.join_next().await {
-            note_panic(ended);
-        }
+        };
+        until_stop(listener, stop, take).await;
     }
 
     async fn converse(&self, stream: TcpStream, peer: SocketAddr, door: Door, stop: Stop) -> io::Result<()> {

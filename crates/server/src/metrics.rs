@@ -2,30 +2,9 @@
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use crate::counting::{FIRST_BOUND_US, Histogram};
 use crate::service::Service;
-
-/// Bounds of a histogram's buckets: powers of two, from this many microseconds on.
-const FIRST_BOUND_US: u64 = 16;
-const BUCKETS: usize = 21;
-
-/// Times, counted in buckets that double from 16 µs to 16 s.
-#[derive(Debug, Default)]
-pub(crate) struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-    beyond: AtomicU64,
-    sum_us: AtomicU64,
-}
-
-impl Histogram {
-    pub(crate) fn observe(&self, time: Duration) {
-        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = us.div_ceil(FIRST_BOUND_US).max(1).next_power_of_two().trailing_zeros() as usize;
-        self.buckets.get(bucket).unwrap_or(&self.beyond).fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
-    }
-}
 
 /// Metrics as text.
 struct Text(String);
@@ -222,6 +201,8 @@ fn store(text: &mut Text, service: &Service) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Cursor, Store};
@@ -10,11 +10,21 @@ use tokio::sync::Notify;
 use crate::Config;
 use crate::auth::Users;
 use crate::budget::Budget;
-use crate::grpc;
-use crate::metrics::Histogram;
-use crate::rate::Rate;
-use crate::resp::{Calls, Clients, ErrorCounts, Expiring, Slowlog};
 use crate::tls::Tls;
+
+pub(crate) mod calls;
+pub(crate) mod clients;
+mod counters;
+pub(crate) mod errors;
+pub(crate) mod expiring;
+mod grpc_calls;
+pub(crate) mod slowlog;
+
+use clients::Clients;
+pub(crate) use counters::Dropped;
+use counters::{Counters, Reloads};
+use expiring::Expiring;
+use slowlog::Slowlog;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
@@ -40,149 +50,6 @@ pub(crate) struct Service {
     started: Instant,
     /// Forty hex digits that differ from start to start.
     pub(crate) run_id: String,
-}
-
-/// What the server counts. Relaxed everywhere: they are for people to look at, nothing depends on their order.
-pub(crate) struct Counters {
-    pub(crate) connections_accepted: AtomicU64,
-    pub(crate) connections_refused: AtomicU64,
-    pub(crate) connections_open: AtomicU64,
-    pub(crate) tls_failures: AtomicU64,
-    pub(crate) commands: AtomicU64,
-    pub(crate) input_bytes: AtomicU64,
-    pub(crate) output_bytes: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) transactions: AtomicU64,
-    /// Of each verb.
-    pub(crate) calls: Calls,
-    /// Errors that were answered, by code.
-    pub(crate) errors: ErrorCounts,
-    /// Commands of late.
-    pub(crate) rate: Rate,
-    /// Keys that had expired when the counters were reset.
-    expired_before: AtomicU64,
-    pub(crate) batch_times: Histogram,
-    pub(crate) grpc: grpc::Counters,
-    dropped: [AtomicU64; Dropped::ALL.len()],
-}
-
-impl Default for Counters {
-    fn default() -> Counters {
-        let zero = AtomicU64::default;
-        Counters {
-            connections_accepted: zero(),
-            connections_refused: zero(),
-            connections_open: zero(),
-            commands: zero(),
-            input_bytes: zero(),
-            output_bytes: zero(),
-            hits: zero(),
-            misses: zero(),
-            transactions: zero(),
-            tls_failures: zero(),
-            batch_times: Histogram::default(),
-            grpc: grpc::Counters::default(),
-            dropped: std::array::from_fn(|_| zero()),
-            calls: Calls::default(),
-            errors: ErrorCounts::default(),
-            rate: Rate::default(),
-            expired_before: zero(),
-        }
-    }
-}
-
-/// What came of reading the files of users and of TLS again.
-#[derive(Debug, Default)]
-pub(crate) struct Reloads {
-    pub(crate) users: Reload,
-    pub(crate) tls: Reload,
-}
-
-/// The same of the files of one kind.
-#[derive(Debug, Default)]
-pub(crate) struct Reload {
-    last_failed: AtomicBool,
-    failures: AtomicU64,
-}
-
-impl Reload {
-    pub(crate) fn note(&self, is_ok: bool) {
-        self.last_failed.store(!is_ok, Ordering::Relaxed);
-        count(&self.failures, u64::from(!is_ok));
-    }
-
-    /// Whether what is in force is what the files said when they were read last.
-    pub(crate) fn is_current(&self) -> bool {
-        !self.last_failed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-}
-
-/// Why the server ended a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Dropped {
-    #[error("its bytes are not RESP")]
-    Protocol,
-    #[error("a command did not arrive in time (command-timeout)")]
-    SlowCommand,
-    #[error("it does not take its answers (reply-timeout)")]
-    SlowReader,
-    #[error("too many bytes of answers wait for it (reply-queue-limit)")]
-    ReplyQueue,
-    #[error("it did not log in in time (login-timeout)")]
-    Login,
-    #[error("its user is gone or has another password (users)")]
-    User,
-    #[error("it was silent for too long (idle-timeout)")]
-    Idle,
-    #[error("there is no memory for it (client-memory)")]
-    Memory,
-}
-
-impl Dropped {
-    const ALL: [(Dropped, &str); 8] = [
-        (Dropped::Protocol, "protocol"),
-        (Dropped::SlowCommand, "slow_command"),
-        (Dropped::SlowReader, "slow_reader"),
-        (Dropped::ReplyQueue, "reply_queue"),
-        (Dropped::Login, "login"),
-        (Dropped::User, "user"),
-        (Dropped::Idle, "idle"),
-        (Dropped::Memory, "memory"),
-    ];
-}
-
-impl Counters {
-    /// Connections that are open stay counted, and identifiers are not given out twice.
-    fn reset(&self) {
-        let counters = [
-            &self.connections_refused,
-            &self.commands,
-            &self.input_bytes,
-            &self.output_bytes,
-            &self.hits,
-            &self.misses,
-        ];
-        for counter in counters.into_iter().chain([&self.transactions]) {
-            counter.store(0, Ordering::Relaxed);
-        }
-        self.calls.reset();
-        self.errors.reset();
-        self.rate.reset();
-    }
-
-    pub(crate) fn count_dropped(&self, why: Dropped) {
-        count(&self.dropped[why as usize], 1);
-    }
-
-    /// Connections that the server ended, by reason.
-    pub(crate) fn dropped(&self) -> [(&'static str, u64); Dropped::ALL.len()] {
-        Dropped::ALL.map(|(why, name)| (name, self.dropped[why as usize].load(Ordering::Relaxed)))
-    }
 }
 
 /// Bytes that one group of reads should return at most, where a client may have many times as much.
@@ -236,15 +103,12 @@ impl Service {
 
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stats(&self) {
-        self.counters.reset();
-        let expired = self.store.stats().activity.records_expired;
-        self.counters.expired_before.store(expired, Ordering::Relaxed);
+        self.counters.reset(self.store.stats().activity.records_expired);
     }
 
     /// Keys that expired and were taken away since the start, or the last reset.
     pub(crate) fn expired_keys(&self) -> u64 {
-        let before = self.counters.expired_before.load(Ordering::Relaxed);
-        self.store.stats().activity.records_expired.saturating_sub(before)
+        self.counters.expired_since(self.store.stats().activity.records_expired)
     }
 
     pub(crate) fn uptime(&self) -> Duration {
@@ -286,11 +150,6 @@ impl Service {
         self.check_reads()?;
         self.store.check_writable().map_err(|error| error.to_string())
     }
-}
-
-/// Adds to a counter.
-pub(crate) fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 /// The last time that can be told over RESP, whose numbers have a sign, in milliseconds since the Unix epoch. What expires

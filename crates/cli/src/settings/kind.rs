@@ -1,6 +1,6 @@
 //! What a setting's text may be, and what it becomes.
 
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Text,
     /// A path.
     Path,
-    /// Addresses `HOST:PORT` with commas between them, or `none`.
+    /// Addresses `HOST:PORT` with commas between them, or `none`. A port alone is one of 127.0.0.1.
     Addresses,
     /// A number of bytes such as `512m`.
     Size,
@@ -82,7 +82,10 @@ impl Kind {
         match self {
             Kind::Text => "a text".to_owned(),
             Kind::Path => "a path".to_owned(),
-            Kind::Addresses => "HOST:PORT such as 127.0.0.1:6379, several with commas, or none".to_owned(),
+            Kind::Addresses => {
+                "HOST:PORT such as 127.0.0.1:6379 or a port alone for 127.0.0.1, several with commas, or none"
+                    .to_owned()
+            }
             Kind::Size => "a size such as 512m".to_owned(),
             Kind::Count(least, u64::MAX) => format!("a whole number of at least {least}"),
             Kind::Count(least, most) => format!("a whole number in {least}..={most}"),
@@ -111,7 +114,11 @@ impl Kind {
 
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let of = |text: &str| {
-        let hint = "give HOST:PORT such as 127.0.0.1:6379";
+        // A port alone is safe to serve only where no other machine reaches it.
+        if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
+            return Ok(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))]);
+        }
+        let hint = "give HOST:PORT such as 127.0.0.1:6379, or a port alone for 127.0.0.1";
         let found = text.to_socket_addrs().map_err(|error| format!("'{text}': {error}; {hint}"))?;
         let found = usable(found, is_here);
         if found.is_empty() { Err(format!("'{text}' has no address")) } else { Ok(found) }
@@ -168,12 +175,16 @@ mod tests {
         let lists = Kind::Addresses.parse("127.0.0.1:1, [::1]:2").unwrap();
         let expected = ["127.0.0.1:1", "[::1]:2"].map(|text| text.parse().unwrap());
         assert_eq!(lists, Value::Addresses(expected.to_vec()));
+        let ports = Kind::Addresses.parse("7970, :7971,[::1]:2").unwrap();
+        let expected = ["127.0.0.1:7970", "127.0.0.1:7971", "[::1]:2"].map(|text| text.parse().unwrap());
+        assert_eq!(ports, Value::Addresses(expected.to_vec()));
         assert_eq!(Kind::Count(1, 9).parse("9"), Ok(Value::Count(9)));
         assert_eq!(Kind::Switch.parse("yes"), Ok(Value::Switch(true)));
         assert_eq!(Kind::Choice(&["a", "b"]).parse("b"), Ok(Value::Text("b".to_owned())));
         for (kind, text, expected) in [
             (Kind::Path, "", "a path"),
             (Kind::Addresses, "here", "HOST:PORT"),
+            (Kind::Addresses, "65536", "HOST:PORT"),
             (Kind::Count(1, 9), "10", "in 1..=9"),
             (Kind::Count(1, u64::MAX), "0", "at least 1"),
             (Kind::Switch, "maybe", "true or false"),

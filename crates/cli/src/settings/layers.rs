@@ -142,7 +142,7 @@ impl Settings {
 fn unknown(name: &str) -> String {
     let name_shown = name.escape_debug();
     match Setting::nearest(name) {
-        Some(near) => format!("there is no setting '{name_shown}'; did you mean '{near}'?"),
+        Some(near) => format!("there is no setting '{name_shown}'; did you mean '{}'?", near.name),
         None => format!("there is no setting '{name_shown}' (see esker serve --help)"),
     }
 }

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use example::{example, explain};
 pub(crate) use layers::Settings;
 pub(crate) use outcome::Outcome;
-pub(crate) use table::{Places, SETTINGS};
+pub(crate) use table::{Places, SETTINGS, Setting, flag_for};
 
 use std::path::PathBuf;
 

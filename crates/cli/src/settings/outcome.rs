@@ -11,6 +11,7 @@ use esker_server::{Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limit
 
 use super::kind::Value;
 use super::layers::{Given, Settings};
+use crate::terminal::log_filter;
 
 /// Where a store is made if nothing else is said.
 const DIRECTORY_DEFAULT: &str = "./esker-data";
@@ -30,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) directory: Option<PathBuf>,
     /// Threads that serve clients.
     pub(crate) workers: usize,
+    /// Options of the store as they are called here, and the settings that they were given by, for its messages.
+    pub(crate) spellings: Vec<(&'static str, String)>,
 }
 
 impl Settings {
@@ -91,7 +94,7 @@ impl Settings {
 
     /// Options of the store and the server, or the first contradiction.
     pub(crate) fn outcome(&self) -> Result<Outcome, String> {
-        if crate::log_filter(self.log()).is_none() {
+        if log_filter(self.log()).is_none() {
             let given = self.get("log").expect("log has a default");
             return Err(format!(
                 "{given}: '{}' is no filter such as info or warn,esker_server=debug",
@@ -109,7 +112,8 @@ impl Settings {
         self.check_memory(server_bytes, login_bytes)?;
         let options = self.options(server_bytes);
         let (places, directory) = (self.places(), self.directory());
-        Ok(Outcome { options, config, places, directory, workers: self.workers() })
+        let (workers, spellings) = (self.workers(), self.spellings());
+        Ok(Outcome { options, config, places, directory, workers, spellings })
     }
 
     /// Reads the files of users and of TLS as the start does, or says which setting names one that cannot be used.
@@ -315,6 +319,19 @@ impl Settings {
             ("dir".to_owned(), super::names(&self.places())),
             ("bind".to_owned(), bind.join(" ")),
             ("appendfsync".to_owned(), fsync.to_owned()),
+        ]
+    }
+
+    /// What the store calls its options, and how they were given here.
+    fn spellings(&self) -> Vec<(&'static str, String)> {
+        let given = |name: &str| self.get(name).map_or(name.to_owned(), Given::to_string);
+        vec![
+            ("memory_bytes", format!("{} less what clients have of it", given("memory"))),
+            ("fast_limit_bytes", given("fast-limit")),
+            ("capacity_limit_bytes", given("capacity-limit")),
+            ("indirection_unit_bytes", given("iu")),
+            ("reserve_percent", given("reserve")),
+            ("force_format", "--force-format".to_owned()),
         ]
     }
 

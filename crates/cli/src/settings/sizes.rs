@@ -1,12 +1,17 @@
-//! Sizes that no store can be made or opened with: they are refused before it is tried, by the names of the settings.
+//! Sizes that no store can be made or opened with: they are refused before it is tried, by the names of the settings. Whether
+//! a tier is large enough is up to the store, which knows the device.
 
 use super::layers::{Given, Settings};
 
-/// Bytes of a segment of every store that is made here.
-const SEGMENT_BYTES: u64 = 16 << 20;
+/// The longest segment of a store that is made here.
+const SEGMENT_BYTES_MOST: u64 = 16 << 20;
 
-/// Segments that a tier has at least.
-const SEGMENTS_LEAST: u64 = 8;
+/// Segments of a tier that is too small for so many of the longest; and of a fast tier in front of another.
+const SEGMENTS: u64 = 64;
+const FAST_SEGMENTS: u64 = 16;
+
+/// Units that a segment has at least.
+const SEGMENT_UNITS_LEAST: u64 = 16;
 
 /// Memory of a store beside its segments in memory.
 const FIXED_MEMORY_BYTES: u64 = 24 << 20;
@@ -15,7 +20,7 @@ const FIXED_MEMORY_BYTES: u64 = 24 << 20;
 const UNITS: (u64, u64) = (4096, 1 << 20);
 
 impl Settings {
-    /// Refuses sizes of tiers and units that do not work.
+    /// Refuses units that do not work.
     pub(super) fn check_sizes(&self) -> Result<(), String> {
         let (least, most) = UNITS;
         let unit = self.bytes("iu").unwrap_or(least);
@@ -23,22 +28,24 @@ impl Settings {
             let given = self.get("iu").expect("it is not the default");
             return Err(format!("{given} is {}; it must be a power of two from 4k to 1m", given.text));
         }
-        for (name, unit) in [("fast-limit", least), ("capacity-limit", unit)] {
-            let Some(given) = self.get(name) else { continue };
-            // Four copies of the first block, whose end is on a whole MiB.
-            let least = (4 * unit).next_multiple_of(1 << 20) + SEGMENTS_LEAST * SEGMENT_BYTES;
-            if self.bytes(name).is_some_and(|bytes| bytes < least) {
-                return Err(too_little(given, least, "what the smallest tier takes"));
-            }
-        }
         Ok(())
+    }
+
+    /// How long the segments of a new store are, as far as that follows from the limits of its tiers.
+    fn segment_bytes(&self, tiers: u64) -> u64 {
+        let fast_segments = if tiers == 2 { FAST_SEGMENTS } else { SEGMENTS };
+        let limits = [(self.bytes("fast-limit"), fast_segments), (self.bytes("capacity-limit"), SEGMENTS)];
+        let shares = limits.into_iter().filter_map(|(limit, segments)| limit.map(|limit| limit / segments));
+        let shortest = shares.map(|share| 1 << share.max(1).ilog2()).min();
+        let least = SEGMENT_UNITS_LEAST * self.bytes("iu").unwrap_or(UNITS.0);
+        shortest.unwrap_or(SEGMENT_BYTES_MOST).clamp(least, SEGMENT_BYTES_MOST)
     }
 
     /// Refuses less memory than the store takes beside the part that is kept for clients and for logins.
     pub(super) fn check_memory(&self, server_bytes: u64, login_bytes: u64) -> Result<(), String> {
         let tiers = if self.get("fast").is_some() && self.get("capacity").is_some() { 2 } else { 1 };
         // Two segments of each tier, and two that move.
-        let store = FIXED_MEMORY_BYTES + (2 * tiers + 2) * SEGMENT_BYTES;
+        let store = FIXED_MEMORY_BYTES + (2 * tiers + 2) * self.segment_bytes(tiers);
         let given = self.get("memory").expect("memory has a default");
         if self.bytes("memory").is_some_and(|memory| memory >= store + server_bytes) {
             return Ok(());

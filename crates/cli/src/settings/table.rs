@@ -57,6 +57,23 @@ macro_rules! settings {
     (@places $places:ident) => { Places::$places };
 }
 
+/// The port of the setting `resp` if it is not given.
+const DEFAULT_PORT: u16 = 6379;
+
+/// What Redis and others call some of the settings.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("bind", "resp"),
+    ("data-dir", "dir"),
+    ("datadir", "dir"),
+    ("maxclients", "connections"),
+    ("maxmemory", "memory"),
+    ("port", "resp"),
+    ("requirepass", "password"),
+    ("threads", "workers"),
+    ("timeout", "idle-timeout"),
+    ("tls-port", "resp-tls"),
+];
+
 #[rustfmt::skip]
 settings! {
     STORE "dir" Kind::Path, "" else "./esker-data if neither fast nor capacity is given",
@@ -162,11 +179,31 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.name == name)
     }
 
-    /// The known name that is nearest to a mistyped one, if any is near.
-    pub(crate) fn nearest(name: &str) -> Option<&'static str> {
-        let wanted = name.to_ascii_lowercase().replace('_', "-");
-        let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(&wanted, setting.name), setting.name));
-        let (likeness, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        (likeness > 0.8).then_some(name)
+    /// The setting that other servers call so.
+    pub(crate) fn elsewhere(name: &str) -> Option<&'static Setting> {
+        let (_, ours) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == as_written(name))?;
+        Setting::find(ours)
     }
+
+    /// The setting whose name is nearest to a mistyped one, or that others call so, if there is one.
+    pub(crate) fn nearest(name: &str) -> Option<&'static Setting> {
+        let wanted = as_written(name);
+        let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(&wanted, setting.name), setting));
+        let (likeness, nearest) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Setting::elsewhere(name).or((likeness > 0.8).then_some(nearest))
+    }
+}
+
+/// A name in the spelling of the table.
+fn as_written(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
+}
+
+/// A setting as a flag; of an address with a port on this machine, that of the value if it is one.
+pub(crate) fn flag_for(setting: &Setting, value: Option<&str>) -> String {
+    if setting.kind.placeholder() != Kind::Addresses.placeholder() {
+        return format!("--{}", setting.name);
+    }
+    let port: Option<u16> = value.and_then(|value| value.parse().ok());
+    format!("--{} 127.0.0.1:{}", setting.name, port.unwrap_or(DEFAULT_PORT))
 }

@@ -95,6 +95,8 @@ fn files_that_are_wrong_are_refused_by_line() {
         ("\nmemry = \"1g\"", "esker.toml:2: there is no setting 'memry'; did you mean 'memory'?"),
         ("client_memory = 1", "did you mean 'client-memory'?"),
         ("zzz = 1", "there is no setting 'zzz' (see"),
+        ("port = 6380", "did you mean 'resp'?"),
+        ("maxmemory = \"1g\"", "did you mean 'memory'?"),
         ("memory = 1.5", "memory must be a size"),
         ("memory = \"12q\"", "'12q'"),
         ("connections = 0", "in 1..=1000000"),
@@ -213,12 +215,10 @@ fn sizes_that_no_store_works_with_are_refused() {
         ("iu = 3", "iu (FILE:1) is 3; it must be a power of two from 4k to 1m"),
         ("iu = \"1g\"", "iu (FILE:1) is 1g; it must be"),
         ("iu = 2048", "from 4k to 1m"),
-        (
-            "capacity-limit = \"1k\"",
-            "capacity-limit (FILE:1) is 1k; it must be at least 129m, what the smallest tier takes",
-        ),
-        ("iu = \"1m\"\ncapacity-limit = \"131m\"", "at least 132m"),
-        ("fast = \"a\"\nfast-limit = \"128m\"", "fast-limit (FILE:2) is 128m; it must be at least 129m"),
+        // Small tiers have short segments, which take less memory.
+        ("capacity-limit = \"129m\"\nmemory = \"36m\"", "memory (FILE:2) is 36m; it must be at least 37m"),
+        (&format!("{two}fast-limit = \"16m\"\nmemory = \"34m\""), "at least 35m"),
+        (&format!("{two}fast-limit = \"16m\"\niu = \"1m\"\nmemory = \"137m\""), "at least 138m"),
         (&format!("{two}memory = \"137m\""), "at least 138m"),
     ] {
         let (_directory, path) = file(text);
@@ -230,6 +230,8 @@ fn sizes_that_no_store_works_with_are_refused() {
     }
     for text in [
         "memory = \"101m\"",
+        "capacity-limit = \"129m\"\nmemory = \"37m\"",
+        "capacity-limit = \"1k\"",
         "memory = \"109m\"\nusers = \"u\"",
         "iu = 4096",
         &format!("{two}memory = \"138m\""),

@@ -20,8 +20,9 @@ use tonic::Status;
 use super::client::{Answering, Client};
 use super::error;
 use crate::budget::Piece;
+use crate::counting::count;
 use crate::pace::Pace;
-use crate::service::{Service, count};
+use crate::service::Service;
 
 /// Compressed or not, and the length.
 const HEAD_BYTES: usize = 5;

@@ -7,7 +7,7 @@
 //! - `service`: what the calls mean. `write`, `stream`: those that write, and those that stream.
 //! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
 //! - `loading`: what is answered while the store is being opened.
-//! - `health`: the standard service. `counters`: calls and failures.
+//! - `health`: the standard service.
 //!
 //! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
 
@@ -15,7 +15,6 @@ mod body;
 mod client;
 mod connection;
 mod convert;
-mod counters;
 mod error;
 mod frames;
 mod health;
@@ -43,5 +42,4 @@ mod pb {
 const DESCRIPTORS: &[u8] = include_bytes!("generated/esker.v1.bin");
 
 pub(crate) use connection::{FLOOR_BYTES, serve};
-pub(crate) use counters::Counters;
 pub(crate) use loading::serve_loading;

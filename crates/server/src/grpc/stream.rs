@@ -12,7 +12,8 @@ use super::convert::{self, check_key, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::pb;
 use super::service::Call;
-use crate::service::{Service, count};
+use crate::counting::count;
+use crate::service::Service;
 
 /// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.
 const STEP_ENTRIES_MAX: u64 = 500;

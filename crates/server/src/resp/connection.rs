@@ -22,7 +22,6 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::clients::Client;
 use super::frame::{Commands, Parser, Unparsed};
 use super::run::{self, Batch};
 use super::session::{Answers, Session};
@@ -33,7 +32,9 @@ use super::watch::Watch;
 use crate::Limits;
 use crate::auth::{User, Users};
 use crate::budget::Share;
-use crate::service::{Dropped, Service, count};
+use crate::counting::count;
+use crate::service::clients::Client;
+use crate::service::{Dropped, Service};
 use crate::shutdown::Stop;
 
 /// The other end of a connection.

@@ -5,11 +5,8 @@
 //! `session` remembers what lasts from command to command, `transaction` what waits for EXEC.
 
 mod audit;
-mod calls;
-mod clients;
 mod command;
 mod connection;
-mod errors;
 mod frame;
 mod loading;
 mod reply;
@@ -17,16 +14,11 @@ mod run;
 mod sample;
 mod session;
 mod slice;
-mod slowlog;
+mod slow;
 mod transaction;
 mod transport;
 mod view;
 mod watch;
 
-pub(crate) use calls::Calls;
-pub(crate) use clients::Clients;
 pub(crate) use connection::{Peer, serve};
-pub(crate) use errors::ErrorCounts;
 pub(crate) use loading::serve_loading;
-pub(crate) use sample::Expiring;
-pub(crate) use slowlog::Slowlog;

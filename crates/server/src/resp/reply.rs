@@ -10,7 +10,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 use esker_engine::{Error, ErrorKind, View};
 
-use super::errors::{ErrorCounts, Uncounted};
+use crate::service::errors::{ErrorCounts, Uncounted};
 
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

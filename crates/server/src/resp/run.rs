@@ -21,8 +21,8 @@ use super::command::{self, Alone, Fast, Run, Verb, connection, iterate};
 use super::frame::{Command, Commands};
 use super::reply::Replies;
 use super::session::{Answers, Session};
-use super::transaction;
 use super::view::View;
+use super::{sample, slow, transaction};
 use crate::service::Service;
 
 mod reads;
@@ -103,7 +103,7 @@ pub(super) async fn next(
             }
             replies.take_errors();
             if let Some(verb) = verb {
-                service.counters.calls.rejected(verb);
+                service.counters.calls.rejected(verb.index());
             }
             batch.next += 1;
             hush(answers, mark, true, session, replies);
@@ -114,7 +114,7 @@ pub(super) async fn next(
     if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
-            service.counters.calls.rejected(verb);
+            service.counters.calls.rejected(verb.index());
         }
         batch.next += 1;
     } else {
@@ -128,11 +128,11 @@ pub(super) async fn next(
     // Where commands of several verbs ran together, each of them has already taken its own errors.
     let errors = replies.take_errors();
     if errors > 0 {
-        service.counters.calls.failed(verb, errors.min(ended));
+        service.counters.calls.failed(verb.index(), errors.min(ended));
     }
     let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
-        service.slowlog.note(batch.command(first), took_us, command::has_secrets(verb), session);
+        slow::note(batch.command(first), took_us, command::has_secrets(verb), session, service);
     }
     session.client.note(verb.index(), now);
     now
@@ -164,7 +164,7 @@ async fn group(
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
             writes::long_delete(batch.command(batch.next), session, service, replies).await;
-            session.tally.ended(verb, 1);
+            session.tally.ended(verb.index(), 1);
             batch.next += 1;
             return;
         }
@@ -178,7 +178,7 @@ async fn group(
             }
         }
         Run::Sampled(answer) => {
-            service.expiring.refresh(session, service).await;
+            sample::refresh(session, service).await;
             if !answer_alone(verb, answer, command, session, service, replies).await {
                 return;
             }
@@ -187,7 +187,7 @@ async fn group(
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,
     }
-    session.tally.ended(verb, 1);
+    session.tally.ended(verb.index(), 1);
     batch.next += 1;
 }
 
@@ -288,5 +288,5 @@ fn run_on_view(
 }
 
 fn count_failed(failed: &Failed, service: &Service) {
-    failed.iter().for_each(|verb| service.counters.calls.failed(verb, 1));
+    failed.iter().for_each(|verb| service.counters.calls.failed(verb.index(), 1));
 }

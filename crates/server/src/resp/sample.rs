@@ -4,7 +4,6 @@
 //! store with few keys all are looked at, and the numbers are exact.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use esker_engine::{Cursor, KeyEntry};
@@ -12,6 +11,7 @@ use esker_engine::{Cursor, KeyEntry};
 use super::command::iterate::CURSOR_MASK;
 use super::session::Session;
 use crate::service::Service;
+use crate::service::expiring::Sample;
 
 /// Keys that are looked at.
 const KEYS: usize = 256;
@@ -26,59 +26,33 @@ const PAGES_MAX: usize = 2 * KEYS;
 /// How long a sample of many keys is good.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy)]
-struct Sample {
-    taken: Instant,
-    keys: u64,
-    expiring: u64,
-    /// What those that expire have left, in milliseconds, in the mean.
-    ttl_ms: u64,
-}
-
-/// The last sample.
-#[derive(Default)]
-pub(crate) struct Expiring(Mutex<Option<Sample>>);
-
-impl Expiring {
-    /// Takes a sample, unless the last one is still good. If there is no memory for it, or it fails, the last one stays.
-    pub(super) async fn refresh(&self, session: &mut Session, service: &Service) {
-        let all = service.store.len() <= KEYS as u64;
-        // One of few keys says nothing of the many that came since.
-        let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
-        if !all && self.last().is_some_and(is_good) {
+/// Takes a sample, unless the last one is still good. If there is no memory for it, or it fails, the last one stays.
+pub(super) async fn refresh(session: &mut Session, service: &Service) {
+    let all = service.store.len() <= KEYS as u64;
+    // One of few keys says nothing of the many that came since.
+    let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
+    if !all && service.expiring.last().is_some_and(is_good) {
+        return;
+    }
+    // All bits that a cursor can have, or the keys at the end would never be met.
+    let random = Cursor::from_u64(RandomState::new().hash_one(0) & CURSOR_MASK);
+    let mut cursor = Some(if all { Cursor::START } else { random });
+    let mut found = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let Some(at) = cursor.filter(|_| all || found.len() < KEYS) else { break };
+        let bytes = service.step_of_keys(at, KEYS, KEY_BYTES) + KEYS * ENTRY_BYTES;
+        if !session.try_hold_also(bytes) {
             return;
         }
-        // All bits that a cursor can have, or the keys at the end would never be met.
-        let random = Cursor::from_u64(RandomState::new().hash_one(0) & CURSOR_MASK);
-        let mut cursor = Some(if all { Cursor::START } else { random });
-        let mut found = Vec::new();
-        for _ in 0..PAGES_MAX {
-            let Some(at) = cursor.filter(|_| all || found.len() < KEYS) else { break };
-            let bytes = service.step_of_keys(at, KEYS, KEY_BYTES) + KEYS * ENTRY_BYTES;
-            if !session.try_hold_also(bytes) {
-                return;
-            }
-            let Ok(page) = service.store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
-            found.extend(page.keys.iter().map(|entry: &KeyEntry| entry.expires_at_ms));
-            // Behind the end it goes on at the beginning.
-            cursor = page.next.or((!all).then_some(Cursor::START));
-        }
-        let now_ms = service.store.now_ms();
-        let left = found.iter().flatten().map(|at| u128::from(at.saturating_sub(now_ms)));
-        let (expiring, left) = (left.clone().count() as u64, left.sum::<u128>());
-        let ttl_ms = left.checked_div(expiring.into()).unwrap_or(0) as u64;
-        let sample = Sample { taken: Instant::now(), keys: found.len() as u64, expiring, ttl_ms };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+        let Ok(page) = service.store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
+        found.extend(page.keys.iter().map(|entry: &KeyEntry| entry.expires_at_ms));
+        // Behind the end it goes on at the beginning.
+        cursor = page.next.or((!all).then_some(Cursor::START));
     }
-
-    fn last(&self) -> Option<Sample> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many of so many keys expire, and what those have left, in milliseconds.
-    pub(super) fn of(&self, keys: u64) -> (u64, u64) {
-        let Some(Sample { keys: of, expiring, ttl_ms, .. }) = self.last() else { return (0, 0) };
-        let expiring = (u128::from(keys) * u128::from(expiring)).checked_div(of.into()).unwrap_or(0);
-        (expiring as u64, ttl_ms)
-    }
+    let now_ms = service.store.now_ms();
+    let left = found.iter().flatten().map(|at| u128::from(at.saturating_sub(now_ms)));
+    let (expiring, left) = (left.clone().count() as u64, left.sum::<u128>());
+    let ttl_ms = left.checked_div(expiring.into()).unwrap_or(0) as u64;
+    let sample = Sample { taken: Instant::now(), keys: found.len() as u64, expiring, ttl_ms };
+    service.expiring.set(sample);
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use esker_engine::Durability;
 
-use super::calls::Tally;
-use super::clients::Client;
 use super::reply::{Protocol, Replies};
 use super::transaction::{Transaction, Watched};
 use crate::auth::User;
 use crate::budget::{Refused, Share};
 use crate::service::Service;
+use crate::service::calls::Tally;
+use crate::service::clients::Client;
 
 /// Whether the client wants to be answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, WriteOptions};
 
 use self::sizes::Wanted;
-use super::calls::Tally;
 use super::command::{self, Run, Verb, words};
 use super::frame::{Command, Copied};
 use super::reply::{Protocol, Replies};
@@ -21,6 +20,7 @@ use super::session::Session;
 use super::slice::Slice;
 use super::view::View;
 use crate::service::Service;
+use crate::service::calls::Tally;
 
 mod sizes;
 
@@ -263,13 +263,13 @@ fn answer_keys(
     for (verb, copied) in commands {
         let command = copied.command();
         if let Run::Read(on_keys) | Run::Update(on_keys) = verb.run {
-            tally.ended(verb, 1);
+            tally.ended(verb.index(), 1);
             match command::admit_again(verb, command, session) {
                 Ok(()) => on_keys(command, &mut view, &mut replies),
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
-                service.counters.calls.failed(verb, 1);
+                service.counters.calls.failed(verb.index(), 1);
             }
         }
         ends.push(End { mark: replies.mark(), grown: view.grown() });
@@ -307,11 +307,11 @@ async fn answer_others(
             Err(denied) => replies.error(&denied),
         }
         if replies.take_errors() > 0 {
-            service.counters.calls.failed(verb, 1);
+            service.counters.calls.failed(verb.index(), 1);
         }
         let now = Instant::now();
         let mut tally = Tally::default();
-        tally.ended(verb, 1);
+        tally.ended(verb.index(), 1);
         tally.settle(now - began, &service.counters.calls);
         slice.pause_at(now).await;
     }

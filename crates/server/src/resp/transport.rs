@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::reply::Replies;
-use crate::service::{Service, count};
+use crate::counting::count;
+use crate::service::Service;
 
 /// Room for one read, at first and after small reads.
 const READ_BYTES_MIN: usize = 4 << 10;

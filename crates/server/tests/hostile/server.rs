@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use esker_engine::{Durability, Options, Store};
-use esker_server::{Config, Server, TlsFiles};
+use esker_server::{Addresses, Config, Server, TlsFiles};
 
 /// Memory for clients.
 pub(crate) const CLIENT_BYTES: u64 = 32 << 20;
@@ -103,8 +103,8 @@ async fn serve() {
     limits.memory_wait = Duration::from_secs(1);
     limits.closing_wait = Duration::from_secs(1);
     let server = Server::bind(config, store.clone()).unwrap();
-    let (resp, http) = (server.addresses().to_vec(), server.http_addresses());
-    println!("\nserving {} {} {} {}", resp[0], resp[1], http[0], server.grpc_addresses()[0]);
+    let Addresses { resp, http, grpc, .. } = server.addresses();
+    println!("\nserving {} {} {} {}", resp[0], resp[1], http[0], grpc[0]);
     std::io::stdout().flush().unwrap();
     server
         .run(async {

@@ -24,7 +24,7 @@ pub(crate) fn serve_if_asked() {
     runtime.block_on(async {
         let store = Store::open(options).await.unwrap();
         let server = Server::bind(Config::resp("127.0.0.1:0".parse().unwrap()), store).unwrap();
-        println!("\nserving {}", server.addresses()[0]);
+        println!("\nserving {}", server.addresses().resp[0]);
         std::io::stdout().flush().unwrap();
         server.run(std::future::pending()).await;
     });

@@ -6,20 +6,7 @@ use std::time::Duration;
 
 use esker_server::Limits;
 
-use crate::client::{Running, command, limited, plain};
-
-/// What one client may have where memory is what is looked at.
-const EACH_BYTES: usize = 3 << 20;
-
-async fn narrow() -> Running {
-    let limits = Limits {
-        client_bytes_max: 8 << 20,
-        connection_bytes_max: EACH_BYTES,
-        memory_wait: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    Running::start(limited(limits)).await
-}
+use crate::client::{Running, command, limited, narrow, plain};
 
 /// Every answer is made in memory, and there may be very many to commands of a few bytes.
 #[tokio::test]

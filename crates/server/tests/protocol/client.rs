@@ -1,5 +1,7 @@
 //! A server on a free port, and a client that says raw bytes.
 
+use std::time::Duration;
+
 use esker_server::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,6 +12,20 @@ pub(crate) use crate::running::{PATIENCE, Running, here};
 /// RESP with these limits.
 pub(crate) fn limited(limits: Limits) -> Config {
     Config { limits, settings: vec![("dir".into(), "/somewhere".into())], ..Config::resp(here()) }
+}
+
+/// What one client may have of a server with little memory.
+pub(crate) const EACH_BYTES: usize = 3 << 20;
+
+/// A server with little memory for clients.
+pub(crate) async fn narrow() -> Running {
+    let limits = Limits {
+        client_bytes_max: 8 << 20,
+        connection_bytes_max: EACH_BYTES,
+        memory_wait: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    Running::start(limited(limits)).await
 }
 
 pub(crate) fn plain() -> Config {

@@ -4,24 +4,11 @@ use std::time::Duration;
 
 use esker_server::Limits;
 
-use crate::client::{Running, command, limited};
-
-/// What one client may have here.
-const EACH_BYTES: usize = 3 << 20;
-
-async fn start() -> Running {
-    let limits = Limits {
-        client_bytes_max: 8 << 20,
-        connection_bytes_max: EACH_BYTES,
-        memory_wait: Duration::from_millis(50),
-        ..Limits::default()
-    };
-    Running::start(limited(limits)).await
-}
+use crate::client::{EACH_BYTES, Running, command, limited, narrow};
 
 #[tokio::test]
 async fn what_a_transaction_queues_counts() {
-    let server = start().await;
+    let server = narrow().await;
     let mut client = server.client().await;
     client.ask("MULTI", "+OK\r\n").await;
     let set = command(&[b"SET".as_slice(), b"k", &[b'x'; 400 << 10]]);
@@ -44,7 +31,7 @@ async fn what_a_transaction_queues_counts() {
 
 #[tokio::test]
 async fn values_that_do_not_fit_are_refused() {
-    let server = start().await;
+    let server = narrow().await;
     let mut client = server.client().await;
     server.store.put("large", vec![b'x'; 4 << 20]).await.unwrap();
     for refused in [
@@ -73,7 +60,7 @@ async fn values_that_do_not_fit_are_refused() {
 
 #[tokio::test]
 async fn what_a_transaction_will_answer_is_known_before() {
-    let server = start().await;
+    let server = narrow().await;
     let mut client = server.client().await;
     let set = command(&[b"SET".as_slice(), b"k", &[b'x'; 10 << 10]]);
     for (gets, fits) in [(50, true), (500, false)] {
@@ -112,7 +99,7 @@ async fn the_idle_time_is_told() {
 
 #[tokio::test]
 async fn keys_fit_or_are_refused() {
-    let server = start().await;
+    let server = narrow().await;
     let long = "k".repeat(100);
     let mut client = server.client().await;
     for at in (0..12_000).step_by(1000) {

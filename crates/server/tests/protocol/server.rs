@@ -139,7 +139,7 @@ async fn a_port_in_use_is_an_error_that_names_it() {
 /// Two sockets could be bound to one address, and only the second listen would fail.
 #[tokio::test]
 async fn an_address_twice_is_refused_before_there_is_a_store() {
-    let free = Sockets::bind(&plain()).unwrap().addresses()[0];
+    let free = Sockets::bind(&plain()).unwrap().addresses().resp[0];
     let port = free.port();
     let everywhere = std::net::SocketAddr::from(([0, 0, 0, 0], port));
     let twice = Config { http: vec![free], ..Config::resp(free) };

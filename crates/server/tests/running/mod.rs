@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use esker_device::{Runtime, Threads};
 use esker_engine::{Options, Store};
-use esker_server::{Config, Control, Server};
+use esker_server::{Addresses, Config, Control, Server};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -48,8 +48,7 @@ impl Running {
         let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
         let store = Store::open(with(options)).await.unwrap();
         let server = Server::bind(config, store.clone()).unwrap();
-        let (resp, grpc) = (server.addresses().to_vec(), server.grpc_addresses());
-        let (http, control) = (server.http_addresses(), server.control());
+        let (Addresses { resp, http, grpc, .. }, control) = (server.addresses(), server.control());
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
             if stopped.await.is_err() {

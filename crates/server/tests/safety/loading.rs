@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use esker_engine::{Options, Store};
-use esker_server::{Config, Server, Sockets};
+use esker_server::{Addresses, Config, Server, Sockets};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ struct Starting {
 fn start(config: Config) -> Starting {
     let directory = tempfile::tempdir().unwrap();
     let sockets = Sockets::bind(&config).unwrap();
-    let (resp, http, grpc) = (sockets.addresses(), sockets.http_addresses(), sockets.grpc_addresses());
+    let Addresses { resp, http, grpc, .. } = sockets.addresses();
     let percent = Arc::new(AtomicU32::new(0));
     let (open, opened) = oneshot::channel();
     let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);

@@ -5,12 +5,13 @@
 
 use super::describe::lengths;
 use super::words::is;
-use super::{Answer, Verb, config, glob, verbs};
-use crate::resp::clients::LINE_BYTES_MAX;
+use super::{Answer, Verb, config, glob};
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::Session;
 use crate::service::Service;
+use crate::service::calls::VERBS_COUNT;
+use crate::service::clients::LINE_BYTES_MAX;
 
 /// Errors, and answers of a few words.
 const SHORT_BYTES: usize = 512;
@@ -66,12 +67,12 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, service: &Service) -> usize {
         "ping" | "echo" => command.bytes(),
         "command" => of_command(word, command),
         "info" if count == 1 => INFO_BYTES,
-        "info" => INFO_BYTES + verbs::COUNT * INFO_VERB_BYTES,
+        "info" => INFO_BYTES + VERBS_COUNT * INFO_VERB_BYTES,
         "client" if is(word, "list") => service.clients.len() * LINE_BYTES_MAX,
         "client" if is(word, "info") => LINE_BYTES_MAX,
         "config" if is(word, "get") => config::answer_bytes(service),
         "slowlog" if is(word, "get") => service.slowlog.held_bytes(),
-        "latency" if is(word, "histogram") => count.max(verbs::COUNT) * HISTOGRAM_BYTES,
+        "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
         "acl" => of_acl(word, service),
         _ => 0,
     };
@@ -86,7 +87,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
         _ if is(word, "info") => others * lengths.verb,
         _ if is(word, "docs") && others == 0 => lengths.documents,
         _ if is(word, "docs") => others * lengths.document,
-        _ if is(word, "list") => verbs::COUNT * NAME_BYTES,
+        _ if is(word, "list") => VERBS_COUNT * NAME_BYTES,
         _ if is(word, "getkeys") || is(word, "getkeysandflags") => command.bytes() + others * KEY_BYTES,
         _ => 0,
     }
@@ -95,7 +96,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
 /// The longest is a list of all users with what they may do.
 fn of_acl(word: &[u8], service: &Service) -> usize {
     if !is(word, "list") && !is(word, "users") {
-        return verbs::COUNT * NAME_BYTES;
+        return VERBS_COUNT * NAME_BYTES;
     }
     let users = service.users.all();
     let prefix_bytes = |prefix: &[u8]| 2 * prefix.len() + 4;

@@ -10,13 +10,13 @@ use super::describe::help::help;
 use super::durability;
 use super::number::parse_integer;
 use super::words::{self, is, shown};
-use super::{Needs, rights};
+use super::{Needs, VERBS, rights};
 use crate::resp::audit;
-use crate::resp::clients::Client;
 use crate::resp::frame::Command;
 use crate::resp::reply::Replies;
 use crate::resp::session::{Answers, Session};
 use crate::service::Service;
+use crate::service::clients::Client;
 
 /// Name, least and greatest number of arguments with both words, what it needs, and the answer.
 pub(super) type Subcommand = (&'static str, usize, usize, Needs, super::Answer);
@@ -85,9 +85,14 @@ fn set_info(command: Command<'_>, session: &mut Session, _: &Service, replies: &
     replies.simple("OK");
 }
 
+/// Appends a client's line, without its end.
+fn describe(client: &Client, line: &mut Vec<u8>) {
+    client.describe(VERBS.get(client.last_verb()).map_or("NULL", |verb| verb.name), line);
+}
+
 fn info(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
     let mut line = Vec::new();
-    session.client.describe(&mut line);
+    describe(&session.client, &mut line);
     line.push(b'\n');
     replies.text(&line);
 }
@@ -141,7 +146,7 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
     }
     let mut text = Vec::new();
     for client in clients {
-        client.describe(&mut text);
+        describe(&client, &mut text);
         text.push(b'\n');
     }
     replies.text(&text);

@@ -6,11 +6,11 @@ use super::number::parse_integer;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use super::words::{self, is, shown};
 use crate::auth::User;
-use crate::resp::clients::NAME_BYTES_MAX;
 use crate::resp::frame::Command;
 use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
 use crate::service::Service;
+use crate::service::clients::NAME_BYTES_MAX;
 
 pub(super) fn ping(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     match command.len() {

@@ -158,7 +158,7 @@ fn cpu(_: &Service, text: &mut String) {
 /// How often each verb was called, and how long it took.
 fn command_stats(service: &Service, text: &mut String) {
     for verb in &VERBS {
-        let Some(known) = service.counters.calls.of(verb) else { continue };
+        let Some(known) = service.counters.calls.of(verb.index()) else { continue };
         let (calls, us) = (known.times.count(), known.took.as_micros());
         let each = if calls == 0 { 0.0 } else { us as f64 / calls as f64 };
         let (rejected, failed) = (known.rejected, known.failed);
@@ -179,7 +179,8 @@ fn error_stats(service: &Service, text: &mut String) {
 /// Percentiles of the times that each verb took.
 fn latency_stats(service: &Service, text: &mut String) {
     for verb in &VERBS {
-        let Some(known) = service.counters.calls.of(verb).filter(|known| known.times.count() > 0) else {
+        let Some(known) = service.counters.calls.of(verb.index()).filter(|known| known.times.count() > 0)
+        else {
             continue;
         };
         let percentiles = PERCENTILES.map(|percent| {

@@ -36,7 +36,7 @@ mod verbs;
 pub(super) mod words;
 
 pub(super) use bounds::{answer_within, bound};
-pub(super) use verbs::{COUNT as VERBS_COUNT, VERBS, find};
+pub(super) use verbs::{VERBS, find};
 
 /// Answers a command that does not wait for anything.
 pub(super) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);

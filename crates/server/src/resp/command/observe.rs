@@ -94,7 +94,8 @@ fn histogram(command: Command<'_>, service: &Service, replies: &mut Replies) {
         2 => VERBS.iter().collect(),
         _ => command.arguments(2).flat_map(named).collect(),
     };
-    let known = verbs.into_iter().filter_map(|verb| Some((verb, service.counters.calls.of(verb)?.times)));
+    let known =
+        verbs.into_iter().filter_map(|verb| Some((verb, service.counters.calls.of(verb.index())?.times)));
     let known: Vec<_> = known.filter(|(_, times)| times.count() > 0).collect();
     replies.map(known.len());
     for (verb, times) in known {

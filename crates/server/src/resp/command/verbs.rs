@@ -8,6 +8,7 @@ use super::{
 };
 use crate::resp::frame::Command;
 use crate::resp::transaction;
+use crate::service::calls::VERBS_COUNT as COUNT;
 
 const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
 const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1 };
@@ -34,9 +35,6 @@ const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 const STOP: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 /// A verb that is nothing without a subcommand.
 const NONE: &[&str] = &[];
-
-/// Entries of the table.
-pub(in crate::resp) const COUNT: usize = 75;
 
 /// Every verb.
 #[rustfmt::skip]

@@ -3,7 +3,7 @@
 //! What is in memory is answered from there; device reads of a group are issued together.
 
 use super::*;
-use crate::service::count;
+use crate::counting::count;
 
 /// Room for answers of a group of GETs, for which no client waits; the first that there is.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
@@ -40,14 +40,14 @@ pub(super) async fn gets(
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
         Ok(done) => {
-            session.tally.ended(verb, done as u64);
+            session.tally.ended(verb.index(), done as u64);
             count(&service.counters.hits, hits);
             count(&service.counters.misses, done as u64 - hits);
             batch.next += done;
         }
         Err(error) => {
             replies.store_error(&error);
-            session.tally.ended(verb, 1);
+            session.tally.ended(verb.index(), 1);
             batch.next += 1;
         }
     }
@@ -114,9 +114,9 @@ pub(super) async fn mgets(
         }
         answered += 1;
         if answered == wanted {
-            session.tally.ended(verb, 1);
+            session.tally.ended(verb.index(), 1);
             if std::mem::take(&mut batch.failed) {
-                service.counters.calls.failed(verb, 1);
+                service.counters.calls.failed(verb.index(), 1);
             }
             (next, answered) = (next + 1, 0);
         }
@@ -145,7 +145,7 @@ pub(super) async fn counts(
     service: &Service,
     replies: &mut Replies,
 ) {
-    session.tally.ended(verb, 1);
+    session.tally.ended(verb.index(), 1);
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
     let (mut total, mut rest) = (Ok(0), &keys[..]);
@@ -198,7 +198,7 @@ pub(super) async fn reads(
         group.push((command, verb, on_keys));
     }
     if !hold_values(expected, session, replies).await {
-        session.tally.ended(first, 1);
+        session.tally.ended(first.index(), 1);
         batch.next += 1;
         return;
     }
@@ -208,14 +208,14 @@ pub(super) async fn reads(
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
             let (_, failed) = run_on_view(&group, &keys, entries.into_iter(), service, replies);
-            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb, 1));
+            group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
             count_failed(&failed, service);
             adapt(session, bytes, service);
             batch.next += done;
         }
         Err(error) if done == 1 => {
             replies.store_error(&error);
-            session.tally.ended(first, 1);
+            session.tally.ended(first.index(), 1);
             batch.next += 1;
         }
         // One after the other, so that only those fail that ask for what cannot be read.

@@ -45,7 +45,7 @@ pub(super) async fn sets(
             Err(error) => replies.store_error(&error),
         }
     }
-    session.tally.ended(verb, width as u64);
+    session.tally.ended(verb.index(), width as u64);
     batch.next += width;
 }
 
@@ -86,11 +86,11 @@ pub(super) async fn updates(
     }
     let done = group.len();
     if !hold_values(expected, session, replies).await {
-        session.tally.ended(first, 1);
+        session.tally.ended(first.index(), 1);
         batch.next += 1;
         return;
     }
-    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb, 1));
+    group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
     let durability = durability.or(session.take_durability());
     if let Err(error) = update(&group, &keys, durability, service, replies).await {
         if let [_] = *group {
@@ -102,7 +102,7 @@ pub(super) async fn updates(
                 if let Err(error) = update(&[one], &keys, durability, service, replies).await {
                     replies.store_error(&error);
                     replies.take_errors();
-                    service.counters.calls.failed(verb, 1);
+                    service.counters.calls.failed(verb.index(), 1);
                 }
             }
         }

@@ -8,10 +8,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::frame::Command;
-use super::session::Session;
-use crate::service::wall_clock_ms;
-
 /// What took long, with its arguments as far as they are kept.
 #[derive(Clone)]
 pub(crate) struct Entry {
@@ -40,10 +36,6 @@ pub(crate) struct Slowlog {
     pub(crate) slower_than_us: AtomicI64,
     entries: Mutex<Entries>,
 }
-
-/// Redis' bounds: arguments of an entry, and bytes of one.
-const ARGUMENTS_MAX: usize = 32;
-const ARGUMENT_BYTES_MAX: usize = 128;
 
 /// Memory of an argument beside its bytes: its place, which may be there twice, and what its allocation adds.
 const ARGUMENT_BESIDE_BYTES: usize = 64;
@@ -75,30 +67,18 @@ impl Slowlog {
         u64::try_from(threshold).is_ok_and(|threshold| took_us >= threshold)
     }
 
-    /// Writes a command down. Of one that may have secrets only the verb is kept.
-    pub(crate) fn note(&self, command: Command<'_>, took_us: u64, secret: bool, session: &Session) {
-        let mut arguments = Vec::new();
-        for (index, argument) in command.arguments(0).enumerate() {
-            if index + 1 == ARGUMENTS_MAX && command.len() > ARGUMENTS_MAX {
-                let more = command.len() - index;
-                arguments.push(format!("... ({more} more arguments)").into_bytes());
-                break;
-            }
-            arguments.push(match argument.len().checked_sub(ARGUMENT_BYTES_MAX) {
-                _ if secret && index > 0 => b"(redacted)".to_vec(),
-                None | Some(0) => argument.to_vec(),
-                Some(more) => {
-                    let mut cut = argument[..ARGUMENT_BYTES_MAX].to_vec();
-                    cut.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
-                    cut
-                }
-            });
-        }
-        let (peer, name) = (session.peer, session.client.name());
+    /// Writes a command down, with its arguments as far as they are to be kept, at a Unix time.
+    pub(crate) fn note(
+        &self,
+        at_s: u64,
+        took_us: u64,
+        arguments: Vec<Vec<u8>>,
+        peer: SocketAddr,
+        name: Vec<u8>,
+    ) {
         let mut entries = self.lock();
         let id = entries.next_id;
         entries.next_id += 1;
-        let at_s = wall_clock_ms() / 1000;
         let entry = Entry { id, at_s, took_us, arguments, peer, name };
         entries.bytes += entry.held_bytes();
         entries.newest_last.push_back(entry);

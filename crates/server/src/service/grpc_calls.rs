@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Code;
 
-use crate::service::count;
+use crate::counting::count;
 
 const METHODS: [&str; 12] = [
     "Get",
@@ -43,19 +43,19 @@ const CODES: [&str; 17] = [
 
 /// What is counted of gRPC.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct GrpcCalls {
     calls: [AtomicU64; METHODS.len()],
     failures: [AtomicU64; CODES.len()],
 }
 
-impl Counters {
-    pub(super) fn called(&self, method: &str) {
+impl GrpcCalls {
+    pub(crate) fn called(&self, method: &str) {
         if let Some(at) = METHODS.iter().position(|&known| known == method) {
             count(&self.calls[at], 1);
         }
     }
 
-    pub(super) fn ended(&self, code: Code) {
+    pub(crate) fn ended(&self, code: Code) {
         if code != Code::Ok {
             count(&self.failures[code as usize], 1);
         }

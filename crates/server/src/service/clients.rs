@@ -9,8 +9,6 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::command::VERBS;
-
 /// What others see of a connection.
 pub(crate) struct Client {
     /// Unique in this run of the server.
@@ -20,7 +18,7 @@ pub(crate) struct Client {
     connected: Instant,
     /// When it was last heard of, in milliseconds since then.
     active_ms: AtomicU64,
-    /// Its last verb's place in the table.
+    /// Its last verb's place in the table; none if it is beyond that.
     verb: AtomicU8,
     protocol: AtomicU8,
     /// Commands queued in its transaction, and one; zero if it has none.
@@ -105,12 +103,16 @@ impl Client {
         }
     }
 
-    /// The line of CLIENT LIST, without its end.
-    pub(crate) fn describe(&self, text: &mut Vec<u8>) {
+    /// The place of its last verb in the table; beyond it if there was none.
+    pub(crate) fn last_verb(&self) -> usize {
+        self.verb.load(Ordering::Relaxed).into()
+    }
+
+    /// The line of CLIENT LIST, without its end. `verb` is the name of the last verb.
+    pub(crate) fn describe(&self, verb: &str, text: &mut Vec<u8>) {
         let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
         let age_ms = self.connected.elapsed().as_millis() as u64;
         let idle_ms = age_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed));
-        let verb = VERBS.get(self.verb.load(Ordering::Relaxed) as usize).map_or("NULL", |verb| verb.name);
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
         let mut line = String::new();
         let _ = write!(line, "id={} addr={} laddr={} fd=0 name=", self.id, self.peer, self.local);

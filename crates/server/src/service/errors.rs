@@ -9,7 +9,7 @@ pub(crate) struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 
 /// Errors of one connection that are not counted yet.
 #[derive(Debug, Default)]
-pub(super) struct Uncounted(Vec<(String, u64)>);
+pub(crate) struct Uncounted(Vec<(String, u64)>);
 
 /// What an error begins with.
 fn code_of(text: &str) -> &str {
@@ -17,7 +17,7 @@ fn code_of(text: &str) -> &str {
 }
 
 impl Uncounted {
-    pub(super) fn add(&mut self, text: &str) {
+    pub(crate) fn add(&mut self, text: &str) {
         let code = code_of(text);
         match self.0.iter_mut().find(|(known, _)| known == code) {
             Some((_, count)) => *count += 1,
@@ -28,7 +28,7 @@ impl Uncounted {
 
 impl Uncounted {
     /// Takes over what others have.
-    pub(super) fn append(&mut self, others: &mut Uncounted) {
+    pub(crate) fn append(&mut self, others: &mut Uncounted) {
         for (code, count) in others.0.drain(..) {
             match self.0.iter_mut().find(|(known, _)| *known == code) {
                 Some((_, known)) => *known += count,
@@ -40,7 +40,7 @@ impl Uncounted {
 
 impl ErrorCounts {
     /// Counts what is not counted yet.
-    pub(super) fn take(&self, uncounted: &mut Uncounted) {
+    pub(crate) fn take(&self, uncounted: &mut Uncounted) {
         if uncounted.0.is_empty() {
             return;
         }
@@ -51,7 +51,7 @@ impl ErrorCounts {
     }
 
     /// All codes that were answered, with their counts.
-    pub(super) fn all(&self) -> Vec<(String, u64)> {
+    pub(crate) fn all(&self) -> Vec<(String, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.iter().map(|(code, count)| (code.clone(), *count)).collect()
     }

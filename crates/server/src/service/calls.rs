@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use esker_engine::{Histogram, Latency};
 
-use super::command::{VERBS_COUNT, Verb};
-use crate::service::count;
+use crate::counting::count;
+
+/// Verbs of RESP, by whose places in their table calls are counted.
+pub(crate) const VERBS_COUNT: usize = 75;
 
 /// Of one verb. Two verbs share no cache line.
 #[derive(Default)]
@@ -50,17 +52,17 @@ impl Calls {
         count(&of.took_ns, each.as_nanos() as u64 * calls);
     }
 
-    pub(super) fn rejected(&self, verb: &'static Verb) {
-        count(&self.0[verb.index()].rejected, 1);
+    pub(crate) fn rejected(&self, verb: usize) {
+        count(&self.0[verb].rejected, 1);
     }
 
-    pub(super) fn failed(&self, verb: &'static Verb, calls: u64) {
-        count(&self.0[verb.index()].failed, calls);
+    pub(crate) fn failed(&self, verb: usize, calls: u64) {
+        count(&self.0[verb].failed, calls);
     }
 
     /// What is known of a verb, if anything was ever asked of it.
-    pub(super) fn of(&self, verb: &'static Verb) -> Option<Known> {
-        let of = &self.0[verb.index()];
+    pub(crate) fn of(&self, verb: usize) -> Option<Known> {
+        let of = &self.0[verb];
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let times = of.times.get().map(|times| times.snapshot()).unwrap_or_default();
         let (rejected, failed) = (load(&of.rejected), load(&of.failed));
@@ -88,8 +90,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn ended(&mut self, verb: &'static Verb, calls: u64) {
-        let verb = verb.index();
+    pub(crate) fn ended(&mut self, verb: usize, calls: u64) {
         match self.ended.last_mut() {
             Some((last, counted)) if *last == verb => *counted += calls,
             _ => self.ended.push((verb, calls)),
@@ -97,7 +98,7 @@ impl Tally {
     }
 
     /// Parts the time over the commands that ended; if none did, it is for those that end next. Returns how many did.
-    pub(super) fn settle(&mut self, took: Duration, calls: &Calls) -> u64 {
+    pub(crate) fn settle(&mut self, took: Duration, calls: &Calls) -> u64 {
         self.took += took;
         let ended = self.ended.iter().map(|(_, ended)| ended).sum();
         if let Some(each) = (self.took.as_nanos() as u64).checked_div(ended) {
@@ -113,13 +114,12 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command::VERBS;
     use super::*;
 
     #[test]
     fn time_is_parted_over_the_commands_that_ended() {
         let (calls, mut tally) = (Calls::default(), Tally::default());
-        let [first, second, third] = [0, 1, 2].map(|index| &VERBS[index]);
+        let [first, second, third] = [0, 1, 2];
         assert_eq!(tally.settle(Duration::from_micros(30), &calls), 0);
         tally.ended(first, 1);
         tally.ended(first, 1);
@@ -134,6 +134,6 @@ mod tests {
         calls.rejected(third);
         assert_eq!(calls.of(third).map(|known| known.rejected), Some(1));
         calls.reset();
-        assert!([first, second, third].iter().all(|verb| calls.of(verb).is_none()));
+        assert!([first, second, third].iter().all(|&verb| calls.of(verb).is_none()));
     }
 }

@@ -1,0 +1,48 @@
+//! What a verb says: its result on stdout, its log on stderr, and why it did not do its work.
+
+use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+/// Why a verb did not do its work.
+pub(crate) enum Failure {
+    /// The call or its surroundings are wrong; nothing was changed.
+    Usage(String),
+    /// Something failed.
+    Failed(String),
+}
+
+/// Writes a verb's result to stdout. Who reads it may have seen enough and have closed it, which is no failure.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut stdout = stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says why, in one line, and returns the exit code that goes with it.
+pub(crate) fn fail(failure: Failure) -> ExitCode {
+    let (code, text) = match failure {
+        Failure::Usage(text) => (2, text),
+        Failure::Failed(text) => (1, text),
+    };
+    // Nobody may be there to read it either.
+    let _ = writeln!(stderr(), "esker: {}", text.replace('\n', " "));
+    ExitCode::from(code)
+}
+
+/// A filter such as `info` or `warn,esker_server=debug`; `None` if the text is none.
+pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
+    EnvFilter::try_new(text).ok()
+}
+
+/// Lets the log go to stderr from here on.
+pub(crate) fn start_log(filter: &str) {
+    let filter = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
+    let colours = stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).init();
+}

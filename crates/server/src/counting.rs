@@ -1,0 +1,30 @@
+//! Counting. Relaxed everywhere: counts are for people to look at, nothing depends on their order.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// Bounds of a histogram's buckets: powers of two, from this many microseconds on.
+pub(crate) const FIRST_BOUND_US: u64 = 16;
+const BUCKETS: usize = 21;
+
+/// Times, counted in buckets that double from 16 µs to 16 s.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    pub(crate) buckets: [AtomicU64; BUCKETS],
+    pub(crate) beyond: AtomicU64,
+    pub(crate) sum_us: AtomicU64,
+}
+
+impl Histogram {
+    pub(crate) fn observe(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = us.div_ceil(FIRST_BOUND_US).max(1).next_power_of_two().trailing_zeros() as usize;
+        self.buckets.get(bucket).unwrap_or(&self.beyond).fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+}

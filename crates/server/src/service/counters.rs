@@ -1,0 +1,134 @@
+//! What the server counts beside what the store does.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::calls::Calls;
+use super::errors::ErrorCounts;
+use super::grpc_calls::GrpcCalls;
+use crate::counting::{Histogram, count};
+use crate::rate::Rate;
+
+/// What the server counts.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) connections_accepted: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+    pub(crate) connections_open: AtomicU64,
+    pub(crate) tls_failures: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) input_bytes: AtomicU64,
+    pub(crate) output_bytes: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) transactions: AtomicU64,
+    /// Of each verb.
+    pub(crate) calls: Calls,
+    /// Errors that were answered, by code.
+    pub(crate) errors: ErrorCounts,
+    /// Commands of late.
+    pub(crate) rate: Rate,
+    /// Keys that had expired when the counters were reset.
+    expired_before: AtomicU64,
+    pub(crate) batch_times: Histogram,
+    pub(crate) grpc: GrpcCalls,
+    dropped: [AtomicU64; Dropped::ALL.len()],
+}
+
+/// What came of reading the files of users and of TLS again.
+#[derive(Debug, Default)]
+pub(crate) struct Reloads {
+    pub(crate) users: Reload,
+    pub(crate) tls: Reload,
+}
+
+/// The same of the files of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Reload {
+    last_failed: AtomicBool,
+    failures: AtomicU64,
+}
+
+impl Reload {
+    pub(crate) fn note(&self, is_ok: bool) {
+        self.last_failed.store(!is_ok, Ordering::Relaxed);
+        count(&self.failures, u64::from(!is_ok));
+    }
+
+    /// Whether what is in force is what the files said when they were read last.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.last_failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// Why the server ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Dropped {
+    #[error("its bytes are not RESP")]
+    Protocol,
+    #[error("a command did not arrive in time (command-timeout)")]
+    SlowCommand,
+    #[error("it does not take its answers (reply-timeout)")]
+    SlowReader,
+    #[error("too many bytes of answers wait for it (reply-queue-limit)")]
+    ReplyQueue,
+    #[error("it did not log in in time (login-timeout)")]
+    Login,
+    #[error("its user is gone or has another password (users)")]
+    User,
+    #[error("it was silent for too long (idle-timeout)")]
+    Idle,
+    #[error("there is no memory for it (client-memory)")]
+    Memory,
+}
+
+impl Dropped {
+    const ALL: [(Dropped, &str); 8] = [
+        (Dropped::Protocol, "protocol"),
+        (Dropped::SlowCommand, "slow_command"),
+        (Dropped::SlowReader, "slow_reader"),
+        (Dropped::ReplyQueue, "reply_queue"),
+        (Dropped::Login, "login"),
+        (Dropped::User, "user"),
+        (Dropped::Idle, "idle"),
+        (Dropped::Memory, "memory"),
+    ];
+}
+
+impl Counters {
+    /// Connections that are open stay counted, and identifiers are not given out twice.
+    pub(super) fn reset(&self, expired: u64) {
+        let counters = [
+            &self.connections_refused,
+            &self.commands,
+            &self.input_bytes,
+            &self.output_bytes,
+            &self.hits,
+            &self.misses,
+        ];
+        for counter in counters.into_iter().chain([&self.transactions]) {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.calls.reset();
+        self.errors.reset();
+        self.rate.reset();
+        self.expired_before.store(expired, Ordering::Relaxed);
+    }
+
+    /// Of so many keys that expired since the start, those since the last reset.
+    pub(super) fn expired_since(&self, expired: u64) -> u64 {
+        expired.saturating_sub(self.expired_before.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn count_dropped(&self, why: Dropped) {
+        count(&self.dropped[why as usize], 1);
+    }
+
+    /// Connections that the server ended, by reason.
+    pub(crate) fn dropped(&self) -> [(&'static str, u64); Dropped::ALL.len()] {
+        Dropped::ALL.map(|(why, name)| (name, self.dropped[why as usize].load(Ordering::Relaxed)))
+    }
+}
