@@ -20,6 +20,8 @@ mod open;
 mod read;
 mod segments;
 mod store;
+#[cfg(test)]
+mod testing;
 mod write;
 
 pub use base::counters::Activity;

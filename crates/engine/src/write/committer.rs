@@ -309,3 +309,7 @@ impl Committer<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "committer_tests.rs"]
+mod tests;

@@ -1,7 +1,5 @@
 use futures_util::FutureExt;
 
-use super::*;
-
 use crate::write::reserve::{Reservations, Reserved};
 
 fn holds(reserved: &Reserved) -> bool {
