@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) grows: bool,
     /// Operations take their time, so that they end in any order.
     pub(crate) slow: bool,
+    /// How long a flush of a slow device takes, where that matters.
+    pub(crate) flush_takes: Option<Duration>,
     /// So few that different keys share a slot of the index.
     pub(crate) hash_bits: Option<u32>,
     pub(crate) placement: Placement,
@@ -56,6 +58,7 @@ impl Plan {
             slots: 16,
             grows: false,
             slow: false,
+            flush_takes: None,
             hash_bits: None,
             placement: Placement::new(1),
             may_separate: false,
@@ -104,7 +107,11 @@ impl Plan {
         if self.grows {
             options.geometry.kind = DeviceKind::File;
         }
-        options.latency = self.slow.then(|| Latency::flash(Arc::new(self.world.clone())));
+        options.latency = self.slow.then(|| {
+            let flash = Latency::flash(Arc::new(self.world.clone()));
+            let flush = self.flush_takes.map_or(flash.flush.clone(), |takes| takes..takes);
+            Latency { flush, ..flash }
+        });
         MemoryDevice::with(options)
     }
 
@@ -205,9 +212,10 @@ impl Bench {
         self.writer.put(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value), options).await
     }
 
+    /// Deletes a key; acknowledged from memory.
     pub(crate) async fn delete(&self, key: &str) -> crate::Result<bool> {
-        let key = Bytes::copy_from_slice(key.as_bytes());
-        self.writer.delete(key, WriteOptions::default()).await
+        let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+        self.writer.delete(Bytes::copy_from_slice(key.as_bytes()), options).await
     }
 
     /// The current value of a key and its sequence number, expired or not.
@@ -233,11 +241,6 @@ impl Bench {
         }
         entries.sort_by_key(|entry| entry.sequence);
         entries
-    }
-
-    /// Whether every tier counts as many live bytes as the records that `current` names, by key, take in each slot.
-    pub(crate) fn live_bytes(&self) -> Vec<i64> {
-        self.space.tiers().flat_map(|tier| tier.slots().all()).map(|slot| slot.live_bytes()).collect()
     }
 }
 

@@ -501,3 +501,7 @@ impl<'a> Relocator<'a> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "relocate_tests.rs"]
+mod tests;

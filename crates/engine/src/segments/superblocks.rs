@@ -116,3 +116,7 @@ pub(crate) async fn write_superblock(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "superblocks_tests.rs"]
+mod tests;

@@ -24,6 +24,13 @@ fn value(number: usize) -> Vec<u8> {
     vec![number as u8; 40 + number * 37 % 900]
 }
 
+/// Seldom sync, so that frames are written that nobody waits for, and flushed with the next.
+fn seldom_sync() -> [Durability; 12] {
+    let mut durabilities = [Durability::Periodic(Duration::from_micros(20)); 12];
+    (durabilities[3], durabilities[8]) = (Durability::None, SYNC);
+    durabilities
+}
+
 /// A lane on a slow device, with its committer.
 fn bench(seed: u64) -> Bench {
     let bench = Plan { slow: true, ..Plan::new(seed) }.build();
@@ -107,7 +114,7 @@ fn a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable() {
             }
         };
         bench.run(watching(&bench, put_many(&bench, 60, &[SYNC]), look));
-        bench.run(put_many(&bench, 60, &[SYNC, Durability::None, Durability::None, SYNC]));
+        bench.run(put_many(&bench, 120, &seldom_sync()));
     }
 }
 
@@ -225,10 +232,7 @@ fn a_failed_operation_fails_the_waiters_and_everything_after() {
                 }
                 false => Fault::None,
             }));
-            // Seldom sync, so that frames are written that nobody waits for, and flushed with the next.
-            let periodic = Durability::Periodic(Duration::from_micros(20));
-            let mut durabilities = [periodic; 12];
-            (durabilities[3], durabilities[8]) = (Durability::None, SYNC);
+            let durabilities = seldom_sync();
             let (puts, flushed) = bench.run(join(put_many(&bench, 120, &durabilities), async {
                 bench.sleep(Duration::from_micros(400)).await;
                 bench.writer.flush().await

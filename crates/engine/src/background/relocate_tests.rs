@@ -1,0 +1,332 @@
+use std::sync::Arc;
+
+use esker_device::{Fault, OperationKind, Runtime};
+use futures_util::future::join;
+use tokio::sync::Notify;
+
+use super::*;
+
+use crate::base::durability::Durability;
+use crate::testing::{Bench, Plan};
+
+const SYNC: Durability = Durability::Sync;
+const CAPACITY: TierName = TierName::Capacity;
+
+/// A store with sealed segments, and what should be found in it.
+struct Filled {
+    bench: Bench,
+    keys: BTreeMap<String, (Vec<u8>, Option<u64>)>,
+    gone: Vec<String>,
+}
+
+fn value(number: usize) -> Vec<u8> {
+    vec![number as u8; 700 + number % 5 * 130]
+}
+
+impl Filled {
+    /// With so many sealed segments and one that is open.
+    fn new(plan: Plan, sealed: u32) -> Filled {
+        let bench = plan.build();
+        bench.start();
+        let mut filled = Filled { bench, keys: BTreeMap::new(), gone: Vec::new() };
+        for number in 0.. {
+            if filled.bench.space.first_tier().slots().count(SlotState::Sealed) == sealed {
+                break;
+            }
+            filled.put(&format!("key {number}"), value(number));
+        }
+        filled
+    }
+
+    fn put(&mut self, key: &str, value: Vec<u8>) {
+        self.bench.run(self.bench.put(key, &value, SYNC)).expect("it is put");
+        self.keys.insert(key.to_owned(), (value, None));
+    }
+
+    /// What readers are to find from now on.
+    fn expect(&mut self, key: &str, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => drop(self.keys.insert(key.to_owned(), (value, None))),
+            None => {
+                self.keys.remove(key);
+                self.gone.push(key.to_owned());
+            }
+        }
+    }
+
+    /// The sealed slots, in the order in which they were filled.
+    fn sealed(&self) -> Vec<u32> {
+        let tier = self.bench.space.first_tier();
+        let mut sealed: Vec<u32> = tier.slots().sealed().map(|(slot, _)| slot).collect();
+        sealed.sort_unstable_by_key(|slot| tier.slot(*slot).segment());
+        sealed
+    }
+
+    /// The victim's bytes are on its device only.
+    fn forget_memory(&self, slot: u32) {
+        let segment = self.bench.space.first_tier().slot(slot).segment();
+        self.bench.space.buffered.remove(segment);
+    }
+
+    fn relocator(&self) -> Relocator<'_> {
+        let Bench { space, catalog, writer, .. } = &self.bench;
+        Relocator::new(Expirer { space, catalog, writer }, 0)
+    }
+
+    fn relocate(&self, slots: &[u32]) -> std::result::Result<Outcome, (u32, Error)> {
+        let tier = self.bench.space.first_tier().name();
+        self.bench.run(self.relocator().relocate(tier, slots, 1.0, true))
+    }
+
+    /// Relocates a segment; meanwhile, once the first copies are on their way to the device and before they are durable, does
+    /// something else.
+    fn relocate_beside(&self, slot: u32, race: impl Future<Output = ()>) -> Outcome {
+        let bench = &self.bench;
+        let tier = bench.space.first_tier();
+        let copying = Arc::new(Notify::new());
+        let (seen, space) = (copying.clone(), bench.space.clone());
+        bench.devices[0].set_observer(Box::new(move |operation| {
+            let tier = space.first_tier();
+            let slot = tier.slot_at(operation.offset).filter(|_| operation.kind == OperationKind::Write);
+            if slot.is_some_and(|slot| Stream::RELOCATED.contains(&tier.slot(slot as u32).stream())) {
+                seen.notify_one();
+            }
+        }));
+        let mut relocator = self.relocator();
+        let (relocated, ()) = bench.run(join(relocator.relocate(tier.name(), &[slot], 1.0, true), async {
+            copying.notified().await;
+            race.await;
+            assert_eq!(tier.slot(slot).state(), SlotState::Victim, "the race came too late");
+        }));
+        relocated.expect("nothing fails")
+    }
+
+    /// Every key leads to its value, and each slot counts as live what the index leads to in it.
+    fn check(&self) {
+        self.check_but("");
+    }
+
+    /// The same, with one key whose value is damaged.
+    fn check_but(&self, damaged: &str) {
+        let Bench { catalog, space, .. } = &self.bench;
+        let mut live: BTreeMap<(TierName, u32), i64> = BTreeMap::new();
+        for (key, (value, expires)) in &self.keys {
+            let hash = catalog.hash(key.as_bytes());
+            self.bench.run(catalog.verify(&hash)).expect("it is verified");
+            let found = self.bench.run(self.bench.get(key));
+            if key == damaged {
+                assert!(matches!(found, Err(Error::Corrupt { .. })), "{key} is damaged");
+            } else {
+                let found = found.unwrap_or_else(|error| panic!("{key}: {error}"));
+                assert!(found.is_some_and(|(found, _)| found == *value), "{key} has another value, or none");
+            }
+            let pointer = catalog.index.get(&hash).expect("it is in the index");
+            let location = catalog.packing.unpack(pointer.get());
+            let bytes = esker_log::record_bytes(key.len(), value.len(), expires.is_some());
+            let padded = space.tier(location.tier).shape().padded(bytes) as i64;
+            *live.entry((location.tier, location.slot)).or_default() += padded;
+        }
+        for key in &self.gone {
+            let hash = catalog.hash(key.as_bytes());
+            self.bench.run(catalog.verify(&hash)).expect("it is verified");
+            assert!(matches!(self.bench.run(self.bench.get(key)), Ok(None)), "{key} is still there");
+        }
+        assert_eq!(catalog.index.len(), self.keys.len() as u64);
+        for tier in space.tiers() {
+            for (at, slot) in (0..).zip(tier.slots().all()) {
+                let expected = live.get(&(tier.name(), at)).copied().unwrap_or(0);
+                let counted = slot.live_bytes() - slot.tombstone_bytes();
+                assert_eq!(counted, expected, "slot {at} of the {} tier", tier.name().name());
+            }
+            let sum: i64 = tier.slots().all().iter().map(|slot| slot.live_bytes()).sum();
+            assert_eq!(tier.live_bytes() as i64, sum);
+        }
+    }
+
+    /// A key whose current record is in a slot.
+    fn key_in(&self, slot: u32) -> String {
+        let Bench { catalog, .. } = &self.bench;
+        let is_in = |key: &&String| {
+            let pointer = catalog.index.get(&catalog.hash(key.as_bytes())).expect("it is in the index");
+            catalog.packing.unpack(pointer.get()).slot == slot
+        };
+        self.keys.keys().find(is_in).expect("there is one").clone()
+    }
+
+    fn state(&self, slot: u32) -> SlotState {
+        self.bench.space.first_tier().slot(slot).state()
+    }
+}
+
+fn slow(seed: u64) -> Plan {
+    Plan { slow: true, ..Plan::new(seed) }
+}
+
+/// From memory and from the device.
+fn victims(seed: u64) -> impl Iterator<Item = (Filled, u32)> {
+    [true, false].into_iter().map(move |in_memory| {
+        let filled = Filled::new(slow(seed), 2);
+        let victim = filled.sealed()[0];
+        if !in_memory {
+            filled.forget_memory(victim);
+        }
+        (filled, victim)
+    })
+}
+
+#[test]
+fn a_victim_is_freed_and_all_that_was_in_it_found_elsewhere() {
+    for (filled, victim) in victims(1) {
+        filled.check();
+        assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
+        assert_eq!(filled.state(victim), SlotState::Free);
+        filled.check();
+    }
+}
+
+#[test]
+fn destaged_records_count_on_the_other_tier() {
+    let plan = Plan { tiers: vec![TierName::Fast, CAPACITY], ..slow(1) };
+    let filled = Filled::new(plan, 2);
+    let before = filled.bench.space.first_tier().live_bytes();
+    assert_eq!(filled.relocate(&filled.sealed()).ok(), Some(Outcome::Freed(2)));
+    filled.check();
+    let after = filled.bench.space.first_tier().live_bytes();
+    assert!(after < before && filled.bench.space.output_tier().live_bytes() == before - after);
+}
+
+#[test]
+fn a_put_during_the_copy_wins() {
+    for seed in 0..5 {
+        for (mut filled, victim) in victims(seed) {
+            let key = filled.key_in(victim);
+            let newer = vec![0xbb; 300];
+            let outcome = filled.relocate_beside(victim, async {
+                filled.bench.put(&key, &newer, Durability::None).await.expect("it is put");
+            });
+            assert_eq!((outcome, filled.state(victim)), (Outcome::Freed(1), SlotState::Free));
+            filled.expect(&key, Some(newer));
+            filled.check();
+        }
+    }
+}
+
+#[test]
+fn a_delete_during_the_copy_wins() {
+    for seed in 0..5 {
+        for (mut filled, victim) in victims(seed) {
+            let key = filled.key_in(victim);
+            let outcome = filled.relocate_beside(victim, async {
+                assert!(filled.bench.delete(&key).await.expect("it is deleted"));
+            });
+            assert_eq!((outcome, filled.state(victim)), (Outcome::Freed(1), SlotState::Free));
+            filled.expect(&key, None);
+            filled.check();
+            let tombstones = filled.bench.space.tombstone_bytes();
+            assert!(tombstones > 0, "the tombstone counts as long as a segment may hold the record");
+        }
+    }
+}
+
+#[test]
+fn what_expires_during_the_copy_does_not_come_back() {
+    for seed in 0..5 {
+        // A flush takes long enough for the expiry and a sweep to come in between.
+        let bench = Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(seed) };
+        let at_ms = bench.world.wall_clock_ms() + 30_000;
+        let mut filled = Filled::new(bench, 0);
+        filled.bench.run(filled.bench.put_expiring("brief", &value(3), at_ms)).expect("it is put");
+        filled.keys.insert("brief".into(), (value(3), Some(at_ms)));
+        for number in 0.. {
+            if filled.bench.space.first_tier().slots().count(SlotState::Sealed) == 1 {
+                break;
+            }
+            filled.put(&format!("key {number}"), value(number));
+        }
+        let victim = filled.sealed()[0];
+        filled.check();
+        let Bench { space, catalog, writer, .. } = &filled.bench;
+        let outcome = filled.relocate_beside(victim, async {
+            filled.bench.sleep(Duration::from_secs(40)).await;
+            let tier = space.first_tier();
+            let entries = space.read_entries(tier, victim).await.expect("it is read").expect("it is sealed");
+            let expirer = Expirer { space, catalog, writer };
+            expirer.expire_segment(tier.name(), victim, &entries).await.expect("it is swept");
+        });
+        assert_eq!((outcome, filled.state(victim)), (Outcome::Freed(1), SlotState::Free));
+        filled.expect("brief", None);
+        filled.check();
+    }
+}
+
+#[test]
+fn without_room_in_the_middle_what_was_copied_is_used_and_the_rest_stays() {
+    for seed in 0..5 {
+        let mut filled = Filled::new(slow(seed), 3);
+        let [first, second, _] = filled.sealed()[..] else { panic!("three were sealed") };
+        // Half of the first is dead: then the only output has room for it and for a part of the second.
+        while filled.bench.space.first_tier().slot(first).live_bytes() > 25_000 {
+            let key = filled.key_in(first);
+            filled.put(&key, vec![1; 10]);
+        }
+        let tier = filled.bench.space.first_tier();
+        while tier.free_slots() > 1 {
+            tier.allocation(|slots| slots.take(0)).expect("there are more");
+        }
+        let before = tier.slot(second).live_bytes();
+        let outcome = filled.relocate(&[first, second]);
+        assert_eq!(outcome.ok(), Some(Outcome::Freed(1)));
+        assert_eq!((filled.state(first), filled.state(second)), (SlotState::Free, SlotState::Sealed));
+        let after = tier.slot(second).live_bytes();
+        assert!(0 < after && after < before, "it was not in the middle: {before}, {after}");
+        filled.check();
+        // Nothing was lost: with the slot that was freed there is room for the rest.
+        assert_eq!(filled.relocate(&[second]).ok(), Some(Outcome::Freed(1)));
+        filled.check();
+    }
+}
+
+#[test]
+fn without_any_room_nothing_changes() {
+    let filled = Filled::new(slow(1), 2);
+    let (victim, tier) = (filled.sealed()[0], filled.bench.space.first_tier());
+    while tier.allocation(|slots| slots.take(0)).is_some() {}
+    assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::OutOfRoom));
+    assert_eq!(filled.state(victim), SlotState::Sealed);
+    filled.check();
+}
+
+#[test]
+fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
+    for seed in 0..5 {
+        let filled = Filled::new(slow(seed), 2);
+        let (victim, tier) = (filled.sealed()[0], filled.bench.space.first_tier());
+        filled.forget_memory(victim);
+        let key = filled.key_in(victim);
+        let Bench { catalog, .. } = &filled.bench;
+        let pointer = catalog.index.get(&catalog.hash(key.as_bytes())).expect("it is in the index");
+        let at = tier.device_offset(victim, catalog.packing.unpack(pointer.get()).offset + 400);
+        filled.bench.devices[0].corrupt(at, 0x10);
+        assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
+        assert_eq!(filled.state(victim), SlotState::Damaged, "or else reading the key would not be an error");
+        filled.check_but(&key);
+        let shape = tier.shape();
+        let bytes = shape.padded(esker_log::record_bytes(key.len(), filled.keys[&key].0.len(), false));
+        assert_eq!(tier.slot(victim).live_bytes(), bytes as i64, "only that record is still there");
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_leaves_the_victim_as_it_was() {
+    for kind in [OperationKind::Write, OperationKind::Flush] {
+        let filled = Filled::new(slow(1), 2);
+        let victim = filled.sealed()[0];
+        filled.bench.devices[0].set_faults(Box::new(move |operation| {
+            if operation.kind == kind { Fault::Error(5) } else { Fault::None }
+        }));
+        assert!(filled.relocate(&[victim]).is_err());
+        filled.bench.devices[0].clear_faults();
+        assert_eq!(filled.state(victim), SlotState::Sealed);
+        filled.check();
+    }
+}

@@ -1,0 +1,191 @@
+use std::time::Duration;
+
+use esker_device::{Fault, MemoryDevice, OperationKind, Runtime};
+use esker_log::SuperblockError;
+use parking_lot::Mutex as Shared;
+
+use super::*;
+
+use crate::testing::{DATA_OFFSET, Plan, SEGMENT_BYTES, UNIT_BYTES};
+
+/// The tiers of a store, and their superblocks as they are written at first.
+struct Store {
+    plan: Plan,
+    devices: Vec<MemoryDevice>,
+    tiers: Vec<Arc<Tier>>,
+}
+
+impl Store {
+    fn new(plan: Plan) -> Store {
+        let devices: Vec<_> = plan.tiers.iter().map(|_| plan.device()).collect();
+        let tiers: Vec<_> = plan.tiers.iter().zip(&devices).map(|(name, d)| plan.tier(*name, d)).collect();
+        let store = Store { plan, devices, tiers };
+        for (tier, superblock) in store.tiers.iter().zip(store.formatted()) {
+            let device = tier.device().expect("it is open");
+            store
+                .plan
+                .world
+                .run(write_superblock(&device, tier.accounting(), &superblock))
+                .expect("it is written");
+        }
+        store
+    }
+
+    fn formatted(&self) -> Vec<Superblock> {
+        self.plan.tiers.iter().map(|tier| self.plan.superblock(*tier)).collect()
+    }
+
+    /// Begins an update, and cuts the power after a while: what is then on the devices.
+    fn cut_after(&self, wait: Duration, work: impl Future<Output = Result<()>>) -> Vec<Vec<u8>> {
+        let world = &self.plan.world;
+        world.run(async {
+            let (work, sleep) = (std::pin::pin!(work), world.sleep(wait));
+            let _ = futures_util::future::select(work, sleep).await;
+        });
+        let mut random = world.fork_random();
+        self.devices.iter().map(|device| device.crash(&mut || random.bits()).snapshot()).collect()
+    }
+}
+
+fn slow(seed: u64, tiers: &[TierName]) -> Plan {
+    Plan { tiers: tiers.to_vec(), slow: true, ..Plan::new(seed) }
+}
+
+/// Moments at which the power is cut: an update of two tiers takes some 150 µs.
+fn moments() -> impl Iterator<Item = Duration> {
+    (0..100).map(|n| Duration::from_nanos(1500 * n))
+}
+
+/// The generation that is found whichever copy is lost.
+fn generation(bytes: &[u8]) -> std::result::Result<u64, SuperblockError> {
+    let stride = Superblock::stride_bytes(UNIT_BYTES.into()) as usize;
+    for copy in 0..SUPERBLOCK_COPIES {
+        let mut without = bytes.to_vec();
+        without[copy * stride..(copy + 1) * stride].fill(0);
+        Superblock::find(&without)?;
+    }
+    Superblock::find(bytes).map(|found| found.generation)
+}
+
+#[test]
+fn a_crash_in_an_update_leaves_one_generation_twice() {
+    let (mut old, mut new) = (0, 0);
+    for (seed, moment) in (0..).zip(moments()) {
+        let store = Store::new(slow(seed, &[TierName::Capacity]));
+        let superblocks = Superblocks::new(store.formatted());
+        let update = superblocks.update(&store.tiers, |_, superblock| superblock.cleared_through = 9);
+        let left = store.cut_after(moment, update);
+        match generation(&left[0]).expect("one is whole, and not only once") {
+            1 => old += 1,
+            2 => new += 1,
+            other => panic!("generation {other} was never written"),
+        }
+        let found = Superblock::find(&left[0]).expect("one is whole");
+        assert_eq!(found.cleared_through == 9, found.generation == 2);
+    }
+    assert!(old > 0 && new > 5, "the power was cut before and after: {old}, {new}");
+}
+
+#[test]
+fn those_that_are_behind_are_written_first() {
+    let store = Store::new(slow(1, &[TierName::Fast, TierName::Capacity]));
+    for behind in [0, 1] {
+        let mut superblocks = store.formatted();
+        superblocks[1 - behind].epoch += 1;
+        let order = Arc::new(Shared::new(Vec::new()));
+        for (number, device) in store.devices.iter().enumerate() {
+            let order = order.clone();
+            device.set_observer(Box::new(move |_| order.lock().push(number)));
+        }
+        let update = Superblocks::new(superblocks);
+        store.plan.world.run(update.update(&store.tiers, |_, s| s.epoch = 3)).expect("it is written");
+        assert_eq!(*order.lock(), [[behind; SUPERBLOCK_COPIES], [1 - behind; SUPERBLOCK_COPIES]].concat());
+    }
+}
+
+/// As two openings do that are cut off one after the other.
+#[test]
+fn two_crashes_leave_epochs_that_are_one_apart_at_most() {
+    let mut apart = 0;
+    for (seed, moment) in (0..).zip(moments()) {
+        let store = Store::new(slow(seed, &[TierName::Fast, TierName::Capacity]));
+        let mut found = store.formatted();
+        for wait in [moment, Duration::from_micros(seed * 37 % 200)] {
+            let epoch = found.iter().map(|superblock| superblock.epoch).max().unwrap_or(0) + 1;
+            let superblocks = Superblocks::new(found);
+            let update = superblocks.update(&store.tiers, |_, superblock| superblock.epoch = epoch);
+            let left = store.cut_after(wait, update);
+            found = left.iter().map(|bytes| Superblock::find(bytes).expect("one is whole")).collect();
+            for (device, bytes) in store.devices.iter().zip(&left) {
+                let buffer = Source::Owned(Buffer::copy_from(bytes));
+                store.plan.world.run(device.write(0, buffer, WriteMode::Durable)).expect("it is put back");
+            }
+        }
+        let difference = found[0].epoch.abs_diff(found[1].epoch);
+        assert!(difference <= 1, "seed {seed}: the epochs are {difference} apart");
+        apart += difference;
+    }
+    assert!(apart > 5, "no crash came between the tiers");
+}
+
+#[test]
+fn a_file_is_long_enough_before_its_superblock_covers_a_slot() {
+    let mut covered = 0;
+    for (seed, moment) in (0..).zip(moments()) {
+        let store = Store::new(Plan { grows: true, ..slow(seed, &[TierName::Capacity]) });
+        let superblocks = Superblocks::new(store.formatted());
+        let left = store.cut_after(4 * moment, superblocks.cover_slot(&store.tiers[0], 2));
+        let found = Superblock::find(&left[0]).expect("one is whole");
+        let needs = DATA_OFFSET + u64::from(found.used_slots) * u64::from(SEGMENT_BYTES);
+        assert!(left[0].len() as u64 >= needs, "{moment:?}: the file looks cut off");
+        covered += usize::from(found.used_slots > 2);
+    }
+    assert!((5..95).contains(&covered), "the power was cut before and after: {covered}");
+}
+
+#[test]
+fn slots_of_a_device_read_as_free_before_its_superblock_covers_them() {
+    let mut covered = 0;
+    for (seed, moment) in (0..).zip(moments()) {
+        let store = Store::new(slow(seed, &[TierName::Capacity]));
+        let device = store.tiers[0].device().expect("it is open");
+        // Something else lay there before.
+        let bytes = store.devices[0].snapshot().len() - DATA_OFFSET as usize;
+        let foreign = Source::Owned(Buffer::copy_from(&vec![0xaa; bytes]));
+        store.plan.world.run(device.write(DATA_OFFSET, foreign, WriteMode::Durable)).expect("it is written");
+        let superblocks = store.formatted().into_iter().map(|s| Superblock { used_slots: 0, ..s }).collect();
+        let superblocks = Superblocks::new(superblocks);
+        let left = store.cut_after(moment * 10, superblocks.cover_slot(&store.tiers[0], 2));
+        let found = Superblock::find(&left[0]).expect("one is whole");
+        if found.generation == 1 {
+            continue;
+        }
+        covered += 1;
+        for slot in 0..found.used_slots {
+            let start = DATA_OFFSET as usize + slot as usize * SEGMENT_BYTES as usize;
+            let (unit, end) = (UNIT_BYTES as usize, start + SEGMENT_BYTES as usize);
+            let ends = [&left[0][start..start + unit], &left[0][end - unit..end]];
+            assert!(ends.concat().iter().all(|byte| *byte == 0), "{moment:?}: slot {slot} holds something");
+        }
+    }
+    assert!((5..95).contains(&covered), "the power was cut before and after: {covered}");
+}
+
+#[test]
+fn a_slot_is_not_covered_by_a_file_that_cannot_be_extended() {
+    let store = Store::new(Plan { grows: true, ..slow(1, &[TierName::Capacity]) });
+    let (world, tier, device) = (&store.plan.world, &store.tiers[0], &store.devices[0]);
+    let superblocks = Superblocks::new(store.formatted());
+    device.set_faults(Box::new(|operation| match operation.kind {
+        OperationKind::Resize => Fault::Error(28),
+        _ => Fault::None,
+    }));
+    assert!(world.run(superblocks.cover_slot(tier, 2)).is_err());
+    assert_eq!(Superblock::find(&device.snapshot()).map(|found| found.used_slots), Ok(0));
+    device.clear_faults();
+    world.run(superblocks.cover_slot(tier, 2)).expect("there is room again");
+    assert!(Superblock::find(&device.snapshot()).is_ok_and(|found| found.used_slots > 2));
+    let written = device.snapshot();
+    world.run(superblocks.cover_slot(tier, 1)).expect("it is covered");
+    assert!(written == device.snapshot(), "one that is covered needs no write");
+}
