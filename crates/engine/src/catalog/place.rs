@@ -26,9 +26,7 @@ pub(crate) struct Place {
 impl Catalog {
     /// Where a pointer of a key leads. `None`: it is no longer current, so look again.
     pub(crate) fn place(&self, hash: &KeyHash, pointer: Pointer) -> Option<Place> {
-        let place = self.unchecked_place(pointer);
-        // Must come after the number was read.
-        self.index.is_current(hash, pointer).then_some(place)
+        in_order(|| self.unchecked_place(pointer), || self.index.is_current(hash, pointer))
     }
 
     /// Where a pointer leads of which the key is not known. The pointer may be outdated, and the segment another one than
@@ -40,7 +38,27 @@ impl Catalog {
 
     /// Whether what was found at a place is to be believed: the segment is there, and the key's current record is in it.
     pub(crate) fn is_still(&self, hash: &KeyHash, place: &Place) -> bool {
-        self.space.slot(place.location).segment() == place.segment
-            && self.index.is_current(hash, place.pointer)
+        is_there(
+            || self.index.is_current(hash, place.pointer),
+            || self.space.slot(place.location).segment() == place.segment,
+        )
     }
 }
+
+/// 2 and 3: what `look` finds, if the pointer is still current then.
+fn in_order<T>(look: impl FnOnce() -> T, is_current: impl FnOnce() -> bool) -> Option<T> {
+    let found = look();
+    // Must come after the number was read.
+    is_current().then_some(found)
+}
+
+/// 5: the pointer is still current, and the same segment is there.
+fn is_there(is_current: impl FnOnce() -> bool, is_same: impl FnOnce() -> bool) -> bool {
+    // In this order: or else the segment could be freed after it was asked for, and the key come to lie at the same place of a
+    // later one before the pointer is.
+    is_current() && is_same()
+}
+
+#[cfg(test)]
+#[path = "place_tests.rs"]
+mod tests;

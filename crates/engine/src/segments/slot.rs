@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use esker_log::Stream;
 
+use crate::base::word::Word;
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
 
 /// What a slot holds.
@@ -22,11 +23,24 @@ pub(crate) enum SlotState {
     Damaged = 4,
 }
 
+/// Number of the segment in a slot; 0 when it is free.
+#[derive(Default)]
+pub(crate) struct SegmentNumber<W = AtomicU64>(W);
+
+impl<W: Word> SegmentNumber<W> {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, segment: u64) {
+        self.0.store(segment, Ordering::Release);
+    }
+}
+
 /// One slot of a tier. Readers need only `segment`.
 #[derive(Default)]
 pub(crate) struct Slot {
-    /// Number of the segment in it; 0 when free.
-    segment: AtomicU64,
+    segment: SegmentNumber,
     /// State and class, see [`Label`].
     pub(super) label: AtomicU32,
     /// Bytes of records that are current, or tombstones still needed. An overwrite of a record whose length is not at
@@ -58,7 +72,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn segment(&self) -> u64 {
-        self.segment.load(Ordering::Acquire)
+        self.segment.get()
     }
 
     pub(crate) fn state(&self) -> SlotState {
@@ -86,7 +100,7 @@ impl Slot {
         self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.opened_at.store(opened_at, Ordering::Relaxed);
-        self.segment.store(segment, Ordering::Release);
+        self.segment.set(segment);
     }
 
     pub(crate) fn live_bytes(&self) -> i64 {
