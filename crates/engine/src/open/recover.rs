@@ -316,3 +316,7 @@ async fn run<T: Send + 'static>(
         .await
         .unwrap_or_else(|_| Err(Error::Closed { reason: "the runtime ended during recovery".into() }))
 }
+
+#[cfg(test)]
+#[path = "recover_tests.rs"]
+mod tests;

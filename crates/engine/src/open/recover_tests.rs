@@ -1,0 +1,303 @@
+use std::collections::BTreeMap;
+
+use esker_device::{Buffer, Device, MemoryDevice, SegmentBuffer, Source, WriteMode};
+use esker_index::IndexOptions;
+use esker_log::{Kind, OpenSegment, Record, SegmentName};
+
+use super::*;
+
+use crate::testing::{EPOCH, Plan, SEGMENT_BYTES};
+
+const TIER: TierName = TierName::Capacity;
+const COPIES_OF: Stream = Stream::RELOCATED[0];
+
+/// A medium as a process left it.
+struct Left {
+    plan: Plan,
+    superblock: Superblock,
+    device: MemoryDevice,
+    staged: Vec<Staged>,
+    accept_loss: bool,
+}
+
+/// What an opening made of it.
+struct Opened {
+    tier: Arc<Tier>,
+    index: Arc<Index>,
+    packing: Packing,
+    secret: Secret,
+    recovered: Recovered,
+}
+
+/// A segment that is being written.
+struct Writing {
+    open: OpenSegment,
+    /// Where its frames begin and where what is in them ends.
+    frames: Vec<(u32, u32)>,
+}
+
+impl Writing {
+    fn put(mut self, key: &str, sequence: u64) -> Writing {
+        self.append(Kind::Put, key, sequence, &vec![sequence as u8; 300]);
+        self
+    }
+
+    fn delete(mut self, key: &str, sequence: u64) -> Writing {
+        self.append(Kind::Tombstone, key, sequence, &[]);
+        self
+    }
+
+    fn append(&mut self, kind: Kind, key: &str, sequence: u64, value: &[u8]) {
+        let secret = Plan::new(0).superblock(TIER).secret();
+        let record = Record {
+            kind,
+            key: key.as_bytes(),
+            value,
+            value_check: secret.value_check(value),
+            sequence,
+            expires_at_ms: None,
+            batch_goes_on: false,
+            short_lived: false,
+        };
+        self.open.append(&record, secret.key_hash(key.as_bytes()));
+    }
+
+    /// Ends a frame, when everything before it is durable or nothing is.
+    fn frame(mut self, all_durable: bool) -> Writing {
+        let durable_through = if all_durable { self.open.frame_offset() } else { 0 };
+        let frame = self.open.close_frame(durable_through).expect("there is something in it");
+        self.frames.push((frame.offset, frame.offset + frame.payload_bytes));
+        self
+    }
+}
+
+impl Left {
+    fn new() -> Left {
+        let plan = Plan::new(1);
+        let (superblock, device) = (plan.superblock(TIER), plan.device());
+        Left { plan, superblock, device, staged: Vec::new(), accept_loss: false }
+    }
+
+    fn begin(&self, segment: u64, slot: u32, stream: Stream) -> Writing {
+        let name = SegmentName { segment, slot, epoch: EPOCH, stream, opened_at: 0 };
+        let memory = SegmentBuffer::anonymous(SEGMENT_BYTES as usize).expect("there is memory");
+        let open = OpenSegment::new(self.plan.shape(TIER), name, self.superblock.secret(), memory);
+        Writing { open, frames: Vec::new() }
+    }
+
+    fn at(&self, slot: u32, offset: u32) -> u64 {
+        self.superblock.data_offset + u64::from(slot) * u64::from(SEGMENT_BYTES) + u64::from(offset)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let written = self.device.write(at, Source::Owned(Buffer::copy_from(bytes)), WriteMode::Durable);
+        self.plan.world.run(written).expect("it is written");
+    }
+
+    /// The segment is on the device, without a summary. Returns its frames.
+    fn unsealed(&self, segment: Writing) -> Vec<(u32, u32)> {
+        let frames = segment.open.memory().buffer();
+        self.write(self.at(segment.open.name().slot, 0), frames.slice(0..segment.open.tail() as usize));
+        segment.frames
+    }
+
+    /// The segment is on the device with its summary. Returns where that begins.
+    fn sealed(&self, segment: Writing) -> u32 {
+        let (start, summary) = segment.open.summary();
+        self.write(self.at(segment.open.name().slot, start), &summary);
+        self.unsealed(segment);
+        start
+    }
+
+    /// The segment is in the staging file.
+    fn staged(&mut self, segment: Writing) {
+        // Recovery looks at what is known of them only.
+        let bytes = Vec::new();
+        let entries = segment.open.entries().to_vec();
+        self.staged.push(Staged { segment: segment.open.name().segment, bytes, entries });
+    }
+
+    fn open(&self) -> Result<Opened> {
+        self.open_with(None)
+    }
+
+    fn open_with(&self, hash_bits: Option<u32>) -> Result<Opened> {
+        let tier = self.plan.tier(TIER, &self.device);
+        let runtime: Arc<dyn Runtime> = Arc::new(self.plan.world.clone());
+        let index = Arc::new(Index::new(IndexOptions { hash_bits, ..IndexOptions::default() }));
+        let (packing, secret) = (self.plan.packing(), self.superblock.secret());
+        let context = RecoveryContext {
+            runtime: &runtime,
+            tiers: vec![(&tier, &self.superblock)],
+            secret,
+            packing,
+            index: &index,
+            staged: &self.staged,
+            accept_loss: self.accept_loss,
+            progress: Progress::default(),
+            memory_bytes: 16 << 20,
+        };
+        let recovered = self.plan.world.run(context.recover())?;
+        Ok(Opened { tier, index, packing, secret, recovered })
+    }
+}
+
+impl Opened {
+    /// The slot in which a key's record is; `None`: there is no such key.
+    fn slot_of(&self, key: &str) -> Option<u32> {
+        let hash = self.secret.key_hash(key.as_bytes());
+        let pointer = self.index.get_exact(&hash).or_else(|| self.index.get(&hash))?;
+        Some(self.packing.unpack(pointer.get()).slot)
+    }
+
+    fn slots_of<const N: usize>(&self, keys: [&str; N]) -> [Option<u32>; N] {
+        keys.map(|key| self.slot_of(key))
+    }
+
+    /// Live records, by slot: all of them are of one length, but for tombstones.
+    fn live(&self) -> BTreeMap<u32, i64> {
+        let padded = self.tier.shape().padded(esker_log::record_bytes(1, 300, false)) as i64;
+        let puts =
+            (0..).zip(self.tier.slots().all()).map(|(slot, s)| (slot, s.live_bytes() - s.tombstone_bytes()));
+        puts.filter(|(_, bytes)| *bytes != 0).map(|(slot, bytes)| (slot, bytes / padded)).collect()
+    }
+}
+
+#[test]
+fn the_newest_version_of_each_key_wins_wherever_it_lies() {
+    for [old, new, open] in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [7, 0, 15]] {
+        let left = Left::new();
+        left.sealed(
+            left.begin(10, old, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).put("d", 4).frame(true),
+        );
+        left.sealed(left.begin(20, new, Stream::LANE).put("a", 5).delete("c", 6).frame(true));
+        left.unsealed(left.begin(30, open, Stream::LANE).put("b", 7).put("e", 8).frame(true));
+        // All keys have a stored hash of their own, or hardly any.
+        for hash_bits in [None, Some(0)] {
+            let opened = left.open_with(hash_bits).expect("nothing is damaged");
+            let found = opened.index.len();
+            assert_eq!(found, 4, "{hash_bits:?}");
+            if hash_bits.is_none() {
+                let slots = opened.slots_of(["a", "b", "c", "d", "e"]);
+                assert_eq!(slots, [Some(new), Some(open), None, Some(old), Some(open)]);
+            }
+            assert_eq!(opened.live(), BTreeMap::from([(old, 1), (new, 1), (open, 2)]), "{hash_bits:?}");
+            assert!(opened.tier.tombstone_bytes() > 0, "a tombstone counts");
+            let Recovered { unsealed, redundant, max_sequence, max_segment, .. } = opened.recovered;
+            assert_eq!((max_sequence, max_segment, redundant), (8, 30, Vec::new()));
+            assert_eq!(unsealed.iter().map(|u| (u.segment, u.slot)).collect::<Vec<_>>(), [(30, open)]);
+            assert_eq!(opened.tier.free_slots(), 13);
+        }
+    }
+}
+
+#[test]
+fn what_was_cleared_is_not_found() {
+    let mut left = Left::new();
+    left.sealed(left.begin(10, 0, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).frame(true));
+    left.superblock.cleared_through = 2;
+    let opened = left.open().expect("nothing is damaged");
+    assert_eq!(opened.slots_of(["a", "b", "c"]), [None, None, Some(0)]);
+}
+
+/// Three frames of an open segment, of which the first two are durable, with a bit of the last one flipped.
+#[test]
+fn the_torn_tail_of_the_newest_segment_is_dropped() {
+    for step in 0..60 {
+        let left = Left::new();
+        let segment = left.begin(10, 3, Stream::LANE).put("a", 1).frame(true).put("b", 2).frame(true);
+        let frames = left.unsealed(segment.put("c", 3).put("d", 4).frame(true));
+        let (start, end) = frames[2];
+        left.device.corrupt(left.at(3, start + (end - start) * step / 60), 0x40);
+        let opened = left.open().unwrap_or_else(|error| panic!("at {step}: {error}"));
+        assert_eq!(opened.slots_of(["a", "b", "c", "d"]), [Some(3), Some(3), None, None], "at {step}");
+        assert_eq!(opened.recovered.unsealed[0].tail, start, "at {step}");
+    }
+}
+
+#[test]
+fn a_hole_in_any_other_segment_is_a_loss() {
+    for later in [false, true] {
+        let mut left = Left::new();
+        let segment = left.begin(10, 3, Stream::LANE).put("a", 1).frame(false).put("b", 2).frame(false);
+        let frames = left.unsealed(segment.put("c", 3).frame(false));
+        if later {
+            // Before its first frame was written, the one before was durable as a whole.
+            left.unsealed(left.begin(20, 4, Stream::LANE).put("d", 4).frame(false));
+        }
+        left.device.corrupt(left.at(3, frames[1].0), 0x40);
+        match (left.open(), later) {
+            (Ok(opened), false) => {
+                assert_eq!(opened.slots_of(["a", "b", "c"]), [Some(3), None, None], "a frame was torn");
+            }
+            (Err(Error::Corrupt { segment, offset, .. }), true) => {
+                assert_eq!((segment, offset), (10, u64::from(frames[1].0)));
+                left.accept_loss = true;
+                let opened = left.open().expect("the loss is accepted");
+                let slots = opened.slots_of(["a", "b", "c", "d"]);
+                assert_eq!(slots, [Some(3), None, Some(3), Some(4)], "only what cannot be read is lost");
+            }
+            (opened, _) => panic!("later: {later}, opened: {:?}", opened.err()),
+        }
+    }
+}
+
+#[test]
+fn behind_a_damaged_summary_the_records_are_found_by_their_frames() {
+    for behind in [0, 9, 17] {
+        let left = Left::new();
+        let segment = left.begin(10, 3, Stream::LANE).put("a", 1).frame(true).put("b", 2).frame(true);
+        let start = left.sealed(segment);
+        left.sealed(left.begin(20, 4, Stream::LANE).put("b", 3).frame(true));
+        left.device.corrupt(left.at(3, start + behind), 0x40);
+        let opened = left.open().expect("the frames are whole");
+        assert_eq!(opened.slots_of(["a", "b"]), [Some(3), Some(4)]);
+        assert_eq!(
+            opened.live(),
+            BTreeMap::from([(3, 1), (4, 1)]),
+            "what was loaded before does not count twice"
+        );
+        assert_eq!(opened.recovered.unsealed.len(), 1, "it is to be sealed again");
+    }
+}
+
+#[test]
+fn copies_of_a_relocation_that_a_crash_ended_are_redundant() {
+    for has_more in [false, true] {
+        let left = Left::new();
+        left.sealed(left.begin(10, 1, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).frame(true));
+        left.sealed(left.begin(20, 2, Stream::LANE).put("d", 4).frame(true));
+        let copies = left.begin(30, 0, COPIES_OF).put("a", 1).put("d", 4);
+        // A record whose victim was freed is only here.
+        let copies = if has_more { copies.put("e", 5) } else { copies };
+        left.unsealed(copies.frame(true));
+        let opened = left.open().expect("nothing is damaged");
+        let slots = opened.slots_of(["a", "b", "c", "d"]);
+        assert_eq!(slots, [Some(1), Some(1), Some(1), Some(2)], "the older copy counts");
+        let (redundant, unsealed) = (&opened.recovered.redundant, &opened.recovered.unsealed);
+        if has_more {
+            assert_eq!((redundant.len(), unsealed.len()), (0, 1), "the segment is needed");
+            assert_eq!(opened.slot_of("e"), Some(0));
+        } else {
+            assert_eq!((&**redundant, unsealed.len()), (&[(TIER, 0)][..], 0));
+        }
+    }
+}
+
+#[test]
+fn staged_records_win_where_they_are_the_newest() {
+    let mut left = Left::new();
+    left.sealed(left.begin(10, 1, Stream::LANE).put("a", 1).put("b", 4).put("c", 3).frame(true));
+    // A part of the staged segment had been written.
+    left.unsealed(left.begin(20, 2, Stream::LANE).put("d", 5).frame(true));
+    let staged = left.begin(20, 2, Stream::LANE).put("d", 5).frame(true);
+    left.staged(staged.put("a", 6).put("e", 7).delete("c", 8).put("e", 9));
+    left.staged(left.begin(5, 9, Stream::LANE).put("b", 2));
+    let opened = left.open().expect("nothing is damaged");
+    let winners = opened.recovered.staged.iter().map(|winner| (winner.piece, winner.entry.sequence));
+    assert_eq!(winners.collect::<Vec<_>>(), [(0, 6), (0, 8), (0, 9)], "in the order of their numbers");
+    let slots = opened.slots_of(["a", "b", "c", "d", "e"]);
+    assert_eq!(slots, [None, Some(1), None, Some(2), None], "those that won are still to be written");
+    assert_eq!(opened.live(), BTreeMap::from([(1, 1), (2, 1)]));
+    assert_eq!(opened.recovered.max_sequence, 9);
+}
