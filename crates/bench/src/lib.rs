@@ -1,4 +1,4 @@
-//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`).
+//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`, where it was built with that).
 //!
 //! # Layout
 //!
@@ -6,7 +6,9 @@
 //! - `load`: keeps a number of operations in flight; `latency` records how long they took.
 //! - `bed`: a store on devices that the measurement also sees from below; `ram` is one that is kept in memory.
 //! - `account`: which bytes were written to which tier, as the store says and as the devices say.
-//! - one module for each command; `compare` runs other engines beside this one.
+//! - one module for each command.
+//!
+//! What is public is what `esker-compare` shares: [`run`], [`Failure`], [`process::Usage`], and printing.
 //!
 //! Results go to stdout (`output`), progress and notes to stderr.
 #![allow(
@@ -16,23 +18,21 @@
 
 // First, since its macros are for what comes after it.
 #[macro_use]
-mod output;
+pub mod output;
 
 mod account;
 mod bed;
-mod chart;
 mod command;
-mod compare;
 mod db_bench;
 mod endurance;
 mod failure;
 mod latency;
 mod load;
-mod process;
+pub mod process;
 mod progress;
 mod ram;
-pub mod size;
 mod workload;
 mod writeamp;
 
-pub use command::run;
+pub use command::{refused, run};
+pub use failure::{Failure, Result};

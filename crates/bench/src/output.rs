@@ -1,4 +1,4 @@
-//! Printing to stdout. `println!` and `print!` of this crate are these, not those of the standard library, which panic when
+//! Printing to stdout. `println!` and `print!` of the harness are these, not those of the standard library, which panic when
 //! what is printed cannot be written.
 
 use std::fmt::Arguments;
@@ -9,7 +9,7 @@ const BROKEN_PIPE: i32 = 141;
 
 /// Writes to stdout. If nobody reads it any longer the process ends without a word; if it cannot be written otherwise, with
 /// an error.
-pub(crate) fn write(text: Arguments<'_>) {
+pub fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) else { return };
     if error.kind() == ErrorKind::BrokenPipe {
@@ -19,10 +19,14 @@ pub(crate) fn write(text: Arguments<'_>) {
     std::process::exit(1);
 }
 
+/// Prints to stdout, by [`write`].
+#[macro_export]
 macro_rules! print {
     ($($words:tt)*) => { $crate::output::write(format_args!($($words)*)) };
 }
 
+/// Prints a line to stdout, by [`write`].
+#[macro_export]
 macro_rules! println {
     () => { $crate::output::write(format_args!("\n")) };
     ($($words:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($words)*))) };

@@ -227,6 +227,10 @@ fn wrong_calls_are_refused_in_one_line() {
     }
     refused(directory.path(), &[]);
     refused(directory.path(), &["bogus"]);
+    if cfg!(not(feature = "bench")) {
+        let text = refused(directory.path(), &["bench", "--num=5"]);
+        assert!(text.contains("esker-bench"), "{text}");
+    }
     assert_eq!(
         std::fs::read_dir(directory.path()).unwrap().count(),
         0,

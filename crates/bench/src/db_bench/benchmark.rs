@@ -1,7 +1,7 @@
 //! The benchmarks by name: what each does.
 
-use super::config::{Config, ValueSize};
-use super::flags::distance;
+use super::command_line::config::{Config, ValueSize};
+use super::command_line::meant::meant;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,9 +285,8 @@ impl Step {
         if let Some(why) = missing(name) {
             return Err(format!("benchmark '{name}' needs {why}"));
         }
-        let close = BENCHMARKS.iter().map(|benchmark| (distance(name, benchmark.name), benchmark.name)).min();
-        let meant = close.filter(|(distance, _)| *distance <= 1 + name.len() / 4);
-        let meant = meant.map_or(String::new(), |(_, name)| format!("; is {name} meant?"));
+        let meant = meant(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
+        let meant = meant.map_or(String::new(), |name| format!("; is {name} meant?"));
         let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
         Err(format!(
             "unknown benchmark '{name}'{meant}; there are {}, stats, resetstats, flush and waitforcompaction",

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::benchmark::{BENCHMARKS, CHORES};
-use super::known::{FLAGS, Kind, Meaning};
+use super::command_line::known::{FLAGS, Kind, Meaning};
 
 /// Words as lines that are not longer than a terminal is wide.
 fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> String {
@@ -19,14 +19,14 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> String {
     text + "\n"
 }
 
-/// The flags with what they do, the names of those without effect, and the names of the benchmarks.
+/// The flags with what they do, and the names of the benchmarks.
 pub(crate) fn text() -> String {
     let (mut used, mut own) = (String::new(), String::new());
     for flag in FLAGS.iter() {
         let (part, help) = match flag.meaning {
             Meaning::Used(help) => (&mut used, help),
             Meaning::Own(help) => (&mut own, help),
-            Meaning::None(_) => continue,
+            Meaning::Ignored => continue,
         };
         let value = match flag.kind {
             Kind::Bool => "",
@@ -36,16 +36,25 @@ pub(crate) fn text() -> String {
         };
         let _ = writeln!(part, "  {:<44} {help}", format!("--{}{value}", flag.name));
     }
-    let idle = FLAGS.iter().filter(|flag| matches!(flag.meaning, Meaning::None(_)));
     format!(
         "Benchmarks, for --benchmarks; name[X3-W1] for three runs after one that does not count:\n{}\n\
          Between them:\n{}\n\
          Flags of db_bench, with their defaults:\n{used}\n\
          Flags of the harness; sizes are written 4096, 512m, 16g:\n{own}\n\
-         Accepted without effect, with a note that says why:\n{}",
+         All other flags of db_bench are checked and ignored; --help=ignored lists them.\n",
         wrapped(BENCHMARKS.iter().map(|benchmark| benchmark.name)),
         wrapped(CHORES.iter().map(|(name, _)| *name)),
-        wrapped(idle.map(|flag| flag.name)),
+    )
+}
+
+/// The flags of db_bench that mean nothing here.
+pub(crate) fn ignored() -> String {
+    let ignored = || FLAGS.iter().filter(|flag| flag.meaning == Meaning::Ignored);
+    format!(
+        "Flags of db_bench that have no meaning here. Their values are checked and ignored:\n{}\n\
+         Of these, the following would change what db_bench does; here THE WORKLOAD IS NOT CHANGED by them:\n{}",
+        wrapped(ignored().map(|flag| flag.name)),
+        wrapped(ignored().filter(|flag| flag.changes_workload()).map(|flag| flag.name)),
     )
 }
 
@@ -63,10 +72,22 @@ mod tests {
             "--pressure_seconds=N",
             "--raw_bytes=TEXT",
             "--sync ",
-            "write_buffer_size",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 140));
+    }
+
+    #[test]
+    fn what_is_ignored_has_a_list_of_its_own() {
+        let (text, ignored) = (super::text(), super::ignored());
+        for name in ["write_buffer_size", "bloom_bits", "compaction_style", "readonly"] {
+            assert!(ignored.contains(name) && !text.contains(name), "{name}:\n{ignored}\n{text}");
+        }
+        assert!(
+            !ignored.contains(" num ") && text.trim_end().ends_with("--help=ignored lists them."),
+            "{text}"
+        );
+        assert!(ignored.lines().all(|line| line.chars().count() <= 110));
     }
 }

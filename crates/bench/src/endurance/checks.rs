@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Arguments;
-use super::phase::{Phase, Sample};
+use super::arguments::Arguments;
+use super::sample::{Phase, Sample};
 
 /// One check.
 #[derive(Clone, Debug, Serialize)]

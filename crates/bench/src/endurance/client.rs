@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::keys::{Expected, Keys};
 use crate::failure::{Failure, Result};
 use crate::latency::Latencies;

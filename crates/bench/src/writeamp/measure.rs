@@ -8,7 +8,8 @@ use esker_engine::{Durability, ErrorKind};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 
-use super::{Arguments, Cell, closed_form, reference};
+use super::arguments::{Arguments, Cell};
+use super::{closed_form, reference};
 use crate::account::Account;
 use crate::bed::{Bed, Tiers};
 use crate::failure::{Failure, Result};

@@ -1,0 +1,7 @@
+//! One program: the machine that it runs on, the limit of its memory, the process, and what it printed.
+
+pub(crate) mod cgroup;
+pub(crate) mod child;
+pub(crate) mod machine;
+pub(crate) mod parse;
+pub(crate) mod rivals;
