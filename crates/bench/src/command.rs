@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 use crate::{db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
@@ -70,7 +70,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
         let word = match asked_for(&words) {
             None => return db_bench::run(&words),
             Some(Asked::Ignored) => {
-                print!("{}", db_bench::help::ignored());
+                print!("{}", db_bench::ignored_flags());
                 return Ok(());
             }
             Some(Asked::ShortHelp) => "-h",
@@ -80,7 +80,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
         arguments = vec![word.into()];
     }
     let words = [OsString::from(program)].into_iter().chain(arguments);
-    let command = Arguments::command().after_long_help(db_bench::help::text());
+    let command = Arguments::command().after_long_help(db_bench::help());
     let matches = command.try_get_matches_from(words);
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => match arguments.command {
@@ -98,14 +98,6 @@ pub fn refused(error: &clap::Error) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))
-}
-
-/// The arguments that a command takes from `words`.
-#[cfg(test)]
-pub(crate) fn parse<A: clap::Args>(words: &str) -> A {
-    let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
-    let matches = command.try_get_matches_from(words.split_whitespace()).expect("the arguments are right");
-    A::from_arg_matches(&matches).expect("the arguments are right")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! 2. `run` has what one program needs: a control group that limits its memory, page cache included; the process, with what it
 //!    took of the machine; the reading of what it printed.
 //! 3. `rounds` goes through the data sets, and for each through the engines, so that they take turns; `network` does so with
-//!    servers. `comparison` is what both are told, once `prepare` has looked at the machine.
+//!    servers. Both have what all steps share from `run::comparison`, which `prepare` makes once it has looked at the machine.
 //! 4. `results` keeps every step in `records.jsonl`, and writes the report anew, so that an interrupted run keeps what it has
 //!    and `--resume` goes on.
 //!
@@ -19,7 +19,6 @@
 
 mod arguments;
 mod chart;
-mod comparison;
 mod contest;
 mod network;
 mod prepare;

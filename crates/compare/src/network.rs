@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use esker_bench::process::Usage;
 use esker_bench::{Failure, Result};
 
-use crate::comparison::Comparison;
 use crate::contest::engine::Engine;
 use crate::results::record::{Measured, Record, Records};
 use crate::run::cgroup::Group as Limit;
+use crate::run::comparison::Comparison;
 use crate::run::parse::{Latency, Run};
 use crate::run::{child, machine};
 

@@ -10,11 +10,11 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::arguments::Arguments;
-use crate::comparison::Comparison;
 use crate::contest::command_line::Programs;
 use crate::contest::engine::Engine;
 use crate::contest::plan::{self, Sizes};
 use crate::run::cgroup::Group as Limit;
+use crate::run::comparison::Comparison;
 use crate::run::machine::{self, Machine};
 use crate::run::rivals;
 

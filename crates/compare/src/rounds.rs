@@ -3,7 +3,6 @@
 use esker_bench::{Failure, Result, println};
 
 use crate::arguments::Arguments;
-use crate::comparison::Comparison;
 use crate::contest::command_line::{self, Line};
 use crate::contest::engine::{self, Engine};
 use crate::contest::plan::{self, Benchmark, Group, Step};
@@ -11,6 +10,7 @@ use crate::network;
 use crate::prepare::prepare;
 use crate::results::record::{Measured, Record, Records};
 use crate::results::{charts, report};
+use crate::run::comparison::Comparison;
 use crate::run::{child, machine, parse};
 
 /// Measures, and writes the report.

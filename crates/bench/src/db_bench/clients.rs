@@ -9,14 +9,14 @@ use bytes::Bytes;
 use esker_device::block_on;
 use esker_engine::{Batch, Cursor, Durability, WriteOptions};
 
-use super::benchmark::Work;
+use super::command_line::benchmark::Work;
 use super::command_line::config::ValueSize;
 use super::print::measure::{Counts, Kind};
 use super::raw::RUN_BYTES;
 use super::shared::Shared;
 use super::source::{Operation, Role, Source};
-use crate::failure::{Failure, Result};
-use crate::load::{drive, drive_at};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::load::{drive, drive_at};
 use crate::workload::key;
 
 /// A thread tells the others of so many operations at once, unless they take so long that it is seen.

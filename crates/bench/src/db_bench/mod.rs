@@ -1,15 +1,13 @@
 //! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
 //!
-//! `command_line` reads the flags; `benchmark` knows the names; `run` does one after the other, with the threads in `threads`
+//! `command_line` reads the flags and knows the benchmarks; `run` does one after the other, with the threads in `threads`
 //! and `clients`, once `prepare` has looked at the store; `source` draws their operations; `raw` does without the store;
 //! `print` prints in db_bench's format.
 
 #[cfg(test)]
 mod behaviour;
-mod benchmark;
 mod clients;
 mod command_line;
-pub(crate) mod help;
 mod mixgraph;
 mod prepare;
 mod print;
@@ -19,8 +17,9 @@ mod shared;
 mod source;
 mod threads;
 
-use self::command_line::{config, flags};
-use crate::failure::{Failure, Result};
+pub(crate) use self::command_line::help::{ignored as ignored_flags, text as help};
+use self::command_line::{benchmark, config, flags};
+use crate::instruments::failure::{Failure, Result};
 
 /// Keys that are drawn once each, of which all are kept in memory.
 const MOST_UNIQUE: u64 = 1 << 32;

@@ -11,7 +11,7 @@ use esker_log::Superblock;
 
 use super::command_line::config::Config;
 use super::command_line::places::Places;
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// The file of a store in a directory.
 const DATA: &str = "data.esker";

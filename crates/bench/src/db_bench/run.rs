@@ -9,7 +9,7 @@ use esker_device::{Runtime, Threads, block_on};
 use esker_engine::{Activity, Stats, Store};
 use serde_json::Value;
 
-use super::benchmark::{Benchmark, Chore, Order, Step, Work};
+use super::command_line::benchmark::{Benchmark, Chore, Order, Step, Work};
 use super::command_line::config::{Config, ValueSize};
 use super::mixgraph::Model;
 use super::prepare;
@@ -20,8 +20,8 @@ use super::raw::RawFile;
 use super::shared::Shared;
 use super::source::counted;
 use super::threads;
-use crate::failure::{Failure, Result};
-use crate::progress;
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::progress;
 use crate::workload::Values;
 
 /// Background work rests when nothing was moved for so long.

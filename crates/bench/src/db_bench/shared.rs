@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use esker_device::Runtime;
 use esker_engine::Store;
 
-use super::benchmark::Benchmark;
+use super::command_line::benchmark::Benchmark;
 use super::command_line::config::Config;
 use super::mixgraph::Model;
 use crate::workload::Values;

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Normal, Zipf};
 
-use super::benchmark::{Mix, Order, Popular, Work};
+use super::command_line::benchmark::{Mix, Order, Popular, Work};
 use super::command_line::config::ValueSize;
 use super::mixgraph::Mixed;
 use super::shared::Shared;

@@ -10,8 +10,8 @@ use super::print::measure::{Counts, Outcome};
 use super::print::message::message;
 use super::shared::Shared;
 use super::source::Role;
-use crate::failure::{Failure, Result};
-use crate::process::cpu_seconds;
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::process::cpu_seconds;
 
 /// A thread that is through.
 struct Ran {

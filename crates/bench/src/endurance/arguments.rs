@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use esker_engine::Durability;
 
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// Options of `esker-bench endurance`.
 #[derive(clap::Args, Clone, Debug)]

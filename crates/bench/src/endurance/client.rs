@@ -13,9 +13,9 @@ use rand::{Rng, SeedableRng};
 
 use super::arguments::Arguments;
 use super::keys::{Expected, Keys};
-use crate::failure::{Failure, Result};
-use crate::latency::Latencies;
-use crate::load::{drive, drive_at};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::latency::Latencies;
+use crate::instruments::load::{drive, drive_at};
 use crate::workload::{Popularity, Shape, Values, key};
 
 pub(crate) const KEY_BYTES: usize = 16;

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use super::arguments::Arguments;
 use super::sample::Sample;
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// Where a sample goes when it is taken.
 pub(crate) struct Lines {

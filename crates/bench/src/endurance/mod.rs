@@ -21,7 +21,7 @@ pub(crate) use arguments::Arguments;
 
 use std::time::Duration;
 
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// Runs the load and its checks. Fails if a check does.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::parse;
+    use crate::instruments::arguments::parse;
 
     #[test]
     fn a_short_run_reads_what_it_wrote_and_says_so() {

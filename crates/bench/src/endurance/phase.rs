@@ -12,10 +12,10 @@ use super::arguments::Arguments;
 use super::client::{Client, Did, KEY_BYTES, Shared};
 use super::lines::Lines;
 use super::sample::{Phase, Sample};
-use crate::account::Account;
-use crate::bed::{Bed, Tiers};
-use crate::failure::{Failure, Result};
-use crate::process::{cpu_seconds, resident_bytes};
+use crate::instruments::account::Account;
+use crate::instruments::bed::{Bed, Tiers};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::process::{cpu_seconds, resident_bytes};
 use crate::workload::Values;
 
 /// What the store counts for a record besides its bytes, about: its part of the summary.

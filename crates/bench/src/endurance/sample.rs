@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::latency::Latencies;
+use crate::instruments::latency::Latencies;
 
 /// One interval.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 use crate::workload::Shape;
 
 /// Options of `esker-bench writeamp`.

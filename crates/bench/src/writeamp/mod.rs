@@ -13,7 +13,7 @@ mod report;
 
 pub(crate) use arguments::Arguments;
 
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// Measures, and prints what was measured.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 mod tests {
     use super::arguments::Cell;
     use super::*;
-    use crate::command::parse;
+    use crate::instruments::arguments::parse;
     use crate::workload::Shape;
 
     #[test]

@@ -10,10 +10,10 @@ use super::charts;
 use super::goals::{self, Against, Goal, ROWS, Row, Spread};
 use super::number::short;
 use super::record::Record;
-use crate::comparison::Comparison;
 use crate::contest::command_line::POWER;
 use crate::contest::engine::Engine;
 use crate::contest::plan;
+use crate::run::comparison::Comparison;
 
 /// Writes both anew.
 pub(crate) fn write(comparison: &Comparison, records: &[Record]) -> Result<()> {

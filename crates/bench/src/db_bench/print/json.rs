@@ -4,7 +4,7 @@ use esker_engine::Stats;
 use serde_json::{Value, json};
 
 use crate::db_bench::command_line::config::Config;
-use crate::process;
+use crate::instruments::process;
 
 /// What was asked for, what each benchmark measured, and what the store says of itself at the end.
 pub(crate) fn all(config: &Config, runs: &[Value], stats: &Stats) -> Value {

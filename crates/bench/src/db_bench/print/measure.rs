@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::histogram::RocksHistogram;
-use crate::latency::Latencies;
+use crate::instruments::latency::Latencies;
 
 /// What kind of operation a latency belongs to, by db_bench's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! What is said in parentheses behind a benchmark's line, in db_bench's words.
 
 use super::measure::{Counts, Kind};
-use crate::db_bench::benchmark::Work;
+use crate::db_bench::command_line::benchmark::Work;
 
 /// What was counted, by the kind of work; `key_size` is what of each write was no value.
 pub(crate) fn message(work: Work, counts: &Counts, key_size: usize) -> String {

@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use super::date;
 use crate::db_bench::command_line::config::Config;
-use crate::failure::{Failure, Result};
+use crate::instruments::failure::{Failure, Result};
 
 /// How often a bar is drawn anew, and the clock looked at for a line.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -10,12 +10,12 @@ use esker_log::{class_bytes, class_of, record_bytes};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::db_bench::benchmark::Raw;
+use crate::db_bench::command_line::benchmark::Raw;
 use crate::db_bench::command_line::config::Config;
 use crate::db_bench::print::measure::{Counts, Kind, Outcome};
-use crate::failure::{Failure, Result};
-use crate::load::drive;
-use crate::process::cpu_seconds;
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::load::drive;
+use crate::instruments::process::cpu_seconds;
 
 const PAGE_BYTES: usize = 4096;
 const SEQUENTIAL_BYTES: usize = 256 << 10;

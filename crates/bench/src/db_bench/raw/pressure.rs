@@ -12,9 +12,9 @@ use rand::{Rng, SeedableRng};
 use super::file::{RawFile, value_pages};
 use crate::db_bench::command_line::config::Config;
 use crate::db_bench::print::measure::{Counts, Kind, Outcome};
-use crate::failure::{Failure, Result};
-use crate::load::{drive, drive_at};
-use crate::process::cpu_seconds;
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::load::{drive, drive_at};
+use crate::instruments::process::cpu_seconds;
 
 /// What one write is long, as large as a device likes them.
 pub(crate) const RUN_BYTES: usize = 128 << 10;

@@ -7,9 +7,9 @@ use esker_device::{Device, OpenOptions, Runtime, Threads};
 use esker_engine::{Options, Store};
 use esker_log::Superblock;
 
-use crate::account::Account;
-use crate::failure::{Failure, Result};
-use crate::ram::RamDevice;
+use super::account::Account;
+use super::failure::{Failure, Result};
+use super::ram::RamDevice;
 
 /// Write unit of the fast tier.
 const PAGE_BYTES: u64 = 4096;

@@ -22,12 +22,12 @@ pub fn write(text: Arguments<'_>) {
 /// Prints to stdout, by [`write`].
 #[macro_export]
 macro_rules! print {
-    ($($words:tt)*) => { $crate::output::write(format_args!($($words)*)) };
+    ($($words:tt)*) => { $crate::instruments::output::write(format_args!($($words)*)) };
 }
 
 /// Prints a line to stdout, by [`write`].
 #[macro_export]
 macro_rules! println {
-    () => { $crate::output::write(format_args!("\n")) };
-    ($($words:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($words)*))) };
+    () => { $crate::instruments::output::write(format_args!("\n")) };
+    ($($words:tt)*) => { $crate::instruments::output::write(format_args!("{}\n", format_args!($($words)*))) };
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::benchmark::{BENCHMARKS, CHORES};
-use super::command_line::known::{FLAGS, Kind, Meaning};
+use super::known::{FLAGS, Kind, Meaning};
 
 /// Words as lines that are not longer than a terminal is wide.
 fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> String {

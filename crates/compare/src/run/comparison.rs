@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use esker_bench::{Failure, Result};
 
+use super::cgroup::Group as Limit;
+use super::machine::Machine;
 use crate::contest::command_line::Programs;
 use crate::contest::engine::Engine;
 use crate::contest::plan::Sizes;
-use crate::run::cgroup::Group as Limit;
-use crate::run::machine::Machine;
 
 /// Who is measured, on what, and where.
 pub(crate) struct Comparison {

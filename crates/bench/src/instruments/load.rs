@@ -7,7 +7,7 @@ use esker_device::Runtime;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use crate::failure::Result;
+use super::failure::Result;
 
 /// Timers finer than this cost more than they are worth; operations that fall due meanwhile are begun together.
 const LEAST_SLEEP: Duration = Duration::from_micros(100);
@@ -97,7 +97,7 @@ mod tests {
     use esker_device::{Threads, block_on};
 
     use super::*;
-    use crate::failure::Failure;
+    use crate::instruments::failure::Failure;
 
     /// Ready at its third poll.
     async fn slow(running: &Cell<usize>, most: &Cell<usize>) {

@@ -1,7 +1,7 @@
 //! The benchmarks by name: what each does.
 
-use super::command_line::config::{Config, ValueSize};
-use super::command_line::meant::meant;
+use super::config::{Config, ValueSize};
+use super::meant::meant;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ const fn cache(name: &'static str, kib: usize, order: Order) -> Benchmark {
 }
 
 /// All of them.
-pub(super) const BENCHMARKS: &[Benchmark] = &[
+pub(crate) const BENCHMARKS: &[Benchmark] = &[
     fill("fillseq", Order::Sequential),
     fill("fillrandom", Order::Random),
     fill("filluniquerandom", Order::Unique),
@@ -209,7 +209,7 @@ pub(crate) enum Chore {
 }
 
 /// Their names; what RocksDB compacts is what rests when nothing is left to be moved.
-pub(super) const CHORES: &[(&str, Chore)] = &[
+pub(crate) const CHORES: &[(&str, Chore)] = &[
     ("stats", Chore::Stats),
     ("levelstats", Chore::Stats),
     ("cachestats", Chore::Stats),
