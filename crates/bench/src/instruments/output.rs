@@ -19,13 +19,13 @@ pub fn write(text: Arguments<'_>) {
     std::process::exit(1);
 }
 
-/// Prints to stdout, by [`write`].
+/// Prints to stdout, by [`write()`](crate::instruments::output::write).
 #[macro_export]
 macro_rules! print {
     ($($words:tt)*) => { $crate::instruments::output::write(format_args!($($words)*)) };
 }
 
-/// Prints a line to stdout, by [`write`].
+/// Prints a line to stdout, by [`write()`](crate::instruments::output::write).
 #[macro_export]
 macro_rules! println {
     () => { $crate::instruments::output::write(format_args!("\n")) };
