@@ -32,8 +32,7 @@ enum Verb {
     /// Makes and changes the file of users: add, passwd, remove, list.
     User(user::Arguments),
     /// Measures a store; see `esker bench --help`.
-    #[cfg(feature = "bench")]
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
         /// What `esker-bench` takes.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -66,6 +65,11 @@ fn main() -> ExitCode {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));
             return esker_bench::run("esker bench", arguments);
         }
+        #[cfg(not(feature = "bench"))]
+        Verb::Bench { .. } => Err(Failure::Usage(
+            "this esker was built without measurements; use the program esker-bench, or build esker with --features bench"
+                .to_owned(),
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,9 +105,6 @@ fn one_line(error: &clap::Error) -> String {
     let words: Vec<_> = message.trim_start_matches("error: ").split_whitespace().collect();
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "which verb? (see esker --help)".to_owned(),
-        ErrorKind::InvalidSubcommand if text.contains("'bench'") => {
-            "this esker was built without measurements; use the program esker-bench, or build it with --features bench".to_owned()
-        }
         // Nothing of what follows it is shown.
         ErrorKind::UnknownArgument if text.contains("'--password") => {
             "every user of a machine can read its command lines; give a password in the file or as ESKER_PASSWORD".to_owned()

@@ -180,7 +180,7 @@ fn wrong_calls_are_refused_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (vec!["--memory", "12q"], "'12q'"),
-        (vec!["--memory", "12q"], "512m, 16g, 1TiB"),
+        (vec!["--memory", "12q"], "512m, 1.5g, 1TiB"),
         (vec!["--memory", "99999999999g"], "'99999999999g'"),
         (vec!["--dir", "a", "--fast", "b"], "--dir and --fast contradict each other"),
         (vec!["--dir", "a", "--capacity", "b"], "--dir and --capacity contradict each other"),
@@ -227,10 +227,6 @@ fn wrong_calls_are_refused_in_one_line() {
     }
     refused(directory.path(), &[]);
     refused(directory.path(), &["bogus"]);
-    if cfg!(not(feature = "bench")) {
-        let text = refused(directory.path(), &["bench", "--num=5"]);
-        assert!(text.contains("esker-bench"), "{text}");
-    }
     assert_eq!(
         std::fs::read_dir(directory.path()).unwrap().count(),
         0,
@@ -275,6 +271,16 @@ fn the_least_sizes_that_are_accepted_are_enough() {
 }
 
 /// Who reads may close stdout before it has all.
+#[test]
+#[cfg(not(feature = "bench"))]
+fn a_build_without_measurements_says_where_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
+        let text = refused(directory.path(), arguments);
+        assert!(text.contains("use the program esker-bench"), "{text}");
+    }
+}
+
 #[test]
 fn a_closed_stdout_is_no_failure() {
     let directory = tempfile::tempdir().unwrap();

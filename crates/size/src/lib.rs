@@ -1,20 +1,37 @@
-//! Sizes as people write them on command lines and in settings: `4096`, `512m`, `16g`, `1TiB`.
-
-use parse_size::{Config, Error};
+//! Sizes as people write them: `4096`, `512m`, `1.5g`, `1TiB`.
 
 /// The forms that [`parse`] takes, for messages.
 const FORMS: &str =
-    "a whole number of bytes, or one with k, m, g or t such as 512m, 16g, 1TiB (powers of 1024)";
+    "a whole number of bytes, or a number with k, m, g or t such as 512m, 1.5g, 1TiB (powers of 1024)";
 
-/// Bytes from a number with an optional unit in any case. `k`, `kb` and `kib` all mean 1024.
+/// Digits behind the point that can be counted with.
+const DIGITS_MOST: usize = 9;
+
+/// Bytes from a number with an optional unit in any case. `k`, `kb` and `kib` all mean 1024. Of parts of a byte nothing is left.
 pub fn parse(text: &str) -> Result<u64, String> {
-    // Fractions, signs and blanks are more likely mistakes than sizes.
-    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    match Config::new().with_binary().parse_size(text) {
-        Ok(bytes) if plain => Ok(bytes),
-        Err(Error::PosOverflow) => Err(format!("'{text}' is more bytes than 64 bits can count")),
-        _ => Err(format!("'{text}' is not a size: it must be {FORMS}")),
+    let number = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let (number, unit) = text.split_at(number);
+    let (whole, part) = number.split_once('.').map_or((number, None), |(whole, part)| (whole, Some(part)));
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(format!("'{text}' is not a size: it must be {FORMS}")),
+    };
+    let is_part = |part: &str| shift > 0 && (1..=DIGITS_MOST).contains(&part.len()) && !part.contains('.');
+    if whole.is_empty() || !part.is_none_or(is_part) {
+        return Err(format!("'{text}' is not a size: it must be {FORMS}"));
     }
+    // Nine digits of a TiB fit in 70 bits.
+    let part = part.filter(|part| !part.is_empty()).map_or(0, |part| {
+        let tenths = part.parse::<u128>().unwrap_or(0) << shift;
+        (tenths / 10u128.pow(part.len() as u32)) as u64
+    });
+    let bytes = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1 << shift));
+    let bytes = bytes.and_then(|bytes| bytes.checked_add(part));
+    bytes.ok_or_else(|| format!("'{text}' is more bytes than 64 bits can count"))
 }
 
 #[cfg(test)]
@@ -34,6 +51,10 @@ mod tests {
             ("64KB", 64 << 10),
             ("64k", 64 << 10),
             ("7b", 7),
+            ("1.5g", 3 << 29),
+            ("0.5k", 512),
+            ("1.999999999t", 2_199_023_254_452),
+            ("0.0001k", 0),
             ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
@@ -42,7 +63,24 @@ mod tests {
 
     #[test]
     fn bad_sizes_are_named_with_the_accepted_form() {
-        for text in ["", "m", "12q", "1.5g", "-1", "+1", " 1", "1 g", "g1", "1gg", "0x10"] {
+        for text in [
+            "",
+            "m",
+            "12q",
+            "1.5",
+            "1.5b",
+            "1.g",
+            ".5g",
+            "1.5.5g",
+            "1.0000000001g",
+            "-1",
+            "+1",
+            " 1",
+            "1 g",
+            "g1",
+            "1gg",
+            "0x10",
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(&format!("'{text}'")) && error.contains("512m"), "{error}");
         }
