@@ -332,6 +332,16 @@ fn a_port_alone_is_on_this_machine() {
 
 /// Who reads may close stdout before it has all.
 #[test]
+#[cfg(not(feature = "bench"))]
+fn a_build_without_measurements_says_where_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
+        let text = refused(directory.path(), arguments);
+        assert!(text.contains("use the program esker-bench"), "{text}");
+    }
+}
+
+#[test]
 fn a_closed_stdout_is_no_failure() {
     let directory = tempfile::tempdir().unwrap();
     for arguments in [["serve", "--check-config"], ["serve", "--print-config"]] {
