@@ -40,8 +40,9 @@ const ROWS: &[Row] = &[
     ]),
     // Handlers of verbs tell of the table of verbs, which names the handlers.
     Row { name: "server", order: &[], knot_most: 21, is_on: true },
-    // `endurance` and `compare` each, whose parts share what `mod.rs` has.
-    Row { name: "bench", order: &[], knot_most: 5, is_on: true },
+    row("size", &[]),
+    row("bench", &[]),
+    row("compare", &[]),
     row("cli", &[]),
 ];
 
