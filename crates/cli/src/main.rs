@@ -17,7 +17,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::terminal::{Failure, fail, start_log};
+#[cfg(feature = "bench")]
+use crate::terminal::start_log;
+use crate::terminal::{Failure, fail};
 
 /// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
 #[derive(Parser)]
