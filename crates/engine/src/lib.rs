@@ -26,6 +26,7 @@ pub use base::counters::Activity;
 pub use base::durability::Durability;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
+pub use base::to_bytes::ToBytes;
 pub use catalog::cache::Entry;
 pub use open::options::Options;
 pub use open::progress::{Progress, Recovery};

@@ -10,3 +10,4 @@ pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod requests;
 pub(crate) mod tasks;
+pub(crate) mod to_bytes;

@@ -7,6 +7,7 @@ use esker_device::block_on;
 
 use crate::Batch;
 use crate::base::error::Result;
+use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::open::options::Options;
 use crate::read::keys::KeyPage;
@@ -71,7 +72,7 @@ impl Blocking {
     ///
     /// # Errors
     /// As there.
-    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<u64> {
+    pub fn put(&self, key: impl ToBytes, value: impl Into<Bytes>) -> Result<u64> {
         block_on(self.store.put(key, value))
     }
 
@@ -81,8 +82,8 @@ impl Blocking {
     /// As there.
     pub fn put_with(
         &self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
+        key: impl ToBytes,
+        value: impl ToBytes,
         options: WriteOptions,
     ) -> Result<u64> {
         block_on(self.store.put_with(key, value, options))
@@ -92,7 +93,7 @@ impl Blocking {
     ///
     /// # Errors
     /// As there.
-    pub fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+    pub fn delete(&self, key: impl ToBytes) -> Result<bool> {
         block_on(self.store.delete(key))
     }
 

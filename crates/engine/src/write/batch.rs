@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
 use crate::base::fixed_hash::FixedState;
+use crate::base::to_bytes::ToBytes;
 use crate::write::Writer;
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
@@ -33,26 +34,29 @@ impl Batch {
     }
 
     /// Adds a put.
-    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> &mut Batch {
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), expires_at_ms: None });
+    pub fn put(&mut self, key: impl ToBytes, value: impl ToBytes) -> &mut Batch {
+        self.operations.push(Operation::Put {
+            key: key.into_bytes(),
+            value: value.into_bytes(),
+            expires_at_ms: None,
+        });
         self
     }
 
     /// Adds a put that expires at a wall-clock time in milliseconds since the Unix epoch.
-    pub fn put_expiring(
-        &mut self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
-        expires_at_ms: u64,
-    ) -> &mut Batch {
+    pub fn put_expiring(&mut self, key: impl ToBytes, value: impl ToBytes, expires_at_ms: u64) -> &mut Batch {
         let expires_at_ms = Some(expires_at_ms);
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), expires_at_ms });
+        self.operations.push(Operation::Put {
+            key: key.into_bytes(),
+            value: value.into_bytes(),
+            expires_at_ms,
+        });
         self
     }
 
     /// Adds a delete. Deleting a key that is not there is not an error.
-    pub fn delete(&mut self, key: impl Into<Bytes>) -> &mut Batch {
-        self.operations.push(Operation::Delete { key: key.into() });
+    pub fn delete(&mut self, key: impl ToBytes) -> &mut Batch {
+        self.operations.push(Operation::Delete { key: key.into_bytes() });
         self
     }
 

@@ -6,7 +6,6 @@
 //! 2. Their entries are read, and the caller says what to write.
 //! 3. The batch is appended with the reservation, which ends when it is visible.
 
-use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::Kind;
 use futures_util::future::try_join_all;
@@ -30,7 +29,7 @@ impl Writer {
     /// See [`Store::update`](crate::Store::update).
     pub(crate) async fn update<T>(
         &self,
-        keys: &[Bytes],
+        keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
@@ -41,7 +40,7 @@ impl Writer {
         let outcome = self.update_reserved(keys, options, change, &mut told).await;
         // The keys are not reserved any more. What was written over since is not collected.
         for (at, hash, Expired { sequence, expires_at_ms }) in told {
-            self.keep_expired(&keys[at], &hash, sequence, expires_at_ms).await;
+            self.keep_expired(keys[at].as_ref(), &hash, sequence, expires_at_ms).await;
         }
         outcome
     }
@@ -49,23 +48,25 @@ impl Writer {
     /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
     async fn update_reserved<T>(
         &self,
-        keys: &[Bytes],
+        keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
         told: &mut Vec<(usize, KeyHash, Expired)>,
     ) -> Result<T> {
         let durability = self.durability(&options)?;
         // 1.
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key)).collect();
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key.as_ref())).collect();
         let stored = hashes.iter().map(|hash| self.catalog.index.stored_hash(hash)).collect();
         let reservation = self.lane.reserve(stored).await?;
 
         // 2.
         let found = match (keys, &*hashes) {
-            ([key], [hash]) => vec![self.catalog.look_up(key, hash).await?],
+            ([key], [hash]) => vec![self.catalog.look_up(key.as_ref(), hash).await?],
             _ => {
-                try_join_all(keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key, hash)))
-                    .await?
+                try_join_all(
+                    keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key.as_ref(), hash)),
+                )
+                .await?
             }
         };
         let mut show = |(at, found): (usize, &Option<Found>)| {
