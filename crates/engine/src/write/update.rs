@@ -6,6 +6,7 @@
 //! 2. Their entries are read, and the caller says what to write.
 //! 3. The batch is appended with the reservation, which ends when it is visible.
 
+use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::Kind;
 use futures_util::future::try_join_all;
@@ -15,9 +16,10 @@ use crate::catalog::cache::Entry;
 use crate::catalog::clock::Life;
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
-use crate::write::batch::Batch;
+use crate::write::batch::{Batch, Operation};
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
+use crate::write::put::check_key;
 
 /// Which version of a key has expired.
 struct Expired {
@@ -81,6 +83,11 @@ impl Writer {
         let entries: Vec<Option<Entry>> = found.iter().enumerate().map(&mut show).collect();
         let (batch, outcome) = change(&entries);
         drop(entries);
+        if !batch.conditions.is_empty() {
+            return Err(Error::invalid(
+                "the batch of an update has no conditions; compare the entries it is given",
+            ));
+        }
         if batch.is_empty() {
             return Ok(outcome);
         }
@@ -103,6 +110,28 @@ impl Writer {
         }
         self.commit(records, durability, Some(reservation)).await?;
         Ok(outcome)
+    }
+
+    /// Writes a batch if its conditions hold.
+    pub(super) async fn write_if(&self, mut batch: Batch, options: WriteOptions) -> Result<()> {
+        let conditions = std::mem::take(&mut batch.conditions);
+        for (key, _) in &conditions {
+            check_key(key)?;
+        }
+        let of_operations = batch.operations.iter().map(Operation::key);
+        let mut keys: Vec<Bytes> =
+            conditions.iter().map(|(key, _)| key).chain(of_operations).cloned().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let change = |entries: &[Option<Entry>]| {
+            let conflict = conditions.iter().find_map(|(key, condition)| {
+                let at = keys.binary_search(key).expect("it is among them");
+                let current = entries[at].as_ref().map(|entry| entry.version);
+                (!condition.holds(current)).then(|| condition.conflict(key, current))
+            });
+            conflict.map_or((batch, Ok(())), |conflict| (Batch::new(), Err(conflict)))
+        };
+        self.update(&keys, options, change).await?
     }
 
     /// Notes what a record replaces; false for a tombstone that is not needed.
