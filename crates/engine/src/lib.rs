@@ -37,8 +37,11 @@ pub use segments::accounting::Written;
 pub use segments::counts::{Classes, States};
 pub use store::blocking::Blocking;
 pub use store::handle::Store;
+pub use store::iterating::{EntryStream, Iter};
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};
 
-pub use esker_device::{Backend, DeviceCounters};
+pub use bytes::Bytes;
+pub use esker_device as device;
+pub use esker_device::{Backend, Device, DeviceCounters, DeviceError, Runtime};

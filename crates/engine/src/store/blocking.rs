@@ -176,6 +176,43 @@ impl Blocking {
         block_on(self.store.update(keys, options, change))
     }
 
+    /// See [`Store::insert_if_absent`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn insert_if_absent(&self, key: impl ToBytes, value: impl ToBytes) -> Result<bool> {
+        block_on(self.store.insert_if_absent(key, value))
+    }
+
+    /// See [`Store::compare_and_swap`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compare_and_swap(
+        &self,
+        key: impl ToBytes,
+        expected: impl AsRef<[u8]>,
+        value: impl ToBytes,
+    ) -> Result<bool> {
+        block_on(self.store.compare_and_swap(key, expected, value))
+    }
+
+    /// See [`Store::increment`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn increment(&self, key: impl ToBytes, by: i64) -> Result<i64> {
+        block_on(self.store.increment(key, by))
+    }
+
+    /// See [`Store::get_or_insert`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_or_insert<V: ToBytes>(&self, key: impl ToBytes, value: impl FnOnce() -> V) -> Result<Bytes> {
+        block_on(self.store.get_or_insert(key, value))
+    }
+
     /// See [`Store::scan`].
     ///
     /// # Errors
@@ -300,7 +337,12 @@ mod tests {
 
     #[test]
     fn it_has_every_call_of_the_store() {
-        let sources = [include_str!("handle.rs"), include_str!("reading.rs"), include_str!("writing.rs")];
+        let sources = [
+            include_str!("changing.rs"),
+            include_str!("handle.rs"),
+            include_str!("reading.rs"),
+            include_str!("writing.rs"),
+        ];
         let mut of_store: BTreeSet<&str> = sources.iter().flat_map(|source| calls(source)).collect();
         assert!(of_store.remove("blocking"), "the store says how to get here");
         let mut here = calls(include_str!("blocking.rs"));
