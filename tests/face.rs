@@ -7,14 +7,13 @@ mod support;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker::{
     Batch, Blocking, Bytes, Condition, Durability, Entry, Error, ErrorKind, KeyEntry, Options, WriteOptions,
 };
-use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
+use esker_device::Runtime;
 use futures_util::StreamExt;
 
 use support::opening::{small, temp};
@@ -304,28 +303,30 @@ fn everything_is_iterated_over_with_and_without_values() {
 /// Damage is met as an error among the items, and hides nothing else.
 #[test]
 fn an_iteration_goes_past_damage() {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    let options = || small(Options::devices(None, Some(device.clone())));
-    let store = Blocking::open(options()).expect("the store opens");
-    for n in 0..200u32 {
-        store.put(n.to_be_bytes(), vec![n as u8; 5000]).expect("it is put");
+    let (dir, store) = open();
+    for n in 0..200 {
+        store.put(format!("the key {n:03}"), vec![n as u8; 5000]).expect("it is put");
     }
     store.close().expect("it closes");
-    let store = Blocking::open(options()).expect("the store opens");
-    // From one read on, what it wanted cannot be read any more.
-    let (reads, bad) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    device.set_faults(Box::new(move |operation: &Operation| {
-        if operation.kind == OperationKind::Read && reads.fetch_add(1, Ordering::Relaxed) == 30 {
-            bad.store(operation.offset, Ordering::Relaxed);
-        }
-        let range = operation.offset..operation.offset + operation.bytes;
-        if range.contains(&bad.load(Ordering::Relaxed)) { Fault::Error(5) } else { Fault::None }
-    }));
-    let (whole, damaged): (Vec<_>, Vec<_>) = store.iter().partition(Result::is_ok);
-    assert!(!damaged.is_empty() && whole.len() + damaged.len() == 200, "{} damaged", damaged.len());
-    let (whole, damaged): (Vec<_>, Vec<_>) = store.keys().partition(Result::is_ok);
-    assert!(!damaged.is_empty() && whole.len() + damaged.len() == 200, "{} damaged", damaged.len());
-    device.clear_faults();
-    assert_eq!(store.keys().filter(Result::is_ok).count(), 200);
+    let path = dir.path().join("store").join("data.esker");
+    let mut image = std::fs::read(&path).expect("the file is read");
+    let key = b"the key 077";
+    let places: Vec<usize> =
+        (0..image.len() - key.len()).filter(|&at| image[at..].starts_with(key)).collect();
+    for at in places {
+        image[at] ^= 1;
+    }
+    std::fs::write(&path, image).expect("the file is written");
+    let store = Blocking::open(small(Options::directory(dir.path().join("store")))).expect("the store opens");
+    for errors in [
+        store.keys().filter_map(Result::err).collect::<Vec<_>>(),
+        store.iter().filter_map(Result::err).collect(),
+        store.keys().prefix("the key 1").filter_map(Result::err).collect(),
+    ] {
+        let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
+        assert_eq!(kinds, [ErrorKind::Corrupt]);
+    }
+    assert_eq!(store.keys().filter(Result::is_ok).count(), 199);
+    assert_eq!(store.iter().filter(Result::is_ok).count(), 199);
     store.close().expect("it closes");
 }
