@@ -7,6 +7,7 @@ mod support;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use esker::{
     Batch, Blocking, Bytes, Condition, Durability, Entry, Error, ErrorKind, KeyEntry, Options, WriteOptions,
 };
 use esker_device::Runtime;
+use esker_sim::SimRuntime;
 use futures_util::StreamExt;
 
 use support::opening::{small, temp};
@@ -328,5 +330,31 @@ fn an_iteration_goes_past_damage() {
     }
     assert_eq!(store.keys().filter(Result::is_ok).count(), 199);
     assert_eq!(store.iter().filter(Result::is_ok).count(), 199);
+    store.put("the key 077", "again").expect("it is put");
+    assert_eq!(store.iter().filter(Result::is_ok).count(), 200);
+    assert_eq!(store.get("the key 077").expect("it is read").as_deref(), Some(&b"again"[..]));
     store.close().expect("it closes");
+}
+
+#[test]
+fn handles_options_and_batches_can_be_printed() {
+    let (dir, store) = open();
+    store.put("k", "v").expect("it is put");
+    let shown = format!("{store:?}");
+    for word in ["Blocking", "Store", "data.esker", "keys: 1", "is_closed: false"] {
+        assert!(shown.contains(word), "{word:?} is not in {shown}");
+    }
+    store.close().expect("it closes");
+    assert!(format!("{:?}", store.store()).contains("is_closed: true"));
+    let shown = format!("{:?}", small(Options::directory(dir.path())).runtime(Arc::new(SimRuntime::new(1))));
+    for word in ["Directory", "segment_bytes: Some(1048576)", "durability: Sync", "runtime: Some"] {
+        assert!(shown.contains(word), "{word:?} is not in {shown}");
+    }
+    let mut batch = Batch::new();
+    batch.require("a", Condition::IfAbsent).put_with_ttl("a", "1", MINUTE);
+    let shown = format!("{batch:?}");
+    assert!(shown.contains("IfAbsent") && shown.contains("60s"), "{shown}");
+    let (mut stream, iter) = (store.store().stream(), store.keys().prefix("p"));
+    assert!(format!("{stream:?} {iter:?}").contains("b\"p\""));
+    assert!(esker::device::block_on(stream.next()).is_some_and(|item| item.is_err()), "it is closed");
 }

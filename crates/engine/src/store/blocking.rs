@@ -21,7 +21,7 @@ use crate::store::stats::Stats;
 use crate::write::options::WriteOptions;
 
 /// A store whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Blocking {
     store: Store,
 }

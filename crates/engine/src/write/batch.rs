@@ -195,7 +195,7 @@ impl Writer {
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
         if bytes + summaries as u64 > limit {
             return Err(Error::invalid(format!(
-                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment",
+                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment (segment_bytes), so split it",
                 records.len()
             )));
         }

@@ -47,7 +47,7 @@ impl Writer {
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
         if value.len() as u64 > limit {
             return Err(Error::invalid(format!(
-                "value of {} bytes; at most {limit} fit in a segment beside a key of {} bytes",
+                "value of {} bytes; at most {limit} fit in a segment (segment_bytes) beside a key of {} bytes",
                 value.len(),
                 key.len()
             )));
