@@ -38,7 +38,8 @@ fn keys_and_values_may_be_borrowed_owned_or_shared() {
     store.put(&bytes, bytes.clone()).expect("it is put");
     assert_eq!(store.get(&bytes).expect("it is read"), Some(bytes.clone()));
     store.put(7u32.to_be_bytes(), b"array").expect("it is put");
-    store.put(&8u32.to_be_bytes(), [1, 2, 3]).expect("it is put");
+    let eight = 8u32.to_be_bytes();
+    store.put(&eight[..], [1, 2, 3]).expect("it is put");
     store.put(Cow::from("cow"), Cow::from(&vec[..])).expect("it is put");
     assert_eq!(store.get("cow").expect("it is read").as_deref(), Some(&vec[..]));
     for key in ["a", "b"].iter() {

@@ -99,7 +99,7 @@ mod tests {
             given(&vec[..]),
             given(&string),
             given(string.as_str()),
-            given(&string.as_str()),
+            given(["key"].first().expect("there is one")),
             given(&bytes),
             given(*b"key"),
             given(b"key"),
