@@ -156,17 +156,10 @@ fn durability_has_the_same_words_everywhere() {
         ("always", false),
     ] {
         let checked = accepts(directory.path(), &["serve", "--check-config", "--durability", word]);
-        // What is wrong behind a good word shows that the word was taken.
-        let endurance = ["bench", "endurance", "--durability", word, "--seed", "x"];
-        let endurance = accepts(directory.path(), &endurance).unwrap_err();
-        let flag = format!("--durability={word}");
-        let db_bench = accepts(directory.path(), &["bench", "--benchmarks=stats", "--db=none", &flag]);
         for (face, said, taken) in [
             ("CLIENT DURABILITY", server.ask(&format!("CLIENT DURABILITY {word}")), "+OK\r\n+OK"),
             ("SET", server.ask(&format!("SET k v DURABILITY {word}")), "+OK\r\n+OK"),
             ("serve", checked.err().unwrap_or_else(|| "checked".to_owned()), "checked"),
-            ("endurance", endurance, "--seed"),
-            ("db_bench", db_bench.err().unwrap_or_else(|| "run".to_owned()), "run"),
         ] {
             let choices = said.contains("it is sync, process, periodic (a second), periodic:MS (1 to 60000");
             assert_eq!((said.contains(taken), choices), (good, !good), "{face} with {word}: {said}");
