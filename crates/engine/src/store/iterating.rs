@@ -66,7 +66,7 @@ pub struct EntryStream<T = Entry> {
 impl<T> Unpin for EntryStream<T> {}
 
 impl<T> EntryStream<T> {
-    /// Only keys that begin so. The store has no order, so all of it is looked through nevertheless.
+    /// Only keys that begin so, and errors. The store has no order, so all of it is looked through nevertheless.
     pub fn prefix(mut self, prefix: impl ToBytes) -> EntryStream<T> {
         self.prefix = prefix.into_bytes();
         self
