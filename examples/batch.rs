@@ -21,19 +21,21 @@ fn main() -> Result<(), Error> {
 
     // A version changes with every write of its key: what was read is replaced only if nobody else wrote meanwhile.
     let read = store.get_entry("account/ben")?.expect("it was written above");
-    let if_unchanged =
-        || WriteOptions { condition: Condition::IfVersion(read.version), ..WriteOptions::default() };
-    let version = store.put_with("account/ben", "45", if_unchanged())?;
+    let if_unchanged = WriteOptions::new().condition(Condition::IfVersion(read.version));
+    let version = store.put_with("account/ben", "45", if_unchanged)?;
     assert!(version > read.version);
-    let late =
-        store.put_with("account/ben", "39", if_unchanged()).expect_err("the version is another one now");
+    let late = store.put_with("account/ben", "39", if_unchanged).expect_err("the version is another one now");
     assert_eq!(late.kind(), ErrorKind::Conflict);
     println!("{late}");
 
-    let if_absent = WriteOptions { condition: Condition::IfAbsent, ..WriteOptions::default() };
-    let taken = store.put_with("account/anna", "0", if_absent).expect_err("the account is there");
+    // A batch can have conditions too, on keys that it writes and on others.
+    let mut opening = Batch::new();
+    opening.require("account/anna", Condition::IfAbsent).put("account/anna", "0").put("pending/8", "welcome");
+    let taken = store.write(opening).expect_err("the account is there");
     assert_eq!(taken.kind(), ErrorKind::Conflict);
     println!("{taken}");
+    assert!(!store.insert_if_absent("account/anna", "0")?, "the same for a single key");
+    assert_eq!(store.get("pending/8")?, None);
 
     assert_eq!(store.get("account/anna")?.as_deref(), Some(&b"60"[..]));
     assert_eq!(store.get("account/ben")?.as_deref(), Some(&b"45"[..]));

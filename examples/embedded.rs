@@ -19,10 +19,6 @@ fn main() -> Result<(), esker::Error> {
     let store = Blocking::open(Options::directory(&dir))?;
     let greeting = store.get("greeting")?.expect("it was acknowledged, so it is there");
     assert_eq!(store.get("gone")?, None);
-    println!(
-        "{} (recovered {} keys from {dir})",
-        String::from_utf8_lossy(&greeting),
-        store.store().recovery().keys
-    );
+    println!("{} (recovered {} keys from {dir})", String::from_utf8_lossy(&greeting), store.recovery().keys);
     store.close()
 }

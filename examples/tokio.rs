@@ -37,10 +37,7 @@ async fn main() -> Result<(), Error> {
     assert!(activity.frames < activity.puts);
 
     // One write may ask for less than the store's durability.
-    let soon = WriteOptions {
-        durability: Some(Durability::Periodic(Duration::from_millis(100))),
-        ..WriteOptions::default()
-    };
+    let soon = WriteOptions::new().durability(Durability::Periodic(Duration::from_millis(100)));
     store.put_with("counter", "1", soon).await?;
 
     // Reads of several keys go to the device together.

@@ -22,12 +22,12 @@ fn main() -> Result<(), Error> {
     // More than the fast tier holds: what is oldest there moves on to the capacity tier.
     let value = vec![7u8; 4000];
     for n in 0..10_000u32 {
-        store.put(n.to_le_bytes().to_vec(), value.clone())?;
+        store.put(n.to_le_bytes(), &value)?;
     }
     // At least one indirection unit: this goes straight to the capacity tier.
     store.put("large", vec![1u8; 64 << 10])?;
 
-    let stats = store.store().stats();
+    let stats = store.stats();
     for tier in &stats.tiers {
         println!(
             "{:>8}: {} of {} segments free, {} live bytes, writes of whole {} bytes",

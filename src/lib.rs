@@ -1,4 +1,91 @@
-#![doc = include_str!("../README.md")]
+//! Esker keeps keys and values on flash drives, and still has them after a crash. An index of all keys is in memory, at about
+//! ten bytes a key; values are appended to a log on the drive in large writes. A get costs at most one read of the drive.
+//!
+//! ```
+//! use esker::{Blocking, Options};
+//!
+//! # let place = tempfile::tempdir().expect("a directory");
+//! # let directory = place.path().join("esker-data");
+//! // let directory = "./esker-data";
+//! let store = Blocking::open(Options::directory(&directory))?;
+//! store.put("greeting", "hello")?;
+//! store.close()?;
+//!
+//! // What was acknowledged is there when the store is opened again, also after a crash.
+//! let store = Blocking::open(Options::directory(&directory))?;
+//! assert_eq!(store.get("greeting")?.as_deref(), Some(&b"hello"[..]));
+//! store.close()?;
+//! # Ok::<(), esker::Error>(())
+//! ```
+//!
+//! [`Blocking`] has calls that block. [`Store`] has the same calls as futures, which run on any executor; either leads to the
+//! other. Handles are cheap to clone, and all clones share the store.
+//!
+//! # What there is
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use esker::{Batch, Blocking, Condition, Options, WriteOptions};
+//!
+//! # let place = tempfile::tempdir().expect("a directory");
+//! # let store = Blocking::open(Options::directory(place.path().join("esker-data")))?;
+//! // Keys and values are bytes: slices, strings, arrays, vectors or `Bytes`, borrowed or owned.
+//! store.put(7u32.to_be_bytes(), vec![1, 2, 3])?;
+//!
+//! // Changes in one step.
+//! assert_eq!(store.increment("visits", 1)?, 1);
+//! assert!(store.insert_if_absent("lock", "mine")?);
+//! assert!(store.compare_and_swap("lock", "mine", "yours")?);
+//! let made = store.get_or_insert("config", || "made once")?;
+//! assert_eq!(made, "made once");
+//!
+//! // Time to live, and whatever else is about one write.
+//! store.put_with("session", "abc", WriteOptions::new().ttl(Duration::from_secs(600)))?;
+//!
+//! // A batch is seen and recovered whole or not at all, and written only if its conditions hold.
+//! let mut batch = Batch::new();
+//! batch.require("new name", Condition::IfAbsent);
+//! batch.put("new name", "value").delete("old name");
+//! store.write(batch)?;
+//!
+//! // All entries in no order, or the keys alone.
+//! for entry in store.keys().prefix("new") {
+//!     assert_eq!(entry?.key, "new name");
+//! }
+//! store.close()?;
+//! # Ok::<(), esker::Error>(())
+//! ```
+//!
+//! [`Store::update`] reads several keys and writes what follows from them with nothing in between; [`Store::stream`] iterates
+//! without blocking, and [`Store::scan`] from a cursor that can be kept.
+//!
+//! # Choosing durability
+//!
+//! [`Options::durability`] is the level of the store, and [`WriteOptions::durability`] that of one write.
+//!
+//! | level | a write is acknowledged when | it survives | choose it for |
+//! |---|---|---|---|
+//! | [`Sync`](Durability::Sync), the default | it is on the drive; nobody saw it earlier | SIGKILL and power cuts | what must not be lost. Writers that wait at the same time share one write of the drive, so many of them cost little more than one |
+//! | [`Process`](Durability::Process) | it is in memory that outlives the process | a panic and SIGKILL | what a crash of the program must not lose, where the machine has a battery or a copy elsewhere |
+//! | [`Periodic(d)`](Durability::Periodic) | it is in memory | a crash loses at most about the last `d` | what can be made again, if it is little |
+//! | [`None`](Durability::None) | it is in memory | a crash loses about the last second | caches and bulk loads |
+//!
+//! After writes at a lower level, [`Store::flush`] makes everything durable that was acknowledged before. [`Store::close`] does
+//! so too; dropping the last handle waits for nothing. The [full promise][durability] says what is assumed of the drive.
+//!
+//! # When not to use it
+//!
+//! There are no range scans and no order among keys, no snapshots, no compression, no transactions that wait for their
+//! caller, and one copy of everything. [For whom it is, and what to take instead][non-goals], is in the README.
+//!
+//! [durability]: https://github.com/esker-kv/esker/blob/main/docs/durability.md
+//! [non-goals]: https://github.com/esker-kv/esker#is-it-for-you
 #![deny(missing_docs)]
 
 pub use esker_engine::*;
+
+/// The examples of the README are compiled too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -239,7 +239,7 @@ fn two_raw_devices() {
         assert!(tiers.iter().all(|t| t.direct), "{tiers:?}");
         assert_eq!(tiers[1].segments_total, (40 - 1) * 2);
         let name = name.unwrap_or(tiers[0].backend);
-        let error = Blocking::open(options()).err().expect("a device can be open only once");
+        let error = Blocking::open(options()).expect_err("a device can be open only once");
         assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
         store.close().expect("the store closes");
         destages_and_recovers(&options, Some(true), name);
@@ -262,7 +262,7 @@ fn a_raw_device_alone() {
             .staging(dir.path().join("staging"))
     };
     for fast in [true, false] {
-        let error = Blocking::open(options(fast)).err().expect("it holds something else");
+        let error = Blocking::open(options(fast)).expect_err("it holds something else");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         let store = match Blocking::open(options(fast).force_format(true)) {
             Ok(store) => store,
@@ -283,7 +283,7 @@ fn a_raw_device_that_is_read_only_or_too_small_is_refused() {
     let options = || Options::capacity_only(&device.0).staging(dir.path().join("staging"));
     let refused = |options: Options, kind: ErrorKind, words: &[&str]| {
         let before = std::fs::read(&device.0).expect("the device can be read");
-        let error: Error = Blocking::open(options).err().expect("it is refused");
+        let error: Error = Blocking::open(options).expect_err("it is refused");
         let message = error.to_string();
         assert_eq!(error.kind(), kind, "{message}");
         for word in words {

@@ -178,12 +178,12 @@ fn kill_after_deletes(seed: u64) -> usize {
     let put = |n: u64, bytes: usize| {
         world.runtime.run(store.put(key(n), value(&key(n), n, bytes))).expect("it is put");
     };
-    let lasting = || store.stats().tiers[0].classes.lasting;
+    let long_lived = || store.stats().tiers[0].classes.long_lived;
     // Most writes go to few keys, until records are parted.
     for _ in 0..40_000 {
         let n = if random.below(20) < 19 { random.below(10) } else { 10_000 + random.below(4000) };
         put(n, if n < 20 { 3000 } else { 24 });
-        if lasting() > 0 {
+        if long_lived() > 0 {
             break;
         }
     }

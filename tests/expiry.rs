@@ -371,7 +371,7 @@ fn ceases_to_count(seed: u64) {
         let after = store.stats().activity.device_reads;
         assert_eq!(after, reads, "values are not looked at, round {round}");
         let churned = |number: &u64| get(&world, &store, &format!("churn {number}")).is_some();
-        let lasting = round + 1 + (0..20).filter(churned).count() as u64;
+        let long_lived = round + 1 + (0..20).filter(churned).count() as u64;
         assert_eq!(store.len(), long_lived, "a second and a half later, round {round}");
     }
     // While nothing expires, nothing is read or written.

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use esker::{Blocking, Cursor, Error, ErrorKind, Options, Store, WriteOptions};
+use esker::{Blocking, Condition, Cursor, Error, ErrorKind, Options, Store, WriteOptions};
 
 use support::opening::{if_absent, one_put, opens_with_its_key, small, temp, two_tiers};
 
@@ -85,6 +85,16 @@ fn futures_may_be_sent_to_other_threads() {
         may_be_sent(store.scan_keys(Cursor::START, 10, 1 << 20)).await?;
         may_be_sent(store.delete("k")).await?;
         may_be_sent(store.delete_with("k2", WriteOptions::default())).await?;
+        may_be_sent(store.insert_if_absent("k", "v")).await?;
+        may_be_sent(store.compare_and_swap("k", "v", "1")).await?;
+        may_be_sent(store.increment("k", 1)).await?;
+        may_be_sent(store.get_or_insert("k", || "v")).await?;
+        may_be_sent(store.update(&["k"], WriteOptions::new(), |_| (one_put(b"k", b"w"), ()))).await?;
+        let mut batch = one_put(b"k", b"v");
+        batch.require("k", Condition::IfPresent);
+        may_be_sent(store.write_with(batch, WriteOptions::new())).await?;
+        may_be_sent(may_be_sent(store.stream()).next()).await.expect("there is one")?;
+        may_be_sent(may_be_sent(store.stream_keys()).next()).await.expect("there is one")?;
         may_be_sent(store.flush()).await?;
         may_be_sent(store.clear()).await?;
         may_be_sent(store.close()).await

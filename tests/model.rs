@@ -220,7 +220,7 @@ fn deletes_beside_expiry(seed: u64) {
     let store = world.open();
     let value = |key: &Bytes| value(key, 1, 1500);
     let long_lived: Vec<_> = (0..60).map(|number| Bytes::from(format!("lasting {number}"))).collect();
-    for key in &lasting {
+    for key in &long_lived {
         world.runtime.run(store.put(key.clone(), value(key))).expect("it is put");
     }
     for round in 0..20 {
@@ -231,7 +231,7 @@ fn deletes_beside_expiry(seed: u64) {
             let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
             world.runtime.run(store.put_with(key.clone(), value(key), options)).expect("it is put");
         }
-        let deletes = brief.iter().map(|key| {
+        let deletes = short_lived.iter().map(|key| {
             let pause = Duration::from_micros(random.below(15_000));
             let (store, runtime) = (&store, &world.runtime);
             async move {
@@ -242,7 +242,7 @@ fn deletes_beside_expiry(seed: u64) {
         for deleted in world.runtime.run(join_all(deletes)) {
             deleted.expect("it is deleted, or had expired");
         }
-        for key in &lasting {
+        for key in &long_lived {
             let found = world.runtime.run(store.get(key)).expect("it can be read");
             assert!(found.as_deref() == Some(&*value(key)), "{key:?} in round {round}");
         }

@@ -193,17 +193,17 @@ fn durability_that_cannot_be_had_is_refused() {
 }
 
 #[test]
-fn only_a_failed_read_is_worth_another_try() {
+fn a_failed_read_and_a_store_in_use_are_worth_another_try() {
     for error in [
         Error::Invalid { what: "x".into() },
         Error::Conflict { what: "x".into(), current: None },
         Error::Full { live_bytes: 2, limit_bytes: 1 },
         Error::Corrupt { key: None, segment: 1, offset: 2, what: "x".into() },
-        Error::Locked { path: "p".into(), holder: "h".into() },
         Error::Closed { reason: "x".into() },
     ] {
         assert!(!error.is_retryable(), "{error}");
     }
+    assert!(Error::Locked { path: "p".into(), holder: "h".into() }.is_retryable());
     let failing = |kind| {
         move |operation: &Operation| if operation.kind == kind { Fault::Error(EIO) } else { Fault::None }
     };

@@ -95,7 +95,7 @@ fn a_device_that_has_grown_is_used_as_a_whole() {
     // And what has shrunk since is refused.
     let shrunk = MemoryDevice::new(48 * MIB);
     copy(&large_device, &shrunk, 48 * MIB);
-    let error = Blocking::open(on(&shrunk)).err().expect("it is refused");
+    let error = Blocking::open(on(&shrunk)).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     for words in [&(48 * MIB).to_string(), "reaches up to 84934656"] {
         assert!(error.to_string().contains(words), "{error} does not tell {words:?}");

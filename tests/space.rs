@@ -69,7 +69,7 @@ fn check(store: &Blocking, keys: u32) {
 }
 
 /// Waits until it is as it should be in the end.
-fn note_verified(store: &Blocking, is_settled: impl Fn(&Stats) -> bool) -> Stats {
+fn settle(store: &Blocking, is_settled: impl Fn(&Stats) -> bool) -> Stats {
     for _ in 0..600 {
         let now = store.store().stats();
         if is_settled(&now) && now.tiers.iter().all(|tier| tier.segments_to_discard == 0) {

@@ -1,4 +1,4 @@
-//! Other Rust engines under db_bench's flags and in db_bench's output format, for `esker-bench compare`.
+//! Other Rust engines under db_bench's flags and in db_bench's output format, for `esker-compare`.
 //!
 //! `esker-rivals --engine=fjall --benchmarks=fillrandom,readrandom --num=1000000 --value_size=4096 --threads=4 --db=DIR`
 //!
@@ -99,50 +99,12 @@ fn measure(
         order = (0..flags.num).collect();
         order.shuffle(&mut SmallRng::seed_from_u64(flags.seed ^ turn << 32));
     }
-    let next = AtomicU64::new(0);
-    let thread = |index: u64| -> Result<Figures, Failure> {
-        let mut random = SmallRng::seed_from_u64(flags.seed ^ turn << 32 ^ (index + 1) << 16);
-        let mut figures = Figures::new(name);
-        let each = match work {
-            Work::Write => flags.writes,
-            Work::WriteEach => u64::MAX,
-            Work::Read | Work::Mixed => flags.reads,
-        };
-        let mut done = 0;
-        while (until.is_some() && work != Work::WriteEach) || done < each {
-            let number = match work {
-                Work::WriteEach => match order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    Some(number) => *number,
-                    None => break,
-                },
-                _ => random.random_range(0..flags.num),
-            };
-            let read = match work {
-                Work::Read => true,
-                Work::Mixed => random.random_range(0..100) < flags.readwritepercent,
-                Work::Write | Work::WriteEach => false,
-            };
-            let start = Instant::now();
-            if until.is_some_and(|until| start >= until) && work != Work::WriteEach {
-                break;
-            }
-            let key = key(number, flags.key_size);
-            if read {
-                let found = engine.get(&key)?;
-                figures.read(start.elapsed(), found.map(|bytes| bytes + key.len()));
-            } else {
-                let at = random.random_range(0..NOISE_BYTES);
-                engine.put(&key, &noise[at..at + flags.value_size])?;
-                figures.wrote(start.elapsed(), key.len() + flags.value_size);
-            }
-            done += 1;
-        }
-        figures.thread_seconds = began.elapsed().as_secs_f64();
-        Ok(figures)
-    };
+    let clients =
+        Clients { flags, engine, name, work, turn, noise, began, until, order, next: AtomicU64::new(0) };
     let parts = std::thread::scope(|scope| {
-        let thread = &thread;
-        let threads: Vec<_> = (0..flags.threads).map(|index| scope.spawn(move || thread(index))).collect();
+        let clients = &clients;
+        let threads: Vec<_> =
+            (0..flags.threads).map(|index| scope.spawn(move || clients.run(index))).collect();
         threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
     });
     let mut figures = Figures::new(name);
@@ -151,6 +113,68 @@ fn measure(
     }
     figures.seconds = began.elapsed().as_secs_f64();
     Ok(figures)
+}
+
+/// What all threads of a benchmark share.
+struct Clients<'a> {
+    flags: &'a Flags,
+    engine: &'a dyn Engine,
+    name: &'a str,
+    work: Work,
+    turn: u64,
+    noise: &'a [u8],
+    began: Instant,
+    until: Option<Instant>,
+    /// Where each key comes once: all of them, and which of them is the next.
+    order: Vec<u64>,
+    next: AtomicU64,
+}
+
+impl Clients<'_> {
+    /// One thread.
+    fn run(&self, index: u64) -> Result<Figures, Failure> {
+        let (flags, each_once) = (self.flags, self.work == Work::WriteEach);
+        let mut random = SmallRng::seed_from_u64(flags.seed ^ self.turn << 32 ^ (index + 1) << 16);
+        let mut figures = Figures::new(self.name);
+        let until = self.until.filter(|_| !each_once);
+        let each = match self.work {
+            Work::Write => flags.writes,
+            Work::WriteEach => u64::MAX,
+            Work::Read | Work::Mixed => flags.reads,
+        };
+        let mut done = 0;
+        while until.is_some() || done < each {
+            let number = if each_once {
+                let Some(number) = self.order.get(self.next.fetch_add(1, Ordering::Relaxed) as usize) else {
+                    break;
+                };
+                *number
+            } else {
+                random.random_range(0..flags.num)
+            };
+            let read = match self.work {
+                Work::Read => true,
+                Work::Mixed => random.random_range(0..100) < flags.readwritepercent,
+                Work::Write | Work::WriteEach => false,
+            };
+            let start = Instant::now();
+            if until.is_some_and(|until| start >= until) {
+                break;
+            }
+            let key = key(number, flags.key_size);
+            if read {
+                let found = self.engine.get(&key)?;
+                figures.read(start.elapsed(), found.map(|bytes| bytes + key.len()));
+            } else {
+                let at = random.random_range(0..NOISE_BYTES);
+                self.engine.put(&key, &self.noise[at..at + flags.value_size])?;
+                figures.wrote(start.elapsed(), key.len() + flags.value_size);
+            }
+            done += 1;
+        }
+        figures.thread_seconds = self.began.elapsed().as_secs_f64();
+        Ok(figures)
+    }
 }
 
 /// The key of a number, as db_bench writes it.

@@ -15,19 +15,22 @@ use crate::source::Source;
 const ARROWS: &[(&str, &[&str])] = &[
     ("esker-device", &[]),
     ("esker-index", &[]),
-    ("esker-log", &["esker-device"]),
+    ("esker-log", &["esker-device", "esker-index"]),
     ("esker-gc", &["esker-device", "esker-log"]),
     ("esker-sim", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
     ("esker", &["esker-engine"]),
     ("esker-server", &["esker-engine"]),
-    ("esker-bench", &["esker-device", "esker-log", "esker-engine"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench"]),
+    ("esker-size", &[]),
+    ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
+    ("esker-compare", &["esker-bench", "esker-size"]),
+    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size"]),
 ];
 
 /// Which may use more in their tests.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
+    ("esker-engine", &["esker-sim"]),
     ("esker", &["esker-device", "esker-log", "esker-sim"]),
     ("esker-server", &["esker-device"]),
 ];
@@ -38,7 +41,6 @@ const KEPT: &[(&str, &str, &str)] = &[];
 /// Packages that the shipped command has in two versions, and why that has no remedy here.
 const TWICE: &[(&str, &str)] = &[
     ("getrandom", "ring has 0.2 and rand 0.9 has 0.3"),
-    ("rand_core", "rand 0.9 has 0.9 and argon2 has 0.10"),
     ("syn", "derive macros are between 2 and 3; none of it is in the command"),
 ];
 

@@ -35,14 +35,14 @@ const ROWS: &[Row] = &[
     row("log", &[]),
     row("gc", &[]),
     row("sim", &[]),
-    // In force once the folders are there: `is_on: true`, or the whole row as `row("engine", &[...])`.
-    Row { name: "engine", knot_most: KNOT_MOST, is_on: false, order: &[
-        &["segments"], &["catalog"], &["read", "write"], &["background"], &["open"], &["store"],
-    ] },
+    row("engine", &[
+        &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
+    ]),
     // Handlers of verbs tell of the table of verbs, which names the handlers.
     Row { name: "server", order: &[], knot_most: 21, is_on: true },
-    // `endurance` and `compare` each, whose parts share what `mod.rs` has.
-    Row { name: "bench", order: &[], knot_most: 5, is_on: true },
+    row("size", &[]),
+    row("bench", &[]),
+    row("compare", &[]),
     row("cli", &[]),
 ];
 

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::failure::{Failure, Result};
-use crate::{chart, compare, db_bench, endurance, writeamp};
+use crate::instruments::failure::{Failure, Result};
+use crate::{db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
 ///
 /// Without a command it takes the flags of RocksDB's db_bench: --benchmarks=fillrandom,readrandom --num=1000000 …
-/// (--help lists flags and benchmarks)
+/// (--help lists flags and benchmarks). The program esker-compare measures other engines beside this one.
 #[derive(Parser)]
 #[command(name = "esker-bench", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -26,25 +26,15 @@ enum Command {
     Writeamp(writeamp::Arguments),
     /// A store that is nearly full, under mixed load for a long time, with checks at the end.
     Endurance(endurance::Arguments),
-    /// The same workload here and on others, in alternation: table, JSON and charts.
-    Compare(compare::Arguments),
-    /// A long run over time, from its CSV, as SVG.
-    Chart(chart::Arguments),
 }
 
 /// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
 pub fn run(program: &str, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let failure = match dispatch(program, &arguments) {
-        Ok(code) => return code,
-        Err(failure) => failure,
-    };
-    let (code, text) = match failure {
-        Failure::Usage(text) => (2, text),
-        Failure::Failed(text) => (1, text),
-    };
-    eprintln!("{program}: {text}");
-    ExitCode::from(code)
+    match dispatch(program, &arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(program),
+    }
 }
 
 /// The command line, if it is one of db_bench: it begins with a flag.
@@ -53,49 +43,61 @@ fn db_bench_words(arguments: &[OsString]) -> Option<Vec<String>> {
     words.first()?.starts_with('-').then_some(words)
 }
 
-/// What one of these words asks for instead of a benchmark, wherever it stands: help, or the version.
-fn asked_for(words: &[String]) -> Option<&'static str> {
+/// What is asked for instead of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    ShortHelp,
+    Help,
+    /// The flags of db_bench that mean nothing here.
+    Ignored,
+    Version,
+}
+
+/// What one of these words asks for instead of a benchmark, wherever it stands.
+fn asked_for(words: &[String]) -> Option<Asked> {
     words.iter().find_map(|word| match word.as_str() {
-        "-h" => Some("-h"),
-        "-help" | "--help" | "-helpfull" | "--helpfull" | "-helpshort" | "--helpshort" => Some("--help"),
-        "-V" | "-version" | "--version" => Some("--version"),
+        "-h" => Some(Asked::ShortHelp),
+        "-help=ignored" | "--help=ignored" => Some(Asked::Ignored),
+        "-help" | "--help" | "-helpfull" | "--helpfull" | "-helpshort" | "--helpshort" => Some(Asked::Help),
+        "-V" | "-version" | "--version" => Some(Asked::Version),
         _ => None,
     })
 }
 
-fn dispatch(program: &str, arguments: &[OsString]) -> Result<ExitCode> {
+fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
     let mut arguments = arguments.to_vec();
     if let Some(words) = db_bench_words(&arguments) {
-        let Some(asked) = asked_for(&words) else {
-            return db_bench::run(&words).map(|()| ExitCode::SUCCESS);
+        let word = match asked_for(&words) {
+            None => return db_bench::run(&words),
+            Some(Asked::Ignored) => {
+                print!("{}", db_bench::ignored_flags());
+                return Ok(());
+            }
+            Some(Asked::ShortHelp) => "-h",
+            Some(Asked::Help) => "--help",
+            Some(Asked::Version) => "--version",
         };
-        arguments = vec![asked.into()];
+        arguments = vec![word.into()];
     }
     let words = [OsString::from(program)].into_iter().chain(arguments);
-    let command = Arguments::command().after_long_help(db_bench::help::text());
+    let command = Arguments::command().after_long_help(db_bench::help());
     let matches = command.try_get_matches_from(words);
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => match arguments.command {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
             Command::Endurance(arguments) => endurance::run(&arguments),
-            Command::Compare(arguments) => compare::run(&arguments),
-            Command::Chart(arguments) => chart::run(&arguments),
-        }
-        .map(|()| ExitCode::SUCCESS),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            print!("{}", error.render());
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => Err(Failure::usage(error.to_string().trim_start_matches("error: ").trim_end())),
+        },
+        Err(error) => refused(&error),
     }
 }
 
-/// The arguments that a command takes from `words`.
-#[cfg(test)]
-pub(crate) fn parse<A: clap::Args>(words: &str) -> A {
-    let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
-    let matches = command.try_get_matches_from(words.split_whitespace()).expect("the arguments are right");
-    A::from_arg_matches(&matches).expect("the arguments are right")
+/// What the parser of command lines has to say: help, the version, or what is wrong with the call.
+pub fn refused(error: &clap::Error) -> Result<()> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        print!("{}", error.render());
+        return Ok(());
+    }
+    Err(Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))
 }
 
 #[cfg(test)]
@@ -114,9 +116,10 @@ mod tests {
     fn help_and_version_are_asked_for_anywhere() {
         let asked = |line: &str| asked_for(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         for line in ["--help", "--num=5 --help", "-helpshort", "--num 5 --helpfull --version"] {
-            assert_eq!(asked(line), Some("--help"), "{line}");
+            assert_eq!(asked(line), Some(Asked::Help), "{line}");
         }
-        assert_eq!((asked("-h"), asked("--num=5 -version")), (Some("-h"), Some("--version")));
+        assert_eq!((asked("-h"), asked("--num=5 -version")), (Some(Asked::ShortHelp), Some(Asked::Version)));
+        assert_eq!(asked("--num=5 --help=ignored"), Some(Asked::Ignored));
         assert_eq!(asked("--benchmarks=fillseq --db=--help"), None);
     }
 }

@@ -1,14 +1,15 @@
-//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`).
+//! Measurements of the Esker store, as the program `esker-bench` (and `esker bench`, where it was built with that).
 //!
 //! # Layout
 //!
 //! - `workload`: which key comes next, and what its value is. Everything is drawn from a seed.
-//! - `load`: keeps a number of operations in flight; `latency` records how long they took.
-//! - `bed`: a store on devices that the measurement also sees from below; `ram` is one that is kept in memory.
-//! - `account`: which bytes were written to which tier, as the store says and as the devices say.
-//! - one module for each command; `compare` runs other engines beside this one.
+//! - `instruments`: a store on devices that the measurement also sees from below, operations in flight, latencies, and what
+//!   the process took of the machine.
+//! - `writeamp`, `endurance`, `db_bench`: one for each command; `command` picks one.
 //!
-//! Results go to stdout (`output`), progress and notes to stderr.
+//! What is public is what `esker-compare` shares: [`run`], [`Failure`], [`process::Usage`], and printing ([`println!`]).
+//!
+//! Results go to stdout (`instruments::output`), progress and notes to stderr.
 #![allow(
     clippy::disallowed_methods,
     reason = "a measurement lives in real time; only the engine is replayed"
@@ -16,23 +17,14 @@
 
 // First, since its macros are for what comes after it.
 #[macro_use]
-mod output;
+pub mod instruments;
 
-mod account;
-mod bed;
-mod chart;
 mod command;
-mod compare;
 mod db_bench;
 mod endurance;
-mod failure;
-mod latency;
-mod load;
-mod process;
-mod progress;
-mod ram;
-pub mod size;
 mod workload;
 mod writeamp;
 
-pub use command::run;
+pub use command::{refused, run};
+pub use instruments::failure::{Failure, Result};
+pub use instruments::process;

@@ -43,3 +43,33 @@ fn help_tells_of_flags_and_benchmarks() {
         assert!(said.contains(part), "{part} is not in\n{said}");
     }
 }
+
+/// The words of the server's settings and commands, which its own tests ask for.
+#[test]
+fn durability_has_the_same_words_everywhere() {
+    for (word, good) in [
+        ("sync", true),
+        ("Process", true),
+        ("NONE", true),
+        ("periodic", true),
+        ("Periodic:60000", true),
+        ("periodic:60001", false),
+        ("periodic:0", false),
+        ("periodic:+5", false),
+        ("periodic:05", false),
+        ("always", false),
+    ] {
+        // What is wrong behind a good word shows that the word was taken.
+        let endurance = ["endurance", "--durability", word, "--seed", "x"];
+        let endurance = Command::new(env!("CARGO_BIN_EXE_esker-bench")).args(endurance).output();
+        let endurance = endurance.expect("it starts");
+        let db_bench = run(&["--benchmarks=stats", &format!("--durability={word}")], Stdio::piped());
+        for (face, output, taken) in [("endurance", &endurance, "--seed"), ("db_bench", &db_bench, "DB path")]
+        {
+            let said = [&output.stdout[..], &output.stderr].concat();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let choices = said.contains("it is sync, process, periodic (a second), periodic:MS (1 to 60000");
+            assert_eq!((said.contains(taken), choices), (good, !good), "{face} with {word}: {said}");
+        }
+    }
+}

@@ -17,7 +17,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::terminal::{Failure, fail, start_log};
+#[cfg(feature = "bench")]
+use crate::terminal::start_log;
+use crate::terminal::{Failure, fail};
 
 /// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
 #[derive(Parser)]
@@ -34,7 +36,7 @@ enum Verb {
     /// Makes and changes the file of users: add, passwd, remove, list.
     User(user::Arguments),
     /// Measures a store; see `esker bench --help`.
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
         /// What `esker-bench` takes.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -58,10 +60,16 @@ fn main() -> ExitCode {
     let done = match arguments.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::User(arguments) => user::run(arguments),
+        #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));
             return esker_bench::run("esker bench", arguments);
         }
+        #[cfg(not(feature = "bench"))]
+        Verb::Bench { .. } => Err(Failure::Usage(
+            "this esker was built without measurements; use the program esker-bench, or build esker with --features bench"
+                .to_owned(),
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -156,17 +156,10 @@ fn durability_has_the_same_words_everywhere() {
         ("always", false),
     ] {
         let checked = accepts(directory.path(), &["serve", "--check-config", "--durability", word]);
-        // What is wrong behind a good word shows that the word was taken.
-        let endurance = ["bench", "endurance", "--durability", word, "--seed", "x"];
-        let endurance = accepts(directory.path(), &endurance).unwrap_err();
-        let flag = format!("--durability={word}");
-        let db_bench = accepts(directory.path(), &["bench", "--benchmarks=stats", "--db=none", &flag]);
         for (face, said, taken) in [
             ("CLIENT DURABILITY", server.ask(&format!("CLIENT DURABILITY {word}")), "+OK\r\n+OK"),
             ("SET", server.ask(&format!("SET k v DURABILITY {word}")), "+OK\r\n+OK"),
             ("serve", checked.err().unwrap_or_else(|| "checked".to_owned()), "checked"),
-            ("endurance", endurance, "--seed"),
-            ("db_bench", db_bench.err().unwrap_or_else(|| "run".to_owned()), "run"),
         ] {
             let choices = said.contains("it is sync, process, periodic (a second), periodic:MS (1 to 60000");
             assert_eq!((said.contains(taken), choices), (good, !good), "{face} with {word}: {said}");
@@ -331,6 +324,16 @@ fn a_port_alone_is_on_this_machine() {
 }
 
 /// Who reads may close stdout before it has all.
+#[test]
+#[cfg(not(feature = "bench"))]
+fn a_build_without_measurements_says_where_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&["bench", "--num=5"] as &[&str], &["bench", "--help"], &["bench"]] {
+        let text = refused(directory.path(), arguments);
+        assert!(text.contains("use the program esker-bench"), "{text}");
+    }
+}
+
 #[test]
 fn a_closed_stdout_is_no_failure() {
     let directory = tempfile::tempdir().unwrap();

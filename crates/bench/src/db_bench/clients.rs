@@ -2,22 +2,22 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use esker_device::{Runtime, block_on};
-use esker_engine::{Batch, Cursor, Durability, Store, WriteOptions};
+use esker_device::block_on;
+use esker_engine::{Batch, Cursor, Durability, WriteOptions};
 
-use super::benchmark::{Benchmark, Work};
-use super::config::{Config, ValueSize};
-use super::measure::{Counts, Kind};
-use super::mixgraph::Model;
-use super::raw_pressure::RUN_BYTES;
+use super::command_line::benchmark::Work;
+use super::command_line::config::ValueSize;
+use super::print::measure::{Counts, Kind};
+use super::raw::RUN_BYTES;
+use super::shared::Shared;
 use super::source::{Operation, Role, Source};
-use crate::failure::{Failure, Result};
-use crate::load::{drive, drive_at};
-use crate::workload::{Values, key};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::load::{drive, drive_at};
+use crate::workload::key;
 
 /// A thread tells the others of so many operations at once, unless they take so long that it is seen.
 const TOLD_AFTER: u64 = 64;
@@ -25,24 +25,6 @@ const SLOW: Duration = Duration::from_micros(100);
 
 /// Records that `readseq` asks for at once.
 const PAGE: usize = 256;
-
-/// What all threads of a benchmark share.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    /// Of the benchmarks that were run, this is the so-manieth: each draws keys of its own.
-    pub(crate) turn: u64,
-    pub(crate) benchmark: Benchmark,
-    pub(crate) store: Store,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) values: Values,
-    pub(crate) model: Model,
-    /// Operations done so far, those of earlier benchmarks included, for the lines between.
-    pub(crate) done: Arc<AtomicU64>,
-    /// Keys there are, for workloads that insert.
-    pub(crate) inserted: AtomicU64,
-    /// Set when the threads that are measured are through, or those that they wait for.
-    pub(crate) over: AtomicBool,
-}
 
 struct Outcome {
     kind: Kind,
@@ -132,16 +114,6 @@ impl Shared {
         }
         outcome.took = start.elapsed();
         Ok(outcome)
-    }
-
-    /// How many keys there are to choose from.
-    pub(super) fn keys(&self) -> u64 {
-        (self.config.num / self.benchmark.fewer).max(1)
-    }
-
-    /// Whether the writers beside the threads that are measured make as many puts as are asked for, however soon those end.
-    pub(super) fn writers_finish(&self) -> bool {
-        self.config.finish_after_writes && self.benchmark.beside_writers > 0 && !self.benchmark.steps
     }
 
     /// Mean length of a value.

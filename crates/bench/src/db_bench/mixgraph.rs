@@ -4,7 +4,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use super::flags::Parsed;
+use super::command_line::flags::Parsed;
 
 /// The parameters.
 #[derive(Clone, Debug)]

@@ -1,35 +1,25 @@
 //! RocksDB's db_bench command lines, as they are: `esker-bench --benchmarks=fillrandom,readrandom --num=1000000 …`.
 //!
-//! `flags` reads the command line by the lists in `known` and `idle`, with what stands for others by `flagfile`; `config` is
-//! what it says; `benchmark` knows the names; `run` does one after the other, with the threads in `clients`, once `prepare` has
-//! looked at the store; `source` draws their operations, `watch` looks on; `raw` and `raw_pressure` do without the store;
-//! `head`, `measure`, `message` and `histogram` print in db_bench's format.
+//! `command_line` reads the flags and knows the benchmarks; `run` does one after the other, with the threads in `threads`
+//! and `clients`, once `prepare` has looked at the store; `source` draws their operations; `raw` does without the store;
+//! `print` prints in db_bench's format.
 
 #[cfg(test)]
 mod behaviour;
-mod benchmark;
 mod clients;
-mod config;
-mod date;
-mod flagfile;
-mod flags;
-mod head;
-pub(crate) mod help;
-mod histogram;
-mod idle;
-mod known;
-mod measure;
-mod message;
+mod command_line;
 mod mixgraph;
 mod prepare;
+mod print;
 mod raw;
-mod raw_pressure;
 mod run;
+mod shared;
 mod source;
-mod stats;
-mod watch;
+mod threads;
 
-use crate::failure::{Failure, Result};
+pub(crate) use self::command_line::help::{ignored as ignored_flags, text as help};
+use self::command_line::{benchmark, config, flags};
+use crate::instruments::failure::{Failure, Result};
 
 /// Keys that are drawn once each, of which all are kept in memory.
 const MOST_UNIQUE: u64 = 1 << 32;

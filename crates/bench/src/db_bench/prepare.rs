@@ -9,8 +9,9 @@ use esker_device::{Runtime, block_on};
 use esker_engine::{Durability, Store};
 use esker_log::Superblock;
 
-use super::config::{Config, Places};
-use crate::failure::{Failure, Result};
+use super::command_line::config::Config;
+use super::command_line::places::Places;
+use crate::instruments::failure::{Failure, Result};
 
 /// The file of a store in a directory.
 const DATA: &str = "data.esker";

@@ -1,41 +1,31 @@
 //! One benchmark after the other on one store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::{Runtime, Threads, block_on};
 use esker_engine::{Activity, Stats, Store};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::benchmark::{Benchmark, Chore, Order, Step, Work};
-use super::clients::{self, Shared};
-use super::config::{Config, ValueSize};
-use super::head;
-use super::measure::{Counts, Outcome, repeated, so_far};
-use super::message::message;
+use super::command_line::benchmark::{Benchmark, Chore, Order, Step, Work};
+use super::command_line::config::{Config, ValueSize};
 use super::mixgraph::Model;
 use super::prepare;
+use super::print::measure::{Outcome, repeated, so_far};
+use super::print::watch::{Extent, ReportFile, Watch};
+use super::print::{head, json, stats};
 use super::raw::RawFile;
-use super::source::{Role, counted};
-use super::stats;
-use super::watch::{Extent, ReportFile, Watch};
-use crate::failure::{Failure, Result};
-use crate::process;
-use crate::process::cpu_seconds;
-use crate::progress;
+use super::shared::Shared;
+use super::source::counted;
+use super::threads;
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::progress;
 use crate::workload::Values;
 
 /// Background work rests when nothing was moved for so long.
 const RESTED: Duration = Duration::from_secs(2);
-
-/// A thread that is through.
-struct Ran {
-    counts: Result<Counts>,
-    began: Instant,
-    ended: Instant,
-}
 
 /// A store and what was measured on it.
 pub(crate) struct Session {
@@ -261,60 +251,7 @@ impl Session {
             inserted: AtomicU64::new(config.num),
             over: AtomicBool::new(false),
         });
-        let began = Instant::now();
-        let cpu_before = cpu_seconds();
-        let until = config.duration.map(|duration| began + duration);
-        let spawn = |index, role| {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let began = Instant::now();
-                let counts = clients::run(&shared, index, role, until);
-                if counts.is_err() {
-                    shared.over.store(true, Ordering::Relaxed);
-                }
-                Ran { counts, began, ended: Instant::now() }
-            })
-        };
-        let threads: Vec<_> = (0..config.threads).map(|index| spawn(index, Role::Measured)).collect();
-        let writers = config.threads..config.threads + benchmark.beside_writers;
-        let beside: Vec<_> = writers.map(|index| spawn(index, Role::BesideWriter)).collect();
-        let bug = |_| Failure::Failed("a client thread ended by a bug in the measurement".into());
-        let ran: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
-        if !shared.writers_finish() {
-            shared.over.store(true, Ordering::Relaxed);
-        }
-        let (mut counts, mut thread_seconds, mut ended) = (Counts::default(), 0.0, began);
-        for ran in ran {
-            let ran = ran.map_err(bug)?;
-            counts.add(&ran.counts?);
-            thread_seconds += (ran.ended - ran.began).as_secs_f64();
-            ended = ended.max(ran.ended);
-        }
-        let elapsed = ended - began;
-        let cpu = cpu_seconds() - cpu_before;
-        let mut message = message(benchmark.work, &counts, config.key_size);
-        if shared.keys() != config.num {
-            // What db_bench calls the keys of fillsync.
-            message = format!("({} ops)", shared.keys());
-        }
-        let (mut wrote, mut longest) = (Counts::default(), Duration::ZERO);
-        for beside in beside {
-            let ran = beside.join().map_err(bug)?;
-            wrote.add(&ran.counts?);
-            longest = longest.max(ran.ended - ran.began);
-        }
-        if benchmark.beside_writers > 0 {
-            let rate = wrote.bytes as f64 / 1048576.0 / longest.as_secs_f64().max(1e-9);
-            message = format!("{message} (writers beside: {} puts, {rate:.1} MB/s)", wrote.operations);
-        }
-        Ok(Outcome {
-            name: benchmark.name.into(),
-            counts,
-            elapsed,
-            thread_seconds,
-            cpu_seconds: cpu,
-            message,
-        })
+        threads::measure(&shared)
     }
 
     /// For how long, or for about how many operations, a benchmark goes on.
@@ -348,54 +285,10 @@ impl Session {
         Ok(())
     }
 
+    /// Writes the JSON, if there is to be some.
     fn json(self, stats: &Stats) -> Result<()> {
         let Some(path) = &self.config.json else { return Ok(()) };
-        let tiers: Vec<_> = stats
-            .tiers
-            .iter()
-            .map(|tier| {
-                let of = &tier.operations;
-                json!({
-                    "name": tier.name,
-                    "submitted": of.submitted(),
-                    "completed": of.completed(),
-                    "reads": of.reads,
-                    "read_bytes": of.read_bytes,
-                    "writes": of.writes,
-                    "write_bytes": of.write_bytes,
-                    "flushes": of.flushes,
-                    "discards": of.discards,
-                    "system_calls": of.submit_calls,
-                })
-            })
-            .collect();
-        let all = json!({
-            "command": "db_bench",
-            "version": env!("CARGO_PKG_VERSION"),
-            "num": self.config.num,
-            "key_size": self.config.key_size,
-            "threads": self.config.threads,
-            "queue_depth": self.config.queue_depth,
-            "durability": self.config.durability.to_string(),
-            "resident_bytes": process::resident_bytes(),
-            "runs": self.runs,
-            "store": {
-                "keys": stats.keys,
-                "live_bytes": stats.live_bytes,
-                "user_limit_bytes": stats.user_limit_bytes,
-                "index_bytes": stats.index_bytes,
-                "cache_bytes": stats.cache_bytes,
-                "puts": stats.activity.puts,
-                "user_bytes": stats.activity.user_bytes,
-                "memory_hits": stats.activity.memory_hits,
-                "cache_hits": stats.activity.cache_hits,
-                "device_reads": stats.activity.device_reads,
-                "stall_us": stats.activity.stall_us,
-                "write_amplification_per_user_byte": stats.write_amplification_per_user_byte(),
-                "tiers": tiers,
-            },
-        });
-        let text = format!("{all:#}\n");
+        let text = format!("{:#}\n", json::all(&self.config, &self.runs, stats));
         match path.as_str() {
             "-" | "1" | "true" => print!("{text}"),
             path => std::fs::write(path, text)

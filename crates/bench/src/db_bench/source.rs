@@ -10,10 +10,10 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Normal, Zipf};
 
-use super::benchmark::{Mix, Order, Popular, Work};
-use super::clients::Shared;
-use super::config::ValueSize;
+use super::command_line::benchmark::{Mix, Order, Popular, Work};
+use super::command_line::config::ValueSize;
 use super::mixgraph::Mixed;
+use super::shared::Shared;
 use crate::workload::key;
 
 /// Skew of YCSB's Zipf.
@@ -175,56 +175,29 @@ impl Source {
         if self.shared.over.load(Ordering::Relaxed) {
             return None;
         }
+        let (operation, count) = self.operation()?;
+        self.left -= count;
+        Some(operation)
+    }
+
+    /// An operation of the thread's work, and how many it counts for.
+    fn operation(&mut self) -> Option<(Operation, u64)> {
         let batch = self.shared.config.batch_size.min(self.left).max(1);
-        let mut of_batch = 1;
-        let operation = match self.work {
+        let one = match self.work {
             Work::Fill(order) => {
-                of_batch = batch;
                 let records = (0..batch).map(|_| (self.number(order), self.value_bytes())).collect();
-                Operation::Put(records)
+                return Some((Operation::Put(records), batch));
             }
             Work::Delete(order) => {
-                of_batch = batch;
-                Operation::Delete((0..batch).map(|_| self.number(order)).collect())
+                return Some((Operation::Delete((0..batch).map(|_| self.number(order)).collect()), batch));
             }
-            Work::Read { missing, batch: many } => {
-                of_batch = if many { batch } else { 1 };
-                let mut draw = || {
-                    let number = self.number(Order::Random);
-                    // A longer key than any that was written.
-                    if missing {
-                        key(number, self.shared.config.key_size.max(8) + 1)
-                    } else {
-                        self.key(number)
-                    }
-                };
-                if many {
-                    Operation::GetMany((0..of_batch).map(|_| draw()).collect())
-                } else {
-                    Operation::Get(draw())
-                }
+            Work::Read { missing, batch: true } => {
+                let keys = (0..batch).map(|_| self.key_to_read(missing)).collect();
+                return Some((Operation::GetMany(keys), batch));
             }
-            Work::ReadWrite => {
-                let number = self.number(Order::Random);
-                if self.random.random_range(0..100) < self.shared.config.readwritepercent {
-                    Operation::Get(self.key(number))
-                } else {
-                    self.put(number)
-                }
-            }
-            Work::ReadWriteDelete => {
-                let number = self.number(Order::Random);
-                let draw = self.random.random_range(0..100);
-                let (reads, deletes) =
-                    (self.shared.config.readwritepercent, self.shared.config.deletepercent);
-                if draw < reads {
-                    Operation::Get(self.key(number))
-                } else if draw < reads + deletes {
-                    Operation::Delete(vec![number])
-                } else {
-                    self.put(number)
-                }
-            }
+            Work::Read { missing, batch: false } => Operation::Get(self.key_to_read(missing)),
+            Work::ReadWrite => self.mixed(0),
+            Work::ReadWriteDelete => self.mixed(self.shared.config.deletepercent),
             Work::Update => {
                 let number = self.number(Order::Random);
                 Operation::Update(number, self.value_bytes())
@@ -238,8 +211,26 @@ impl Source {
             // Made elsewhere.
             Work::Scan | Work::Raw(_) | Work::RawPressure => return None,
         };
-        self.left -= of_batch;
-        Some(operation)
+        Some((one, 1))
+    }
+
+    fn key_to_read(&mut self, missing: bool) -> Bytes {
+        let number = self.number(Order::Random);
+        // A longer key than any that was written.
+        if missing { key(number, self.shared.config.key_size.max(8) + 1) } else { self.key(number) }
+    }
+
+    /// A get, a delete or a put of a random key, by their shares.
+    fn mixed(&mut self, deletes: u64) -> Operation {
+        let number = self.number(Order::Random);
+        let (draw, reads) = (self.random.random_range(0..100), self.shared.config.readwritepercent);
+        if draw < reads {
+            Operation::Get(self.key(number))
+        } else if draw < reads + deletes {
+            Operation::Delete(vec![number])
+        } else {
+            self.put(number)
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Arguments;
-use super::phase::{Phase, Sample};
+use super::arguments::Arguments;
+use super::sample::{Phase, Sample};
 
 /// One check.
 #[derive(Clone, Debug, Serialize)]
@@ -89,8 +89,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::command::parse;
-    use crate::latency::Latencies;
+    use crate::instruments::arguments::parse;
+    use crate::instruments::latency::Latencies;
 
     /// The check of the longest put, with a limit of 250 ms.
     fn longest_put(put_ms: u64, device_ms: u64) -> Check {

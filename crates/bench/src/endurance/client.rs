@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::keys::{Expected, Keys};
-use crate::failure::{Failure, Result};
-use crate::latency::Latencies;
-use crate::load::{drive, drive_at};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::latency::Latencies;
+use crate::instruments::load::{drive, drive_at};
 use crate::workload::{Popularity, Shape, Values, key};
 
 pub(crate) const KEY_BYTES: usize = 16;

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use esker_device::block_on;
 use esker_engine::Latencies as StoreLatencies;
 use parking_lot::Mutex;
-use serde::Serialize;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::client::{Client, Did, KEY_BYTES, Shared};
-use super::report::Lines;
-use crate::account::Account;
-use crate::bed::{Bed, Tiers};
-use crate::failure::{Failure, Result};
-use crate::latency::Latencies;
-use crate::process::{cpu_seconds, resident_bytes};
+use super::lines::Lines;
+use super::sample::{Phase, Sample};
+use crate::instruments::account::Account;
+use crate::instruments::bed::{Bed, Tiers};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::process::{cpu_seconds, resident_bytes};
 use crate::workload::Values;
 
 /// What the store counts for a record besides its bytes, about: its part of the summary.
@@ -42,55 +41,6 @@ impl Kind {
             Kind::Loaded => "loaded",
             Kind::Baseline { .. } => "baseline",
         }
-    }
-}
-
-/// One interval.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Sample {
-    pub(crate) phase: &'static str,
-    /// When it ended, from the start of the phase.
-    pub(crate) at_s: f64,
-    pub(crate) operations_per_s: f64,
-    pub(crate) gets_per_s: f64,
-    pub(crate) puts_per_s: f64,
-    pub(crate) get_p50_us: f64,
-    pub(crate) get_p99_us: f64,
-    pub(crate) get_p999_us: f64,
-    pub(crate) get_max_us: f64,
-    pub(crate) put_p50_us: f64,
-    pub(crate) put_p99_us: f64,
-    pub(crate) put_p999_us: f64,
-    pub(crate) put_max_us: f64,
-    pub(crate) delete_max_us: f64,
-    pub(crate) resident_bytes: u64,
-    pub(crate) free_segments: u64,
-    pub(crate) live_bytes: u64,
-    pub(crate) wa_per_user_byte: f64,
-    pub(crate) segments_freed: u64,
-    pub(crate) stall_us: u64,
-    pub(crate) refused: u64,
-}
-
-/// A phase that is over.
-#[derive(Clone, Debug)]
-pub(crate) struct Phase {
-    pub(crate) keys: u64,
-    pub(crate) took: Duration,
-    pub(crate) operations: u64,
-    pub(crate) cpu_us_per_operation: f64,
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) latencies: [(&'static str, Latencies); 3],
-    pub(crate) segments_freed: u64,
-    pub(crate) refused: u64,
-    /// What the device took at most for a read or a write since the load began.
-    pub(crate) longest_of_device: Duration,
-}
-
-impl Phase {
-    /// Operations a second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.operations as f64 / self.took.as_secs_f64()
     }
 }
 
@@ -165,28 +115,9 @@ fn load(
     bed: &Bed,
     lines: &mut Lines,
 ) -> Result<Phase> {
-    let threads = arguments.threads;
-    let shared = Arc::new(Shared {
-        arguments: arguments.clone(),
-        store: bed.store.clone(),
-        runtime: bed.runtime.clone(),
-        values: Values::new(arguments.seed),
-        rate: arguments.rate.map(|rate| rate / threads as f64),
-        operations: sizes.operations / threads,
-    });
-    let per_client = keys(arguments, kind, bed) / threads;
-    let clients: Vec<Arc<Client>> = (0..threads)
-        .map(|index| {
-            Arc::new(Client {
-                shared: shared.clone(),
-                first: index * per_client,
-                keys: per_client,
-                seed: arguments.seed.wrapping_mul(1000).wrapping_add(index),
-                did: Arc::default(),
-            })
-        })
-        .collect();
-    lines.note(&format!("{}: filling {} keys", kind.name(), per_client * threads));
+    let clients = clients(arguments, kind, sizes, bed);
+    let keys = clients.iter().map(|client| client.keys).sum();
+    lines.note(&format!("{}: filling {keys} keys", kind.name()));
     for client in &clients {
         block_on(client.fill())?;
     }
@@ -194,37 +125,10 @@ fn load(
 
     let began = Instant::now();
     let (filled, before, cpu_before) = (bed.account(), bed.store.latencies(), cpu_seconds());
-    let failure: Arc<Mutex<Option<Failure>>> = Arc::default();
-    let running: Vec<_> = clients
-        .iter()
-        .map(|client| {
-            let (client, failure) = (client.clone(), failure.clone());
-            thread::spawn(move || {
-                if let Err(error) = block_on(client.run(began + duration)) {
-                    failure.lock().get_or_insert(error);
-                }
-            })
-        })
-        .collect();
     let mut watch =
         Watch { kind, began, last: began, account: filled, total: Did::default(), samples: Vec::new() };
     let interval = Duration::from_secs_f64(arguments.interval);
-    let mut next = began + interval;
-    while !running.iter().all(|thread| thread.is_finished()) && failure.lock().is_none() {
-        thread::sleep(Duration::from_millis(20).min(interval / 4));
-        if Instant::now() >= next {
-            next += interval;
-            watch.sample(bed, &clients, lines)?;
-        }
-    }
-    for thread in running {
-        if thread.join().is_err() {
-            return Err(Failure::Failed("a client ended by a bug in the measurement".into()));
-        }
-    }
-    if let Some(failure) = failure.lock().take() {
-        return Err(failure);
-    }
+    watch.until_through(bed, &clients, began + duration, interval, lines)?;
     // What came after the last whole interval counts for the totals only.
     let (took, cpu) = (began.elapsed(), cpu_seconds() - cpu_before);
     for client in &clients {
@@ -232,7 +136,7 @@ fn load(
     }
     let Did { gets, puts, deletes, refused } = watch.total.clone();
     Ok(Phase {
-        keys: per_client * threads,
+        keys,
         took,
         operations: watch.total.operations(),
         cpu_us_per_operation: cpu * 1e6 / watch.total.operations().max(1) as f64,
@@ -244,6 +148,28 @@ fn load(
     })
 }
 
+/// One client for each thread, each with keys of its own.
+fn clients(arguments: &Arguments, kind: Kind, sizes: &Sizes, bed: &Bed) -> Vec<Arc<Client>> {
+    let threads = arguments.threads;
+    let shared = Arc::new(Shared {
+        arguments: arguments.clone(),
+        store: bed.store.clone(),
+        runtime: bed.runtime.clone(),
+        values: Values::new(arguments.seed),
+        rate: arguments.rate.map(|rate| rate / threads as f64),
+        operations: sizes.operations / threads,
+    });
+    let keys = keys(arguments, kind, bed) / threads;
+    let client = |index| Client {
+        shared: shared.clone(),
+        first: index * keys,
+        keys,
+        seed: arguments.seed.wrapping_mul(1000).wrapping_add(index),
+        did: Arc::default(),
+    };
+    (0..threads).map(|index| Arc::new(client(index))).collect()
+}
+
 fn longest_of_device(now: &StoreLatencies, before: &StoreLatencies) -> Duration {
     let tiers = now.tiers.iter().zip(&before.tiers);
     let longest = tiers
@@ -251,7 +177,7 @@ fn longest_of_device(now: &StoreLatencies, before: &StoreLatencies) -> Duration 
     longest.max().unwrap_or_default()
 }
 
-/// Takes a sample after each interval.
+/// Looks on while the clients run.
 struct Watch {
     kind: Kind,
     began: Instant,
@@ -262,6 +188,44 @@ struct Watch {
 }
 
 impl Watch {
+    /// Runs the clients until they are through, and takes a sample after each interval.
+    fn until_through(
+        &mut self,
+        bed: &Bed,
+        clients: &[Arc<Client>],
+        until: Instant,
+        interval: Duration,
+        lines: &mut Lines,
+    ) -> Result<()> {
+        let failure: Arc<Mutex<Option<Failure>>> = Arc::default();
+        let start = |client: &Arc<Client>| {
+            let (client, failure) = (client.clone(), failure.clone());
+            thread::spawn(move || {
+                if let Err(error) = block_on(client.run(until)) {
+                    failure.lock().get_or_insert(error);
+                }
+            })
+        };
+        let running: Vec<_> = clients.iter().map(start).collect();
+        let mut next = self.began + interval;
+        while !running.iter().all(|thread| thread.is_finished()) && failure.lock().is_none() {
+            thread::sleep(Duration::from_millis(20).min(interval / 4));
+            if Instant::now() >= next {
+                next += interval;
+                self.sample(bed, clients, lines)?;
+            }
+        }
+        for thread in running {
+            if thread.join().is_err() {
+                return Err(Failure::Failed("a client ended by a bug in the measurement".into()));
+            }
+        }
+        match failure.lock().take() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
     fn sample(&mut self, bed: &Bed, clients: &[Arc<Client>], lines: &mut Lines) -> Result<()> {
         let now = Instant::now();
         let mut did = Did::default();

@@ -1,144 +1,17 @@
-//! Lines while it runs, CSV, and the end.
+//! The end: percentiles, checks, and JSON.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::checks::Check;
-use super::phase::{Phase, Sample};
-use crate::failure::{Failure, Result};
-
-/// Where a sample goes when it is taken.
-pub(crate) struct Lines {
-    csv: Option<BufWriter<File>>,
-    /// Stdout is kept for JSON.
-    json: bool,
-    samples: u64,
-}
-
-/// The columns of the CSV with what is in them.
-type Column = (&'static str, fn(&Sample) -> String);
-const COLUMNS: &[Column] = &[
-    ("phase", |s| s.phase.to_owned()),
-    ("at_s", |s| format!("{:.1}", s.at_s)),
-    ("operations_per_s", |s| format!("{:.0}", s.operations_per_s)),
-    ("gets_per_s", |s| format!("{:.0}", s.gets_per_s)),
-    ("puts_per_s", |s| format!("{:.0}", s.puts_per_s)),
-    ("get_p50_us", |s| format!("{:.1}", s.get_p50_us)),
-    ("get_p99_us", |s| format!("{:.1}", s.get_p99_us)),
-    ("get_p999_us", |s| format!("{:.1}", s.get_p999_us)),
-    ("get_max_us", |s| format!("{:.1}", s.get_max_us)),
-    ("put_p50_us", |s| format!("{:.1}", s.put_p50_us)),
-    ("put_p99_us", |s| format!("{:.1}", s.put_p99_us)),
-    ("put_p999_us", |s| format!("{:.1}", s.put_p999_us)),
-    ("put_max_us", |s| format!("{:.1}", s.put_max_us)),
-    ("delete_max_us", |s| format!("{:.1}", s.delete_max_us)),
-    ("resident_bytes", |s| s.resident_bytes.to_string()),
-    ("free_segments", |s| s.free_segments.to_string()),
-    ("live_bytes", |s| s.live_bytes.to_string()),
-    ("wa_per_user_byte", |s| format!("{:.3}", s.wa_per_user_byte)),
-    ("segments_freed", |s| s.segments_freed.to_string()),
-    ("stall_us", |s| s.stall_us.to_string()),
-    ("refused", |s| s.refused.to_string()),
-];
-
-impl Lines {
-    pub(crate) fn new(arguments: &Arguments) -> Result<Lines> {
-        let Some(path) = &arguments.csv else {
-            return Ok(Lines { csv: None, json: arguments.json, samples: 0 });
-        };
-        let failed = |error| Failure::usage(format!("--csv {}: {error}", path.display()));
-        let mut csv = BufWriter::new(File::create(path).map_err(failed)?);
-        let names: Vec<_> = COLUMNS.iter().map(|(name, _)| *name).collect();
-        writeln!(csv, "{}", names.join(",")).map_err(failed)?;
-        Ok(Lines { csv: Some(csv), json: arguments.json, samples: 0 })
-    }
-
-    /// A line of text beside the results.
-    pub(crate) fn note(&self, text: &str) {
-        eprintln!("{text}");
-    }
-
-    pub(crate) fn sample(&mut self, sample: &Sample) -> Result<()> {
-        if let Some(csv) = &mut self.csv {
-            let values: Vec<_> = COLUMNS.iter().map(|(_, value)| value(sample)).collect();
-            // Flushed, so that a run can be looked at while it lasts.
-            writeln!(csv, "{}", values.join(","))
-                .and_then(|()| csv.flush())
-                .map_err(|error| Failure::failed("writing the CSV", error))?;
-        }
-        if self.samples.is_multiple_of(20) {
-            self.print(&format!(
-                "{:>9} {:>7} {:>9} | {:>26} | {:>26} | {:>8} {:>5} {:>6}",
-                "phase",
-                "s",
-                "ops/s",
-                "get us: p50, p99.9, max",
-                "put us: p50, p99.9, max",
-                "RSS MiB",
-                "free",
-                "WA"
-            ));
-        }
-        self.samples += 1;
-        self.print(&format!(
-            "{:>9} {:>7.0} {:>9.0} | {:>7.0} {:>8.0} {:>9.0} | {:>7.0} {:>8.0} {:>9.0} | {:>8.0} {:>5} {:>6.2}",
-            sample.phase,
-            sample.at_s,
-            sample.operations_per_s,
-            sample.get_p50_us,
-            sample.get_p999_us,
-            sample.get_max_us,
-            sample.put_p50_us,
-            sample.put_p999_us,
-            sample.put_max_us,
-            sample.resident_bytes as f64 / 1048576.0,
-            sample.free_segments,
-            sample.wa_per_user_byte
-        ));
-        Ok(())
-    }
-
-    fn print(&self, line: &str) {
-        if self.json { eprintln!("{line}") } else { println!("{line}") }
-    }
-}
+use super::sample::Phase;
 
 /// The end: percentiles and checks.
 pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>, checks: &[Check]) {
     if arguments.json {
-        let phase = |phase: &Phase| {
-            json!({
-                "keys": phase.keys,
-                "seconds": phase.took.as_secs_f64(),
-                "operations": phase.operations,
-                "operations_per_s": phase.rate(),
-                "cpu_us_per_operation": phase.cpu_us_per_operation,
-                "segments_freed": phase.segments_freed,
-                "refused": phase.refused,
-                "latency_us": phase.latencies.iter().map(|(kind, l)| (*kind, l.summary())).collect::<std::collections::BTreeMap<_, _>>(),
-                "samples": phase.samples,
-            })
-        };
-        let all = json!({
-            "command": "endurance",
-            "version": env!("CARGO_PKG_VERSION"),
-            "fill_percent": arguments.fill,
-            "reserve_percent": arguments.reserve,
-            "capacity_bytes": arguments.capacity,
-            "fast_bytes": arguments.fast,
-            "value_bytes": arguments.value_bytes,
-            "durability": arguments.durability.to_string(),
-            "rate": arguments.rate,
-            "threads": arguments.threads,
-            "depth": arguments.depth,
-            "loaded": phase(loaded),
-            "baseline": baseline.map(phase),
-            "checks": checks,
-        });
-        println!("{all:#}");
+        println!("{:#}", figures(arguments, loaded, baseline, checks));
         return;
     }
     let who =
@@ -169,4 +42,37 @@ pub(crate) fn end(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase
         };
         println!("{verdict:>4}  {}: {}; asked: {}", check.what, check.found, check.asked);
     }
+}
+
+/// All figures, for programs.
+fn figures(arguments: &Arguments, loaded: &Phase, baseline: Option<&Phase>, checks: &[Check]) -> Value {
+    let phase = |phase: &Phase| {
+        json!({
+            "keys": phase.keys,
+            "seconds": phase.took.as_secs_f64(),
+            "operations": phase.operations,
+            "operations_per_s": phase.rate(),
+            "cpu_us_per_operation": phase.cpu_us_per_operation,
+            "segments_freed": phase.segments_freed,
+            "refused": phase.refused,
+            "latency_us": phase.latencies.iter().map(|(kind, l)| (*kind, l.summary())).collect::<BTreeMap<_, _>>(),
+            "samples": phase.samples,
+        })
+    };
+    json!({
+        "command": "endurance",
+        "version": env!("CARGO_PKG_VERSION"),
+        "fill_percent": arguments.fill,
+        "reserve_percent": arguments.reserve,
+        "capacity_bytes": arguments.capacity,
+        "fast_bytes": arguments.fast,
+        "value_bytes": arguments.value_bytes,
+        "durability": arguments.durability.to_string(),
+        "rate": arguments.rate,
+        "threads": arguments.threads,
+        "depth": arguments.depth,
+        "loaded": phase(loaded),
+        "baseline": baseline.map(phase),
+        "checks": checks,
+    })
 }

@@ -8,12 +8,13 @@ use esker_engine::{Durability, ErrorKind};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 
-use super::{Arguments, Cell, closed_form, reference};
-use crate::account::Account;
-use crate::bed::{Bed, Tiers};
-use crate::failure::{Failure, Result};
-use crate::load::drive;
-use crate::progress;
+use super::arguments::{Arguments, Cell};
+use super::{closed_form, reference};
+use crate::instruments::account::Account;
+use crate::instruments::bed::{Bed, Tiers};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::load::drive;
+use crate::instruments::progress;
 use crate::workload::{Popularity, Values, key};
 
 const KEY_BYTES: usize = 16;

@@ -5,113 +5,15 @@
 //! 3. What was written during the second half is divided by what was put, and set beside the closed form and the table
 //!    of a simulation. All values are read back at the end.
 
+mod arguments;
 mod closed_form;
 mod measure;
 mod reference;
 mod report;
 
-use std::path::PathBuf;
+pub(crate) use arguments::Arguments;
 
-use clap::ValueEnum;
-
-use crate::failure::{Failure, Result};
-use crate::size;
-use crate::workload::Shape;
-
-/// Options of `esker-bench writeamp`.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Arguments {
-    /// Which keys are overwritten [default: uniform, and Zipf of 0.8, 0.99 and 1.2].
-    #[arg(long, value_enum)]
-    distribution: Option<Distribution>,
-    /// Skew of Zipf [default: 0.8, 0.99 and 1.2].
-    #[arg(long, value_name = "T")]
-    theta: Option<f64>,
-    /// Share of the capacity that users cannot fill, in percent [default: 7, 12, 20 and 28].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50))]
-    reserve: Option<u8>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    /// Records that the capacity holds.
-    #[arg(long, value_name = "N", default_value_t = 524_288)]
-    records: u64,
-    /// How often the whole capacity is overwritten.
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u64).range(2..))]
-    turns: u64,
-    /// Length of a value. The default makes records of 4,032 bytes (header 32, key 16), of which 65 and the header of a
-    /// frame are 64 write units of 4 KiB.
-    #[arg(long, value_name = "BYTES", default_value_t = 3984, value_parser = clap::value_parser!(u64).range(16..))]
-    value_bytes: u64,
-    /// Length of a segment.
-    #[arg(long, value_name = "SIZE", default_value = "2m", value_parser = size::parse)]
-    segment: u64,
-    /// Indirection unit of the capacity tier.
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size::parse)]
-    iu: u64,
-    /// Size of a fast tier in front, in percent of the capacity tier [default: no fast tier].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
-    fast_percent: Option<u8>,
-    /// Share of the user limit that is filled, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(10..=100))]
-    fill: u8,
-    /// Puts in flight.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    depth: u64,
-    /// The store's memory budget.
-    #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = size::parse)]
-    memory: u64,
-    /// Draws the workload.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Keep the store in new files in this directory [default: in memory].
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Distribution {
-    Uniform,
-    Zipf,
-}
-
-/// One measurement of the matrix.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cell {
-    pub(crate) shape: Shape,
-    pub(crate) reserve_percent: u8,
-}
-
-const THETAS: [f64; 3] = [0.8, 0.99, 1.2];
-const RESERVES: [u8; 4] = [7, 12, 20, 28];
-
-impl Arguments {
-    /// The measurements that were asked for.
-    fn cells(&self) -> Result<Vec<Cell>> {
-        if let Some(theta) = self.theta {
-            if self.distribution == Some(Distribution::Uniform) {
-                return Err(Failure::usage("--theta is the skew of Zipf; a uniform distribution has none"));
-            }
-            if !(theta > 0.0 && theta <= 5.0) {
-                return Err(Failure::usage(format!(
-                    "--theta is {theta}; it has to be more than 0, at most 5"
-                )));
-            }
-        }
-        let zipf: Vec<Shape> = match self.theta {
-            Some(theta) => vec![Shape::Zipf(theta)],
-            None => THETAS.map(Shape::Zipf).to_vec(),
-        };
-        let shapes = match (self.distribution, self.theta) {
-            (Some(Distribution::Uniform), _) => vec![Shape::Uniform],
-            (Some(Distribution::Zipf), _) | (None, Some(_)) => zipf,
-            (None, None) => [vec![Shape::Uniform], zipf].concat(),
-        };
-        let reserves = self.reserve.map_or(RESERVES.to_vec(), |reserve| vec![reserve]);
-        let of = |shape| reserves.iter().map(move |&reserve_percent| Cell { shape, reserve_percent });
-        Ok(shapes.into_iter().flat_map(of).collect())
-    }
-}
+use crate::instruments::failure::{Failure, Result};
 
 /// Measures, and prints what was measured.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -136,8 +38,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::arguments::Cell;
     use super::*;
-    use crate::command::parse;
+    use crate::instruments::arguments::parse;
+    use crate::workload::Shape;
 
     #[test]
     fn without_arguments_the_whole_matrix_is_measured() {

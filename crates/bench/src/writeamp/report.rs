@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::measure::Run;
 
 /// One line of the table; with its head before the first.

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use esker_bench::size;
 use esker_engine::{Durability, Error};
 
 use crate::time;
@@ -55,7 +54,7 @@ impl Kind {
             Kind::Text => Value::Text(text.to_owned()),
             Kind::Path => Value::Path(text.into()),
             Kind::Addresses => Value::Addresses(addresses(text)?),
-            Kind::Size => Value::Size(size::parse(text)?),
+            Kind::Size => Value::Size(esker_size::parse(text)?),
             Kind::Count(least, most) => match text.parse() {
                 Ok(count) if (least..=most).contains(&count) => Value::Count(count),
                 _ => return Err(format!("'{text}' is not {}", self.form())),

@@ -5,18 +5,9 @@
 //! open then, which are relocated once more. Whoever asks meanwhile waits for the next one, since what they made garbage of
 //! may have come too late for this one.
 
-use crate::background::reclaim::Reclaimer;
+use crate::background::reclaimer::{Compaction, Reclaimer};
 use crate::base::error::Result;
 use crate::segments::limit::LEAST_YIELD;
-
-/// What a compaction is about.
-#[derive(Clone, Copy)]
-pub(crate) struct Compaction {
-    /// Segments up to this number.
-    segments_through: u64,
-    /// Tombstones up to this sequence number.
-    sequence_through: u64,
-}
 
 impl Reclaimer<'_> {
     /// Looks whether a compaction is asked for, if none is under way.

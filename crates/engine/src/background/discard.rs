@@ -12,12 +12,11 @@
 //! A discard that fails does no harm to anything, so there are no more of them and that is all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_device::{Device, DeviceKind};
 use futures_util::future::select;
-use tokio::sync::Notify;
 
 use esker_log::Tier as TierName;
 
@@ -34,15 +33,6 @@ const PAUSES: u32 = 4;
 const BYTES_PER_S: f64 = 2e9;
 /// A file is locked while it gives blocks back, so it gives a few at a time: a 16 MiB hole takes ext4 about 5 ms.
 const FILE_PIECE_BYTES: u64 = 1 << 20;
-
-/// What the task that discards on a tier shares with others.
-#[derive(Default)]
-pub(crate) struct Discards {
-    /// A slot was freed, or the store closes.
-    pub(crate) wake: Notify,
-    /// Bytes that were discarded.
-    pub(crate) bytes: AtomicU64,
-}
 
 /// Discards what is freed on a tier, and not taken again for `rest`, until the store closes.
 pub(crate) async fn run(space: Arc<Space>, name: TierName, rest: Duration) {

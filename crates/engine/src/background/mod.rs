@@ -7,5 +7,6 @@ pub(crate) mod discard;
 mod expire;
 pub(crate) mod file_system;
 pub(crate) mod reclaim;
+mod reclaimer;
 mod relocate;
 mod tombstones;

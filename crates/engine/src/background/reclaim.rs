@@ -15,20 +15,13 @@ use std::sync::atomic::Ordering;
 use esker_log::Tier as TierName;
 use futures_util::future::{Either, select};
 
-pub(crate) use self::choose::Choice;
-use self::choose::{Progress, Stuck};
-use self::sweep::Sweep;
-use self::unverified::Unverified;
-
-use crate::background::compact::Compaction;
 use crate::background::expire::Expirer;
+use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
 use crate::background::relocate::{Outcome, Relocator};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
-use crate::catalog::Catalog;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
-use crate::segments::space::Space;
 use crate::write::Writer;
 
 /// How urgent it is to collect what is beyond the bound while there is room.
@@ -88,30 +81,6 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_p
     let error = Error::Closed { reason: "it was closed while it was compacted".into() };
     compactions.fail(&error);
     writer.pressure.requests.fail(&error);
-}
-
-/// Destages, collects and compacts; one for each store.
-pub(crate) struct Reclaimer<'a> {
-    pub(crate) space: &'a Space,
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) writer: &'a Writer,
-    pub(crate) expirer: Expirer<'a>,
-    /// Where compactions are asked for.
-    pub(crate) compactions: &'a Requests,
-    pub(crate) relocator: Relocator<'a>,
-    progress: Progress,
-    /// Destaging found no room for copies.
-    stuck: Option<Stuck>,
-    /// There was no room to relocate several segments together, and none was freed since.
-    one_at_a_time: bool,
-    /// How often reading a segment failed.
-    failures: BTreeMap<u64, u32>,
-    unverified: Unverified,
-    sweep: Sweep,
-    /// What was asked for and is not done yet.
-    pub(crate) compaction: Option<Compaction>,
-    /// The last step was for that.
-    compacted_last: bool,
 }
 
 impl Reclaimer<'_> {

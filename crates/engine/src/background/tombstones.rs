@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use esker_log::Tier as TierName;
 
-use crate::background::reclaim::{Choice, Reclaimer};
+use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;

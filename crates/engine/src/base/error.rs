@@ -17,11 +17,11 @@ pub enum ErrorKind {
     /// The store, or the file system or drive that it lies on, has no room for the write. Reads and deletes go on; deleting,
     /// raising the limit, or making room on the file system helps.
     Full,
-    /// Bytes on the medium are damaged.
+    /// Bytes on the medium are damaged. Putting the key again replaces its record.
     Corrupt,
-    /// Another process has the store open.
+    /// The store is open already, here or in another process. It can be opened when that one has closed it.
     Locked,
-    /// The store was closed, or it stopped after a failed write.
+    /// The store was closed, or it stopped after a failed write. Opening it again brings back what is durable.
     Closed,
     /// The device failed.
     Io,
@@ -37,7 +37,7 @@ pub enum Error {
         /// What was wrong, with the value and the limit.
         what: String,
     },
-    /// The condition of a write did not hold.
+    /// The condition of a write did not hold. Read the key again to decide what to write.
     #[error("condition failed: {what}")]
     Conflict {
         /// Which condition, and what was found.
@@ -47,7 +47,8 @@ pub enum Error {
     },
     /// No room.
     #[error(
-        "store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys or raise the limit"
+        "store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys, or raise capacity_limit_bytes \
+         (fast_limit_bytes of a fast tier alone)"
     )]
     Full {
         /// Bytes of records that are current.
@@ -80,7 +81,7 @@ pub enum Error {
         budget_bytes: u64,
     },
     /// A record or a segment is damaged.
-    #[error("damaged data{}: {what} (segment {segment}, offset {offset})", key_suffix(.key))]
+    #[error("damaged data{}: {what} (segment {segment}, offset {offset}){}", key_suffix(.key), remedy(.key))]
     Corrupt {
         /// The key, where it is known.
         key: Option<Vec<u8>>,
@@ -91,8 +92,8 @@ pub enum Error {
         /// What did not agree.
         what: String,
     },
-    /// Another process has the store open.
-    #[error("{path} is in use by {holder}; a store can be open only once")]
+    /// Another process, or this one, has the store open.
+    #[error("{path} is in use by {holder}; a store can be open only once, so close it there first")]
     Locked {
         /// The file or device.
         path: String,
@@ -100,7 +101,7 @@ pub enum Error {
         holder: String,
     },
     /// The store is closed or latched after a failed write.
-    #[error("store is closed: {reason}")]
+    #[error("store is closed: {reason}; open it again to go on")]
     Closed {
         /// Why.
         reason: String,
@@ -112,6 +113,10 @@ pub enum Error {
 
 fn key_suffix(key: &Option<Vec<u8>>) -> String {
     key.as_ref().map(|k| format!(" under key \"{}\"", k.escape_ascii())).unwrap_or_default()
+}
+
+fn remedy(key: &Option<Vec<u8>>) -> &'static str {
+    key.as_ref().map_or("", |_| "; put the key again, which replaces it")
 }
 
 impl Error {
@@ -140,11 +145,23 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed if it is made again and nobody changes anything: the device failed to read, and
-    /// nothing was written. Writes that wait for room are not among the errors: they wait until there is some, or fail
-    /// with `Full`.
+    /// Whether the same call may succeed later although its caller changes nothing: a device failed to read, or another
+    /// process still has the store open.
+    ///
+    /// A store without room is none of these: writes wait for room that is about to come, and fail with `Full` when there is
+    /// none to wait for. After a `Conflict` the key is to be read again, and what is written follows from what it holds now.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Io(error) if error.is_retryable())
+        match self {
+            Error::Io(error) => error.is_retryable(),
+            Error::Locked { .. } => true,
+            Error::Invalid { .. }
+            | Error::Conflict { .. }
+            | Error::Full { .. }
+            | Error::FileSystemFull { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Corrupt { .. }
+            | Error::Closed { .. } => false,
+        }
     }
 }
 

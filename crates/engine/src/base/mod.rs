@@ -10,4 +10,5 @@ pub(crate) mod health;
 pub(crate) mod latency;
 pub(crate) mod requests;
 pub(crate) mod tasks;
+pub(crate) mod to_bytes;
 pub(crate) mod word;

@@ -251,10 +251,14 @@ fn validate(options: &Options) -> Result<()> {
     if options.fast_limit_bytes.is_some()
         && !matches!(options.layout, Layout::FastAndCapacity(..) | Layout::FastOnly(_))
     {
-        return Err(Error::invalid("fast_limit_bytes is set, but the store has no fast tier"));
+        return Err(Error::invalid(
+            "fast_limit_bytes is set, but the store has no fast tier; set capacity_limit_bytes",
+        ));
     }
     if options.capacity_limit_bytes.is_some() && matches!(options.layout, Layout::FastOnly(_)) {
-        return Err(Error::invalid("capacity_limit_bytes is set, but the store has no capacity tier"));
+        return Err(Error::invalid(
+            "capacity_limit_bytes is set, but the store has no capacity tier; set fast_limit_bytes",
+        ));
     }
     match &options.staging {
         // In the store's own directory, which may still have to be made.

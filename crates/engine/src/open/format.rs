@@ -98,7 +98,7 @@ pub(crate) async fn load_or_format(
     }
     if superblocks.iter().any(|s| s.store_id != superblocks[0].store_id) {
         return Err(Error::invalid(format!(
-            "{} and {} belong to different stores",
+            "{} and {} belong to different stores; give the tiers that belong together",
             tiers[0].device.path(),
             tiers[1].device.path()
         )));

@@ -1,5 +1,6 @@
 //! How a store is opened: where it lives, how much it may take, what it promises.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,17 @@ pub(crate) enum Target {
     Device(Arc<dyn Device>),
 }
 
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Path(path) => path.fmt(f),
+            Target::Device(device) => write!(f, "device {}", device.path()),
+        }
+    }
+}
+
 /// Which tiers there are, and so which of the three configurations the store is.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) enum Layout {
     /// One tier of files in a directory.
     Directory(PathBuf),
@@ -50,6 +60,57 @@ pub struct Options {
     pub(crate) progress: Progress,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) index_hash_bits: Option<u32>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All of them by name, so that none is forgotten.
+        let Options {
+            layout,
+            memory_bytes,
+            fast_limit_bytes,
+            capacity_limit_bytes,
+            indirection_unit_bytes,
+            segment_bytes,
+            shaping_threshold_bytes,
+            reserve_percent,
+            durability,
+            backend,
+            direct,
+            force_format,
+            create,
+            discard,
+            discard_after,
+            accept_loss,
+            staging,
+            runtime,
+            progress: _,
+            background_bytes_per_s,
+            index_hash_bits,
+        } = self;
+        f.debug_struct("Options")
+            .field("layout", layout)
+            .field("memory_bytes", memory_bytes)
+            .field("fast_limit_bytes", fast_limit_bytes)
+            .field("capacity_limit_bytes", capacity_limit_bytes)
+            .field("indirection_unit_bytes", indirection_unit_bytes)
+            .field("segment_bytes", segment_bytes)
+            .field("shaping_threshold_bytes", shaping_threshold_bytes)
+            .field("reserve_percent", reserve_percent)
+            .field("durability", durability)
+            .field("backend", backend)
+            .field("direct", direct)
+            .field("force_format", force_format)
+            .field("create", create)
+            .field("discard", discard)
+            .field("discard_after", discard_after)
+            .field("accept_loss", accept_loss)
+            .field("staging", staging)
+            .field("runtime", &runtime.as_ref().map(|_| "the caller's"))
+            .field("background_bytes_per_s", background_bytes_per_s)
+            .field("index_hash_bits", index_hash_bits)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Options {

@@ -15,6 +15,7 @@
 
 mod candidate;
 mod census;
+mod context;
 mod load;
 mod resolve;
 mod slots;
@@ -23,21 +24,17 @@ mod unsealed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_device::Runtime;
 use esker_index::Index;
-use esker_log::{
-    Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
-};
+use esker_log::Tier as TierName;
 
-use self::candidate::Live;
+use self::context::{Content, Segment, no_longer_verifies};
+pub(crate) use self::context::{RecoveryContext, StagedWinner, Unsealed};
 use self::resolve::Copies;
 
-use crate::base::error::{Error, Result};
-use crate::open::progress::Progress;
+use crate::base::error::Result;
 use crate::segments::contents::Contents;
 use crate::segments::slot::SlotState;
 use crate::segments::staging::Staged;
-use crate::segments::tier::Tier;
 
 /// What the index takes for a key at most.
 const INDEX_BYTES_A_KEY: u64 = 10;
@@ -57,78 +54,7 @@ pub(crate) struct Recovered {
     pub(crate) metadata_bytes: u64,
 }
 
-pub(crate) struct Unsealed {
-    pub(crate) tier: TierName,
-    pub(crate) slot: u32,
-    pub(crate) segment: u64,
-    pub(crate) stream: Stream,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) tail: u32,
-}
-
-pub(crate) struct StagedWinner {
-    pub(crate) piece: usize,
-    pub(crate) entry: Entry,
-}
-
-/// What recovery works with.
-pub(crate) struct RecoveryContext<'a> {
-    pub(crate) runtime: &'a Arc<dyn Runtime>,
-    pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
-    pub(crate) secret: Secret,
-    pub(crate) packing: Packing,
-    pub(crate) index: &'a Arc<Index>,
-    pub(crate) staged: &'a [Staged],
-    pub(crate) accept_loss: bool,
-    pub(crate) progress: Progress,
-    /// Memory for entries, summaries that are being read, and the index.
-    pub(crate) memory_bytes: u64,
-}
-
-enum Content {
-    Sealed(Footer),
-    Scanned(SegmentScan, Stream),
-}
-
-struct Segment {
-    tier: TierName,
-    slot: u32,
-    segment: u64,
-    opened_at: u64,
-    content: Content,
-}
-
-impl Segment {
-    fn entries(&self) -> u64 {
-        match &self.content {
-            Content::Sealed(footer) => u64::from(footer.entries),
-            Content::Scanned(scan, _) => scan.entries.len() as u64,
-        }
-    }
-}
-
-/// What the start and the end of a slot say.
-struct Found {
-    tier: TierName,
-    slot: u32,
-    first: Option<FrameHeader>,
-    footer: Option<Footer>,
-    /// Frames up to this segment number are leftovers of what was freed.
-    after: u64,
-    /// Its start and its end are of different segments: one of them was written to the wrong place.
-    contradicted: bool,
-    /// What it began with may be lost: the write went to another slot, or another slot's went here.
-    beheaded: bool,
-    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
-    may_be_torn: bool,
-}
-
 impl RecoveryContext<'_> {
-    fn tier(&self, name: TierName) -> &Arc<Tier> {
-        let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
-        found.expect("segments lie on tiers of the store").0
-    }
-
     /// Finds everything, fills the index and the slots.
     pub(crate) async fn recover(&self) -> Result<Recovered> {
         let began = self.runtime.now();
@@ -259,21 +185,6 @@ impl RecoveryContext<'_> {
         (left / resolve::DISPUTE_BYTES / workers) as usize
     }
 
-    fn cleared_through(&self) -> u64 {
-        self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0)
-    }
-
-    fn no_live(&self) -> Live {
-        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots_total() as usize)))
-    }
-
-    fn count_live(&self, live: Live) {
-        for (tier, slot, [puts, tombstones]) in live.into_slots() {
-            self.tier(tier).add_live(slot, puts);
-            self.tier(tier).add_tombstones(slot, tombstones);
-        }
-    }
-
     fn occupy_slots(&self, segments: &[Segment]) {
         for s in segments {
             let (stream, used, contents) = match &s.content {
@@ -289,32 +200,6 @@ impl RecoveryContext<'_> {
             self.tier(s.tier).slots().seal(s.slot, stream, used, s.segment, &contents);
         }
     }
-}
-
-fn no_longer_verifies(segment: &Segment) -> Error {
-    Error::Corrupt {
-        key: None,
-        segment: segment.segment,
-        offset: 0,
-        what: "a summary that verified a moment ago no longer does".into(),
-    }
-}
-
-/// Runs a piece of work on the runtime and partitions back what came of it.
-async fn run<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (send, receive) = tokio::sync::oneshot::channel();
-    runtime.spawn(
-        "recover",
-        Box::pin(async move {
-            let _ = send.send(work.await);
-        }),
-    );
-    receive
-        .await
-        .unwrap_or_else(|_| Err(Error::Closed { reason: "the runtime ended during recovery".into() }))
 }
 
 #[cfg(test)]

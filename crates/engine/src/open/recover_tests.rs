@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
 
-use esker_device::{Buffer, Device, MemoryDevice, SegmentBuffer, Source, WriteMode};
+use esker_device::{Buffer, Device, MemoryDevice, Runtime, SegmentBuffer, Source, WriteMode};
 use esker_index::IndexOptions;
-use esker_log::{Kind, OpenSegment, Record, SegmentName};
+use esker_log::{Kind, OpenSegment, Packing, Record, Secret, SegmentName, Stream, Superblock};
 
 use super::*;
 
+use crate::base::error::Error;
+use crate::open::progress::Progress;
+use crate::segments::tier::Tier;
 use crate::testing::{EPOCH, Plan, SEGMENT_BYTES};
 
 const TIER: TierName = TierName::Capacity;

@@ -114,14 +114,14 @@ impl Reader {
 
     /// What is current of a key, where another record of it was met.
     async fn look_up_key(&self, key: &[u8], hash: &KeyHash) -> Result<Option<KeyEntry>> {
-        if let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(hash)) {
-            if let Some(place) = self.catalog.place(hash, pointer) {
-                let head = self.head(&place, HEAD_BYTES).await?;
-                if let Ok(entry) = self.finish(&place, head).await?
-                    && entry.key == key
-                {
-                    return Ok(Some(entry));
-                }
+        if let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(hash))
+            && let Some(place) = self.catalog.place(hash, pointer)
+        {
+            let head = self.head(&place, HEAD_BYTES).await?;
+            if let Ok(entry) = self.finish(&place, head).await?
+                && entry.key == key
+            {
+                return Ok(Some(entry));
             }
         }
         // It moved, or another key has the slot.

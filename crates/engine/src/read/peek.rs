@@ -24,7 +24,7 @@ pub enum Peek<T> {
     Seen(T),
     /// The key is not there.
     Absent,
-    /// It takes more than a look at memory to tell: [`Store::get_entry`] does.
+    /// It takes more than a look at memory to tell: [`Store::get_entry`](crate::Store::get_entry) does.
     Unknown,
 }
 

@@ -9,11 +9,11 @@ use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteM
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
 use parking_lot::{Mutex, RwLock};
 
-use crate::background::discard::Discards;
 use crate::base::error::{Error, Result};
 use crate::base::latency::{Recorder, Timed};
 use crate::segments::accounting::{Content, WriteAccounting};
 use crate::segments::allocation::Allocation;
+use crate::segments::discards::Discards;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;

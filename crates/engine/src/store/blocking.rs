@@ -6,16 +6,22 @@ use bytes::Bytes;
 use esker_device::block_on;
 
 use crate::Batch;
+use crate::base::durability::Durability;
 use crate::base::error::Result;
+use crate::base::latency::Latencies;
+use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::open::options::Options;
+use crate::open::progress::Recovery;
 use crate::read::keys::KeyPage;
+use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
+use crate::store::stats::Stats;
 use crate::write::options::WriteOptions;
 
 /// A store whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Blocking {
     store: Store,
 }
@@ -67,11 +73,44 @@ impl Blocking {
         block_on(self.store.get_many(keys))
     }
 
+    /// See [`Store::contains`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        block_on(self.store.contains(key))
+    }
+
+    /// See [`Store::peek`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
+        self.store.peek(key, see)
+    }
+
+    /// See [`Store::peek_each`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek_each<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        see: impl FnMut(Option<View<'_>>) -> bool,
+    ) -> Result<usize> {
+        self.store.peek_each(keys, see)
+    }
+
+    /// See [`Store::read_bytes_hint`].
+    pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
+        self.store.read_bytes_hint(key)
+    }
+
     /// See [`Store::put`].
     ///
     /// # Errors
     /// As there.
-    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<u64> {
+    pub fn put(&self, key: impl ToBytes, value: impl ToBytes) -> Result<u64> {
         block_on(self.store.put(key, value))
     }
 
@@ -79,21 +118,33 @@ impl Blocking {
     ///
     /// # Errors
     /// As there.
-    pub fn put_with(
-        &self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
-        options: WriteOptions,
-    ) -> Result<u64> {
+    pub fn put_with(&self, key: impl ToBytes, value: impl ToBytes, options: WriteOptions) -> Result<u64> {
         block_on(self.store.put_with(key, value, options))
+    }
+
+    /// See [`Store::put_each`].
+    pub fn put_each(
+        &self,
+        puts: Vec<(Bytes, Bytes, Option<u64>)>,
+        durability: Option<Durability>,
+    ) -> Vec<Result<u64>> {
+        block_on(self.store.put_each(puts, durability))
     }
 
     /// See [`Store::delete`].
     ///
     /// # Errors
     /// As there.
-    pub fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+    pub fn delete(&self, key: impl ToBytes) -> Result<bool> {
         block_on(self.store.delete(key))
+    }
+
+    /// See [`Store::delete_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_with(&self, key: impl ToBytes, options: WriteOptions) -> Result<bool> {
+        block_on(self.store.delete_with(key, options))
     }
 
     /// See [`Store::write`].
@@ -104,6 +155,64 @@ impl Blocking {
         block_on(self.store.write(batch))
     }
 
+    /// See [`Store::write_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_with(&self, batch: Batch, options: WriteOptions) -> Result<()> {
+        block_on(self.store.write_with(batch, options))
+    }
+
+    /// See [`Store::update`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<T> {
+        block_on(self.store.update(keys, options, change))
+    }
+
+    /// See [`Store::insert_if_absent`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn insert_if_absent(&self, key: impl ToBytes, value: impl ToBytes) -> Result<bool> {
+        block_on(self.store.insert_if_absent(key, value))
+    }
+
+    /// See [`Store::compare_and_swap`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compare_and_swap(
+        &self,
+        key: impl ToBytes,
+        expected: impl AsRef<[u8]>,
+        value: impl ToBytes,
+    ) -> Result<bool> {
+        block_on(self.store.compare_and_swap(key, expected, value))
+    }
+
+    /// See [`Store::increment`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn increment(&self, key: impl ToBytes, by: i64) -> Result<i64> {
+        block_on(self.store.increment(key, by))
+    }
+
+    /// See [`Store::get_or_insert`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_or_insert<V: ToBytes>(&self, key: impl ToBytes, value: impl FnOnce() -> V) -> Result<Bytes> {
+        block_on(self.store.get_or_insert(key, value))
+    }
+
     /// See [`Store::scan`].
     ///
     /// # Errors
@@ -112,12 +221,22 @@ impl Blocking {
         block_on(self.store.scan(cursor, limit))
     }
 
+    /// See [`Store::scan_bytes_hint`].
+    pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
+        self.store.scan_bytes_hint(cursor, limit)
+    }
+
     /// See [`Store::scan_keys`].
     ///
     /// # Errors
     /// As there.
     pub fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
         block_on(self.store.scan_keys(cursor, limit, bytes))
+    }
+
+    /// See [`Store::scan_keys_bytes_hint`].
+    pub fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
+        self.store.scan_keys_bytes_hint(cursor, limit)
     }
 
     /// See [`Store::clear`].
@@ -144,11 +263,90 @@ impl Blocking {
         block_on(self.store.compact())
     }
 
+    /// See [`Store::latencies`].
+    pub fn latencies(&self) -> Latencies {
+        self.store.latencies()
+    }
+
+    /// See [`Store::stats`].
+    pub fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+
+    /// See [`Store::recovery`].
+    pub fn recovery(&self) -> Recovery {
+        self.store.recovery()
+    }
+
+    /// See [`Store::len`].
+    pub fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    /// See [`Store::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+
+    /// See [`Store::max_value_bytes`].
+    pub fn max_value_bytes(&self, key_bytes: usize) -> u64 {
+        self.store.max_value_bytes(key_bytes)
+    }
+
+    /// See [`Store::check_writable`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_writable(&self) -> Result<()> {
+        self.store.check_writable()
+    }
+
+    /// See [`Store::now_ms`].
+    pub fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+
+    /// See [`Store::is_closed`].
+    pub fn is_closed(&self) -> bool {
+        self.store.is_closed()
+    }
+
     /// See [`Store::close`].
     ///
     /// # Errors
     /// As there.
     pub fn close(&self) -> Result<()> {
         block_on(self.store.close())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The public calls that are written out in a file.
+    fn calls(source: &str) -> BTreeSet<&str> {
+        source
+            .lines()
+            .filter_map(|line| {
+                let call = line.strip_prefix("    pub async fn ").or(line.strip_prefix("    pub fn "))?;
+                call.split(['(', '<']).next()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn it_has_every_call_of_the_store() {
+        let sources = [
+            include_str!("changing.rs"),
+            include_str!("handle.rs"),
+            include_str!("reading.rs"),
+            include_str!("writing.rs"),
+        ];
+        let mut of_store: BTreeSet<&str> = sources.iter().flat_map(|source| calls(source)).collect();
+        assert!(of_store.remove("blocking"), "the store says how to get here");
+        let mut here = calls(include_str!("blocking.rs"));
+        assert!(here.remove("store"), "and there is a way back");
+        assert_eq!(here, of_store);
     }
 }

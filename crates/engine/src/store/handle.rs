@@ -1,5 +1,6 @@
 //! The handle of an open store.
 
+use std::fmt;
 use std::sync::Arc;
 
 use esker_log::RECORD_HEADER_BYTES;
@@ -41,6 +42,15 @@ struct LastHandle(Arc<Writer>);
 impl Drop for LastHandle {
     fn drop(&mut self) {
         close::begin(&self.0);
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tiers: Vec<&str> = self.space.tiers().map(|tier| tier.device_name()).collect();
+        let mut shown = f.debug_struct("Store");
+        shown.field("tiers", &tiers).field("keys", &self.len()).field("is_closed", &self.is_closed());
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -125,7 +135,9 @@ impl Store {
         self.recovery
     }
 
-    /// Number of keys.
+    /// Number of keys that are there, without any I/O. A write counts as soon as others see it. A key whose time to live has
+    /// run out is no longer read from that moment on, and leaves this number within about two seconds; after the wall clock
+    /// was set forward, when it has been so for an hour.
     pub fn len(&self) -> u64 {
         self.catalog.index.len()
     }

@@ -76,8 +76,8 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Memory of the latency histograms.
     pub latency_bytes: u64,
-    /// Unverified overwrites that are not verified yet.
-    pub unverified: u64,
+    /// Overwrites of which it is not verified yet what they displaced.
+    pub unverified_overwrites: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
     /// What was done since the store was opened.
@@ -118,7 +118,7 @@ impl Stats {
             index_bytes: catalog.index.memory_bytes(),
             cache_bytes: catalog.cache.bytes(),
             latency_bytes: space.recorder().memory_bytes(),
-            unverified: catalog.index.unverified_len() as u64,
+            unverified_overwrites: catalog.index.unverified_len() as u64,
             tiers: space.tiers().map(TierStats::of).collect(),
             activity: space.counters.activity(),
         }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Timed;
+use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::store::handle::Store;
 use crate::write::batch::Batch;
@@ -14,11 +15,12 @@ use crate::write::options::WriteOptions;
 type Put = (Bytes, Bytes, Option<u64>);
 
 impl Store {
-    /// Writes a value under a key of 1 to 65,536 bytes; returns its version.
+    /// Writes a value under a key of 1 to 65,536 bytes; returns its version. Both may be borrowed, owned or shared: see
+    /// [`ToBytes`].
     ///
     /// # Errors
     /// `Invalid` if key or value are too long, `Full` if there is no room, `Closed` after a close or a failed write.
-    pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<u64> {
+    pub async fn put(&self, key: impl ToBytes, value: impl ToBytes) -> Result<u64> {
         self.put_with(key, value, WriteOptions::default()).await
     }
 
@@ -28,12 +30,12 @@ impl Store {
     /// As [`put`](Self::put); `Conflict` if the condition does not hold.
     pub async fn put_with(
         &self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
+        key: impl ToBytes,
+        value: impl ToBytes,
         options: WriteOptions,
     ) -> Result<u64> {
         let began = self.space.runtime.now();
-        let version = self.writer.put(key.into(), value.into(), options).await?;
+        let version = self.writer.put(key.into_bytes(), value.into_bytes(), options).await?;
         self.space.took(Timed::Put, began);
         Ok(version)
     }
@@ -42,7 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`put`](Self::put), but never `Full` for want of user space.
-    pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+    pub async fn delete(&self, key: impl ToBytes) -> Result<bool> {
         self.delete_with(key, WriteOptions::default()).await
     }
 
@@ -50,9 +52,9 @@ impl Store {
     ///
     /// # Errors
     /// As [`delete`](Self::delete); `Conflict` if the condition does not hold.
-    pub async fn delete_with(&self, key: impl Into<Bytes>, options: WriteOptions) -> Result<bool> {
+    pub async fn delete_with(&self, key: impl ToBytes, options: WriteOptions) -> Result<bool> {
         let began = self.space.runtime.now();
-        let was_there = self.writer.delete(key.into(), options).await?;
+        let was_there = self.writer.delete(key.into_bytes(), options).await?;
         self.space.took(Timed::Delete, began);
         Ok(was_there)
     }
@@ -96,7 +98,7 @@ impl Store {
     /// error nothing was written.
     pub async fn update<T>(
         &self,
-        keys: &[Bytes],
+        keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {

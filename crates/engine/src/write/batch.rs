@@ -1,5 +1,7 @@
 //! Several writes that happen together or not at all.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use esker_log::Kind;
 use hashbrown::HashMap;
@@ -7,8 +9,9 @@ use hashbrown::HashMap;
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
 use crate::base::fixed_hash::FixedState;
+use crate::base::to_bytes::ToBytes;
 use crate::write::Writer;
-use crate::write::options::{Condition, WriteOptions};
+use crate::write::options::{Condition, WriteOptions, after_ms};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
@@ -18,12 +21,40 @@ use crate::write::reserve::Reservation;
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
+    /// What must hold for them to be written.
+    pub(crate) conditions: Vec<(Bytes, Condition)>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    Put { key: Bytes, value: Bytes, expires_at_ms: Option<u64> },
+    Put { key: Bytes, value: Bytes, expiry: Option<Expiry> },
     Delete { key: Bytes },
+}
+
+impl Operation {
+    pub(crate) fn key(&self) -> &Bytes {
+        match self {
+            Operation::Put { key, .. } | Operation::Delete { key } => key,
+        }
+    }
+}
+
+/// When a put of a batch expires.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expiry {
+    /// In milliseconds since the Unix epoch.
+    At(u64),
+    /// So long after it is written.
+    After(Duration),
+}
+
+impl Expiry {
+    fn at_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Expiry::At(at_ms) => at_ms,
+            Expiry::After(ttl) => after_ms(now_ms, ttl),
+        }
+    }
 }
 
 impl Batch {
@@ -33,30 +64,49 @@ impl Batch {
     }
 
     /// Adds a put.
-    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> &mut Batch {
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), expires_at_ms: None });
-        self
+    pub fn put(&mut self, key: impl ToBytes, value: impl ToBytes) -> &mut Batch {
+        self.add_put(key.into_bytes(), value.into_bytes(), None)
+    }
+
+    /// Adds a put whose value lives so long from when the batch is written.
+    pub fn put_with_ttl(&mut self, key: impl ToBytes, value: impl ToBytes, ttl: Duration) -> &mut Batch {
+        self.add_put(key.into_bytes(), value.into_bytes(), Some(Expiry::After(ttl)))
     }
 
     /// Adds a put that expires at a wall-clock time in milliseconds since the Unix epoch.
-    pub fn put_expiring(
-        &mut self,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
-        expires_at_ms: u64,
-    ) -> &mut Batch {
-        let expires_at_ms = Some(expires_at_ms);
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), expires_at_ms });
+    pub fn put_expiring(&mut self, key: impl ToBytes, value: impl ToBytes, expires_at_ms: u64) -> &mut Batch {
+        self.add_put(key.into_bytes(), value.into_bytes(), Some(Expiry::At(expires_at_ms)))
+    }
+
+    fn add_put(&mut self, key: Bytes, value: Bytes, expiry: Option<Expiry>) -> &mut Batch {
+        self.operations.push(Operation::Put { key, value, expiry });
         self
     }
 
     /// Adds a delete. Deleting a key that is not there is not an error.
-    pub fn delete(&mut self, key: impl Into<Bytes>) -> &mut Batch {
-        self.operations.push(Operation::Delete { key: key.into() });
+    pub fn delete(&mut self, key: impl ToBytes) -> &mut Batch {
+        self.operations.push(Operation::Delete { key: key.into_bytes() });
         self
     }
 
-    /// Number of operations.
+    /// Adds a condition on a key, which the batch may write or not. The batch is written only if all its conditions hold when
+    /// it is, or else [`Error::Conflict`] says which one does not; they are about what was there before the batch.
+    ///
+    /// All keys of such a batch are read before it is written.
+    ///
+    /// ```
+    /// use esker_engine::{Batch, Condition};
+    ///
+    /// let mut rename = Batch::new();
+    /// rename.require("new", Condition::IfAbsent).require("old", Condition::IfPresent);
+    /// rename.put("new", "value").delete("old");
+    /// ```
+    pub fn require(&mut self, key: impl ToBytes, condition: Condition) -> &mut Batch {
+        self.conditions.push((key.into_bytes(), condition));
+        self
+    }
+
+    /// Number of operations. Conditions do not count.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -71,8 +121,11 @@ impl Writer {
     pub(crate) async fn write(&self, batch: Batch, options: WriteOptions) -> Result<()> {
         if options.condition != Condition::Always {
             return Err(Error::invalid(
-                "a batch has no condition; put the condition on single writes, or update",
+                "the options of a batch have no condition; name the keys that it is about with Batch::require",
             ));
+        }
+        if !batch.conditions.is_empty() {
+            return self.write_if(batch, options).await;
         }
         let durability = self.durability(&options)?;
         self.find_room(self.padded_bytes_of(&batch, &options)).await;
@@ -100,8 +153,8 @@ impl Writer {
     /// The room that a batch takes; none if it puts nothing.
     pub(crate) fn padded_bytes_of(&self, batch: &Batch, options: &WriteOptions) -> u64 {
         let padded = |operation: &Operation| match operation {
-            Operation::Put { key, value, expires_at_ms } => {
-                let expires = expires_at_ms.or(options.expires_at_ms).is_some();
+            Operation::Put { key, value, expiry } => {
+                let expires = expiry.is_some() || options.expires();
                 self.lane.shape.padded(esker_log::record_bytes(key.len(), value.len(), expires))
             }
             Operation::Delete { key } => self.lane.shape.padded(esker_log::record_bytes(key.len(), 0, false)),
@@ -113,10 +166,13 @@ impl Writer {
     /// The records of a batch, checked. The last operation on a key is the one that counts.
     pub(crate) fn records_of(&self, batch: Batch, options: &WriteOptions) -> Result<Vec<Prepared>> {
         let mut records = Vec::with_capacity(batch.len());
+        let now_ms = self.catalog.now_ms();
+        let of_all = options.expiry_ms(|| now_ms);
         for operation in batch.operations {
             records.push(match operation {
-                Operation::Put { key, value, expires_at_ms } => {
-                    self.prepare(Kind::Put, key, value, expires_at_ms.or(options.expires_at_ms))?
+                Operation::Put { key, value, expiry } => {
+                    let expires_at_ms = expiry.map(|expiry| expiry.at_ms(now_ms)).or(of_all);
+                    self.prepare(Kind::Put, key, value, expires_at_ms)?
                 }
                 Operation::Delete { key } => self.prepare(Kind::Tombstone, key, Bytes::new(), None)?,
             });
@@ -139,7 +195,7 @@ impl Writer {
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
         if bytes + summaries as u64 > limit {
             return Err(Error::invalid(format!(
-                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment",
+                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment (segment_bytes), so split it",
                 records.len()
             )));
         }

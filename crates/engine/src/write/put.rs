@@ -20,6 +20,14 @@ use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
+/// Whether a key has a length that keys have.
+pub(super) fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(Error::invalid(format!("key of {} bytes; a key has 1 to {MAX_KEY_BYTES}", key.len())));
+    }
+    Ok(())
+}
+
 impl Writer {
     /// The longest value under a key of so many bytes.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
@@ -35,16 +43,11 @@ impl Writer {
         value: Bytes,
         expires_at_ms: Option<u64>,
     ) -> Result<Prepared> {
-        if key.is_empty() || key.len() > MAX_KEY_BYTES {
-            return Err(Error::invalid(format!(
-                "key of {} bytes; a key has 1 to {MAX_KEY_BYTES}",
-                key.len()
-            )));
-        }
+        check_key(&key)?;
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
         if value.len() as u64 > limit {
             return Err(Error::invalid(format!(
-                "value of {} bytes; at most {limit} fit in a segment beside a key of {} bytes",
+                "value of {} bytes; at most {limit} fit in a segment (segment_bytes) beside a key of {} bytes",
                 value.len(),
                 key.len()
             )));
@@ -66,7 +69,8 @@ impl Writer {
 
     pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
         let durability = self.durability(&options)?;
-        let mut prepared = self.prepare(Kind::Put, key, value, options.expires_at_ms)?;
+        let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
+        let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
         self.space.health.check_writable()?;
         self.find_room_for(&prepared).await?;
         self.space.counters.count_put(prepared.key.len() + prepared.value.len());
@@ -97,20 +101,13 @@ impl Writer {
         let found = self.catalog.look_up(&put.key, &put.hash).await?;
         let life = found.as_ref().map(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms));
         let current = found.as_ref().filter(|_| life == Some(Life::Alive)).map(|f| f.record.sequence);
-        let (holds, wanted) = match condition {
-            Condition::Always => (true, String::new()),
-            Condition::IfAbsent => (current.is_none(), "the key to be absent".to_string()),
-            Condition::IfPresent => (current.is_some(), "the key to be present".to_string()),
-            Condition::IfVersion(version) => (current == Some(version), format!("version {version}")),
-        };
-        if !holds {
+        if !condition.holds(current) {
             if let (Some(Life::Unconfirmed), Some(found)) = (life, found) {
                 drop(reservation.take());
                 let Cached { sequence, expires_at_ms, .. } = found.record;
                 self.keep_expired(&put.key, &put.hash, sequence, expires_at_ms).await;
             }
-            let found = current.map_or("it is absent".to_string(), |v| format!("it has version {v}"));
-            return Err(Error::Conflict { what: format!("expected {wanted}, but {found}"), current });
+            return Err(condition.conflict(&put.key, current));
         }
         Ok(found.map(|f| f.replaced()))
     }

@@ -16,9 +16,10 @@ use crate::catalog::cache::Entry;
 use crate::catalog::clock::Life;
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
-use crate::write::batch::Batch;
+use crate::write::batch::{Batch, Operation};
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
+use crate::write::put::check_key;
 
 /// Which version of a key has expired.
 struct Expired {
@@ -30,7 +31,7 @@ impl Writer {
     /// See [`Store::update`](crate::Store::update).
     pub(crate) async fn update<T>(
         &self,
-        keys: &[Bytes],
+        keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
@@ -41,7 +42,7 @@ impl Writer {
         let outcome = self.update_reserved(keys, options, change, &mut told).await;
         // The keys are not reserved any more. What was written over since is not collected.
         for (at, hash, Expired { sequence, expires_at_ms }) in told {
-            self.keep_expired(&keys[at], &hash, sequence, expires_at_ms).await;
+            self.keep_expired(keys[at].as_ref(), &hash, sequence, expires_at_ms).await;
         }
         outcome
     }
@@ -49,23 +50,25 @@ impl Writer {
     /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
     async fn update_reserved<T>(
         &self,
-        keys: &[Bytes],
+        keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
         told: &mut Vec<(usize, KeyHash, Expired)>,
     ) -> Result<T> {
         let durability = self.durability(&options)?;
         // 1.
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key)).collect();
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key.as_ref())).collect();
         let stored = hashes.iter().map(|hash| self.catalog.index.stored_hash(hash)).collect();
         let reservation = self.lane.reserve(stored).await?;
 
         // 2.
         let found = match (keys, &*hashes) {
-            ([key], [hash]) => vec![self.catalog.look_up(key, hash).await?],
+            ([key], [hash]) => vec![self.catalog.look_up(key.as_ref(), hash).await?],
             _ => {
-                try_join_all(keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key, hash)))
-                    .await?
+                try_join_all(
+                    keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key.as_ref(), hash)),
+                )
+                .await?
             }
         };
         let mut show = |(at, found): (usize, &Option<Found>)| {
@@ -80,6 +83,11 @@ impl Writer {
         let entries: Vec<Option<Entry>> = found.iter().enumerate().map(&mut show).collect();
         let (batch, outcome) = change(&entries);
         drop(entries);
+        if !batch.conditions.is_empty() {
+            return Err(Error::invalid(
+                "the batch of an update has no conditions; compare the entries it is given",
+            ));
+        }
         if batch.is_empty() {
             return Ok(outcome);
         }
@@ -102,6 +110,28 @@ impl Writer {
         }
         self.commit(records, durability, Some(reservation)).await?;
         Ok(outcome)
+    }
+
+    /// Writes a batch if its conditions hold.
+    pub(super) async fn write_if(&self, mut batch: Batch, options: WriteOptions) -> Result<()> {
+        let conditions = std::mem::take(&mut batch.conditions);
+        for (key, _) in &conditions {
+            check_key(key)?;
+        }
+        let of_operations = batch.operations.iter().map(Operation::key);
+        let mut keys: Vec<Bytes> =
+            conditions.iter().map(|(key, _)| key).chain(of_operations).cloned().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let change = |entries: &[Option<Entry>]| {
+            let conflict = conditions.iter().find_map(|(key, condition)| {
+                let at = keys.binary_search(key).expect("it is among them");
+                let current = entries[at].as_ref().map(|entry| entry.version);
+                (!condition.holds(current)).then(|| condition.conflict(key, current))
+            });
+            conflict.map_or((batch, Ok(())), |conflict| (Batch::new(), Err(conflict)))
+        };
+        self.update(&keys, options, change).await?
     }
 
     /// Notes what a record replaces; false for a tombstone that is not needed.

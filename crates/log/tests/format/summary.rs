@@ -36,7 +36,7 @@ fn comes_back(entries: &[Entry]) {
 }
 
 fn entry(sequence: u64, offset: u32, bytes: u32, expires_at_ms: Option<u64>) -> Entry {
-    let digest = KeyHash { slot: sequence ^ 0xaa, check: !sequence };
+    let key_hash = KeyHash { slot: sequence ^ 0xaa, check: !sequence };
     Entry { key_hash, sequence, offset, bytes, kind: Kind::Put, expires_at_ms }
 }
 
@@ -64,7 +64,7 @@ fn any_summary_comes_back() {
                 let offset = end + gap;
                 end = offset + bytes;
                 let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
-                let digest = KeyHash { slot: wide[0], check: wide[1] };
+                let key_hash = KeyHash { slot: wide[0], check: wide[1] };
                 Entry { key_hash, sequence: wide[2], offset, bytes, kind, expires_at_ms }
             })
             .collect();

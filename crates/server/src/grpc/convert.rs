@@ -75,6 +75,7 @@ pub(super) fn write_options(
         durability: durability(options)?,
         expires_at_ms: expires_at_ms(store, expiry)?,
         condition: condition(wanted)?,
+        ..WriteOptions::default()
     })
 }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use esker_gc::{Candidate, cost_benefit, oldest};
 use esker_log::Tier as TierName;
 
-use super::{CALM, Reclaimer};
+use super::CALM;
 
+use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::SlotState;
@@ -29,35 +30,6 @@ const LEAST_GAIN: u64 = 8;
 const LONGEST_WAIT: u32 = 6;
 /// Segments are relocated together up to so many bytes.
 const BATCH_BYTES: u32 = 4 << 20;
-
-/// What to relocate, and how urgent it is.
-pub(crate) struct Choice {
-    pub(crate) tier: TierName,
-    pub(crate) slots: Vec<u32>,
-    pub(crate) urgency: f64,
-    /// What they seem to be worth.
-    pub(crate) yield_bytes: u64,
-}
-
-/// Whether collecting gives slots back. Where records fill their write units and segments badly, copies can take as much
-/// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
-#[derive(Default)]
-pub(super) struct Progress {
-    /// Bytes that the victims seemed to be worth since it was last looked at.
-    expected_bytes: u64,
-    /// What had been gained then.
-    gained_bytes: i64,
-    /// It was given up until so many bytes will have died.
-    given_up_until: Option<u64>,
-    /// How often it was without progress since it last was not.
-    without_progress: u32,
-}
-
-/// How things were when destaging found no room. Until something has changed, only collecting is tried.
-pub(super) struct Stuck {
-    free_slots: u32,
-    dead_bytes: u64,
-}
 
 impl Choice {
     fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {

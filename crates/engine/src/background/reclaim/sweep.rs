@@ -7,10 +7,7 @@
 
 use std::time::Duration;
 
-use esker_log::Tier as TierName;
-
-use super::Reclaimer;
-
+use crate::background::reclaimer::Reclaimer;
 use crate::base::error::Result;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
@@ -23,16 +20,6 @@ const BYTES_PER_S: u64 = 16 << 20;
 const LEAST_BYTES: u64 = 64 << 10;
 /// A clock that is set forward is noticed within this time.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-
-/// The round that is under way.
-#[derive(Default)]
-pub(super) struct Sweep {
-    /// Segments that are still to be looked at.
-    segments: Vec<(TierName, u32)>,
-    /// When the next of them may be, and when the next round may begin, by the runtime's clock.
-    next_look: Duration,
-    next_round: Duration,
-}
 
 impl Reclaimer<'_> {
     /// Does one piece of a round; false if there is nothing to do now.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
-use super::{CALM, ENTRY_BYTES, Reclaimer};
+use super::{CALM, ENTRY_BYTES};
 
+use crate::background::reclaimer::Reclaimer;
 use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
@@ -24,19 +25,6 @@ const AT_REST: f64 = 1.0 / 16.0;
 const QUIET_AFTER: Duration = Duration::from_millis(500);
 /// Unverified overwrites are counted again after those with most of them, one in so many of the segments.
 const COUNTED_FOR: usize = 4;
-
-/// What is known of the unverified overwrites that are left.
-#[derive(Default)]
-pub(super) struct Unverified {
-    /// Segments with unverified overwrites of them, those with most last, as they were counted.
-    segments: Vec<(TierName, u32)>,
-    /// The last write that was seen, and when.
-    written: (u64, Duration),
-    /// There was nothing else to do in the last step.
-    at_leisure: bool,
-    /// Segments that had been begun when none of the unverified overwrites was against a sealed one.
-    out_of_reach: Option<u64>,
-}
 
 impl Reclaimer<'_> {
     /// Verifies unverified overwrites if they take more memory than they should, whatever else there is to do.

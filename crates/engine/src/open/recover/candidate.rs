@@ -3,7 +3,7 @@
 use esker_index::{Index, KeyHash, Pointer};
 use esker_log::{Entry, Kind, Location, Packing, Tier as TierName, class_of};
 
-use super::Segment;
+use super::context::{RecoveryContext, Segment};
 
 /// An entry on its way into the index: 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,5 +125,18 @@ impl Live {
                 .map(move |(slot, bytes)| (tier, slot, bytes))
         };
         self.0.into_iter().flat_map(slots)
+    }
+}
+
+impl RecoveryContext<'_> {
+    pub(super) fn no_live(&self) -> Live {
+        Live::new(self.tiers.iter().map(|(tier, _)| (tier.name(), tier.slots_total() as usize)))
+    }
+
+    pub(super) fn count_live(&self, live: Live) {
+        for (tier, slot, [puts, tombstones]) in live.into_slots() {
+            self.tier(tier).add_live(slot, puts);
+            self.tier(tier).add_tombstones(slot, tombstones);
+        }
     }
 }

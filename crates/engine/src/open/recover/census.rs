@@ -2,7 +2,7 @@
 
 use esker_log::Census;
 
-use super::{Content, RecoveryContext, Segment};
+use super::context::{Content, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
 

@@ -15,7 +15,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Address, Candidate, Live};
-use super::{Content, RecoveryContext, Segment, run};
+use super::context::{Content, RecoveryContext, Segment, run};
 
 use crate::base::error::{Error, Result};
 use crate::open::progress::Progress;

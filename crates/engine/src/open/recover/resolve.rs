@@ -20,8 +20,8 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Candidate, Live};
+use super::context::{Content, RecoveryContext, Segment, StagedWinner, no_longer_verifies, run};
 use super::load::{DEPTH, Partition, read};
-use super::{Content, RecoveryContext, Segment, StagedWinner, no_longer_verifies, run};
 
 use crate::base::error::Result;
 use crate::segments::tier::Tier;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_log::{FOOTER_BYTES, Footer, FrameHeader, SlotStart, Superblock, slot_start};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Found, RecoveryContext};
+use super::context::{Found, RecoveryContext};
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;

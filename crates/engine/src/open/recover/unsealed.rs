@@ -5,7 +5,7 @@ use esker_log::{
 };
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Content, Found, RecoveryContext, Segment};
+use super::context::{Content, Found, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
 use crate::segments::tier::Tier;

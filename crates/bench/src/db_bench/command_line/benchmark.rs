@@ -1,0 +1,340 @@
+//! The benchmarks by name: what each does.
+
+use super::config::{Config, ValueSize};
+use super::meant::meant;
+
+/// How keys are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One after the other, from 0.
+    Sequential,
+    /// Drawn with replacement.
+    Random,
+    /// Each once, in random order.
+    Unique,
+    /// One after the other, every thread in a part of its own.
+    Parts,
+    /// By Zipf with a skew of so many hundredths.
+    Zipf(u32),
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Fill(Order),
+    Read {
+        /// Keys that were never written.
+        missing: bool,
+        /// Each look-up is of `--batch_size` keys.
+        batch: bool,
+    },
+    Scan,
+    ReadWrite,
+    ReadWriteDelete,
+    Update,
+    Delete(Order),
+    Mix,
+    Ycsb(Mix),
+    /// On a file beside the store, without the store.
+    Raw(Raw),
+    /// The same, reads beside writes of long runs at a rate.
+    RawPressure,
+}
+
+/// Which keys of a YCSB workload are popular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Popular {
+    Uniform,
+    /// Any, by Zipf.
+    Zipf,
+    /// The last that were inserted, by Zipf.
+    Latest,
+}
+
+/// A YCSB workload: shares in percent; the rest are reads followed by writes of the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mix {
+    pub(crate) reads: u32,
+    pub(crate) updates: u32,
+    pub(crate) inserts: u32,
+    pub(crate) order: Popular,
+}
+
+/// What the device does without a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// Random reads as long as a value.
+    Read,
+    /// Random reads of as many bytes as a get asks for, at any block.
+    RecordRead,
+    /// Writes of 256 KiB, one behind the other.
+    Write,
+    /// Durable writes as long as a value.
+    SyncWrite,
+}
+
+/// What a workload fixes, whatever the flags say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) value_bytes: usize,
+    pub(crate) threads: u64,
+    pub(crate) queue_depth: usize,
+}
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Benchmark {
+    pub(crate) name: &'static str,
+    pub(crate) work: Work,
+    /// Begins with an empty store, unless an existing one is to be used.
+    pub(crate) fresh: bool,
+    /// Every write waits for the medium.
+    pub(crate) sync: bool,
+    /// So many more threads overwrite random keys meanwhile.
+    pub(crate) beside_writers: u64,
+    /// The threads that are measured have one operation in flight, whatever `--queue_depth`.
+    pub(crate) one_at_a_time: bool,
+    /// The writers' rate rises in steps.
+    pub(crate) steps: bool,
+    /// Every key and value length, and share of reads, are what the name says.
+    pub(crate) fixed: bool,
+    /// How many threads write values of which length.
+    pub(crate) shape: Option<Shape>,
+    /// So many times fewer keys than `--num`.
+    pub(crate) fewer: u64,
+    /// Values are of this length.
+    pub(crate) value_bytes: Option<usize>,
+    /// So many keys are written at once.
+    pub(crate) batch: Option<u64>,
+}
+
+impl Benchmark {
+    /// Sets the length of values and batches, if the name says them.
+    pub(crate) fn fix_lengths(&self, config: &mut Config) {
+        if let Some(bytes) = self.value_bytes {
+            config.value_size = ValueSize::Fixed(bytes);
+        }
+        config.batch_size = self.batch.unwrap_or(config.batch_size);
+    }
+}
+
+const fn of(name: &'static str, work: Work) -> Benchmark {
+    Benchmark {
+        name,
+        work,
+        fresh: false,
+        sync: false,
+        beside_writers: 0,
+        one_at_a_time: false,
+        steps: false,
+        fixed: false,
+        shape: None,
+        fewer: 1,
+        value_bytes: None,
+        batch: None,
+    }
+}
+
+const fn fill(name: &'static str, order: Order) -> Benchmark {
+    Benchmark { fresh: true, ..of(name, Work::Fill(order)) }
+}
+
+const fn read(name: &'static str, missing: bool, batch: bool) -> Benchmark {
+    of(name, Work::Read { missing, batch })
+}
+
+const fn ycsb(name: &'static str, reads: u32, updates: u32, inserts: u32, order: Popular) -> Benchmark {
+    of(name, Work::Ycsb(Mix { reads, updates, inserts, order }))
+}
+
+/// A workload of a cache layer in front of QLC: eight writers with 128 operations in flight each.
+const fn cache(name: &'static str, kib: usize, order: Order) -> Benchmark {
+    let shape = Shape { value_bytes: kib << 10, threads: 8, queue_depth: 128 };
+    Benchmark { shape: Some(shape), ..of(name, Work::Fill(order)) }
+}
+
+/// All of them.
+pub(crate) const BENCHMARKS: &[Benchmark] = &[
+    fill("fillseq", Order::Sequential),
+    fill("fillrandom", Order::Random),
+    fill("filluniquerandom", Order::Unique),
+    Benchmark { sync: true, fewer: 1000, ..fill("fillsync", Order::Random) },
+    Benchmark { value_bytes: Some(100_000), fewer: 1000, ..fill("fill100K", Order::Random) },
+    Benchmark { batch: Some(1000), ..fill("fillbatch", Order::Sequential) },
+    of("overwrite", Work::Fill(Order::Random)),
+    read("readrandom", false, false),
+    read("readmissing", true, false),
+    read("multireadrandom", false, true),
+    of("readseq", Work::Scan),
+    Benchmark { beside_writers: 1, ..read("readwhilewriting", false, false) },
+    Benchmark { beside_writers: 1, ..read("multireadwhilewriting", false, true) },
+    of("readrandomwriterandom", Work::ReadWrite),
+    of("randomwithverify", Work::ReadWriteDelete),
+    of("updaterandom", Work::Update),
+    of("deleteseq", Work::Delete(Order::Sequential)),
+    of("deleterandom", Work::Delete(Order::Random)),
+    of("mixgraph", Work::Mix),
+    ycsb("ycsba", 50, 50, 0, Popular::Zipf),
+    ycsb("ycsbb", 95, 5, 0, Popular::Zipf),
+    ycsb("ycsbc", 100, 0, 0, Popular::Zipf),
+    ycsb("ycsbd", 95, 0, 5, Popular::Latest),
+    ycsb("ycsbf", 50, 0, 0, Popular::Zipf),
+    ycsb("ycsbcuniform", 100, 0, 0, Popular::Uniform),
+    Benchmark { fixed: true, ..of("skvds7030", Work::ReadWrite) },
+    cache("cache64kseq", 64, Order::Parts),
+    cache("cache64krand", 64, Order::Random),
+    cache("cache4kseq", 4, Order::Parts),
+    cache("cache4krand", 4, Order::Random),
+    cache("cache64kzipf0.8", 64, Order::Zipf(80)),
+    cache("cache64kzipf1.2", 64, Order::Zipf(120)),
+    Benchmark { beside_writers: 8, one_at_a_time: true, steps: true, ..read("writepressure", false, false) },
+    Benchmark { steps: true, ..of("rawpressure", Work::RawPressure) },
+    of("rawrandread", Work::Raw(Raw::Read)),
+    of("rawrecordread", Work::Raw(Raw::RecordRead)),
+    of("rawseqwrite", Work::Raw(Raw::Write)),
+    of("rawsyncwrite", Work::Raw(Raw::SyncWrite)),
+];
+
+/// What is done between benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Prints the store's numbers.
+    Stats,
+    /// Forgets what was counted.
+    ResetStats,
+    /// Waits until background work rests.
+    Settle,
+    /// Makes everything durable.
+    Flush,
+}
+
+/// Their names; what RocksDB compacts is what rests when nothing is left to be moved.
+pub(crate) const CHORES: &[(&str, Chore)] = &[
+    ("stats", Chore::Stats),
+    ("levelstats", Chore::Stats),
+    ("cachestats", Chore::Stats),
+    ("memstats", Chore::Stats),
+    ("sstables", Chore::Stats),
+    ("resetstats", Chore::ResetStats),
+    ("waitforcompaction", Chore::Settle),
+    ("compact", Chore::Settle),
+    ("compactall", Chore::Settle),
+    ("compact0", Chore::Settle),
+    ("compact1", Chore::Settle),
+    ("flush", Chore::Flush),
+];
+
+/// Why a benchmark of RocksDB is not there.
+fn missing(name: &str) -> Option<&'static str> {
+    let begins = |parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
+    if name == "ycsbe" {
+        Some("scans of key ranges, which a hash index does not have")
+    } else if name.contains("merg") {
+        Some("merge operators, which this store does not have")
+    } else if begins(&["seek", "newiterator", "readreverse", "readrandomfast", "fillseek", "approximatesize"])
+    {
+        Some("keys in order, which this store does not keep")
+    } else {
+        None
+    }
+}
+
+/// One entry of `--benchmarks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// With how often it is done, and how often before that without counting.
+    Run {
+        benchmark: Benchmark,
+        times: u64,
+        warm_ups: u64,
+    },
+    Chore(Chore),
+}
+
+impl Step {
+    /// Does it write each key once?
+    pub(crate) fn is_unique(&self) -> bool {
+        matches!(self, Step::Run { benchmark, .. } if benchmark.work == Work::Fill(Order::Unique))
+    }
+
+    /// Reads an entry: `name`, or `name[X3-W1]` for three runs after one that does not count.
+    pub(crate) fn parse(entry: &str) -> Result<Step, String> {
+        let (name, repeats) = match entry.split_once('[') {
+            Some((name, rest)) => (name, rest.strip_suffix(']').ok_or(format!("{entry}: ']' is missing"))?),
+            None => (entry, ""),
+        };
+        let (mut times, mut warm_ups) = (1, 0);
+        for part in repeats.split('-').filter(|part| !part.is_empty()) {
+            let number = part.get(1..).and_then(|digits| digits.parse().ok());
+            match (part.as_bytes()[0].to_ascii_uppercase(), number) {
+                (b'X', Some(count)) if count > 0 => times = count,
+                (b'W', Some(count)) => warm_ups = count,
+                _ => {
+                    return Err(format!(
+                        "{entry}: '{part}' is neither X and a number of runs nor W and one of warm-ups"
+                    ));
+                }
+            }
+        }
+        if let Some((_, chore)) = CHORES.iter().find(|(chore, _)| *chore == name) {
+            return Ok(Step::Chore(*chore));
+        }
+        if let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) {
+            return Ok(Step::Run { benchmark: *benchmark, times, warm_ups });
+        }
+        if let Some(why) = missing(name) {
+            return Err(format!("benchmark '{name}' needs {why}"));
+        }
+        let meant = meant(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
+        let meant = meant.map_or(String::new(), |name| format!("; is {name} meant?"));
+        let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
+        Err(format!(
+            "unknown benchmark '{name}'{meant}; there are {}, stats, resetstats, flush and waitforcompaction",
+            names.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_that_are_asked_for_are_known() {
+        for name in "fillseq,fillrandom,filluniquerandom,fillsync,overwrite,readrandom,readmissing,readseq,\
+                     readwhilewriting,readrandomwriterandom,updaterandom,multireadrandom,deleterandom,mixgraph,stats,\
+                     waitforcompaction,ycsba,ycsbb,ycsbc,ycsbd,ycsbf,skvds7030,writepressure,rawrandread,rawseqwrite,rawsyncwrite,\
+                     compact0,compact1,sstables,fill100K,fillbatch"
+            .split(',')
+        {
+            assert!(Step::parse(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn repetitions_are_read() {
+        let Ok(Step::Run { benchmark, times, warm_ups }) = Step::parse("readrandom[X5-W2]") else {
+            panic!("it is a benchmark");
+        };
+        assert_eq!((benchmark.name, times, warm_ups), ("readrandom", 5, 2));
+        assert!(matches!(Step::parse("fillseq[X3]"), Ok(Step::Run { times: 3, warm_ups: 0, .. })));
+        for wrong in ["fillseq[X]", "fillseq[X0]", "fillseq[Y3]", "fillseq[X3"] {
+            assert!(Step::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_was_meant() {
+        assert!(Step::parse("fillrandm").expect_err("unknown").contains("is fillrandom meant?"));
+        let unknown = Step::parse("lunch").expect_err("unknown");
+        assert!(unknown.contains("unknown benchmark 'lunch'; there are fillseq, "), "{unknown}");
+        for name in ["readwhilemerging", "mergerandom", "readrandommergerandom"] {
+            assert!(Step::parse(name).expect_err("merges").contains("merge operators"), "{name}");
+        }
+        for name in ["newiteratorwhilewriting", "seekrandomwhilemerging", "readreverse"] {
+            assert!(Step::parse(name).expect_err("ordered").contains("needs"), "{name}");
+        }
+        assert!(Step::parse("seekrandom").expect_err("ordered").contains("order"));
+        assert!(Step::parse("ycsbe").expect_err("ordered").contains("ranges"));
+    }
+}

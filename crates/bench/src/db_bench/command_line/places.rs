@@ -1,0 +1,140 @@
+//! Where the store lies, and what it may take.
+
+use std::path::PathBuf;
+
+use esker_device::Backend;
+use esker_engine::{Durability, Options};
+use esker_log::Superblock;
+
+use super::flags::Parsed;
+
+/// Where the store lies, and what it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) db: PathBuf,
+    pub(crate) fast: Option<PathBuf>,
+    pub(crate) capacity: Option<PathBuf>,
+    fast_limit: Option<u64>,
+    capacity_limit: Option<u64>,
+    iu: Option<u64>,
+    segment: Option<u64>,
+    reserve: Option<u8>,
+    memory: u64,
+    pub(crate) backend: Backend,
+    pub(crate) direct: bool,
+}
+
+/// RocksDB's block cache is one of several parts of its memory; what else Esker needs beside so large a cache.
+const BESIDE_CACHE_BYTES: u64 = 256 << 20;
+const MEMORY_BYTES: u64 = 512 << 20;
+
+impl Places {
+    /// Reads the flags. Also adds to their notes.
+    pub(super) fn of(flags: &mut Parsed) -> Result<Places, String> {
+        let bytes = |name| match flags.text(name) {
+            Some(text) => esker_size::parse(text).map(Some).map_err(|error| format!("--{name}: {error}")),
+            None => Ok(None),
+        };
+        let (fast_limit, capacity_limit) = (bytes("fast_limit")?, bytes("capacity_limit")?);
+        let (iu, segment, memory) = (bytes("iu")?, bytes("segment")?, bytes("memory")?);
+        let backend = match flags.text("backend").unwrap_or("auto") {
+            "auto" => Backend::Auto,
+            "uring" => Backend::Uring,
+            "threads" => Backend::Threads,
+            other => return Err(format!("--backend={other}: it has to be auto, uring or threads")),
+        };
+        // As in db_bench, less than 0 is no cache.
+        let cache = u64::try_from(flags.int("cache_size", 0)).unwrap_or(0);
+        let mut notes = Vec::new();
+        let memory = memory.unwrap_or_else(|| {
+            let memory = MEMORY_BYTES.max(cache + BESIDE_CACHE_BYTES);
+            if flags.is_set("cache_size") {
+                notes.push(format!(
+                    "--cache_size is a part of one memory budget here, which is {} MiB; --memory sets it",
+                    memory >> 20
+                ));
+            }
+            memory
+        });
+        let direct = flags.boolean("use_direct_reads", true)
+            && flags.boolean("use_direct_io_for_flush_and_compaction", true);
+        let path = |name| flags.text(name).map(PathBuf::from);
+        let places = Places {
+            db: path("db").unwrap_or_else(|| std::env::temp_dir().join("esker-dbbench")),
+            fast: path("fast"),
+            capacity: path("capacity"),
+            fast_limit,
+            capacity_limit,
+            iu,
+            segment,
+            reserve: flags.is_set("reserve").then(|| flags.count("reserve", 20) as u8),
+            memory,
+            backend,
+            direct,
+        };
+        flags.notes.append(&mut notes);
+        Ok(places)
+    }
+
+    /// Options of the store.
+    pub(crate) fn options(&self, durability: Durability) -> Options {
+        let mut options = match (&self.fast, &self.capacity) {
+            (Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
+            (Some(fast), None) => Options::fast_only(fast),
+            (None, Some(capacity)) => Options::capacity_only(capacity),
+            (None, None) => Options::directory(&self.db),
+        };
+        options = options
+            .memory_bytes(self.memory)
+            .durability(durability)
+            .backend(self.backend)
+            .direct(self.direct);
+        if let Some(bytes) = self.fast_limit {
+            options = options.fast_limit_bytes(bytes);
+        }
+        if let Some(bytes) = self.capacity_limit {
+            options = options.capacity_limit_bytes(bytes);
+        }
+        if let Some(bytes) = self.iu {
+            options = options.indirection_unit_bytes(bytes);
+        }
+        if let Some(bytes) = self.segment {
+            options = options.segment_bytes(bytes);
+        }
+        if let Some(percent) = self.reserve {
+            options = options.reserve_percent(percent);
+        }
+        options
+    }
+
+    /// Is a store of another shape asked for than this one?
+    pub(crate) fn differs(&self, there: &Superblock) -> bool {
+        self.segment.is_some_and(|bytes| bytes != there.segment_bytes)
+            || self.iu.is_some_and(|bytes| bytes != there.unit_bytes)
+    }
+
+    /// The same places with a store of the shape that it has.
+    pub(crate) fn of_shape(&self, there: &Superblock) -> Places {
+        let (segment, iu) = (Some(there.segment_bytes), Some(there.unit_bytes));
+        Places { segment, iu, capacity_limit: None, ..self.clone() }
+    }
+
+    /// The directory of the store's files; none if it lies on devices.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        match self.capacity.as_ref().or(self.fast.as_ref()) {
+            None => Some(self.db.clone()),
+            Some(path) if path.is_file() => path.parent().map(PathBuf::from),
+            Some(_) => None,
+        }
+    }
+
+    /// What to call it.
+    pub(crate) fn name(&self) -> String {
+        let tiers: Vec<String> = [&self.fast, &self.capacity]
+            .into_iter()
+            .flatten()
+            .map(|path| path.display().to_string())
+            .collect();
+        if tiers.is_empty() { self.db.display().to_string() } else { tiers.join(",") }
+    }
+}

@@ -1,0 +1,7 @@
+//! What the device does without a store.
+
+mod file;
+mod pressure;
+
+pub(crate) use file::RawFile;
+pub(crate) use pressure::RUN_BYTES;

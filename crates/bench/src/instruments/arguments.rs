@@ -1,0 +1,8 @@
+//! Command lines for tests.
+
+/// The arguments that a command takes from `words`.
+pub(crate) fn parse<A: clap::Args>(words: &str) -> A {
+    let command = A::augment_args(clap::Command::new("test").no_binary_name(true));
+    let matches = command.try_get_matches_from(words.split_whitespace()).expect("the arguments are right");
+    A::from_arg_matches(&matches).expect("the arguments are right")
+}

@@ -1,0 +1,196 @@
+//! Keeping a number of operations in flight, as fast as they go or at a fixed rate.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use esker_device::Runtime;
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::failure::Result;
+
+/// Timers finer than this cost more than they are worth; operations that fall due meanwhile are begun together.
+const LEAST_SLEEP: Duration = Duration::from_micros(100);
+
+/// Runs operations, `depth` at a time, until `next` has no more; `done` gets what each returned. The first failure ends
+/// it.
+pub(crate) async fn drive<F: Future>(
+    depth: usize,
+    mut next: impl FnMut() -> Option<F>,
+    mut done: impl FnMut(F::Output) -> Result<()>,
+) -> Result<()> {
+    if depth <= 1 {
+        // Alone, an operation that is done at once should cost nothing but itself.
+        while let Some(operation) = next() {
+            done(operation.await)?;
+        }
+        return Ok(());
+    }
+    let mut in_flight = FuturesUnordered::new();
+    loop {
+        while in_flight.len() < depth {
+            match next() {
+                Some(operation) => in_flight.push(operation),
+                None => break,
+            }
+        }
+        match in_flight.next().await {
+            Some(output) => done(output)?,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Like [`drive`], at so many operations a second, begun when `run` of them are due. `next` gets the time from which the operation's latency counts: now,
+/// or when it was due if it had to wait because `depth` others were in flight. So a store that stops for a second is seen
+/// by all operations that fell due in it, and not by `depth` alone.
+pub(crate) async fn drive_at<F: Future>(
+    rate: f64,
+    run: u64,
+    depth: usize,
+    runtime: &dyn Runtime,
+    mut next: impl FnMut(Instant) -> Option<F>,
+    mut done: impl FnMut(F::Output) -> Result<()>,
+) -> Result<()> {
+    let mut in_flight = FuturesUnordered::new();
+    let began = Instant::now();
+    let (mut begun, mut ended) = (0u64, false);
+    // Since when as many as may are in flight.
+    let mut held_since: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let mut due = began + Duration::from_secs_f64(begun as f64 / rate);
+        while !ended && in_flight.len() < depth.max(1) && due <= now {
+            match next(held_since.map_or(now, |since| due.max(since))) {
+                Some(operation) => in_flight.push(operation),
+                None => ended = true,
+            }
+            begun += 1;
+            due = began + Duration::from_secs_f64(begun as f64 / rate);
+        }
+        if in_flight.len() < depth.max(1) {
+            held_since = None;
+        } else if held_since.is_none() {
+            held_since = Some(now);
+        }
+        if ended || in_flight.len() >= depth.max(1) {
+            match in_flight.next().await {
+                Some(output) => done(output)?,
+                None => return Ok(()),
+            }
+            continue;
+        }
+        let all_due = due + Duration::from_secs_f64(run.saturating_sub(1) as f64 / rate);
+        let sleep = runtime.sleep(all_due.saturating_duration_since(now).max(LEAST_SLEEP));
+        if in_flight.is_empty() {
+            sleep.await;
+        } else if let Either::Left((Some(output), _)) = select(in_flight.next(), sleep).await {
+            done(output)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use esker_device::{Threads, block_on};
+
+    use super::*;
+    use crate::instruments::failure::Failure;
+
+    /// Ready at its third poll.
+    async fn slow(running: &Cell<usize>, most: &Cell<usize>) {
+        running.set(running.get() + 1);
+        most.set(most.get().max(running.get()));
+        let mut polls = 0;
+        std::future::poll_fn(|context| {
+            polls += 1;
+            context.waker().wake_by_ref();
+            if polls == 3 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        running.set(running.get() - 1);
+    }
+
+    #[test]
+    fn so_many_are_in_flight_and_all_are_done() {
+        for depth in [1, 7] {
+            let (running, most) = (Cell::new(0), Cell::new(0));
+            let (mut left, mut finished) = (100, 0);
+            let next = || {
+                left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+                Some(slow(&running, &most))
+            };
+            let all = drive(depth, next, |()| {
+                finished += 1;
+                Ok(())
+            });
+            block_on(all).expect("nothing fails");
+            assert_eq!((finished, most.get(), running.get()), (100, depth, 0));
+        }
+    }
+
+    #[test]
+    fn the_first_failure_ends_it() {
+        let mut begun = 0;
+        let next = || {
+            begun += 1;
+            Some(async {})
+        };
+        let mut done = 0;
+        let all = drive(4, next, |()| {
+            done += 1;
+            if done == 3 { Err(Failure::Failed("third".into())) } else { Ok(()) }
+        });
+        assert!(matches!(block_on(all), Err(Failure::Failed(text)) if text == "third"));
+        assert!(begun <= 7, "{begun}");
+    }
+
+    #[test]
+    fn a_rate_is_kept() {
+        let runtime = Threads::new(1).expect("a thread");
+        let began = Instant::now();
+        let mut left = 200;
+        let next = |_| {
+            left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+            Some(async {})
+        };
+        block_on(drive_at(1000.0, 1, 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(190), "200 operations at 1000 a second took {took:?}");
+    }
+
+    #[test]
+    fn operations_of_a_run_come_together() {
+        let runtime = Threads::new(1).expect("a thread");
+        let (mut last, mut pauses, mut left) = (Instant::now(), 0, 100);
+        let next = |start: Instant| {
+            pauses += usize::from(start.duration_since(last) > Duration::from_millis(10));
+            last = start;
+            left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
+            Some(async {})
+        };
+        block_on(drive_at(1000.0, 20, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        assert!(pauses >= 4, "one before each 20, but there are {pauses}");
+    }
+
+    #[test]
+    fn a_pause_counts_for_all_that_fell_due_in_it() {
+        let runtime = Threads::new(1).expect("a thread");
+        let (mut begun, waited) = (0, Cell::new(Duration::ZERO));
+        let next = |start: Instant| {
+            begun += 1;
+            waited.set(waited.get().max(start.elapsed()));
+            let (first, runtime) = (begun == 1, runtime.clone());
+            (begun <= 100).then_some(async move {
+                if first {
+                    runtime.sleep(Duration::from_millis(50)).await;
+                }
+            })
+        };
+        block_on(drive_at(1000.0, 1, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        // The second was due after a millisecond and could begin after fifty.
+        assert!(waited.get() > Duration::from_millis(40), "{:?}", waited.get());
+    }
+}

@@ -1,0 +1,232 @@
+//! The command line of a step, for each engine: all take db_bench's flags.
+
+use std::path::{Path, PathBuf};
+
+use super::engine::Engine;
+use super::plan::{Benchmark, Sizes, Step};
+
+/// Programs that are run.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// This one, which measures Esker when it is asked to `bench`.
+    pub(crate) this: PathBuf,
+    pub(crate) db_bench: PathBuf,
+    pub(crate) rivals: PathBuf,
+    /// `esker`, which serves.
+    pub(crate) server: PathBuf,
+}
+
+/// One command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) program: PathBuf,
+    pub(crate) words: Vec<String>,
+    /// Where the program writes its figures besides, if it does.
+    pub(crate) json: Option<PathBuf>,
+}
+
+fn flag(name: &str, value: impl std::fmt::Display) -> String {
+    format!("--{name}={value}")
+}
+
+/// The command line of a step; none if the engine cannot do it.
+pub(crate) fn line(
+    engine: Engine,
+    step: &Step,
+    sizes: &Sizes,
+    programs: &Programs,
+    dir: &Path,
+    json: &Path,
+) -> Option<Line> {
+    // Memory has no raw counterpart.
+    if engine == Engine::Raw && step.in_memory {
+        return None;
+    }
+    let mut words = workload(engine, step)?;
+    let program = match engine {
+        Engine::Esker | Engine::EskerTwoTier | Engine::EskerFast | Engine::Raw => {
+            words.push(flag("queue_depth", clients(engine, step).1));
+            words.extend(esker(engine, step, sizes, dir));
+            words.push(flag("json", json.display()));
+            words.insert(0, "bench".into());
+            programs.this.clone()
+        }
+        Engine::RocksDb | Engine::BlobDb => {
+            words.extend(rocksdb(engine, step, sizes, dir));
+            // An arena of the allocator for each of 64 threads is what ended it at the memory limit.
+            words.splice(0..0, ["MALLOC_ARENA_MAX=4".to_owned(), programs.db_bench.display().to_string()]);
+            "env".into()
+        }
+        Engine::Rival(rival) => {
+            words.push(flag("engine", rival));
+            words.push(flag("memory", sizes.memory_bytes));
+            words.push(flag("db", dir.join("db").display()));
+            words.push(flag("json", json.display()));
+            programs.rivals.clone()
+        }
+        Engine::Redis => return None,
+    };
+    let json = (!engine.is_rocksdb()).then(|| json.to_owned());
+    Some(Line { program, words, json })
+}
+
+/// The flags that say what is to be done, which are the same for all engines.
+fn workload(engine: Engine, step: &Step) -> Option<Vec<String>> {
+    let names: Option<Vec<_>> = step.benchmarks.iter().map(|benchmark| name(engine, *benchmark)).collect();
+    let mut words = vec![
+        flag("benchmarks", names?.join(",")),
+        flag("num", step.num),
+        flag("key_size", 16),
+        flag("value_size", step.value_bytes),
+        flag("use_existing_db", u8::from(!step.fresh && engine != Engine::Raw)),
+        flag("histogram", 1),
+        flag("seed", step.seed),
+    ];
+    if let Some(percent) = step.read_percent {
+        words.push(flag("readwritepercent", percent));
+    }
+    if step.sync {
+        words.push(flag("sync", 1));
+    }
+    // Both count operations by thread.
+    let (threads, _) = clients(engine, step);
+    words.push(flag("threads", threads));
+    match (step.operations, step.seconds) {
+        (Some(operations), _) => {
+            let each = operations.div_ceil(threads).max(1);
+            words.extend([flag("reads", each), flag("writes", each)]);
+        }
+        (None, Some(seconds)) => words.push(flag("duration", seconds)),
+        (None, None) => {}
+    }
+    if step.benchmarks.contains(&Benchmark::Popular) {
+        words.extend(popular(step));
+    }
+    Some(words)
+}
+
+/// Threads, and operations in flight for each.
+fn clients(engine: Engine, step: &Step) -> (u64, u64) {
+    if engine.is_esker() || engine == Engine::Raw {
+        let threads = step.in_flight.min(step.esker_threads).max(1);
+        (threads, step.in_flight.div_ceil(threads))
+    } else {
+        // Calls that block: as many threads as operations in flight.
+        (step.in_flight, 1)
+    }
+}
+
+/// What a benchmark is called by an engine's program.
+fn name(engine: Engine, benchmark: Benchmark) -> Option<&'static str> {
+    let rocksdb = engine.is_rocksdb();
+    let name = match (engine, benchmark) {
+        (Engine::Raw, Benchmark::Read) => "rawrandread",
+        (Engine::Raw, Benchmark::Fill) => "rawsyncwrite",
+        (Engine::Raw, Benchmark::Pressure) => "rawpressure",
+        (Engine::Raw | Engine::Redis, _) => return None,
+        (_, Benchmark::Fill) => "fillrandom",
+        (_, Benchmark::FillEach) => "filluniquerandom",
+        (_, Benchmark::Read) => "readrandom",
+        (_, Benchmark::Mixed) => "readrandomwriterandom",
+        (_, Benchmark::Overwrite) => "overwrite",
+        (_, Benchmark::Settle) => "waitforcompaction",
+        (Engine::Rival(_), Benchmark::Popular | Benchmark::Pressure) => return None,
+        (_, Benchmark::Popular) => "mixgraph",
+        (_, Benchmark::Pressure) if rocksdb => "readwhilewriting",
+        (_, Benchmark::Pressure) => "writepressure",
+    };
+    Some(name)
+}
+
+/// Exponent of mixgraph's power law. With it the most popular hundredth of the keys is written about as often as by Zipf
+/// 0.99: 69 % to its 68 %; the most popular fifth 88 % to its 89 % (of two million keys).
+pub(crate) const POWER: f64 = 0.08;
+
+/// Flags that make `mixgraph` write keys of unlike popularity, all values of one length.
+fn popular(step: &Step) -> Vec<String> {
+    vec![
+        flag("mix_get_ratio", 0),
+        flag("mix_put_ratio", 1),
+        flag("mix_seek_ratio", 0),
+        flag("key_dist_a", (step.num as f64).powf(-POWER)),
+        flag("key_dist_b", POWER),
+        flag("value_theta", step.value_bytes),
+        flag("value_k", 0),
+        flag("value_sigma", 0),
+        flag("mix_max_value_size", step.value_bytes + 1),
+    ]
+}
+
+/// Bytes of a record's header, key included.
+const RECORD_BYTES: u64 = 48;
+/// What users cannot fill, by default.
+const RESERVE_PERCENT: u64 = 20;
+
+fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
+    let mut words = Vec::new();
+    // Of what users may fill, which is what its reserve leaves of the device, its records are to be `fill_percent`.
+    let live = step.num * (step.value_bytes + RECORD_BYTES);
+    let limit = (live * 100 / step.fill_percent * 100 / (100 - RESERVE_PERCENT)).max(96 << 20);
+    let (db, fast, capacity) = (dir.join("db"), dir.join("fast.esker"), dir.join("capacity.esker"));
+    match engine {
+        Engine::EskerTwoTier => {
+            words.extend([flag("fast", fast.display()), flag("capacity", capacity.display())]);
+            words.push(flag("fast_limit", (limit / 10).max(96 << 20)));
+            words.push(flag("capacity_limit", limit));
+        }
+        Engine::EskerFast => words.extend([flag("fast", fast.display()), flag("fast_limit", limit)]),
+        _ => words.extend([flag("db", db.display()), flag("capacity_limit", limit)]),
+    }
+    // Of a small store the default would be too few segments to collect from.
+    if limit < 2 << 30 {
+        words.push(flag("segment", "1m"));
+    }
+    // The rest of the limit is for the program itself, its stacks and histograms.
+    words.push(flag("memory", sizes.memory_bytes * 7 / 8));
+    if engine == Engine::Raw {
+        words.push(flag("raw_bytes", sizes.raw_bytes(step)));
+    }
+    if step.benchmarks.contains(&Benchmark::Pressure) {
+        words.push(flag("pressure_mb", join(&sizes.pressure_mb)));
+        words.push(flag("pressure_seconds", step.seconds.unwrap_or(10)));
+    }
+    words
+}
+
+fn join(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// All of its memory within the limit: db_bench itself, block cache, three write buffers, and a third for filters, block
+/// indexes (a key for each value of 4 KiB), and what compactions read and write through.
+fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
+    // db_bench itself keeps a mebibyte of noise for each thread.
+    let beside = (32 << 20) + clients(engine, step).0 * (5 << 18);
+    let memory = sizes.memory_bytes.saturating_sub(beside).max(sizes.memory_bytes / 4);
+    let (cache, buffer) =
+        if step.in_memory { (memory * 7 / 10, memory / 32) } else { (memory * 3 / 10, memory / 9) };
+    let mut words = vec![
+        flag("db", dir.join("db").display()),
+        flag("compression_type", "none"),
+        flag("use_direct_reads", 1),
+        flag("use_direct_io_for_flush_and_compaction", 1),
+        flag("bloom_bits", 10),
+        flag("cache_size", cache),
+        flag("write_buffer_size", buffer),
+        flag("max_write_buffer_number", 3),
+        flag("max_background_jobs", 4),
+        flag("level_compaction_dynamic_level_bytes", 1),
+    ];
+    if engine == Engine::BlobDb {
+        words.extend([
+            flag("enable_blob_files", 1),
+            flag("min_blob_size", 512),
+            flag("enable_blob_garbage_collection", 1),
+        ]);
+    }
+    if step.benchmarks.contains(&Benchmark::Pressure) {
+        let top = sizes.pressure_mb.iter().copied().max().unwrap_or(0);
+        words.push(flag("benchmark_write_rate_limit", top << 20));
+    }
+    words
+}

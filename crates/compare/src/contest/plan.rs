@@ -1,0 +1,291 @@
+//! What is measured: data sets, and the steps on each.
+
+/// What a step does, whatever the engine calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Benchmark {
+    /// Keys drawn with replacement.
+    Fill,
+    /// Every key once, in random order.
+    FillEach,
+    Read,
+    Mixed,
+    Overwrite,
+    /// Overwrites of keys of unlike popularity.
+    Popular,
+    /// One reader beside writers at rising rates.
+    Pressure,
+    /// Waits until background work rests.
+    Settle,
+}
+
+/// One process of an engine. The last of its benchmarks counts; the ones before it warm up.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) benchmarks: Vec<Benchmark>,
+    /// Begins with nothing.
+    pub(crate) fresh: bool,
+    pub(crate) num: u64,
+    pub(crate) value_bytes: u64,
+    /// Operations of all threads together; without them it lasts `seconds`.
+    pub(crate) operations: Option<u64>,
+    pub(crate) seconds: Option<u64>,
+    pub(crate) in_flight: u64,
+    /// Threads that Esker spreads them over.
+    pub(crate) esker_threads: u64,
+    pub(crate) read_percent: Option<u64>,
+    pub(crate) sync: bool,
+    /// The data set is to be held in memory.
+    pub(crate) in_memory: bool,
+    /// How full the store is, of what users may fill.
+    pub(crate) fill_percent: u64,
+    pub(crate) seed: u64,
+}
+
+/// A data set and the steps on it, of which each begins with what the one before left.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    /// Why it is there.
+    pub(crate) about: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// How large everything is.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    /// Of the data set of 4 KiB values; the others are in proportion.
+    pub(crate) data_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    /// Of steps that last for a time.
+    pub(crate) seconds: u64,
+    pub(crate) pressure_mb: Vec<u64>,
+    /// How full Esker is, in percent of what users may fill.
+    pub(crate) fill_percent: u64,
+}
+
+const VALUE_BYTES: u64 = 4096;
+const KEY_BYTES: u64 = 16;
+const SMALL_BYTES: u64 = 100;
+/// How often each key comes, about, where memory holds them all: few are left that have to be read for the first time.
+const HIT_ROUNDS: u64 = 40;
+/// The data set to which 20 million small values belong.
+const WHOLE_BYTES: u64 = 8 << 30;
+
+impl Sizes {
+    pub(crate) fn keys(&self) -> u64 {
+        (self.data_bytes / (VALUE_BYTES + KEY_BYTES)).max(100)
+    }
+
+    pub(crate) fn small_keys(&self) -> u64 {
+        (u128::from(self.data_bytes) * 20_000_000 / u128::from(WHOLE_BYTES)).max(100) as u64
+    }
+
+    /// Half of the memory.
+    pub(crate) fn hit_keys(&self) -> u64 {
+        (self.memory_bytes / 2 / (VALUE_BYTES + KEY_BYTES)).min(self.keys()).max(100)
+    }
+
+    /// Of the file that is read and written in the raw: reads are to be spread as widely as the store's, since what is
+    /// below the device may have a cache.
+    pub(crate) fn raw_bytes(&self, step: &Step) -> u64 {
+        let reads = [Benchmark::Read, Benchmark::Pressure].iter().any(|read| step.benchmarks.contains(read));
+        if reads { self.data_bytes.max(4 << 20) } else { (self.data_bytes / 2).clamp(4 << 20, 1 << 30) }
+    }
+
+    /// Could an engine keep all of the data in its memory?
+    pub(crate) fn fits_in_memory(&self) -> bool {
+        self.data_bytes <= self.memory_bytes
+    }
+
+    /// Bytes that an engine, and the raw file beside it, may need on the disk at once.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.data_bytes.saturating_mul(3).saturating_add(1 << 30)
+    }
+}
+
+/// The names of the groups, for `--only`.
+pub(crate) const GROUPS: [&str; 5] = ["load", "data", "sync", "small", "hits"];
+
+/// All groups of one repetition.
+pub(crate) fn groups(sizes: &Sizes, repetition: u64) -> Vec<Group> {
+    let make = Steps::of(sizes, repetition);
+    let mut groups = vec![make.load(), make.data(), make.sync(), make.small(), make.hits()];
+    for group in &mut groups {
+        for (at, step) in group.steps.iter_mut().enumerate() {
+            step.seed += at as u64 + 1;
+        }
+    }
+    groups
+}
+
+/// What the steps of a repetition are made from.
+struct Steps<'a> {
+    sizes: &'a Sizes,
+    keys: u64,
+    /// Goes on with what is there.
+    step: Step,
+    /// Begins with nothing.
+    fresh: Step,
+    /// Lasts for a time.
+    timed: Step,
+}
+
+impl Steps<'_> {
+    fn of(sizes: &Sizes, repetition: u64) -> Steps<'_> {
+        let keys = sizes.keys();
+        let step = Step {
+            name: "",
+            benchmarks: Vec::new(),
+            fresh: false,
+            num: keys,
+            value_bytes: VALUE_BYTES,
+            operations: None,
+            seconds: None,
+            in_flight: 4,
+            esker_threads: 2,
+            read_percent: None,
+            sync: false,
+            in_memory: false,
+            fill_percent: sizes.fill_percent,
+            // Every step and repetition draws keys of its own, the same for all engines.
+            seed: 1000 * repetition,
+        };
+        let fresh = Step { fresh: true, ..step.clone() };
+        let timed = Step { seconds: Some(sizes.seconds), ..step.clone() };
+        Steps { sizes, keys, step, fresh, timed }
+    }
+
+    fn load(&self) -> Group {
+        let keys = self.keys;
+        Group {
+            name: "load",
+            about: format!(
+                "{keys} puts of 16 B / 4 KiB to keys drawn with replacement, into an empty store; then it is let rest"
+            ),
+            steps: vec![Step {
+                name: "load",
+                benchmarks: vec![Benchmark::Fill, Benchmark::Settle],
+                operations: Some(keys),
+                ..self.fresh.clone()
+            }],
+        }
+    }
+
+    fn data(&self) -> Group {
+        let keys = self.keys;
+        let overwrites = |name, benchmark| Step {
+            name,
+            benchmarks: vec![benchmark; 2],
+            operations: Some(keys),
+            ..self.step.clone()
+        };
+        Group {
+            name: "data",
+            about: format!(
+                "{keys} keys of 16 B / 4 KiB, each put once in random order, let rest; then, each by a process of its own on \
+                 what is there: gets, 70/30, one reader beside writers, overwrites, overwrites of unlike popularity. Gets and \
+                 70/30 run once to warm up and once to count, overwrites once for as many operations as there are keys and \
+                 then as many that count"
+            ),
+            steps: vec![
+                Step {
+                    name: "fill",
+                    benchmarks: vec![Benchmark::FillEach, Benchmark::Settle],
+                    operations: Some(keys),
+                    in_flight: 1,
+                    ..self.fresh.clone()
+                },
+                Step {
+                    name: "get",
+                    benchmarks: vec![Benchmark::Read; 2],
+                    in_flight: 64,
+                    ..self.timed.clone()
+                },
+                self.mixed("mixed"),
+                Step {
+                    name: "pressure",
+                    benchmarks: vec![Benchmark::Pressure],
+                    in_flight: 1,
+                    ..self.timed.clone()
+                },
+                overwrites("overwrite", Benchmark::Overwrite),
+                overwrites("popular", Benchmark::Popular),
+            ],
+        }
+    }
+
+    /// Seven gets to three puts, 64 in flight.
+    fn mixed(&self, name: &'static str) -> Step {
+        let benchmarks = vec![Benchmark::Mixed; 2];
+        Step { name, benchmarks, in_flight: 64, read_percent: Some(70), ..self.timed.clone() }
+    }
+
+    fn sync(&self) -> Group {
+        let writers = |in_flight, name| Step {
+            name,
+            benchmarks: vec![Benchmark::Fill],
+            fresh: true,
+            num: (self.keys / 4).max(100),
+            sync: true,
+            in_flight,
+            fill_percent: 50,
+            ..self.timed.clone()
+        };
+        Group {
+            name: "sync",
+            about: "synced puts of 16 B / 4 KiB into an empty store, by one writer and by 32".into(),
+            steps: vec![writers(1, "sync1"), writers(32, "sync32")],
+        }
+    }
+
+    fn small(&self) -> Group {
+        let keys = self.sizes.small_keys();
+        Group {
+            name: "small",
+            about: format!(
+                "{keys} puts of 16 B / 100 B to as many keys drawn with replacement (63 % of them are there then), let rest; then 70/30"
+            ),
+            steps: vec![
+                Step {
+                    name: "small-load",
+                    benchmarks: vec![Benchmark::Fill, Benchmark::Settle],
+                    num: keys,
+                    value_bytes: SMALL_BYTES,
+                    operations: Some(keys),
+                    ..self.fresh.clone()
+                },
+                Step { num: keys, value_bytes: SMALL_BYTES, ..self.mixed("small-mixed") },
+            ],
+        }
+    }
+
+    fn hits(&self) -> Group {
+        let keys = self.sizes.hit_keys();
+        let step = Step { num: keys, in_memory: true, fill_percent: 50, ..self.step.clone() };
+        Group {
+            name: "hits",
+            about: format!(
+                "{keys} keys of 16 B / 4 KiB, which memory holds; gets of uniformly drawn keys by two threads (YCSB C; stock db_bench \
+                 cannot draw Zipf), so many that each key comes {HIT_ROUNDS} times, once to warm up and once to count"
+            ),
+            steps: vec![
+                Step {
+                    name: "hits-fill",
+                    benchmarks: vec![Benchmark::FillEach, Benchmark::Settle],
+                    fresh: true,
+                    operations: Some(keys),
+                    in_flight: 1,
+                    ..step.clone()
+                },
+                Step {
+                    name: "hits",
+                    benchmarks: vec![Benchmark::Read; 2],
+                    operations: Some(keys * HIT_ROUNDS),
+                    in_flight: 2,
+                    ..step
+                },
+            ],
+        }
+    }
+}

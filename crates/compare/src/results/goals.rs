@@ -1,0 +1,179 @@
+//! The rows of the comparison: what is taken from the records, and what is wanted of it.
+
+use super::record::{Measured, Record};
+use crate::contest::engine::Engine;
+
+/// A figure of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Metric {
+    /// Operations a second.
+    Rate,
+    /// A percentile in microseconds.
+    Latency(&'static str, &'static str),
+    /// Bytes to the devices for each byte of keys and values put.
+    Written,
+    /// The same of the whole process, so that what is moved while the store is let rest counts too.
+    WrittenInAll,
+    /// Processor microseconds an operation.
+    Cpu,
+    /// Bytes of the index a key.
+    Index,
+}
+
+impl Metric {
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Metric::Rate => "ops/s",
+            Metric::Latency(..) => "us",
+            Metric::Written | Metric::WrittenInAll => "bytes per user byte",
+            Metric::Cpu => "CPU us per op",
+            Metric::Index => "bytes per key",
+        }
+    }
+
+    /// Is less better?
+    pub(crate) fn less_is_better(self) -> bool {
+        self != Metric::Rate
+    }
+
+    pub(crate) fn of(self, record: &Record) -> Option<f64> {
+        let Measured { run, usage } = record.counted()?;
+        let operations = run.operations.max(1) as f64;
+        match self {
+            Metric::Rate => Some(operations / run.seconds).filter(|rate| rate.is_finite()),
+            Metric::Latency(kind, percentile) => {
+                run.latency_us.get(kind)?.percentiles.get(percentile).copied()
+            }
+            Metric::Written | Metric::WrittenInAll => {
+                let puts = operations * record.put_share;
+                let usage = if self == Metric::Written { usage } else { &record.usage };
+                (puts > 0.0).then(|| usage.written_bytes as f64 / puts / record.user_bytes_per_put as f64)
+            }
+            Metric::Cpu => Some(usage.cpu_s() * 1e6 / operations),
+            Metric::Index => {
+                let of = |name: &str| record.store.as_ref()?.get(name)?.as_f64();
+                Some(of("index_bytes")? / of("keys")?.max(1.0))
+            }
+        }
+    }
+}
+
+/// What a goal is measured against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Against {
+    Engine(Engine),
+    /// The figure itself.
+    Nothing,
+}
+
+/// A goal: the ratio (or the figure) has to be at least, or at most, so much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Goal {
+    pub(crate) against: Against,
+    pub(crate) bound: f64,
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) step: &'static str,
+    pub(crate) metric: Metric,
+    pub(crate) goals: &'static [Goal],
+}
+
+const fn rocksdb(bound: f64) -> Goal {
+    Goal { against: Against::Engine(Engine::RocksDb), bound }
+}
+
+const fn raw(bound: f64) -> Goal {
+    Goal { against: Against::Engine(Engine::Raw), bound }
+}
+
+const fn row(what: &'static str, step: &'static str, metric: Metric, goals: &'static [Goal]) -> Row {
+    Row { what, step, metric, goals }
+}
+
+/// Two thirds.
+const A_THIRD_LESS: f64 = 0.667;
+
+/// All of them, in the order of the report.
+pub(crate) const ROWS: &[Row] = &[
+    row("load, 16 B / 4 KiB, not synced", "load", Metric::Rate, &[rocksdb(4.0)]),
+    row("fill, every key once, one in flight", "fill", Metric::Rate, &[]),
+    row("overwrite, steady, 75 % full", "overwrite", Metric::Rate, &[rocksdb(4.0)]),
+    row("random gets, 64 in flight", "get", Metric::Rate, &[raw(0.85), rocksdb(1.7)]),
+    row("random gets, p99", "get", Metric::Latency("read", "99"), &[]),
+    row("70/30", "mixed", Metric::Rate, &[rocksdb(2.0)]),
+    row("70/30, get p99.9", "mixed", Metric::Latency("read", "99.9"), &[rocksdb(1.0 / 3.0)]),
+    row("synced puts, one writer", "sync1", Metric::Rate, &[rocksdb(1.25)]),
+    row("synced puts, one writer, p50", "sync1", Metric::Latency("write", "50"), &[raw(1.35)]),
+    row("synced puts, 32 writers", "sync32", Metric::Rate, &[rocksdb(4.0)]),
+    row(
+        "reader at the top step of write pressure, p99",
+        "pressure",
+        Metric::Latency("read", "99"),
+        &[raw(1.5)],
+    ),
+    row("small values (100 B), load", "small-load", Metric::Rate, &[rocksdb(2.0)]),
+    row("small values (100 B), 70/30", "small-mixed", Metric::Rate, &[rocksdb(2.0)]),
+    row("gets from memory, 2 threads", "hits", Metric::Rate, &[rocksdb(2.0)]),
+    row("server, SET 4 KiB, 32 connections", "net-set", Metric::Rate, &[]),
+    row("server, SET 4 KiB, p99", "net-set", Metric::Latency("write", "99"), &[]),
+    row("server, GET 4 KiB, 32 connections", "net-get", Metric::Rate, &[]),
+    row("server, GET 4 KiB, p99", "net-get", Metric::Latency("read", "99"), &[]),
+    row("bytes written, steady overwrite, uniform", "overwrite", Metric::Written, &[rocksdb(0.7)]),
+    row("bytes written, steady overwrite, like Zipf 0.99", "popular", Metric::Written, &[rocksdb(0.6)]),
+    row("bytes written, load and settling", "load", Metric::WrittenInAll, &[]),
+    row(
+        "index in memory at rest, 100 B values",
+        "small-load",
+        Metric::Index,
+        &[Goal { against: Against::Nothing, bound: 10.0 }],
+    ),
+    row("processor, uncached get", "get", Metric::Cpu, &[rocksdb(A_THIRD_LESS)]),
+    row("processor, put in steady overwrite", "overwrite", Metric::Cpu, &[rocksdb(A_THIRD_LESS)]),
+    row("processor, put in load", "load", Metric::Cpu, &[rocksdb(A_THIRD_LESS)]),
+];
+
+/// Median, least and most of what was measured in the repetitions.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) count: usize,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Spread { median: f64::midpoint(low, high), least, most, count: values.len() })
+    }
+}
+
+/// A row's figures for one engine.
+pub(crate) fn figures(records: &[Record], row: &Row, engine: Engine) -> Option<Spread> {
+    let of = records.iter().filter(|record| record.step == row.step && record.engine == engine.name());
+    Spread::of(of.filter_map(|record| row.metric.of(record)).collect())
+}
+
+/// How a goal came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// Of the medians; against nothing the median itself.
+    pub(crate) ratio: f64,
+    pub(crate) met: bool,
+}
+
+pub(crate) fn verdict(records: &[Record], row: &Row, goal: &Goal, engine: Engine) -> Option<Verdict> {
+    let mine = figures(records, row, engine)?.median;
+    let ratio = match goal.against {
+        Against::Nothing => mine,
+        Against::Engine(other) => mine / figures(records, row, other)?.median,
+    };
+    let met = if row.metric.less_is_better() { ratio <= goal.bound } else { ratio >= goal.bound };
+    ratio.is_finite().then_some(Verdict { ratio, met })
+}

@@ -1,0 +1,121 @@
+//! What the steps of recovery share.
+
+use std::sync::Arc;
+
+use esker_device::Runtime;
+use esker_index::Index;
+use esker_log::{
+    Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
+};
+
+use crate::base::error::{Error, Result};
+use crate::open::progress::Progress;
+use crate::segments::staging::Staged;
+use crate::segments::tier::Tier;
+
+/// A segment without a summary, to be sealed.
+pub(crate) struct Unsealed {
+    pub(crate) tier: TierName,
+    pub(crate) slot: u32,
+    pub(crate) segment: u64,
+    pub(crate) stream: Stream,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) tail: u32,
+}
+
+/// A record of the staging file that is the newest of its key.
+pub(crate) struct StagedWinner {
+    pub(crate) piece: usize,
+    pub(crate) entry: Entry,
+}
+
+/// What recovery works with.
+pub(crate) struct RecoveryContext<'a> {
+    pub(crate) runtime: &'a Arc<dyn Runtime>,
+    pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
+    pub(crate) secret: Secret,
+    pub(crate) packing: Packing,
+    pub(crate) index: &'a Arc<Index>,
+    pub(crate) staged: &'a [Staged],
+    pub(crate) accept_loss: bool,
+    pub(crate) progress: Progress,
+    /// Memory for entries, summaries that are being read, and the index.
+    pub(crate) memory_bytes: u64,
+}
+
+/// What is known of a segment's records.
+pub(super) enum Content {
+    Sealed(Footer),
+    Scanned(SegmentScan, Stream),
+}
+
+/// A segment that was found.
+pub(super) struct Segment {
+    pub(super) tier: TierName,
+    pub(super) slot: u32,
+    pub(super) segment: u64,
+    pub(super) opened_at: u64,
+    pub(super) content: Content,
+}
+
+impl Segment {
+    pub(super) fn entries(&self) -> u64 {
+        match &self.content {
+            Content::Sealed(footer) => u64::from(footer.entries),
+            Content::Scanned(scan, _) => scan.entries.len() as u64,
+        }
+    }
+}
+
+/// What the start and the end of a slot say.
+pub(super) struct Found {
+    pub(super) tier: TierName,
+    pub(super) slot: u32,
+    pub(super) first: Option<FrameHeader>,
+    pub(super) footer: Option<Footer>,
+    /// Frames up to this segment number are leftovers of what was freed.
+    pub(super) after: u64,
+    /// Its start and its end are of different segments: one of them was written to the wrong place.
+    pub(super) contradicted: bool,
+    /// What it began with may be lost: the write went to another slot, or another slot's went here.
+    pub(super) beheaded: bool,
+    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
+    pub(super) may_be_torn: bool,
+}
+
+impl RecoveryContext<'_> {
+    pub(super) fn tier(&self, name: TierName) -> &Arc<Tier> {
+        let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
+        found.expect("segments lie on tiers of the store").0
+    }
+
+    pub(super) fn cleared_through(&self) -> u64 {
+        self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0)
+    }
+}
+
+pub(super) fn no_longer_verifies(segment: &Segment) -> Error {
+    Error::Corrupt {
+        key: None,
+        segment: segment.segment,
+        offset: 0,
+        what: "a summary that verified a moment ago no longer does".into(),
+    }
+}
+
+/// Runs a piece of work on the runtime and partitions back what came of it.
+pub(super) async fn run<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    runtime.spawn(
+        "recover",
+        Box::pin(async move {
+            let _ = send.send(work.await);
+        }),
+    );
+    receive
+        .await
+        .unwrap_or_else(|_| Err(Error::Closed { reason: "the runtime ended during recovery".into() }))
+}

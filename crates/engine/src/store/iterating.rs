@@ -1,0 +1,207 @@
+//! Iterating over all entries, or keys, as a stream or with calls that block. A piece of about a mebibyte is read at a time.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use esker_device::block_on;
+use futures_util::Stream;
+
+use crate::base::error::Result;
+use crate::base::to_bytes::ToBytes;
+use crate::catalog::cache::Entry;
+use crate::read::keys::KeyEntry;
+use crate::read::scan::Cursor;
+use crate::store::blocking::Blocking;
+use crate::store::handle::Store;
+
+/// So many entries are read at once, if they are not larger than this together.
+const PIECE_ENTRIES: usize = 256;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What is iterated over.
+trait Item: Sized {
+    fn key(&self) -> &Bytes;
+}
+
+impl Item for Entry {
+    fn key(&self) -> &Bytes {
+        &self.key
+    }
+}
+
+impl Item for KeyEntry {
+    fn key(&self) -> &Bytes {
+        &self.key
+    }
+}
+
+/// A piece of an iteration.
+struct Piece<T> {
+    items: Vec<Result<T>>,
+    next: Option<Cursor>,
+}
+
+type Reading<T> = Pin<Box<dyn Future<Output = Result<Piece<T>>> + Send>>;
+
+/// The entries or keys of a store, in no order. Made by [`Store::stream`] and [`Store::stream_keys`].
+///
+/// A key that is there from the beginning to the end is met at least once; one that is written meanwhile may be met again.
+/// A record that cannot be read is an error among the items, and the iteration goes on. It ends after an error of the store:
+/// when it was closed, or its device is gone.
+pub struct EntryStream<T = Entry> {
+    store: Store,
+    read: fn(Store, Cursor) -> Reading<T>,
+    key: fn(&T) -> &Bytes,
+    prefix: Bytes,
+    /// What was read, and where to go on.
+    piece: std::vec::IntoIter<Result<T>>,
+    next: Option<Cursor>,
+    reading: Option<Reading<T>>,
+}
+
+/// Nothing in it is pinned where it lies.
+impl<T> Unpin for EntryStream<T> {}
+
+impl<T> EntryStream<T> {
+    /// Only keys that begin so, and errors. The store has no order, so all of it is looked through nevertheless.
+    pub fn prefix(mut self, prefix: impl ToBytes) -> EntryStream<T> {
+        self.prefix = prefix.into_bytes();
+        self
+    }
+
+    /// The next item; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<T>> {
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// The next item of what was read that is wanted.
+    fn take(&mut self) -> Option<Result<T>> {
+        let (key, prefix) = (self.key, &self.prefix);
+        self.piece.find(|item| item.as_ref().map_or(true, |item| key(item).starts_with(prefix)))
+    }
+}
+
+impl<T> Stream for EntryStream<T> {
+    type Item = Result<T>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        let stream = self.get_mut();
+        if let Some(item) = stream.take() {
+            return Poll::Ready(Some(item));
+        }
+        let Some(cursor) = stream.next else { return Poll::Ready(None) };
+        let reading = stream.reading.get_or_insert_with(|| (stream.read)(stream.store.clone(), cursor));
+        let piece = ready!(reading.as_mut().poll(context));
+        stream.reading = None;
+        match piece {
+            Ok(Piece { items, next }) => (stream.piece, stream.next) = (items.into_iter(), next),
+            Err(error) => {
+                stream.next = None;
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        if let Some(item) = stream.take() {
+            return Poll::Ready(Some(item));
+        }
+        // Others have their turn before the next piece is looked through.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<T> fmt::Debug for EntryStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EntryStream { prefix, next, .. } = self;
+        f.debug_struct("EntryStream").field("prefix", prefix).field("next", next).finish_non_exhaustive()
+    }
+}
+
+/// The entries or keys of a store, for threads without an executor. Made by [`Blocking::iter`] and [`Blocking::keys`]; what
+/// [`EntryStream`] says holds here.
+#[derive(Debug)]
+pub struct Iter<T = Entry>(EntryStream<T>);
+
+impl<T> Iter<T> {
+    /// See [`EntryStream::prefix`].
+    pub fn prefix(self, prefix: impl ToBytes) -> Iter<T> {
+        Iter(self.0.prefix(prefix))
+    }
+}
+
+impl<T> Iterator for Iter<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        block_on(self.0.next())
+    }
+}
+
+impl Store {
+    /// All entries, in no order, as a [`Stream`] of the crate `futures-core`; [`EntryStream::next`] needs no other crate.
+    pub fn stream(&self) -> EntryStream {
+        self.iterate(|store, cursor| Box::pin(async move { read_entries(&store, cursor).await }))
+    }
+
+    /// As [`stream`](Self::stream), without the values, which are not read. Damage in a value is not found then.
+    pub fn stream_keys(&self) -> EntryStream<KeyEntry> {
+        self.iterate(|store, cursor| Box::pin(async move { read_keys(&store, cursor).await }))
+    }
+
+    fn iterate<T: Item>(&self, read: fn(Store, Cursor) -> Reading<T>) -> EntryStream<T> {
+        EntryStream {
+            store: self.clone(),
+            read,
+            key: T::key,
+            prefix: Bytes::new(),
+            piece: Vec::new().into_iter(),
+            next: Some(Cursor::START),
+            reading: None,
+        }
+    }
+}
+
+impl Blocking {
+    /// All entries, in no order. See [`Store::stream`].
+    pub fn iter(&self) -> Iter {
+        Iter(self.store().stream())
+    }
+
+    /// As [`iter`](Self::iter), without the values. See [`Store::stream_keys`].
+    pub fn keys(&self) -> Iter<KeyEntry> {
+        Iter(self.store().stream_keys())
+    }
+}
+
+async fn read_entries(store: &Store, cursor: Cursor) -> Result<Piece<Entry>> {
+    let mut limit = PIECE_ENTRIES;
+    while limit > 1 && store.scan_bytes_hint(cursor, limit) > PIECE_BYTES {
+        limit /= 2;
+    }
+    let page = store.scan(cursor, limit).await?;
+    let entries = page.entries.into_iter().map(Ok);
+    Ok(Piece { items: entries.chain(page.damaged.into_iter().map(Err)).collect(), next: page.next })
+}
+
+async fn read_keys(store: &Store, cursor: Cursor) -> Result<Piece<KeyEntry>> {
+    match store.scan_keys(cursor, PIECE_ENTRIES, PIECE_BYTES).await {
+        Ok(page) => Ok(Piece { items: page.keys.into_iter().map(Ok).collect(), next: page.next }),
+        // A scan of keys says only that there is damage; one of entries tells it from what is whole.
+        Err(error) if error.is_of_reading() => {
+            let Piece { items, next } = read_entries(store, cursor).await?;
+            let items = items.into_iter().map(|item| item.map(KeyEntry::from)).collect();
+            Ok(Piece { items, next })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl From<Entry> for KeyEntry {
+    fn from(Entry { key, value, version, expires_at_ms }: Entry) -> KeyEntry {
+        // The key is copied, so that it does not keep the value in memory.
+        let key = Bytes::copy_from_slice(&key);
+        KeyEntry { key, value_bytes: value.len() as u64, version, expires_at_ms }
+    }
+}
