@@ -5,8 +5,8 @@
 //! 3. Ask the index whether the pointer is still current. If it is not, begin again. Asked in another order, the number
 //!    could be that of a later segment in the same slot.
 //! 4. Read the record, and verify it under that number: its checksums cover the number and the offset.
-//! 5. What does not verify is damage only if the segment is still there and the pointer still current. Else the segment was
-//!    freed and its slot used again meanwhile: begin again.
+//! 5. What does not verify is damage only if the pointer is still current and, asked after that, the segment still there.
+//!    Else the segment was freed and its slot used again meanwhile: begin again.
 //!
 //! A [`Place`] of a key is made by [`Catalog::place`] alone, which does 2 and 3 in their order.
 
