@@ -113,7 +113,7 @@ fn victim(number: u64) -> OpenSegment {
 }
 
 fn copy_all(free: u32) -> (Relocated, u64) {
-    let segments = vec![victim(1), victim(2), victim(3)];
+    let segments = [victim(1), victim(2), victim(3)];
     let of = |s: &OpenSegment| {
         let (segment, slot) = (s.name().segment, s.name().slot);
         let victim = Victim { segment, slot, shape: SHAPE, stream: Stream::LANE, records: s.entries().len() };

@@ -66,7 +66,7 @@ impl Index {
     /// If all 128 bits are in the side table, the entry is replaced there. Else, if a slot has the same stored hash,
     /// `compare` says whose record it points at: [`Occupant::SameKey`] is taken over; next to
     /// [`Occupant::OtherKey`] the key goes into the side table and displaces nothing; [`Occupant::Unknown`] is taken
-    /// over and a [`Claim`] is remembered. Without such a slot the key gets one. `compare` is asked about an entry of the
+    /// over and a [`UnverifiedOverwrite`] is remembered. Without such a slot the key gets one. `compare` is asked about an entry of the
     /// side table too: whose it is is known, but if its record is unknown somebody has to look at that later, so an unverified overwrite
     /// is remembered. `compare` runs under the shard's lock: it must neither block nor call the index.
     pub fn publish(

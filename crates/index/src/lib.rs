@@ -1,7 +1,7 @@
 //! The in-memory hash index of Esker: at most ten bytes a key and what unverified overwrites take, exact, lock-free look-ups.
 //!
 //! An [`Index`] maps the 128 keyed bits of a key to a [`Pointer`]. It does no I/O and knows nothing of records: where
-//! it cannot tell two keys apart it says so ([`Claim`], [`Suspects`]), and the caller, who can read, verifies it.
+//! it cannot tell two keys apart it says so ([`UnverifiedOverwrite`], [`Suspects`]), and the caller, who can read, verifies it.
 //!
 //! From a key to its pointer, file by file:
 //!

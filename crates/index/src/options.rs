@@ -1,6 +1,6 @@
 //! What an index can be told when it is made.
 
-/// How much memory unverified overwrites may take before [`Index::claims_pressure`](crate::Index::claims_pressure) passes one: the greater
+/// How much memory unverified overwrites may take before [`Index::unverified_pressure`](crate::Index::unverified_pressure) passes one: the greater
 /// of both.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct UnverifiedLimit {

@@ -177,7 +177,6 @@ impl<'a> Relocator<'a> {
         match self.empty(tier_name, &mut victims, urgency).await {
             Ok(Outcome::Freed(_)) => {}
             Ok(Outcome::OutOfRoom) => {
-                self.give_up(tier_name, &victims);
                 return Ok(Outcome::OutOfRoom);
             }
             Err(failed) => {

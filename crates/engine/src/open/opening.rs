@@ -248,7 +248,7 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     for &(tier, slot) in &recovered.redundant {
         space.tier(tier).free_slot(slot, &space.secret, space.runtime.now()).await?;
     }
-    for tier in space.tiers().filter(|tier| tier.allocation(|slots| slots.in_use()) > 0) {
+    for tier in space.tiers().filter(|tier| !tier.holds_nothing()) {
         tier.secure_or_find(KEEP_FOR_RELOCATION + 1).await?;
     }
     space.note_limit();

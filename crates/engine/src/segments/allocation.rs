@@ -98,7 +98,8 @@ impl Allocation {
         self.room.map_or(0, |room| self.without_blocks().saturating_sub(room))
     }
 
-    /// Slots that hold a segment, or are about to.
+    /// Slots that hold a segment, or are about to, or are being looked at.
+    #[cfg(test)]
     pub(crate) fn in_use(&self) -> u32 {
         self.total - self.with_blocks() - self.without_blocks()
     }

@@ -171,6 +171,11 @@ impl Tier {
         self.slots.all().len() as u32
     }
 
+    /// Whether there is no segment in any slot. A slot that is being given blocks, or discarded, holds none.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.slots.count(SlotState::Free) == self.slots_total()
+    }
+
     /// How many slots there are, or could be: not those that the file system has no room for.
     pub(crate) fn slots_in_reach(&self) -> u32 {
         self.in_reach.load(Ordering::Relaxed)

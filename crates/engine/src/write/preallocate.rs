@@ -76,7 +76,7 @@ async fn next_segment_of(
 ) -> Result<Option<(OpenSegment, usize)>> {
     let tier = space.tier(lane.shape.tier);
     // As long as there is nothing to delete or to relocate, a file is to be short.
-    let is_first = tier.allocation(|slots| slots.in_use()) == 0;
+    let is_first = tier.holds_nothing();
     tier.secure(if is_first { 1 } else { keep + 1 }).await?;
     space.note_limit();
     let opened = space.open_segment(tier, lane.stream, &lane.pool, keep, opened_at).await;

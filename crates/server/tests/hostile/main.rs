@@ -111,7 +111,7 @@ fn readers_that_never_read() {
         let metrics = withstand(&[Attack::NeverReads], seconds(5 * longer));
         metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0
     };
-    assert!((1..4).any(is_dropped), "all were borne with");
+    assert!((1..4u64).any(is_dropped), "all were borne with");
 }
 
 #[test]
