@@ -3,7 +3,7 @@
 //!
 //! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
 //! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame.
-//! 3. **Entries** of all summaries and scans are loaded out to the shards of the index (`load`): the first that comes with
+//! 3. **Entries** of all summaries and scans are loaded into the shards of the index (`load`): the first that comes with
 //!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
 //!    loading begins again with an empty index.
 //! 4. **Disputes** (`resolve`): of entries that share a stored hash, tombstones and staged records among them, the highest
@@ -109,7 +109,7 @@ impl RecoveryContext<'_> {
         }
     }
 
-    /// Steps 3 and 4. Loads the entries out, finds the newest of each key, and fills index and slots. Returns the segments as
+    /// Steps 3 and 4. Loads the entries, finds the newest of each key, and fills index and slots. Returns the segments as
     /// they turned out to be, the staged records that won, the highest sequence number, and how many copies slots hold.
     async fn load(
         &self,

@@ -1,8 +1,8 @@
-//! Loading the entries of all segments out to the shards of the index.
+//! Loading the entries of all segments into the shards of the index.
 //!
 //! Each worker collects a few entries for every shard, so few that they stay in its cache, and puts those of a shard into
-//! the index when they are enough to be worth the lock and the misses. Reading goes on while it loads. What cannot be
-//! put in, because it is a tombstone or another entry has the slot, it keeps in its partition, to be sorted out (`resolve`).
+//! the index when they are enough to be worth the lock and the misses. Reading goes on meanwhile. What cannot be
+//! put in, because it is a tombstone or another entry has the slot, it keeps in its partition, for `resolve`.
 
 use std::ops::Range;
 use std::sync::Arc;

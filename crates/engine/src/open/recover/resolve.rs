@@ -126,7 +126,7 @@ impl RecoveryContext<'_> {
     }
 }
 
-/// Reads again what is known of the entries in some holders.
+/// Reads again what the summaries say of the entries that hold a slot of the index.
 struct Finder {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
@@ -161,7 +161,7 @@ impl Finder {
         Ok((holders, read(&self.tiers, number, &self.segments[number], used).await?.1))
     }
 
-    /// Looks for the entries in these holders of a segment, which are in the order of their offsets.
+    /// Looks for those entries of a segment that hold slots, in the order of their offsets.
     fn take(
         &self,
         holders: &[Holder],
