@@ -1,9 +1,9 @@
-//! Whose turn it is: short operations go at once, long ones in pieces while there are short ones.
+//! The I/O scheduler: short operations go at once, long ones in pieces while there are short ones.
 //!
 //! A device serves in turn what it was given. A read of 4 KiB that comes after 8 MiB of frames and relocation waits for all
 //! of it, which takes milliseconds. So while short operations come, long ones go in pieces of [`PIECE_BYTES`], one piece at
 //! a time, and one more for every [`SHORTS_PER_PIECE`] short ones in flight: many readers wait for each other anyway, and
-//! long ones keep a share beside them. When none came for [`A_WHILE`], long ones go whole, all at once. Decision 0010 has
+//! long ones keep a share beside them. When none came for [`SHORT_EXPECTED_FOR`], long ones go whole, all at once. Decision 0010 has
 //! the figures.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ pub(super) const PIECE_BYTES: usize = 128 << 10;
 /// With so many short operations in flight, one piece more is.
 const SHORTS_PER_PIECE: usize = 4;
 /// For so long after a short operation the next one is waited for: a reader a hundred times a second is one.
-const A_WHILE: Duration = Duration::from_millis(10);
+const SHORT_EXPECTED_FOR: Duration = Duration::from_millis(10);
 
 /// Long operations that wait, and what is in flight.
 pub(super) struct Scheduler<T = Operation> {
@@ -64,7 +64,7 @@ impl<T> Scheduler<T> {
         match length {
             Length::Short => {
                 self.short_in_flight += 1;
-                self.short_until = Some((self.clock)() + A_WHILE);
+                self.short_until = Some((self.clock)() + SHORT_EXPECTED_FOR);
             }
             Length::Long => self.long_in_flight += 1,
             Length::Other => {}
@@ -107,55 +107,55 @@ mod tests {
 
     #[test]
     fn long_ones_go_whole_and_all_at_once_where_there_are_no_short_ones() {
-        let mut turns = Scheduler::new(|| Duration::ZERO);
+        let mut scheduler = Scheduler::new(|| Duration::ZERO);
         for number in 0..10 {
-            turns.wait(number);
+            scheduler.wait(number);
         }
         for number in 0..10 {
-            assert_eq!(turns.next(), Some(number));
-            assert_eq!(turns.most_bytes(), usize::MAX);
-            turns.began(Length::Long);
+            assert_eq!(scheduler.next(), Some(number));
+            assert_eq!(scheduler.most_bytes(), usize::MAX);
+            scheduler.began(Length::Long);
         }
-        assert_eq!(turns.next(), None);
+        assert_eq!(scheduler.next(), None);
     }
 
     #[test]
     fn beside_short_ones_they_go_piece_by_piece_and_take_turns() {
         let millis = Arc::new(AtomicU64::new(0));
         let clock = millis.clone();
-        let mut turns = Scheduler::new(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
-        turns.began(Length::Short);
-        turns.wait('a');
-        turns.wait('b');
+        let mut scheduler = Scheduler::new(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
+        scheduler.began(Length::Short);
+        scheduler.wait('a');
+        scheduler.wait('b');
         for expected in ['a', 'b', 'a', 'b'] {
-            assert_eq!(turns.most_bytes(), PIECE_BYTES);
-            assert_eq!(turns.next(), Some(expected));
-            turns.began(Length::Long);
-            assert_eq!(turns.next(), None);
-            turns.ended(Length::Long);
-            turns.wait(expected);
+            assert_eq!(scheduler.most_bytes(), PIECE_BYTES);
+            assert_eq!(scheduler.next(), Some(expected));
+            scheduler.began(Length::Long);
+            assert_eq!(scheduler.next(), None);
+            scheduler.ended(Length::Long);
+            scheduler.wait(expected);
         }
-        turns.began(Length::Other);
-        turns.ended(Length::Other);
+        scheduler.began(Length::Other);
+        scheduler.ended(Length::Other);
         // The short one is back, but another may come soon.
-        turns.ended(Length::Short);
-        assert_eq!((turns.most_bytes(), turns.next()), (PIECE_BYTES, Some('a')));
-        turns.began(Length::Long);
-        assert_eq!(turns.next(), None);
-        millis.store(A_WHILE.as_millis() as u64, Ordering::Relaxed);
-        assert_eq!((turns.most_bytes(), turns.next()), (usize::MAX, Some('b')));
+        scheduler.ended(Length::Short);
+        assert_eq!((scheduler.most_bytes(), scheduler.next()), (PIECE_BYTES, Some('a')));
+        scheduler.began(Length::Long);
+        assert_eq!(scheduler.next(), None);
+        millis.store(SHORT_EXPECTED_FOR.as_millis() as u64, Ordering::Relaxed);
+        assert_eq!((scheduler.most_bytes(), scheduler.next()), (usize::MAX, Some('b')));
     }
 
     #[test]
     fn beside_many_short_ones_there_are_more_pieces() {
-        let mut turns = Scheduler::new(|| Duration::ZERO);
+        let mut scheduler = Scheduler::new(|| Duration::ZERO);
         for _ in 0..16 {
-            turns.began(Length::Short);
-            turns.wait(());
+            scheduler.began(Length::Short);
+            scheduler.wait(());
         }
         let mut pieces = 0;
-        while turns.next().is_some() {
-            turns.began(Length::Long);
+        while scheduler.next().is_some() {
+            scheduler.began(Length::Long);
             pieces += 1;
         }
         assert_eq!(pieces, 1 + 16 / SHORTS_PER_PIECE);
