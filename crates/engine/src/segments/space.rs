@@ -54,7 +54,11 @@ pub(crate) struct Space {
     pub(crate) health: Arc<Health>,
     pub(crate) secret: Secret,
     pub(crate) epoch: u64,
+    /// Those that there are, in the order in which records pass them.
     tiers: Vec<Arc<Tier>>,
+    /// The same by name: every put and get asks for one.
+    fast: Option<Arc<Tier>>,
+    capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
     pub(crate) reserve_share: f64,
     pub(crate) outlives_process: bool,
@@ -81,7 +85,11 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn new(parts: SpaceParts) -> Arc<Space> {
         let SpaceParts { epoch, max_sequence, max_segment, .. } = parts;
+        let find = |name: TierName| parts.tiers.iter().find(|tier| tier.name() == name).cloned();
+        let (fast, capacity) = (find(TierName::Fast), find(TierName::Capacity));
         let space = Arc::new(Space {
+            fast,
+            capacity,
             runtime: parts.runtime,
             health: parts.health,
             secret: parts.secret,
@@ -108,9 +116,13 @@ impl Space {
         space
     }
 
+    #[inline]
     pub(crate) fn tier(&self, name: TierName) -> &Tier {
-        let tier = self.tiers.iter().find(|tier| tier.name() == name);
-        tier.expect("locations name tiers that the store has")
+        let tier = match name {
+            TierName::Fast => &self.fast,
+            TierName::Capacity => &self.capacity,
+        };
+        tier.as_ref().expect("locations name tiers that the store has")
     }
 
     pub(crate) fn tiers(&self) -> impl Iterator<Item = &Tier> {
@@ -132,6 +144,7 @@ impl Space {
         (self.tiers.len() > 1).then(|| (self.first_tier(), self.output_tier()))
     }
 
+    #[inline]
     pub(crate) fn slot(&self, location: Location) -> &Slot {
         self.tier(location.tier).slot(location.slot)
     }
@@ -178,6 +191,7 @@ impl Space {
     }
 
     /// Records at a place became current, or (negative) ceased to be.
+    #[inline]
     pub(crate) fn add_live(&self, location: Location, bytes: i64) {
         let tier = self.tier(location.tier);
         tier.add_live(location.slot, bytes);
@@ -187,6 +201,7 @@ impl Space {
     }
 
     /// Bytes of a tier ceased to be current. Now and then that is enough garbage for a look at what could be collected.
+    #[inline]
     pub(crate) fn note_dead(&self, tier: &Tier, bytes: u64) {
         let before = self.dead_bytes.fetch_add(bytes, Ordering::Relaxed);
         let segment_bytes = u64::from(tier.shape().segment_bytes);
