@@ -52,6 +52,7 @@ fn durability_has_the_same_words_everywhere() {
         ("Process", true),
         ("NONE", true),
         ("periodic", true),
+        ("periodic:1", true),
         ("Periodic:60000", true),
         ("periodic:60001", false),
         ("periodic:0", false),

@@ -2,7 +2,7 @@
 //!
 //! The rule is that of SepBIT (Wang et al., FAST 2022), with what a log has at hand in place of a table of write times;
 //! `docs/decisions/0005-placement.md` has its arithmetic. Time is counted in records written. A version is expected to
-//! live about as long as its predecessor did: if that was less than `ℓ`, the mean life of the segments of short_lived records
+//! live about as long as its predecessor did: if that was less than `ℓ`, the mean life of the segments of short-lived records
 //! that were collected of late, it goes to a segment of short-lived ones. What survives a collection has shown its age, and
 //! goes by that.
 
@@ -139,7 +139,7 @@ impl Placement {
 mod tests {
     use super::*;
 
-    /// A placement that has collected segments that lived `life` and seen this share of short_lived puts.
+    /// A placement that has collected segments that lived `life` and seen this share of short-lived puts.
     fn seen(outputs: usize, life: u64, short_lived: u64, sampled: u64, keys: u64) -> Placement {
         let placement = Placement::new(outputs);
         for _ in 0..LIVES {

@@ -12,7 +12,7 @@ use crate::scan::Cursor;
 use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
-use crate::unverified::{CLAIM_BYTES, Suspects, UnverifiedOverwrite, Verified};
+use crate::unverified::{Suspects, UNVERIFIED_BYTES, UnverifiedOverwrite, Verified};
 
 /// The in-memory hash index. See the crate's documentation.
 #[derive(Debug)]
@@ -215,7 +215,7 @@ impl Index {
     /// The memory of the pending unverified overwrites, as a fraction of its limit. Beyond one the caller is to verify some of them.
     pub fn unverified_pressure(&self) -> f64 {
         let limit = self.unverified_limit.bytes(self.len());
-        (self.unverified_len() as u64 * CLAIM_BYTES) as f64 / limit as f64
+        (self.unverified_len() as u64 * UNVERIFIED_BYTES) as f64 / limit as f64
     }
 
     /// Whether anything leads to this pointer; see [`Verified::is_known`].

@@ -20,7 +20,7 @@ pub struct UnverifiedOverwrite {
 
 /// Bytes that an unverified overwrite counts for. With the slack of the table that it is in it takes 21 where that is about to grow, 41 where
 /// it just has, and up to 82 before a table that has emptied is made smaller.
-pub(crate) const CLAIM_BYTES: u64 = 28;
+pub(crate) const UNVERIFIED_BYTES: u64 = 28;
 
 /// Everything an index knows about one stored hash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

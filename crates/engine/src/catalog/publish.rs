@@ -83,8 +83,8 @@ impl Catalog {
         (Occupant::Unknown, None)
     }
 
-    /// What a record is taken to be long until its unverified overwrite is verified: as long as those of its segment are in the mean, within
-    /// what its class allows.
+    /// The length that is counted for a record that was displaced without being read, until that is verified: the mean of its
+    /// segment, within what its size class allows.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
         let most = class_bytes(location.class);
