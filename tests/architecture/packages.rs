@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-sim", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
     ("esker", &["esker-engine"]),
+    ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
     ("esker-server", &["esker-engine"]),
     ("esker-size", &[]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),

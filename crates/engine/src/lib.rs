@@ -38,6 +38,7 @@ pub use read::scan::{Cursor, Page};
 pub use segments::accounting::Written;
 pub use segments::counts::{Classes, States};
 pub use store::blocking::Blocking;
+pub use store::checkpoint::{Checkpoint, CheckpointSegment};
 pub use store::handle::Store;
 pub use store::iterating::{EntryStream, Iter};
 pub use store::stats::{Stats, TierStats};

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocking;
 mod changing;
+pub(crate) mod checkpoint;
 pub(crate) mod close;
 pub(crate) mod handle;
 pub(crate) mod iterating;

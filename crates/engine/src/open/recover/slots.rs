@@ -21,28 +21,7 @@ impl RecoveryContext<'_> {
         tier: &Arc<Tier>,
         superblock: &Superblock,
     ) -> Result<(Vec<Found>, u64)> {
-        let device = tier.device()?;
-        let on_device =
-            device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
-        // It is shorter only where what is missing was given up.
-        let used = u64::from(superblock.used_slots).min(on_device) as u32;
-        let segment_bytes = tier.shape().segment_bytes;
-        // The end of a slot lies next to the start of the following one.
-        let look = |slot: u32| async move {
-            let (bytes, at) = tier.read_border(slot, used).await?;
-            let end = &bytes[at - FOOTER_BYTES..at];
-            let footer = Footer::parse(end, &self.secret, segment_bytes);
-            let marker = slot_start(end, &self.secret, slot.wrapping_sub(1));
-            Ok::<_, Error>((slot_start(&bytes[at..], &self.secret, slot), footer, marker))
-        };
-        let borders: Vec<_> = stream::iter(0..=used).map(look).buffered(DEPTH).try_collect().await?;
-        let slots: Vec<Ends> = borders
-            .windows(2)
-            .map(|border| {
-                let ((start, ..), (_, footer, marker)) = (border[0], border[1]);
-                Ends { start, footer, marker }
-            })
-            .collect();
+        let (used, slots) = self.read_ends(tier, superblock).await?;
         let highest = slots.iter().map(Ends::highest).max().unwrap_or(0);
         let mut beheaded = beheaded(tier, &slots);
         let blank = if superblock.census.is_some() { 0..0 } else { may_have_begun(&slots) };
@@ -66,20 +45,49 @@ impl RecoveryContext<'_> {
                 None => drop(free.insert(slot)),
             }
         }
-        if let Some(last) = found.iter().map(|f| f.slot).max().filter(|&slot| slot >= tier.slots_total()) {
-            return Err(Error::invalid(format!(
-                "the limit of the {} tier leaves it {} bytes of {}, but its segments reach up to {}; raise it",
-                tier.name().name(),
-                tier.device_offset(tier.slots_total(), 0),
-                tier.device_name(),
-                tier.device_offset(last + 1, 0)
-            )));
-        }
+        check_limit(tier, &found)?;
         let used = used.min(tier.slots_total());
         free.retain(|&slot| slot < used);
         tier.restore_allocation(used, free);
         Ok((found, highest))
     }
+
+    /// Reads the starts and ends of all slots that were ever used, and returns how many those are.
+    async fn read_ends(&self, tier: &Arc<Tier>, superblock: &Superblock) -> Result<(u32, Vec<Ends>)> {
+        let device = tier.device()?;
+        let on_device =
+            device.geometry().bytes.saturating_sub(superblock.data_offset) / superblock.segment_bytes;
+        // It is shorter only where what is missing was given up.
+        let used = u64::from(superblock.used_slots).min(on_device) as u32;
+        let segment_bytes = tier.shape().segment_bytes;
+        // The end of a slot lies next to the start of the following one.
+        let look = |slot: u32| async move {
+            let (bytes, at) = tier.read_border(slot, used).await?;
+            let end = &bytes[at - FOOTER_BYTES..at];
+            let footer = Footer::parse(end, &self.secret, segment_bytes);
+            let marker = slot_start(end, &self.secret, slot.wrapping_sub(1));
+            Ok::<_, Error>((slot_start(&bytes[at..], &self.secret, slot), footer, marker))
+        };
+        let borders: Vec<_> = stream::iter(0..=used).map(look).buffered(DEPTH).try_collect().await?;
+        let ends = borders.windows(2).map(|border| {
+            let ((start, ..), (_, footer, marker)) = (border[0], border[1]);
+            Ends { start, footer, marker }
+        });
+        Ok((used, ends.collect()))
+    }
+}
+
+/// Refuses a limit below segments that are there.
+fn check_limit(tier: &Tier, found: &[Found]) -> Result<()> {
+    let last = found.iter().map(|found| found.slot).max();
+    let Some(last) = last.filter(|&slot| slot >= tier.slots_total()) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "the limit of the {} tier leaves it {} bytes of {}, but its segments reach up to {}; raise it",
+        tier.name().name(),
+        tier.device_offset(tier.slots_total(), 0),
+        tier.device_name(),
+        tier.device_offset(last + 1, 0)
+    )))
 }
 
 /// What the start and the end of a slot say.
