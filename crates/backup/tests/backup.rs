@@ -57,7 +57,9 @@ fn what_is_restored_is_what_was_there() {
             ..Default::default()
         };
         store.put_with(b"expires".as_slice(), b"in an hour".as_slice(), expires).expect("there is room");
-        (0..100).for_each(|number| drop(store.delete(key(number + 500 * round)).expect("it is deleted")));
+        for number in 0..100 {
+            store.delete(key(number + 500 * round)).expect("it is deleted");
+        }
         then.push(all(&store));
         let report = backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
         assert_eq!(report.summary.id, round + 1);
@@ -171,7 +173,7 @@ fn a_backup_under_load_is_of_one_point_in_time() {
                     if halves.iter().any(|there| *there < round) {
                         absent_acked = absent_acked.min(*acked);
                     }
-                    if round % 50 != 0 && halves.contains(&round) {
+                    if !round.is_multiple_of(50) && halves.contains(&round) {
                         assert!(
                             halves.iter().all(|there| *there >= round),
                             "half of a batch: {halves:?}, {round}"
@@ -246,7 +248,9 @@ fn pruning_leaves_what_the_newest_need() {
     assert!(removed == 2 && bytes > 0, "{removed} backups, {bytes} bytes");
     let left: Vec<u64> = list(&copies).expect("they are listed").iter().map(|backup| backup.id).collect();
     assert_eq!(left, [3, 4]);
-    left.iter().for_each(|id| drop(verify(&copies, Some(*id), |_, _| {}).expect("it is whole")));
+    for id in left {
+        verify(&copies, Some(id), |_, _| {}).expect("it is whole");
+    }
     let path = dir.path().join("restored");
     restore(&copies, None, &Target::directory(&path), |_, _| {}).expect("it is restored");
     assert!(all(&opened(&path)) == then);
