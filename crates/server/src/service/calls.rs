@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use esker_engine::{Histogram, Latency};
 
-use crate::counting::count;
+use crate::base::counting::count;
 
 /// Verbs of RESP, by whose places in their table calls are counted.
 pub(crate) const VERBS_COUNT: usize = 75;

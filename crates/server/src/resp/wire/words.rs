@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::resp::frame::Command;
+use crate::resp::wire::frame::Command;
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -63,7 +63,7 @@ pub(crate) fn unknown_or_wrong_arguments(verb: &str, command: Command<'_>) -> St
 }
 
 /// At most `bytes_max` bytes of an argument for an error, up to the first zero byte. Each character stands for a byte: see
-/// [`Replies::error`](crate::resp::reply::Replies::error).
+/// [`Replies::error`](crate::resp::wire::reply::Replies::error).
 pub(crate) fn shown(argument: &[u8], bytes_max: usize) -> String {
     let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
     argument[..end.min(bytes_max)].iter().copied().map(char::from).collect()

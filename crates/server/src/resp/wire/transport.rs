@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::reply::Replies;
-use crate::counting::count;
+use crate::base::counting::count;
 use crate::service::Service;
 
 /// Room for one read, at first and after small reads.
@@ -22,22 +22,22 @@ const READ_BYTES_MAX: usize = 256 << 10;
 const PIECES_MAX: usize = 16;
 
 /// What a connection may keep while it waits for its client.
-pub(super) const IDLE_BYTES_MAX: usize = 8 << 10;
+pub(in crate::resp) const IDLE_BYTES_MAX: usize = 8 << 10;
 
-pub(super) struct Transport<S> {
-    pub(super) stream: S,
-    pub(super) input: BytesMut,
+pub(in crate::resp) struct Transport<S> {
+    pub(in crate::resp) stream: S,
+    pub(in crate::resp) input: BytesMut,
     /// Memory of `input`, from its allocation's first byte.
     allocated: usize,
     /// Room to make for the next read.
     room: usize,
-    pub(super) replies: Replies,
+    pub(in crate::resp) replies: Replies,
     /// Bytes sent so far.
-    pub(super) sent: u64,
+    pub(in crate::resp) sent: u64,
 }
 
 #[derive(PartialEq, Eq)]
-pub(super) enum Exchange {
+pub(in crate::resp) enum Exchange {
     /// So many bytes were read.
     Read(usize),
     Wrote,
@@ -46,18 +46,18 @@ pub(super) enum Exchange {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
-    pub(super) fn new(stream: S) -> Transport<S> {
+    pub(in crate::resp) fn new(stream: S) -> Transport<S> {
         let (input, replies) = (BytesMut::new(), Replies::new());
         Transport { stream, input, allocated: 0, room: READ_BYTES_MIN, replies, sent: 0 }
     }
 
     /// Memory of both buffers.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
         self.allocated + self.replies.held_bytes()
     }
 
     /// Takes the first bytes of the input, which are all parsed.
-    pub(super) fn take(&mut self, bytes: usize) -> Bytes {
+    pub(in crate::resp) fn take(&mut self, bytes: usize) -> Bytes {
         let taken = self.input.split_to(bytes).freeze();
         if self.input.is_empty() && self.allocated > 4 * READ_BYTES_MAX {
             self.input = BytesMut::new();
@@ -68,7 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Room to make for the next read. `missing` is how much of an argument is still to come: a long one gets room for
     /// as much again as arrived, and never for more than it declared.
-    pub(super) fn room(&self, missing: Option<usize>, most: usize) -> usize {
+    pub(in crate::resp) fn room(&self, missing: Option<usize>, most: usize) -> usize {
         let usual = self.room.min(most);
         match missing {
             Some(missing) if self.input.len() >= READ_BYTES_MAX => missing.min(self.input.len()).max(usual),
@@ -77,13 +77,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 
     /// Memory of both buffers now, and at most while room is made.
-    pub(super) fn held_after(&self, room: usize) -> (usize, usize) {
+    pub(in crate::resp) fn held_after(&self, room: usize) -> (usize, usize) {
         let now = self.held_bytes();
         let fits = self.input.capacity() - self.input.len() >= room;
         (now, if fits { now } else { now + self.input.len() + room })
     }
 
-    pub(super) fn make_room(&mut self, room: usize) {
+    pub(in crate::resp) fn make_room(&mut self, room: usize) {
         if self.input.capacity() - self.input.len() >= room {
             return;
         }
@@ -98,7 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 
     /// Gives back what is not needed while the client is silent.
-    pub(super) fn trim(&mut self) {
+    pub(in crate::resp) fn trim(&mut self) {
         if self.input.is_empty() && self.allocated > IDLE_BYTES_MAX {
             self.room = READ_BYTES_MIN;
             self.input = BytesMut::with_capacity(self.room);
@@ -109,7 +109,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Writes what the socket takes; then, if `reading`, reads what is there. Waits until one of them got anywhere:
     /// until something was read, or, if not `reading`, until something was written. Dropping the future loses nothing.
-    pub(super) async fn exchange(&mut self, reading: bool, service: &Service) -> io::Result<Exchange> {
+    pub(in crate::resp) async fn exchange(
+        &mut self,
+        reading: bool,
+        service: &Service,
+    ) -> io::Result<Exchange> {
         poll_fn(|context| {
             let wrote = self.poll_write(context, service)?;
             if reading {

@@ -3,12 +3,14 @@
 //! An answer is made in memory, and a few bytes can ask for a long one, a transaction for very many of them. So each has a
 //! bound, for which memory is taken before the answer is made; what would be longer is not answered.
 
-use super::describe::lengths;
-use super::words::is;
-use super::{Answer, Verb, config, glob};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
+use crate::resp::command::describe::lengths;
+use crate::resp::command::{Answer, config};
 use crate::resp::session::Session;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::glob;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::is;
 use crate::service::Service;
 use crate::service::calls::VERBS_COUNT;
 use crate::service::clients::LINE_BYTES_MAX;
@@ -37,15 +39,15 @@ const ASKED_BYTES: usize = 192;
 
 /// What the answer of a command takes at most.
 #[derive(Clone, Copy)]
-pub(in crate::resp) struct Bound {
+pub(super) struct Bound {
     /// Bytes of the answer.
-    pub(in crate::resp) answer: usize,
+    pub(super) answer: usize,
     /// Memory of what is made on the way to it, until it is made.
-    pub(in crate::resp) beside: usize,
+    pub(super) beside: usize,
 }
 
 /// What the answer of a command takes at most.
-pub(in crate::resp) fn bound(verb: &Verb, command: Command<'_>, service: &Service) -> Bound {
+pub(super) fn bound(verb: &Verb, command: Command<'_>, service: &Service) -> Bound {
     let answer = answer_bytes(verb, command, service);
     let beside = match verb.name {
         "ping" | "echo" => 0,
@@ -110,7 +112,7 @@ fn of_acl(word: &[u8], service: &Service) -> usize {
 }
 
 /// Answers a command; what would be longer than it may be is an error.
-pub(in crate::resp) fn answer_within(
+pub(super) fn answer_within(
     bound: Bound,
     answer: Answer,
     command: Command<'_>,

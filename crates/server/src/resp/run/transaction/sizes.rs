@@ -8,11 +8,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Queued, Watched};
-use crate::resp::command::number::parse_integer;
-use crate::resp::command::{self, Run};
+use crate::base::slice::Slice;
+use crate::resp::command::admit::admit_again;
+use crate::resp::command::runs::{Run, run_of};
+use crate::resp::run::bounds::bound;
 use crate::resp::session::Session;
-use crate::resp::slice::Slice;
+use crate::resp::session::queue::{Queued, Watched};
+use crate::resp::wire::number::parse_integer;
 use crate::service::Service;
 
 /// What a transaction works on.
@@ -76,13 +78,13 @@ pub(super) async fn of(
     for (verb, copied) in commands {
         slice.pause().await;
         let command = copied.command();
-        if let Run::Answer(_) | Run::Sampled(_) = verb.run {
-            let bound = command::bound(verb, command, service);
+        if let Run::Answer(_) | Run::Sampled(_) = run_of(verb) {
+            let bound = bound(verb, command, service);
             other_answers = other_answers.saturating_add(bound.answer);
             beside = bound.beside.max(beside);
             continue;
         }
-        let answer = match command::admit_again(verb, command, session) {
+        let answer = match admit_again(verb, command, session) {
             Ok(()) => ANSWER_BYTES + command.len() * ANSWER_VALUE_BYTES,
             Err(denied) => ANSWER_BYTES + denied.len(),
         };

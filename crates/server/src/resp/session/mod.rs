@@ -5,13 +5,18 @@ use std::sync::Arc;
 
 use esker_engine::Durability;
 
-use super::reply::{Protocol, Replies};
-use super::transaction::{Transaction, Watched};
+use self::queue::{Transaction, Watched};
+use super::wire::reply::{Protocol, Replies};
 use crate::auth::User;
 use crate::budget::{Refused, Share};
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::clients::Client;
+
+pub(super) mod audit;
+pub(super) mod queue;
+pub(super) mod slow;
+pub(super) mod view;
 
 /// Whether the client wants to be answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +116,13 @@ impl Session {
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
         queued + self.watched_bytes + self.client.introduced_bytes()
+    }
+
+    /// A command was refused, which spoils the transaction that is being queued, if there is one.
+    pub(crate) fn spoil_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.spoil();
+        }
     }
 
     pub(crate) fn watch(&mut self, watched: Watched) {

@@ -13,12 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::accept::until_stop;
-use crate::admit::Gatekeeper;
+use super::admit::Gatekeeper;
+use super::sockets::{Door, Sockets, refuse};
+use crate::base::accept::until_stop;
+use crate::base::shutdown::{Stop, Stopper};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
-use crate::listen::{Door, Sockets, refuse};
-use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
 

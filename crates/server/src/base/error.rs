@@ -38,6 +38,11 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// Secrets cannot be made.
+    #[error(
+        "the system gives no random numbers, which passwords need: {0}; let the process read /dev/urandom"
+    )]
+    NoRandomness(getrandom::Error),
     /// The file of users cannot be used.
     #[error("cannot use the users in {path}: {what}")]
     Users {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::address::Origin;
+use crate::base::address::Origin;
 use crate::budget::{Budget, Share};
 
 /// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.

@@ -1,7 +1,7 @@
 //! What the slow log keeps of a command.
 
-use super::frame::Command;
-use super::session::Session;
+use super::Session;
+use crate::resp::wire::frame::Command;
 use crate::service::{Service, wall_clock_ms};
 
 /// Redis' bounds: arguments of an entry, and bytes of one.
@@ -9,7 +9,13 @@ const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 
 /// Writes a command down. Of one that may have secrets only the verb is kept.
-pub(super) fn note(command: Command<'_>, took_us: u64, secret: bool, session: &Session, service: &Service) {
+pub(in crate::resp) fn note(
+    command: Command<'_>,
+    took_us: u64,
+    secret: bool,
+    session: &Session,
+    service: &Service,
+) {
     let mut arguments = Vec::new();
     for (index, argument) in command.arguments(0).enumerate() {
         if index + 1 == ARGUMENTS_MAX && command.len() > ARGUMENTS_MAX {

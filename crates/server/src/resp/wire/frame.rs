@@ -15,7 +15,7 @@
 use bytes::Bytes;
 
 use self::inline::split_words;
-use super::command::number::parse_integer;
+use super::number::parse_integer;
 use crate::Limits;
 
 mod inline;

@@ -1,7 +1,7 @@
 //! What Redis tells of its commands beside their flags: since when there are such, what they do to their keys, where a
 //! proxy should send them, and to which categories of rights they belong.
 
-use crate::resp::command::Verb;
+use super::Verb;
 
 /// What is done to a key, in Redis' words.
 type Access = &'static [&'static str];
@@ -113,23 +113,23 @@ fn facts(verb: &Verb) -> &'static Facts {
 }
 
 /// The version of Redis that had such a command first.
-pub(super) fn since(verb: &Verb) -> &'static str {
+pub(in crate::resp) fn since(verb: &Verb) -> &'static str {
     facts(verb).1
 }
 
 /// What is done to the key that stands so many keys behind the first.
-pub(super) fn access(verb: &Verb, behind: usize) -> Access {
+pub(in crate::resp) fn access(verb: &Verb, behind: usize) -> Access {
     let known = facts(verb).2;
     known.get(behind).or(known.last()).copied().unwrap_or(&[])
 }
 
 /// What is done to the keys of SET, which depends on its arguments.
-pub(super) fn access_of_set(tells: bool) -> Access {
+pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
     if tells { READ_UPDATE } else { OVERWRITE }
 }
 
 /// Why it is done.
-pub(super) fn note(verb: &Verb) -> Option<&'static str> {
+pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
         "getex" => Some("RW and UPDATE because it changes the TTL"),
         "set" => Some("RW and ACCESS due to the optional `GET` argument"),
@@ -138,12 +138,12 @@ pub(super) fn note(verb: &Verb) -> Option<&'static str> {
 }
 
 /// Where a proxy should send it, and what the answers have in common.
-pub(super) fn tips(verb: &Verb) -> &'static [&'static str] {
+pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
     facts(verb).3
 }
 
 /// Redis' categories that have a command here, in its order.
-pub(in crate::resp::command) const CATEGORIES: [&str; 10] = [
+pub(in crate::resp) const CATEGORIES: [&str; 10] = [
     "keyspace",
     "read",
     "write",
@@ -157,12 +157,12 @@ pub(in crate::resp::command) const CATEGORIES: [&str; 10] = [
 ];
 
 /// The categories of a verb.
-pub(super) fn categories(verb: &Verb) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
+pub(in crate::resp) fn categories(verb: &Verb) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
     CATEGORIES.into_iter().filter(|category| is_in(verb, category))
 }
 
 /// Whether a verb is in a category.
-pub(in crate::resp::command) fn is_in(verb: &Verb, category: &str) -> bool {
+pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
     let (name, has) = (verb.name, |flag| verb.flags.contains(&flag));
     let waits = ["wait", "waitaof"].contains(&name);
     let admin = has("admin") || ["lastsave", "role"].contains(&name);

@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//! Commands that wait for EXEC, EXEC itself, and WATCH.
 //!
 //! Commands are queued as copies. EXEC is one update of the store over the keys of all of them and the watched ones: the
 //! commands run one after the other on one view, and what it holds at the end is written as one batch. See decision 0006.
@@ -13,61 +13,24 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry, WriteOptions};
 
 use self::sizes::Wanted;
-use super::command::{self, Run, Verb, words};
-use super::frame::{Command, Copied};
-use super::reply::{Protocol, Replies};
-use super::session::Session;
-use super::slice::Slice;
-use super::view::View;
+use super::bounds::{answer_within, bound};
+use crate::base::slice::Slice;
+use crate::resp::command::admit::admit_again;
+use crate::resp::command::runs::{Run, run_of};
+use crate::resp::session::Session;
+use crate::resp::session::queue::{Queued, Watched};
+use crate::resp::session::view::View;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::{Protocol, Replies};
+use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 
 mod sizes;
 
-/// Commands that wait for EXEC.
-#[derive(Default)]
-pub(crate) struct Transaction {
-    commands: Vec<Queued>,
-    bytes: usize,
-    /// One of them was refused: EXEC is going to be refused too.
-    spoiled: bool,
-}
-
-type Queued = (&'static Verb, Copied);
-
-/// A key, and its version when it was looked at.
-pub(crate) struct Watched {
-    key: Bytes,
-    version: Option<u64>,
-}
-
-impl Transaction {
-    pub(super) fn held_bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Watched {
-    pub(super) fn held_bytes(&self) -> usize {
-        2 * size_of::<Watched>() + self.key.len()
-    }
-}
-
-/// What a queued command takes beside its arguments: its place in the queue, which doubles when it grows, and its copy.
-const COMMAND_BYTES: usize = 192;
-
-/// And for each argument.
-const ARGUMENT_BYTES: usize = 8;
-
 /// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
 const KEY_BYTES: usize = 512;
-
-/// Spoils the transaction that is being queued, if there is one: a command was refused.
-pub(super) fn spoil(session: &mut Session) {
-    if let Some(transaction) = &mut session.transaction {
-        transaction.spoiled = true;
-    }
-}
 
 /// Queues a command. The transaction as a whole is bounded as a single command is.
 pub(super) fn queue(
@@ -79,22 +42,17 @@ pub(super) fn queue(
 ) {
     let limits = &service.config.limits;
     let Some(transaction) = &mut session.transaction else { return };
-    if !verb.may_be_queued() {
-        transaction.spoiled = true;
+    if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" {
+        transaction.spoil();
         return replies.error(words::NOT_IN_TRANSACTION);
     }
-    let bytes = transaction.bytes + command.bytes() + command.len() * ARGUMENT_BYTES + COMMAND_BYTES;
-    if bytes > limits.command_bytes_max || transaction.commands.len() >= limits.arguments_max {
-        transaction.spoiled = true;
-        transaction.commands = Vec::new();
-        transaction.bytes = 0;
-        let (bytes, commands) = (limits.command_bytes_max, limits.arguments_max);
-        return replies.error(&format!("ERR transaction of more than {bytes} bytes or {commands} commands"));
+    match transaction.push(verb, command, limits) {
+        Ok(queued) => {
+            session.client.note_queued(Some(queued));
+            replies.simple("QUEUED");
+        }
+        Err(error) => replies.error(&error),
     }
-    transaction.bytes = bytes;
-    transaction.commands.push((verb, Copied::of(command)));
-    session.client.note_queued(Some(transaction.commands.len()));
-    replies.simple("QUEUED");
 }
 
 /// Ends the transaction that is being queued, if there is one: its EXEC was refused.
@@ -104,29 +62,6 @@ pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
     session.client.note_queued(None);
     let why = why.strip_prefix("ERR ").unwrap_or(why);
     replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
-}
-
-pub(super) fn multi(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
-    if session.transaction.is_some() {
-        return replies.error("ERR MULTI calls can not be nested");
-    }
-    session.transaction = Some(Transaction::default());
-    session.client.note_queued(Some(0));
-    replies.simple("OK");
-}
-
-pub(super) fn discard(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
-    if session.transaction.take().is_none() {
-        return replies.error("ERR DISCARD without MULTI");
-    }
-    session.unwatch();
-    session.client.note_queued(None);
-    replies.simple("OK");
-}
-
-pub(super) fn unwatch(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
-    session.unwatch();
-    replies.simple("OK");
 }
 
 pub(super) async fn watch(
@@ -162,11 +97,11 @@ pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut
     };
     session.client.note_queued(None);
     let watched = session.unwatch();
-    if transaction.spoiled {
+    if transaction.is_spoiled() {
         return replies.error("EXECABORT Transaction discarded because of previous errors.");
     }
     let start = replies.mark();
-    if let Err(why) = run(&transaction.commands, &watched, session, service, replies).await {
+    if let Err(why) = run(transaction.commands(), &watched, session, service, replies).await {
         replies.cut(start);
         replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
     }
@@ -262,9 +197,9 @@ fn answer_keys(
     let mut ends = Vec::with_capacity(commands.len());
     for (verb, copied) in commands {
         let command = copied.command();
-        if let Run::Read(on_keys) | Run::Update(on_keys) = verb.run {
+        if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
             tally.ended(verb.index(), 1);
-            match command::admit_again(verb, command, session) {
+            match admit_again(verb, command, session) {
                 Ok(()) => on_keys(command, &mut view, &mut replies),
                 Err(denied) => replies.error(&denied),
             }
@@ -296,13 +231,13 @@ async fn answer_others(
     for ((verb, copied), end) in commands.iter().zip(ends) {
         of_keys.move_to(replies, end.mark - from);
         from = end.mark;
-        let (Run::Answer(answer) | Run::Sampled(answer)) = verb.run else { continue };
+        let (Run::Answer(answer) | Run::Sampled(answer)) = run_of(verb) else { continue };
         let (command, began) = (copied.command(), Instant::now());
         session.uncommitted_keys = end.grown - grown;
-        match command::admit_again(verb, command, session) {
+        match admit_again(verb, command, session) {
             Ok(()) => {
-                let bound = command::bound(verb, command, service);
-                command::answer_within(bound, answer, command, session, service, replies);
+                let bound = bound(verb, command, service);
+                answer_within(bound, answer, command, session, service, replies);
             }
             Err(denied) => replies.error(&denied),
         }

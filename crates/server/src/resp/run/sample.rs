@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use esker_engine::{Cursor, KeyEntry};
 
-use super::command::iterate::CURSOR_MASK;
-use super::session::Session;
+use crate::resp::command::iterate::CURSOR_MASK;
+use crate::resp::session::Session;
 use crate::service::Service;
 use crate::service::expiring::Sample;
 

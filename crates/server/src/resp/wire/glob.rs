@@ -4,15 +4,15 @@
 //! steps back only to the last `*`, so it takes at most pattern times text steps. That is much for a long key, so whoever
 //! matches keys lets others run in between.
 
-use crate::resp::slice::Slice;
+use crate::base::slice::Slice;
 
 /// The longest pattern.
-pub(super) const PATTERN_BYTES_MAX: usize = 4 << 10;
+pub(in crate::resp) const PATTERN_BYTES_MAX: usize = 4 << 10;
 
-pub(super) const TOO_LONG: &str = "ERR pattern exceeds maximum allowed size (4096 bytes)";
+pub(in crate::resp) const TOO_LONG: &str = "ERR pattern exceeds maximum allowed size (4096 bytes)";
 
 /// Memory that a pattern takes at most.
-pub(super) const HELD_BYTES_MAX: usize = 96 << 10;
+pub(in crate::resp) const HELD_BYTES_MAX: usize = 96 << 10;
 
 /// Steps between two looks at the time.
 const STEPS: usize = 1 << 12;

@@ -16,16 +16,22 @@ use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, WriteOptions};
 use futures_util::future::join_all;
 
+use self::bounds::{answer_within, bound};
+use super::command::admit::admit;
+use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
-use super::command::{self, Alone, Fast, Run, Verb, connection, iterate};
-use super::frame::{Command, Commands};
-use super::reply::Replies;
-use super::session::{Answers, Session};
-use super::view::View;
-use super::{sample, slow, transaction};
+use super::command::{Answer, OnKeys, connection, iterate};
+use super::session::view::View;
+use super::session::{Answers, Session, slow};
+use super::verbs::{self, Fast, Verb};
+use super::wire::frame::{Command, Commands};
+use super::wire::reply::Replies;
 use crate::service::Service;
 
+mod bounds;
 mod reads;
+mod sample;
+mod transaction;
 mod writes;
 
 /// Keys that a group of reads asks for at most, and that a group of updates has.
@@ -72,7 +78,7 @@ impl<'a> Batch<'a> {
             let command = self.command(index);
             match self.let_in {
                 Some((known, verb)) if known == index => Some((command, verb)),
-                _ => command::admit(command, session).ok().map(|verb| (command, verb)),
+                _ => admit(command, session).ok().map(|verb| (command, verb)),
             }
         })
     }
@@ -91,14 +97,14 @@ pub(super) async fn next(
         session.answers = Answers::Skip;
     }
     let (mark, answers) = (replies.mark(), session.answers);
-    let verb = match command::admit(batch.command(first), session) {
+    let verb = match admit(batch.command(first), session) {
         Ok(verb) => verb,
         Err(error) => {
-            let verb = command::find(batch.command(first));
-            if verb.is_some_and(|verb| matches!(verb.run, Run::Alone(Alone::Exec))) {
+            let verb = verbs::find(batch.command(first));
+            if verb.is_some_and(|verb| matches!(run_of(verb), Run::Alone(Alone::Exec))) {
                 transaction::abort(session, &error, replies);
             } else {
-                transaction::spoil(session);
+                session.spoil_transaction();
                 replies.error(&error);
             }
             replies.take_errors();
@@ -132,7 +138,7 @@ pub(super) async fn next(
     }
     let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
-        slow::note(batch.command(first), took_us, command::has_secrets(verb), session, service);
+        slow::note(batch.command(first), took_us, verb.has_secrets(), session, service);
     }
     session.client.note(verb.index(), now);
     now
@@ -171,7 +177,7 @@ async fn group(
         Fast::No | Fast::Set | Fast::Delete => {}
     }
     let command = batch.command(batch.next);
-    match verb.run {
+    match run_of(verb) {
         Run::Answer(answer) => {
             if !answer_alone(verb, answer, command, session, service, replies).await {
                 return;
@@ -196,19 +202,19 @@ async fn group(
 /// take them is seen, and holds no memory while it waits for more.
 async fn answer_alone(
     verb: &'static Verb,
-    answer: command::Answer,
+    answer: Answer,
     command: Command<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) -> bool {
-    let bound = command::bound(verb, command, service);
+    let bound = bound(verb, command, service);
     let bytes = bound.beside + replies.growth(bound.answer);
     if replies.unsent_bytes() > 0 && !session.try_hold_at_least_also(bytes) {
         return false;
     }
     match session.hold_at_least_also(bytes).await {
-        Ok(()) => command::answer_within(bound, answer, command, session, service, replies),
+        Ok(()) => answer_within(bound, answer, command, session, service, replies),
         Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
     }
     true
@@ -261,7 +267,7 @@ fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usi
 }
 
 /// A command with its verb and the function that answers it.
-type OnView<'a> = (Command<'a>, &'static Verb, command::OnKeys);
+type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
 
 /// Verbs of commands that answered an error.
 type Failed = Vec<&'static Verb>;

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::counting::{FIRST_BOUND_US, Histogram};
+use crate::base::counting::{FIRST_BOUND_US, Histogram};
 use crate::service::Service;
 
 /// Metrics as text.

@@ -10,6 +10,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 use esker_engine::{Error, ErrorKind, View};
 
+use crate::base::settings::text_of;
 use crate::service::errors::{ErrorCounts, Uncounted};
 
 /// Version of the protocol.
@@ -179,7 +180,7 @@ impl Replies {
     }
 
     /// Counts the errors since the last time by their codes.
-    pub(super) fn count_errors(&mut self, counts: &ErrorCounts) {
+    pub(in crate::resp) fn count_errors(&mut self, counts: &ErrorCounts) {
         counts.take(&mut self.uncounted);
     }
 
@@ -330,7 +331,7 @@ impl Replies {
             ErrorKind::Full => "OOM command not allowed: ",
             _ => "ERR ",
         };
-        format!("{code}{error}")
+        format!("{code}{}", text_of(error))
     }
 
     fn header(&mut self, kind: u8, count: usize) {
