@@ -41,6 +41,7 @@ const ROWS: &[Row] = &[
     row("server", &[
         &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["listen"],
     ]),
+    row("rdb", &[]),
     row("size", &[]),
     row("bench", &[]),
     row("compare", &[]),
