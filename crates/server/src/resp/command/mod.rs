@@ -16,6 +16,7 @@ pub(super) mod config;
 pub(super) mod connection;
 mod counters;
 pub(super) mod describe;
+pub(super) mod dump;
 mod durability;
 mod expiry;
 mod extended;

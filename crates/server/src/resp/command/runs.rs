@@ -2,8 +2,8 @@
 
 use super::{Answer, OnKeys};
 use super::{
-    acl, client, config, connection, counters, describe, expiry, info, keys, multi, observe, ranges, server,
-    set, strings,
+    acl, client, config, connection, counters, describe, dump, expiry, info, keys, multi, observe, ranges,
+    server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -70,6 +70,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("substr", Run::Read(ranges::getrange)),
     ("copy", Run::Update(keys::copy)),
     ("del", Run::Update(keys::delete)),
+    ("dump", Run::Read(dump::dump)),
     ("exists", Run::Read(keys::exists)),
     ("expire", Run::Update(expiry::expire)),
     ("expireat", Run::Update(expiry::expireat)),
@@ -83,6 +84,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("randomkey", Run::Alone(Alone::RandomKey)),
     ("rename", Run::Update(keys::rename)),
     ("renamenx", Run::Update(keys::renamenx)),
+    ("restore", Run::Update(dump::restore)),
     ("scan", Run::Alone(Alone::Scan)),
     ("touch", Run::Read(keys::exists)),
     ("ttl", Run::Read(expiry::ttl)),

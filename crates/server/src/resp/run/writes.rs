@@ -1,6 +1,7 @@
 //! Groups that write.
 
 use super::*;
+use crate::resp::command::dump::restored_bytes;
 use crate::resp::wire::number::parse_integer;
 
 /// The options of a SET whose outcome does not depend on what is there.
@@ -112,11 +113,12 @@ pub(super) async fn updates(
 
 /// Bytes of a value that a command makes out of nothing.
 fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
-    if verb.name != "setrange" {
-        return 0;
-    }
-    let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
-    offset.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
+    let made = match verb.name {
+        "setrange" => parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok()),
+        "restore" => Some(restored_bytes(command)),
+        _ => None,
+    };
+    made.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
 }
 
 /// What a SET says of itself.

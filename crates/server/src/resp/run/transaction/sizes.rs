@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
+use crate::resp::command::dump::restored_bytes;
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
 use crate::resp::session::Session;
@@ -106,12 +107,15 @@ pub(super) async fn of(
                 // What would be too long is refused, and not made.
                 if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
             }
+            // What would be too long is refused here, too.
+            "restore" => largest.max(restored_bytes(command).min(service.config.limits.bulk_bytes_max)),
             "incrbyfloat" => largest.max(FLOAT_BYTES),
             // What is no argument is another of its values, or an integer.
             _ => largest.max(command.bytes()).max(INTEGER_BYTES),
         };
         let moves = match verb.name {
-            "append" | "setrange" | "incrbyfloat" => after,
+            "append" | "setrange" | "incrbyfloat" | "restore" => after,
+            "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
             "set" if command.len() == 3 => 0,
             "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
             _ => 0,
