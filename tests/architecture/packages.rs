@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-size", &[]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size"]),
+    ("esker-cli", &["esker-device", "esker-engine", "esker-rdb", "esker-server", "esker-bench", "esker-size"]),
 ];
 
 /// Which may use more in their tests.

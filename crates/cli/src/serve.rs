@@ -284,7 +284,7 @@ async fn reload(control: Control, mut hangup: Signal, notify: Arc<Notify>) {
 }
 
 /// A path whose parent is missing is a typing error; making the parent would hide it.
-fn check_parent(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_parent(path: &Path) -> Result<(), Failure> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => return Ok(()),
@@ -297,7 +297,7 @@ fn check_parent(path: &Path) -> Result<(), Failure> {
 }
 
 /// A directory that holds something else is a typing error too: the store's files would lie among somebody else's.
-fn check_directory(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
     // What is wrong with a directory that cannot be read, the store will say.
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();

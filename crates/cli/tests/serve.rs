@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/transfer.rs"]
+mod transfer;
 
 fn esker(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
