@@ -114,7 +114,7 @@ impl Client {
     /// The same as text.
     pub(super) fn refusal(&self, error: &str) -> String {
         let hint =
-            if error.starts_with("NOAUTH") { " Give --user, and a password as ESKER_PASSWORD." } else { "" };
+            if error.starts_with("NOAUTH") { " Give a password as ESKER_PASSWORD, and --user" } else { "" };
         format!("{} answers: {error}{hint}", self.address)
     }
 

@@ -7,7 +7,7 @@ use base64ct::{Base64, Encoding};
 use esker_engine::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::file::Input;
+use super::input::Input;
 use super::record::{LeftOut, Record, Source};
 use crate::terminal::Failure;
 

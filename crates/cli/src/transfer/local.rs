@@ -16,8 +16,9 @@ pub(super) const DAMAGED: &str = "damaged";
 const PUTS_MAX: usize = 1024;
 const PUTS_BYTES: usize = 4 << 20;
 
-/// Records that are read together.
-const STEP: usize = 64;
+/// Records that are read together, and bytes of them.
+const STEP: usize = 1024;
+const STEP_BYTES: usize = 16 << 20;
 
 /// Where a store is.
 #[derive(Args)]
@@ -139,7 +140,11 @@ impl Source for LocalSource {
                 self.store.close().map_err(|error| failed(&error))?;
                 return Ok(None);
             };
-            let page = self.store.scan(at, STEP).map_err(|error| failed(&error))?;
+            let mut step = STEP;
+            while step > 1 && self.store.scan_bytes_hint(at, step) > STEP_BYTES {
+                step /= 2;
+            }
+            let page = self.store.scan(at, step).map_err(|error| failed(&error))?;
             left_out.add_many(DAMAGED, page.damaged.len() as u64);
             self.passed += page.entries.len() as u64;
             self.next = page.next;

@@ -5,6 +5,7 @@
 
 mod client;
 mod file;
+mod input;
 mod json_lines;
 mod local;
 mod rdb;
@@ -200,7 +201,7 @@ impl Shown {
 
     fn look(&mut self, (done, total): (u64, Option<u64>), written: u64) {
         self.records += 1;
-        if self.records % LOOK_EVERY != 0 || self.began.elapsed() < Duration::from_secs(1) {
+        if !self.records.is_multiple_of(LOOK_EVERY) || self.began.elapsed() < Duration::from_secs(1) {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {

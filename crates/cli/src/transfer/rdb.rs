@@ -5,7 +5,7 @@ use std::path::Path;
 
 use esker_rdb::{Entry, Error, Limits, Reader, Value};
 
-use super::file::Input;
+use super::input::Input;
 use super::record::{LeftOut, Record, Source};
 use crate::terminal::Failure;
 

@@ -2,7 +2,7 @@
 
 use esker_engine::Bytes;
 
-use super::file::Input;
+use super::input::Input;
 use super::record::{LeftOut, Record, Source};
 use crate::terminal::Failure;
 

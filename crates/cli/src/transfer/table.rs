@@ -5,7 +5,7 @@ use base64ct::{Base64, Encoding as _};
 use clap::ValueEnum;
 use esker_engine::Bytes;
 
-use super::file::Input;
+use super::input::Input;
 use super::record::{LeftOut, Record, Source};
 use crate::terminal::Failure;
 

@@ -1,6 +1,7 @@
 use esker_engine::Bytes;
 
-use super::file::{self, Format, Input, read_as};
+use super::file::{self, Format, read_as};
+use super::input::Input;
 use super::record::{LeftOut, Record};
 use super::table::Encoding;
 use crate::terminal::Failure;
