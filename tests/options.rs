@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use esker::{Backend, Batch, Blocking, Condition, Durability, Error, ErrorKind, Options, WriteOptions};
+use esker::{
+    Backend, Batch, Blocking, Condition, Durability, Error, ErrorKind, OptionName, Options, WriteOptions,
+};
 use esker_device::{Device, Fault, MemoryDevice, Operation, OperationKind};
 
 use crate::support::opening::{
@@ -195,7 +197,8 @@ fn a_failed_read_and_a_store_in_use_are_worth_another_try() {
     for error in [
         Error::Invalid { what: "x".into() },
         Error::Conflict { what: "x".into(), current: None },
-        Error::Full { live_bytes: 2, limit_bytes: 1 },
+        Error::Option { option: OptionName::Segment, what: "is x".into() },
+        Error::Full { live_bytes: 2, limit_bytes: 1, option: OptionName::FastLimit },
         Error::Corrupt { key: None, segment: 1, offset: 2, what: "x".into() },
         Error::Closed { reason: "x".into() },
     ] {

@@ -21,11 +21,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
-    ("esker-server", &["esker-engine"]),
+    ("esker-rdb", &[]),
+    ("esker-server", &["esker-engine", "esker-rdb"]),
     ("esker-size", &[]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size"]),
+    ("esker-cli", &["esker-device", "esker-engine", "esker-rdb", "esker-server", "esker-bench", "esker-size"]),
 ];
 
 /// Which may use more in their tests.

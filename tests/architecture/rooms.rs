@@ -38,9 +38,11 @@ const ROWS: &[Row] = &[
     row("engine", &[
         &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
     ]),
-    // Handlers of verbs tell of the table of verbs, which names the handlers.
-    Row { name: "server", order: &[], knot_most: 21, is_on: true },
     row("backup", &[]),
+    row("server", &[
+        &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["listen"],
+    ]),
+    row("rdb", &[]),
     row("size", &[]),
     row("bench", &[]),
     row("compare", &[]),

@@ -10,6 +10,7 @@ mod serve;
 mod settings;
 mod terminal;
 mod time;
+mod transfer;
 mod user;
 
 use std::process::ExitCode;
@@ -35,6 +36,10 @@ enum Verb {
     Serve(serve::Arguments),
     /// Makes and changes the file of users: add, passwd, remove, list.
     User(user::Arguments),
+    /// Writes keys from a file, also of Redis, to a server or a store.
+    Import(transfer::Import),
+    /// Writes the keys of a server or a store to a file.
+    Export(transfer::Export),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
@@ -60,6 +65,8 @@ fn main() -> ExitCode {
     let done = match arguments.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::User(arguments) => user::run(arguments),
+        Verb::Import(arguments) => transfer::import(&arguments),
+        Verb::Export(arguments) => transfer::export(&arguments),
         #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));

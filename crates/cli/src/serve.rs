@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use esker_engine::{Error, ErrorKind, Options, Progress, Store};
-use esker_server::{Config, Control, Server, Sockets};
+use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, Store};
+use esker_server::{Config, Control, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
@@ -284,7 +284,7 @@ async fn reload(control: Control, mut hangup: Signal, notify: Arc<Notify>) {
 }
 
 /// A path whose parent is missing is a typing error; making the parent would hide it.
-fn check_parent(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_parent(path: &Path) -> Result<(), Failure> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => return Ok(()),
@@ -297,7 +297,7 @@ fn check_parent(path: &Path) -> Result<(), Failure> {
 }
 
 /// A directory that holds something else is a typing error too: the store's files would lie among somebody else's.
-fn check_directory(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
     // What is wrong with a directory that cannot be read, the store will say.
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -315,8 +315,8 @@ fn check_directory(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(&str, String)]) -> Failure {
-    let error_text = in_settings(&error.to_string(), spellings);
+fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(OptionName, String)]) -> Failure {
+    let error_text = in_settings(error, spellings);
     let text = format!("cannot open the store at {}: {error_text}", names(places));
     match error.kind() {
         ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
@@ -324,14 +324,12 @@ fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(&str, String)])
     }
 }
 
-/// A message of the store with settings in place of its options, where a whole word names one.
-fn in_settings(text: &str, spellings: &[(&str, String)]) -> String {
-    let words = text.split(' ').map(|word| {
-        let name = word.trim_end_matches([';', ':', ',', '.']);
-        let spelling = spellings.iter().find(|(option, _)| *option == name);
-        spelling.map_or(word.to_owned(), |(_, setting)| format!("{setting}{}", &word[name.len()..]))
-    });
-    words.collect::<Vec<_>>().join(" ")
+/// A message of the store with settings, as they were given, in place of its options.
+fn in_settings(error: &Error, spellings: &[(OptionName, String)]) -> String {
+    error.in_words(|option| {
+        let given = spellings.iter().find(|(of, _)| *of == option);
+        given.map_or(setting_of(option).to_owned(), |(_, given)| given.clone())
+    })
 }
 
 /// The one line on stdout. Who started the server may wait for it, and may have closed stdout instead.

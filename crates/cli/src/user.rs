@@ -86,7 +86,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             // The name is checked before a password is asked for.
             file.set(&who.name, entry.clone()).map_err(|what| usage(what.to_owned()))?;
             if !certificate_only {
-                entry.set_password(&ask_password(&who.name)?);
+                entry
+                    .set_password(&ask_password(&who.name)?)
+                    .map_err(|error| Failure::Failed(error.to_string()))?;
                 file.set(&who.name, entry).map_err(|what| usage(what.to_owned()))?;
             }
             write(&file, path)
@@ -95,7 +97,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let mut file = read(&who.file.users)?;
             let found = file.users().get(&who.name).cloned();
             let mut entry = found.ok_or_else(|| usage(format!("there is no user {}", who.name)))?;
-            entry.set_password(&ask_password(&who.name)?);
+            entry
+                .set_password(&ask_password(&who.name)?)
+                .map_err(|error| Failure::Failed(error.to_string()))?;
             file.set(&who.name, entry).map_err(|what| usage(what.to_owned()))?;
             write(&file, &who.file.users)
         }

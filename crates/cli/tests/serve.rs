@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/transfer.rs"]
+mod transfer;
 
 fn esker(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
@@ -307,7 +309,7 @@ fn the_store_speaks_of_settings_as_they_were_given() {
     assert!(text.contains("at c: --iu is 4096, but the store was formatted with 8192"), "{text}");
     std::fs::write(directory.path().join("file"), "something else".repeat(1000)).unwrap();
     let text = refused(directory.path(), &[serve.as_slice(), &["--fast", "file"]].concat());
-    assert!(text.contains("without --force-format"), "{text}");
+    assert!(text.contains("--force-format is needed to format file"), "{text}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub use base::counters::Activity;
 pub use base::durability::Durability;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
+pub use base::option_name::OptionName;
 pub use base::to_bytes::ToBytes;
 pub use catalog::cache::Entry;
 pub use open::options::Options;

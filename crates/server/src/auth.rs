@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use crate::config::Access;
-use crate::counting::count;
-use crate::notices::Notices;
+use crate::base::config::Access;
+use crate::base::counting::count;
+use crate::base::notices::Notices;
 use crate::{Error, Result};
 
 mod changes;
@@ -143,7 +143,7 @@ pub(crate) struct Users {
 impl Users {
     /// Reads the users that the settings name. Without any, whoever connects may do everything.
     pub(crate) fn open(access: &Access) -> Result<Users> {
-        let checker = Checker::new();
+        let checker = Checker::new()?;
         let roster = Arc::new(Roster::read(access, &checker)?);
         Ok(Users {
             access: access.clone(),

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::floors::{Floors, Pool};
-use crate::address::Origin;
+use crate::base::address::Origin;
 
 mod floors;
 

@@ -24,13 +24,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::accept::until_stop;
-use crate::address::Origin;
 use crate::auth::User;
-use crate::metrics;
+use crate::base::accept::until_stop;
+use crate::base::address::Origin;
+use crate::base::shutdown::Stop;
 use crate::service::Service;
-use crate::shutdown::Stop;
 
+mod metrics;
 mod places;
 
 pub(crate) use places::Busy;

@@ -2,50 +2,33 @@
 //!
 //! # Layout
 //!
-//! - `config`, `limits`: how it is set up.
-//! - `listen`: sockets, the accept loop, the stop. `accept`: one listener. `admit`: who is let in. `tls`: certificates.
-//! - `loading`: what is answered while the store is being opened.
-//! - `shutdown`: how a stop reaches the connections, and how the server waits for them.
-//! - `auth`: who a connection is, and what it may do.
-//! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
+//! From bottom to top; each uses only what is above it in this list:
+//!
+//! - `base`: settings, errors, addresses, counters, the stop, time.
+//! - `auth`: who a connection is, and what it may do. `budget`: memory that clients hold. `tls`: certificates.
 //! - `service`: what every connection works on: the store, the settings, the counters, the clients there are.
-//! - `http`, `metrics`: for those who watch. `counting`, `rate`: how it is counted. `notices`: log lines that strangers cause.
-//! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
-//! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
-//! - `resp/run`: which commands of a pipeline go to the store together.
-//! - `resp/command`: what every verb means, one file per group. `resp/audit`: what admins did, for the log.
-//! - `grpc/connection`: one client of gRPC. `grpc/service`: what its calls mean.
+//! - `resp`, `grpc`, `http`: the protocols, which do not know each other.
+//! - `listen`: sockets, who is let in, what is answered while the store is being opened, the stop.
 //!
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
 
-mod accept;
-mod address;
-mod admit;
 mod auth;
+mod base;
 mod budget;
-mod config;
-mod counting;
-mod error;
 mod grpc;
 mod http;
-mod limits;
 mod listen;
-mod loading;
-mod metrics;
-mod notices;
-mod pace;
-mod rate;
 mod resp;
 mod service;
-mod shutdown;
 mod tls;
 
 /// The target of log lines that say who changed the server, for filters.
 const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
-pub use config::{Access, ClientCertificates, Config, Password, TlsFiles};
-pub use error::{Error, Result};
-pub use limits::Limits;
+pub use base::config::{Access, ClientCertificates, Config, Password, TlsFiles};
+pub use base::error::{Error, Result};
+pub use base::limits::Limits;
+pub use base::settings::setting_of;
 pub use listen::{Addresses, Control, Server, Sockets};

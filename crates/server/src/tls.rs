@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::config::TlsFiles;
-use crate::notices::Notices;
+use crate::base::config::TlsFiles;
+use crate::base::notices::Notices;
 use crate::{Error, Result};
 
 /// Protocols that a client may choose from.

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Durability, Options};
-use esker_server::{Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles};
+use esker_engine::{Durability, OptionName, Options};
+use esker_server::{
+    Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles, setting_of,
+};
 
 use super::kind::Value;
 use super::layers::{Given, Settings};
@@ -32,7 +34,7 @@ pub(crate) struct Outcome {
     /// Threads that serve clients.
     pub(crate) workers: usize,
     /// Options of the store as they are called here, and the settings that they were given by, for its messages.
-    pub(crate) spellings: Vec<(&'static str, String)>,
+    pub(crate) spellings: Vec<(OptionName, String)>,
 }
 
 impl Settings {
@@ -323,15 +325,19 @@ impl Settings {
     }
 
     /// What the store calls its options, and how they were given here.
-    fn spellings(&self) -> Vec<(&'static str, String)> {
-        let given = |name: &str| self.get(name).map_or(name.to_owned(), Given::to_string);
+    fn spellings(&self) -> Vec<(OptionName, String)> {
+        let given = |option| {
+            let name = setting_of(option);
+            (option, self.get(name).map_or(name.to_owned(), Given::to_string))
+        };
+        let (memory, text) = given(OptionName::Memory);
         vec![
-            ("memory_bytes", format!("{} less what clients have of it", given("memory"))),
-            ("fast_limit_bytes", given("fast-limit")),
-            ("capacity_limit_bytes", given("capacity-limit")),
-            ("indirection_unit_bytes", given("iu")),
-            ("reserve_percent", given("reserve")),
-            ("force_format", "--force-format".to_owned()),
+            (memory, format!("{text} less what clients have of it")),
+            given(OptionName::FastLimit),
+            given(OptionName::CapacityLimit),
+            given(OptionName::IndirectionUnit),
+            given(OptionName::Reserve),
+            (OptionName::ForceFormat, "--force-format".to_owned()),
         ]
     }
 

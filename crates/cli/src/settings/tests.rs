@@ -261,3 +261,19 @@ fn one_core_is_left_to_the_store_unless_workers_says_otherwise() {
     assert_eq!(workers(""), usize::max(cores - 1, 1));
     assert_eq!(workers("workers = 3"), 3);
 }
+
+#[test]
+fn errors_of_the_store_name_settings_that_there_are() {
+    use esker_engine::OptionName;
+    for option in [
+        OptionName::Memory,
+        OptionName::FastLimit,
+        OptionName::CapacityLimit,
+        OptionName::IndirectionUnit,
+        OptionName::Reserve,
+        OptionName::ForceFormat,
+    ] {
+        let name = esker_server::setting_of(option);
+        assert!(Setting::find(name).is_some(), "{option} is called {name}");
+    }
+}

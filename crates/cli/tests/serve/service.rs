@@ -31,7 +31,7 @@ fn hold_opens(path: &Path) -> Option<File> {
 }
 
 /// An address that nobody listened on a moment ago.
-fn free_address() -> SocketAddr {
+pub(super) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 

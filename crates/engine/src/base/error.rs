@@ -6,6 +6,8 @@ use std::io;
 
 use esker_device::{DeviceError, OperationKind};
 
+use crate::base::option_name::OptionName;
+
 /// What a caller can branch on.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +39,14 @@ pub enum Error {
         /// What was wrong, with the value and the limit.
         what: String,
     },
+    /// The value of an option cannot be used, or does not allow what was asked for.
+    #[error("{option} {what}")]
+    Option {
+        /// The option.
+        option: OptionName,
+        /// What is wrong with it, in words that follow its name.
+        what: String,
+    },
     /// The condition of a write did not hold. Read the key again to decide what to write.
     #[error("condition failed: {what}")]
     Conflict {
@@ -46,15 +56,14 @@ pub enum Error {
         current: Option<u64>,
     },
     /// No room.
-    #[error(
-        "store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys, or raise capacity_limit_bytes \
-         (fast_limit_bytes of a fast tier alone)"
-    )]
+    #[error("{}", full_text(*live_bytes, *limit_bytes, option.as_str()))]
     Full {
         /// Bytes of records that are current.
         live_bytes: u64,
         /// What users may fill: capacity less the reserve, and less what a small store has to work in.
         limit_bytes: u64,
+        /// The option that sets how large the tier is.
+        option: OptionName,
     },
     /// No room on the file system.
     #[error(
@@ -70,10 +79,7 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// No memory for more keys.
-    #[error(
-        "the index takes {index_bytes} of the {budget_bytes} bytes of memory for index and cache; delete keys or raise \
-         memory_bytes"
-    )]
+    #[error("{}", out_of_memory_text(*index_bytes, *budget_bytes, OptionName::Memory.as_str()))]
     OutOfMemory {
         /// Memory of the index.
         index_bytes: u64,
@@ -111,6 +117,17 @@ pub enum Error {
     Io(DeviceError),
 }
 
+fn full_text(live_bytes: u64, limit_bytes: u64, option: &str) -> String {
+    format!("store is full: {live_bytes} live bytes of at most {limit_bytes}; delete keys, or raise {option}")
+}
+
+fn out_of_memory_text(index_bytes: u64, budget_bytes: u64, option: &str) -> String {
+    format!(
+        "the index takes {index_bytes} of the {budget_bytes} bytes of memory for index and cache; delete keys or raise \
+         {option}"
+    )
+}
+
 fn key_suffix(key: &Option<Vec<u8>>) -> String {
     key.as_ref().map(|k| format!(" under key \"{}\"", k.escape_ascii())).unwrap_or_default()
 }
@@ -124,6 +141,25 @@ impl Error {
         Error::Invalid { what: what.into() }
     }
 
+    /// An option that cannot be used, for a reason in words that follow its name.
+    pub(crate) fn option(option: OptionName, what: impl Into<String>) -> Error {
+        Error::Option { option, what: what.into() }
+    }
+
+    /// The message with options called as the reader calls them. Displayed, an error calls them as the library does.
+    pub fn in_words(&self, name: impl Fn(OptionName) -> String) -> String {
+        match self {
+            Error::Option { option, what } => format!("{} {what}", name(*option)),
+            Error::Full { live_bytes, limit_bytes, option } => {
+                full_text(*live_bytes, *limit_bytes, &name(*option))
+            }
+            Error::OutOfMemory { index_bytes, budget_bytes } => {
+                out_of_memory_text(*index_bytes, *budget_bytes, &name(OptionName::Memory))
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Whether something could not be read: nothing that was written is in doubt because of it.
     pub(crate) fn is_of_reading(&self) -> bool {
         let op = esker_device::OperationKind::Read;
@@ -134,7 +170,7 @@ impl Error {
     /// The kind that callers branch on.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Invalid { .. } => ErrorKind::Invalid,
+            Error::Invalid { .. } | Error::Option { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
             Error::Full { .. } | Error::FileSystemFull { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
             Error::Io(DeviceError::Full { .. }) => ErrorKind::Full,
@@ -155,6 +191,7 @@ impl Error {
             Error::Io(error) => error.is_retryable(),
             Error::Locked { .. } => true,
             Error::Invalid { .. }
+            | Error::Option { .. }
             | Error::Conflict { .. }
             | Error::Full { .. }
             | Error::FileSystemFull { .. }

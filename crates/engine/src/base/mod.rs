@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod fixed_hash;
 pub(crate) mod health;
 pub(crate) mod latency;
+pub(crate) mod option_name;
 pub(crate) mod requests;
 pub(crate) mod tasks;
 pub(crate) mod to_bytes;

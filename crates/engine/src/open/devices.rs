@@ -13,6 +13,7 @@ use esker_device::{Device, DeviceKind, Direct, FailStop, OpenOptions};
 use esker_log::Tier as TierName;
 
 use crate::base::error::{Error, Result};
+use crate::base::option_name::OptionName;
 use crate::open::format::{
     StorePlan, TierPlan, check_sizes, find_superblock, refuse_foreign, refuse_signature,
 };
@@ -227,37 +228,39 @@ pub(crate) async fn open_devices(options: &Options) -> Result<(Vec<TierPlan>, St
 }
 
 fn validate(options: &Options) -> Result<()> {
-    let power = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+    let power = |option: OptionName, value: Option<u64>, least: u64, most: u64| match value {
         Some(v) if !v.is_power_of_two() || v < least || v > most => {
-            Err(Error::invalid(format!("{name} is {v}; it has to be a power of two from {least} to {most}")))
+            let what = format!("is {v}; it has to be a power of two from {least} to {most}");
+            Err(Error::option(option, what))
         }
         _ => Ok(()),
     };
-    power("indirection_unit_bytes", options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
+    power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
     // Recovery counts a record's granules in 23 bits: 128 MiB of the smallest.
-    power("segment_bytes", options.segment_bytes, 64 << 10, 1 << 27)?;
+    power(OptionName::Segment, options.segment_bytes, 64 << 10, 1 << 27)?;
     if !(5..=50).contains(&options.reserve_percent) {
-        return Err(Error::invalid(format!(
-            "reserve_percent is {}; it has to be 5 to 50",
-            options.reserve_percent
-        )));
+        let what = format!("is {}; it has to be 5 to 50", options.reserve_percent);
+        return Err(Error::option(OptionName::Reserve, what));
     }
     let one_tier = !matches!(options.layout, Layout::FastAndCapacity(..));
     if one_tier && options.shaping_threshold_bytes.is_some() {
-        return Err(Error::invalid(
-            "shaping_threshold_bytes is set, but the store has one tier; give a fast and a capacity tier",
+        return Err(Error::option(
+            OptionName::ShapingThreshold,
+            "is set, but the store has one tier; give a fast and a capacity tier",
         ));
     }
     if options.fast_limit_bytes.is_some()
         && !matches!(options.layout, Layout::FastAndCapacity(..) | Layout::FastOnly(_))
     {
-        return Err(Error::invalid(
-            "fast_limit_bytes is set, but the store has no fast tier; set capacity_limit_bytes",
+        return Err(Error::option(
+            OptionName::FastLimit,
+            "is set, but the store has no fast tier; limit its capacity tier",
         ));
     }
     if options.capacity_limit_bytes.is_some() && matches!(options.layout, Layout::FastOnly(_)) {
-        return Err(Error::invalid(
-            "capacity_limit_bytes is set, but the store has no capacity tier; set fast_limit_bytes",
+        return Err(Error::option(
+            OptionName::CapacityLimit,
+            "is set, but the store has no capacity tier; limit its fast tier",
         ));
     }
     match &options.staging {

@@ -8,6 +8,7 @@ use esker_device::{
 use esker_log::{Packing, SegmentShape, Superblock, SuperblockError, Tier};
 
 use crate::base::error::{Error, Result};
+use crate::base::option_name::OptionName;
 use crate::open::extent::bytes_for;
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::superblocks::{clear_slots, used_slots_for, write_superblock};
@@ -195,9 +196,8 @@ pub(crate) fn check_sizes(
     segment_bytes: u64,
 ) -> Result<()> {
     if segment_bytes < LEAST_UNITS * unit_bytes {
-        return Err(Error::invalid(format!(
-            "segment_bytes is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes"
-        )));
+        let what = format!("is {segment_bytes}, less than {LEAST_UNITS} write units of {unit_bytes} bytes");
+        return Err(Error::option(OptionName::Segment, what));
     }
     let data_offset = Superblock::data_offset_for(unit_bytes);
     let least = data_offset + LEAST_SEGMENTS * segment_bytes;
@@ -224,9 +224,10 @@ pub(crate) async fn refuse_foreign(tier: &TierPlan, force: bool) -> Result<()> {
 pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Result<()> {
     match foreign_signature(start) {
         None => Ok(()),
-        Some(what) => Err(Error::invalid(format!(
-            "{path} is not empty: it holds {what}; it is not formatted without force_format"
-        ))),
+        Some(what) => Err(Error::option(
+            OptionName::ForceFormat,
+            format!("is needed to format {path}, which is not empty: it holds {what}"),
+        )),
     }
 }
 

@@ -3,6 +3,7 @@
 use esker_log::Superblock;
 
 use crate::base::error::{Error, Result};
+use crate::base::option_name::OptionName;
 use crate::open::options::Options;
 
 /// Memory that every store takes besides its segments: registered buffers, stacks, tasks, and an empty index.
@@ -48,10 +49,11 @@ pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) ->
     let segments = lanes * LEAST_LANE_PIECES + RELOCATION_PIECES;
     let least = FIXED_MEMORY_BYTES + segments * segment_bytes;
     if options.memory_bytes < least {
-        return Err(Error::invalid(format!(
-            "memory_bytes is {}; at least {least} are needed for {segments} segments of {segment_bytes} bytes in memory",
-            options.memory_bytes,
-        )));
+        let what = format!(
+            "is {}; at least {least} are needed for {segments} segments of {segment_bytes} bytes in memory",
+            options.memory_bytes
+        );
+        return Err(Error::option(OptionName::Memory, what));
     }
     Ok(())
 }

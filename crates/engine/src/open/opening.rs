@@ -21,6 +21,7 @@ use crate::background::{discard, file_system, reclaim};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
+use crate::base::option_name::OptionName;
 use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
 use crate::catalog::clock::Clock;
@@ -302,15 +303,15 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
 fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
     let bulk = superblocks.last().expect("a store has a tier");
     let fixed = [
-        ("segment_bytes", options.segment_bytes, bulk.segment_bytes),
-        ("indirection_unit_bytes", options.indirection_unit_bytes, bulk.unit_bytes),
+        (OptionName::Segment, options.segment_bytes, bulk.segment_bytes),
+        (OptionName::IndirectionUnit, options.indirection_unit_bytes, bulk.unit_bytes),
     ];
-    for (name, asked, formatted) in fixed {
+    for (option, asked, formatted) in fixed {
         if asked.is_some_and(|asked| asked != formatted) {
-            return Err(Error::invalid(format!(
-                "{name} is {}, but the store was formatted with {formatted}; it cannot be changed",
-                asked.unwrap_or(0)
-            )));
+            let asked = asked.unwrap_or(0);
+            let what =
+                format!("is {asked}, but the store was formatted with {formatted}; it cannot be changed");
+            return Err(Error::option(option, what));
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use crate::base::counters::Counters;
 use crate::base::error::{Error, Result};
 use crate::base::health::{Follower, Health};
 use crate::base::latency::{Recorder, Timed};
+use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
 use crate::segments::kept::KeptSegments;
 use crate::segments::slot::Slot;
@@ -222,7 +223,13 @@ impl Space {
                 let path = tier.device_name().to_owned();
                 Error::FileSystemFull { path, live_bytes, limit_bytes }
             }
-            None => Error::Full { live_bytes, limit_bytes },
+            None => {
+                let option = match self.output_tier().name() {
+                    TierName::Fast => OptionName::FastLimit,
+                    TierName::Capacity => OptionName::CapacityLimit,
+                };
+                Error::Full { live_bytes, limit_bytes, option }
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
 use crate::base::fixed_hash::FixedState;
+use crate::base::option_name::OptionName;
 use crate::base::to_bytes::ToBytes;
 use crate::write::Writer;
 use crate::write::options::{Condition, WriteOptions, after_ms};
@@ -194,10 +195,11 @@ impl Writer {
         let limit = self.lane.shape.max_record_bytes();
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
         if bytes + summaries as u64 > limit {
-            return Err(Error::invalid(format!(
-                "batch of {} records and {bytes} bytes; at most {limit} bytes fit in a segment (segment_bytes), so split it",
-                records.len()
-            )));
+            let records = records.len();
+            let what = format!(
+                "allows batches of {limit} bytes; this one has {bytes} in {records} records, so split it"
+            );
+            return Err(Error::option(OptionName::Segment, what));
         }
         if records.iter().any(|r| r.kind == Kind::Put) {
             self.check_room(bytes)?;

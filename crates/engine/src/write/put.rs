@@ -10,6 +10,7 @@ use esker_log::{Kind, MAX_KEY_BYTES};
 
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
+use crate::base::option_name::OptionName;
 use crate::catalog::appended::Replaced;
 use crate::catalog::cache::Cached;
 use crate::catalog::clock::Life;
@@ -46,11 +47,10 @@ impl Writer {
         check_key(&key)?;
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
         if value.len() as u64 > limit {
-            return Err(Error::invalid(format!(
-                "value of {} bytes; at most {limit} fit in a segment (segment_bytes) beside a key of {} bytes",
-                value.len(),
-                key.len()
-            )));
+            let (value, key) = (value.len(), key.len());
+            let what =
+                format!("allows values of {limit} bytes beside a key of {key} bytes; this one has {value}");
+            return Err(Error::option(OptionName::Segment, what));
         }
         let hash = self.catalog.hash(&key);
         let value_check = self.space.secret.value_check(&value);

@@ -66,8 +66,12 @@ pub struct UserEntry {
 
 impl UserEntry {
     /// Sets the password, by its hash. It takes a few hundredths of a second.
-    pub fn set_password(&mut self, password: &str) {
-        self.password_hash = Some(password::hash(password.as_bytes()));
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn set_password(&mut self, password: &str) -> Result<()> {
+        self.password_hash = Some(password::hash(password.as_bytes())?);
+        Ok(())
     }
 }
 

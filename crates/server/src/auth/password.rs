@@ -19,6 +19,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
 use super::throttle::Attempt;
+use crate::{Error, Result};
 
 /// Memory that checking a password takes, beyond the budget of the clients.
 pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
@@ -81,14 +82,15 @@ fn argon2() -> Argon2<'static> {
 }
 
 /// The hash of a password under a new salt.
-pub(super) fn hash(password: &[u8]) -> String {
-    let mut salt = [0; 16];
-    fill(&mut salt);
-    argon2().hash_password_with_salt(password, &salt).expect("the salt is long enough").to_string()
+pub(super) fn hash(password: &[u8]) -> Result<String> {
+    let salt: [u8; 16] = random()?;
+    Ok(argon2().hash_password_with_salt(password, &salt).expect("the salt is long enough").to_string())
 }
 
-fn fill(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the system has random numbers");
+fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(Error::NoRandomness)?;
+    Ok(bytes)
 }
 
 /// Checks passwords.
@@ -108,12 +110,10 @@ impl std::fmt::Debug for Checker {
 }
 
 impl Checker {
-    pub(super) fn new() -> Checker {
-        let (mut key, mut unguessable) = ([0; 32], [0; 32]);
-        fill(&mut key);
-        fill(&mut unguessable);
-        let nobody = hash(&unguessable);
-        Checker { key, known: Mutex::default(), nobody, turn: Arc::new(Semaphore::new(1)) }
+    pub(super) fn new() -> Result<Checker> {
+        let (key, unguessable) = (random()?, random::<32>()?);
+        let nobody = hash(&unguessable)?;
+        Ok(Checker { key, known: Mutex::default(), nobody, turn: Arc::new(Semaphore::new(1)) })
     }
 
     /// A password of the settings as a secret.

@@ -23,7 +23,7 @@ fn write(path: &Path, users: &[Row<'_>]) {
         let prefixes = prefixes.iter().map(|&prefix| prefix.to_owned()).collect();
         let mut entry = UserEntry { rights: rights.to_vec(), prefixes, ..UserEntry::default() };
         if let Some(password) = password {
-            entry.set_password(password);
+            entry.set_password(password).expect("there are random numbers");
         }
         file.set(name, entry).unwrap();
     }
@@ -96,7 +96,7 @@ async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
     entry.rights = vec![Right::Write];
     changed.set("ann", entry).unwrap();
     let mut entry = changed.users()["bob"].clone();
-    entry.set_password("new");
+    entry.set_password("new").expect("there are random numbers");
     changed.set("bob", entry).unwrap();
     changed.write(&path).unwrap();
     users.reload().unwrap();

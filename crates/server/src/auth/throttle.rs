@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::address::Origin;
+use crate::base::address::Origin;
 
 /// Entries that are remembered: of users at addresses, and of addresses.
 const ENTRIES_MAX: usize = 8192;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::address::Origin;
+use crate::base::address::Origin;
 
 /// Where a floor comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

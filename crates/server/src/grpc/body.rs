@@ -19,9 +19,9 @@ use tonic::Status;
 
 use super::client::{Answering, Client};
 use super::error;
+use crate::base::counting::count;
+use crate::base::pace::Pace;
 use crate::budget::Piece;
-use crate::counting::count;
-use crate::pace::Pace;
 use crate::service::Service;
 
 /// Compressed or not, and the length.

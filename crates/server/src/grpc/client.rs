@@ -15,8 +15,8 @@ use tonic::Status;
 use super::error;
 use super::frames::Waiting;
 use crate::auth::User;
+use crate::base::pace::Pace;
 use crate::budget::{Piece, Pieces};
-use crate::pace::Pace;
 use crate::service::Service;
 
 /// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.

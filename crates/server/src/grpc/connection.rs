@@ -31,9 +31,9 @@ use super::health::Health;
 use super::service::{Call, Esker};
 use super::{DESCRIPTORS, pb};
 use crate::auth::User;
+use crate::base::shutdown::Stop;
 use crate::budget::Share;
 use crate::service::{Dropped, Service};
-use crate::shutdown::Stop;
 
 /// What a client may send before any of it is asked for: on one stream, and on all.
 const STREAM_WINDOW_BYTES: u32 = 128 << 10;

@@ -7,6 +7,7 @@ use esker_engine::{Error, ErrorKind};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::base::settings::text_of;
 use crate::budget::Refused;
 
 /// Whose reasons they are.
@@ -46,13 +47,13 @@ pub(super) fn of_store(error: &Error) -> Status {
         Error::Conflict { current: Some(version), .. } => {
             add("current_version", *version);
         }
-        Error::Full { live_bytes, limit_bytes } => {
+        Error::Full { live_bytes, limit_bytes, .. } => {
             add("live_bytes", *live_bytes);
             add("limit_bytes", *limit_bytes);
         }
         _ => {}
     }
-    told(code, reason, error.to_string(), about, error.is_retryable())
+    told(code, reason, text_of(error), about, error.is_retryable())
 }
 
 pub(super) fn of_memory(refused: Refused) -> Status {

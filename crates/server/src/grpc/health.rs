@@ -11,8 +11,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use crate::base::shutdown::Stop;
 use crate::service::Service;
-use crate::shutdown::Stop;
 
 /// How often those who watch are told of changes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -19,7 +19,7 @@ use tower_service::Service as _;
 
 use super::connection::HEALTH;
 use super::frames::{Frames, Waiting};
-use crate::shutdown::Stop;
+use crate::base::shutdown::Stop;
 
 /// What a client may send on one stream and on all, at least what HTTP/2 asks for; how many calls at a time; what of
 /// metadata.

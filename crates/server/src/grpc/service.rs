@@ -14,7 +14,7 @@ use super::convert::{self, BESIDE_VALUE_BYTES, check_key};
 use super::error::{invalid, no_right, not_logged_in, of_store, too_large};
 use super::{pb, stream, write};
 use crate::auth::User;
-use crate::counting::count;
+use crate::base::counting::count;
 use crate::service::Service;
 
 const KEYS_MAX: usize = 1000;

@@ -12,7 +12,7 @@ use super::convert::{self, check_key, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::pb;
 use super::service::Call;
-use crate::counting::count;
+use crate::base::counting::count;
 use crate::service::Service;
 
 /// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.

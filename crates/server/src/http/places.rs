@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::AbortHandle;
 
-use crate::address::Origin;
+use crate::base::address::Origin;
 
 /// Connections at a time of one address that is listened on. They are not counted among those of RESP, so that a server
 /// that is full can still be watched.

@@ -22,20 +22,19 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::frame::{Commands, Parser, Unparsed};
 use super::run::{self, Batch};
 use super::session::{Answers, Session};
-use super::slice::Slice;
-use super::transaction;
-use super::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use super::watch::Watch;
+use super::wire::frame::{Commands, Parser, Unparsed};
+use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
 use crate::auth::{User, Users};
+use crate::base::counting::count;
+use crate::base::shutdown::Stop;
+use crate::base::slice::Slice;
 use crate::budget::Share;
-use crate::counting::count;
 use crate::service::clients::Client;
 use crate::service::{Dropped, Service};
-use crate::shutdown::Stop;
 
 /// The other end of a connection.
 pub(crate) struct Peer {
@@ -257,7 +256,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             let user = session.user.as_ref().map_or("", |user| user.name());
             tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not told: {why}");
         }
-        transaction::spoil(session);
+        session.spoil_transaction();
         if session.answers == Answers::On {
             self.transport.replies.error(why);
             self.transport.replies.take_errors();

@@ -8,9 +8,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::frame::{Commands, Parser};
+use super::wire::frame::{Commands, Parser};
 use crate::Limits;
-use crate::shutdown::Stop;
+use crate::base::shutdown::Stop;
 
 const LOADING: &[u8] = b"-LOADING Esker is loading the dataset in memory\r\n";
 
@@ -97,7 +97,7 @@ mod tests {
     /// What a client hears that sends these bytes in such pieces.
     async fn told(bytes: &[u8], piece: usize) -> String {
         let (mut client, mut server) = tokio::io::duplex(64 << 10);
-        let (_stopper, stop) = crate::shutdown::Stopper::new();
+        let (_stopper, stop) = crate::base::shutdown::Stopper::new();
         let serving = tokio::spawn(async move { serve_loading(&mut server, &Limits::default(), stop).await });
         for piece in bytes.chunks(piece) {
             // It may have ended before the last of it.

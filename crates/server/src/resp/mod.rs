@@ -1,24 +1,22 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3.
 //!
-//! Bytes of a client become a batch of commands (`frame`), which run in groups against the store (`run`, `command`), on
-//! `view`s of their keys, and whose answers (`reply`) go out in the order of the commands (`connection`). A client's
-//! `session` remembers what lasts from command to command, `transaction` what waits for EXEC.
+//! From bottom to top; each uses only what is above it in this list:
+//!
+//! - `wire`: bytes of a client become commands, and answers become bytes.
+//! - `verbs`: the facts of every verb.
+//! - `session`: what lasts from command to command, and the `view` of keys that a command works on.
+//! - `command`: what every verb does.
+//! - `run`: which commands go to the store together, and transactions.
+//! - `connection`: one client: read, run, answer; `watch` looks at its time. `loading` answers while there is no store yet.
 
-mod audit;
 mod command;
 mod connection;
-mod frame;
 mod loading;
-mod reply;
 mod run;
-mod sample;
 mod session;
-mod slice;
-mod slow;
-mod transaction;
-mod transport;
-mod view;
+mod verbs;
 mod watch;
+mod wire;
 
 pub(crate) use connection::{Peer, serve};
 pub(crate) use loading::serve_loading;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::transport::Transport;
+use super::wire::transport::Transport;
 use crate::Limits;
+use crate::base::pace::Pace;
 use crate::budget::Budget;
-use crate::pace::Pace;
 use crate::service::Dropped;
 
 /// Ticks come no faster than this.

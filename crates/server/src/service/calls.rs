@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use esker_engine::{Histogram, Latency};
 
-use crate::counting::count;
+use crate::base::counting::count;
 
 /// Verbs of RESP, by whose places in their table calls are counted.
-pub(crate) const VERBS_COUNT: usize = 75;
+pub(crate) const VERBS_COUNT: usize = 77;
 
 /// Of one verb. Two verbs share no cache line.
 #[derive(Default)]

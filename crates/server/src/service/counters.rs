@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::calls::Calls;
 use super::errors::ErrorCounts;
 use super::grpc_calls::GrpcCalls;
-use crate::counting::{Histogram, count};
-use crate::rate::Rate;
+use crate::base::counting::{Histogram, count};
+use crate::base::rate::Rate;
 
 /// What the server counts.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Code;
 
-use crate::counting::count;
+use crate::base::counting::count;
 
 const METHODS: [&str; 12] = [
     "Get",

@@ -31,7 +31,7 @@ async fn users_have_rights_and_prefixes() {
     let mut users = UserFile::default();
     for (name, rights) in [("reader", vec![Right::Read]), ("writer", vec![Right::Read, Right::Write])] {
         let mut entry = UserEntry { rights, prefixes: vec!["mine:".to_owned()], ..UserEntry::default() };
-        entry.set_password("pass");
+        entry.set_password("pass").expect("there are random numbers");
         users.set(name, entry).unwrap();
     }
     users.write(&path).unwrap();
@@ -62,7 +62,7 @@ async fn an_upload_of_who_is_removed_meanwhile_is_refused() {
     let path = directory.path().join("users.toml");
     let mut users = UserFile::default();
     let mut entry = UserEntry { rights: vec![Right::Write], ..UserEntry::default() };
-    entry.set_password("pass");
+    entry.set_password("pass").expect("there are random numbers");
     users.set("ann", entry.clone()).unwrap();
     users.write(&path).unwrap();
     let access = Access { users: Some(path.clone()), ..Access::default() };

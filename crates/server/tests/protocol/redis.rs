@@ -117,6 +117,41 @@ async fn redis_replies_of_a_redis_server() {
     }
 }
 
+/// By Redis' own MIGRATE to this server; and back, since MIGRATE is no command here, by DUMP and RESTORE.
+#[tokio::test]
+async fn keys_move_from_a_redis_server_and_back() {
+    let Some(redis) = Redis::start().await else {
+        eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
+        return;
+    };
+    let server = Running::start(plain()).await;
+    let mut theirs = BufStream::new(TcpStream::connect(redis.address).await.unwrap());
+    let mut ours = BufStream::new(TcpStream::connect(server.resp[0]).await.unwrap());
+    let values = ["", "hello", "-32768", "12345678901234567890", "\\x00\\xff\\r\\n", &"ab".repeat(5000)];
+    for (number, value) in values.iter().enumerate() {
+        exchange(&mut theirs, &format!("SET k{number} \"{value}\"")).await;
+    }
+    exchange(&mut theirs, "SET gone x PXAT 4102444800123").await;
+    exchange(&mut theirs, "RPUSH list a").await;
+    let migrate = |keys: &str| format!("MIGRATE 127.0.0.1 {} \"\" 0 10000 {keys}", server.resp[0].port());
+    assert_eq!(exchange(&mut theirs, &migrate("KEYS k0 k1 k2 k3 k4 k5 gone none")).await, "+OK\\r\\n");
+    assert_eq!(exchange(&mut theirs, "DBSIZE").await, ":1\\r\\n");
+    assert_eq!(exchange(&mut ours, "PEXPIRETIME gone").await, ":4102444800123\\r\\n");
+    let refused = exchange(&mut theirs, &migrate("KEYS list")).await;
+    assert!(refused.contains("Bad data format: a list, and only strings are kept here"), "{refused}");
+    let busy =
+        exchange(&mut theirs, "SET k1 other").await + &exchange(&mut theirs, &migrate("KEYS k1")).await;
+    assert!(busy.contains("BUSYKEY"), "{busy}");
+    for (number, value) in values.iter().enumerate() {
+        let found = exchange(&mut ours, &format!("GET k{number}")).await;
+        let there = exchange(&mut ours, &format!("DUMP k{number}")).await;
+        let payload = there.split_once("\\r\\n").expect("there is one").1.strip_suffix("\\r\\n").unwrap();
+        let restored = exchange(&mut theirs, &format!("RESTORE k{number} 0 \"{payload}\" REPLACE")).await;
+        assert_eq!(restored, "+OK\\r\\n", "{value}");
+        assert_eq!(exchange(&mut theirs, &format!("GET k{number}")).await, found, "{value}");
+    }
+}
+
 /// A redis-server 7.0 on a port of its own; ends when dropped.
 struct Redis {
     process: Child,

@@ -150,6 +150,31 @@ async fn values_expire() {
     }
 }
 
+#[tokio::test]
+async fn dump_and_restore() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let value: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+    let payload = esker_rdb::dump::encode(&value);
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    client.send(command(&[b"RESTORE".as_slice(), b"a", b"0", &payload])).await;
+    client.expect("+OK\r\n").await;
+    client.send("DUMP a\r\n").await;
+    client.expect(bulk(&payload)).await;
+    // In a transaction, what a command before it restored is what a DUMP tells.
+    client.ask("MULTI", "+OK\r\n").await;
+    client.send(command(&[b"RESTORE".as_slice(), b"b", b"100000", &payload])).await;
+    client.ask("DUMP b", "+QUEUED\r\n+QUEUED\r\n").await;
+    client.ask("DUMP none", "+QUEUED\r\n").await;
+    client.send("EXEC\r\n").await;
+    client.expect([b"*3\r\n+OK\r\n".as_slice(), &bulk(&payload), b"$-1\r\n"].concat()).await;
+    client.ask("GETRANGE b 0 0", "$1\r\n\0\r\n").await;
+    client.ask("STRLEN b", ":100000\r\n").await;
+    client.ask("COPY b a REPLACE", ":1\r\n").await;
+    client.send("TTL a\r\n").await;
+    assert!([":99", ":100"].contains(&&*client.line().await));
+}
+
 /// Clients that read before they write must not lose each other's writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn swaps_lose_nothing() {

@@ -40,11 +40,11 @@ async fn admins_see_who_there_is_without_hashes() {
         prefixes: vec!["app:".into(), "a*?[\\]".into()],
         ..UserEntry::default()
     };
-    ann.set_password("a");
+    ann.set_password("a").expect("there are random numbers");
     file.set("ann", ann).unwrap();
     file.set("bob", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
     let mut root = UserEntry { rights: vec![Right::Admin], ..UserEntry::default() };
-    root.set_password("r");
+    root.set_password("r").expect("there are random numbers");
     file.set("root", root).unwrap();
     file.write(&path).unwrap();
     let access = Access { users: Some(path), ..Access::default() };
@@ -72,7 +72,7 @@ async fn users_have_rights_that_a_reload_changes() {
     let mut file = UserFile::default();
     let mut entry =
         UserEntry { rights: vec![Right::Read], prefixes: vec!["app:".into()], ..UserEntry::default() };
-    entry.set_password("a");
+    entry.set_password("a").expect("there are random numbers");
     file.set("ann", entry.clone()).unwrap();
     file.write(&path).unwrap();
     let access = Access { users: Some(path.clone()), ..Access::default() };
@@ -109,7 +109,7 @@ pub(crate) async fn with_users(
     let mut file = UserFile::default();
     for (name, entry) in users {
         let mut entry = entry.clone();
-        entry.set_password(name);
+        entry.set_password(name).expect("there are random numbers");
         file.set(name, entry).unwrap();
     }
     file.write(&path).unwrap();

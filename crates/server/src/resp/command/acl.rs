@@ -1,13 +1,13 @@
 //! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
 
-use super::Verb;
-use super::describe::facts::{CATEGORIES, is_in};
 use super::describe::help::help;
-use super::words::{self, is, shown};
 use crate::auth::User;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::verbs::Verb;
+use crate::resp::verbs::history::{CATEGORIES, is_in};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {

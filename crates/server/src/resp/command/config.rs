@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use super::describe::help::help;
-use super::glob::{self, Pattern};
 use super::info::PERCENTILES;
-use super::number::parse_integer;
-use super::words::{self, is, shown};
-use crate::resp::audit;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::session::audit;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::glob::{self, Pattern};
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -88,7 +88,7 @@ impl Asked<'_> {
 }
 
 /// Bytes of the answer to `CONFIG GET *`.
-pub(super) fn answer_bytes(service: &Service) -> usize {
+pub(in crate::resp) fn answer_bytes(service: &Service) -> usize {
     const BESIDE_BYTES: usize = 32;
     settings(service).iter().map(|(name, value)| name.len() + value.len() + BESIDE_BYTES).sum()
 }

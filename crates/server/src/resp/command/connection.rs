@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::number::parse_integer;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
-use super::words::{self, is, shown};
 use crate::auth::User;
-use crate::resp::frame::Command;
-use crate::resp::reply::{Protocol, Replies};
 use crate::resp::session::Session;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::{Protocol, Replies};
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 use crate::service::clients::NAME_BYTES_MAX;
 

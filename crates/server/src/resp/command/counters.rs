@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::extended::Extended;
-use super::number::parse_integer;
-use super::words;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
-use crate::resp::view::View;
+use crate::resp::session::view::View;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words;
 
 pub(super) fn incr(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     add(command, view, replies, 1);

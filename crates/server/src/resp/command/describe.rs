@@ -2,16 +2,15 @@
 
 use std::sync::OnceLock;
 
-use super::glob::Pattern;
-use super::verbs::{find, named};
-use super::words::{self, is, shown};
-use super::{Answer, Keys, Verb};
-use crate::resp::frame::Command;
-use crate::resp::reply::{Protocol, Replies};
+use super::Answer;
 use crate::resp::session::Session;
+use crate::resp::verbs::{Keys, Verb, find, history, named};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::glob::Pattern;
+use crate::resp::wire::reply::{Protocol, Replies};
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
-pub(super) mod facts;
 pub(super) mod help;
 
 /// Name, least and greatest number of arguments with both words, and the answer.
@@ -53,7 +52,7 @@ fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
             by if is(by, "module") => verbs.clear(),
             by if is(by, "aclcat") => {
                 let category = shown(wanted, 128).to_ascii_lowercase();
-                verbs.retain(|verb| facts::is_in(verb, &category));
+                verbs.retain(|verb| history::is_in(verb, &category));
             }
             by if is(by, "pattern") => match Pattern::new(&wanted.to_ascii_lowercase()) {
                 Ok(pattern) => verbs.retain(|verb| pattern.matches(verb.name.as_bytes())),
@@ -77,15 +76,15 @@ fn describe_all(replies: &mut Replies) {
 }
 
 /// Bytes of an answer at most: those that describe one verb or all of them, and those that document them.
-pub(super) struct Lengths {
-    pub(super) verb: usize,
-    pub(super) all: usize,
-    pub(super) document: usize,
-    pub(super) documents: usize,
+pub(in crate::resp) struct Lengths {
+    pub(in crate::resp) verb: usize,
+    pub(in crate::resp) all: usize,
+    pub(in crate::resp) document: usize,
+    pub(in crate::resp) documents: usize,
 }
 
 /// They depend on nothing but the table, and a little on the protocol's version.
-pub(super) fn lengths() -> &'static Lengths {
+pub(in crate::resp) fn lengths() -> &'static Lengths {
     static LENGTHS: OnceLock<Lengths> = OnceLock::new();
     LENGTHS.get_or_init(|| {
         let length = |answer: &dyn Fn(&mut Replies)| {
@@ -134,7 +133,7 @@ fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
 
 fn document(verb: &'static Verb, replies: &mut Replies) {
     replies.bulk(verb.name.as_bytes());
-    let facts = [("summary", verb.summary), ("since", facts::since(verb)), ("group", verb.group)];
+    let facts = [("summary", verb.summary), ("since", history::since(verb)), ("group", verb.group)];
     replies.map(facts.len());
     for (name, value) in facts {
         replies.bulk(name.as_bytes());
@@ -160,8 +159,8 @@ fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replie
             replies.array(keys.len());
             for (behind, key) in keys.iter().enumerate() {
                 let flags = match verb.name {
-                    "set" => facts::access_of_set(command.arguments(5).any(|word| is(word, "get"))),
-                    _ => facts::access(verb, behind),
+                    "set" => history::access_of_set(command.arguments(5).any(|word| is(word, "get"))),
+                    _ => history::access(verb, behind),
                 };
                 replies.array(2);
                 replies.bulk(key);
@@ -195,9 +194,9 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     for position in [first, last, step] {
         replies.integer(position);
     }
-    let categories: Vec<_> = facts::categories(verb).map(|category| format!("@{category}")).collect();
+    let categories: Vec<_> = history::categories(verb).map(|category| format!("@{category}")).collect();
     words_set(&categories, replies);
-    let tips = facts::tips(verb);
+    let tips = history::tips(verb);
     replies.set(tips.len());
     tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
     // A range of keys that are all treated alike, or single keys.
@@ -216,14 +215,14 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
 /// Where keys are that are treated alike, and how they are treated.
 fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) {
     let text = |word: &str, replies: &mut Replies| replies.bulk(word.as_bytes());
-    let note = facts::note(verb);
+    let note = history::note(verb);
     replies.map(3 + usize::from(note.is_some()));
     if let Some(note) = note {
         text("notes", replies);
         text(note, replies);
     }
     text("flags", replies);
-    words_set(facts::access(verb, behind), replies);
+    words_set(history::access(verb, behind), replies);
     let (last, step) = if verb.keys.last < 0 { (verb.keys.last, verb.keys.step) } else { (0, 1) };
     let begin: &[(&str, i64)] = &[("index", index)];
     let find: &[(&str, i64)] = &[("lastkey", last), ("keystep", step), ("limit", 0)];

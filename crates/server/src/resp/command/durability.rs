@@ -3,10 +3,10 @@
 
 use esker_engine::Durability;
 
-use super::words::{self, is, shown};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 /// The level that a word names.

@@ -1,10 +1,10 @@
 //! When keys expire: EXPIRE and its kin, TTL and its kin, PERSIST.
 
-use super::number::parse_integer;
-use super::words::{self, is, shown};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
-use crate::resp::view::{Held, View};
+use crate::resp::session::view::{Held, View};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is, shown};
 
 /// What a number of a command counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

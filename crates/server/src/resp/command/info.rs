@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_engine::Latencies;
 
-use super::VERBS;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
-use super::words::is;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::verbs::table::VERBS;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::is;
 use crate::service::{Service, wall_clock_us};
 
 type Section = fn(&Service, &mut String);

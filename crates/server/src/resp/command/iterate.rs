@@ -6,14 +6,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use esker_engine::{Cursor, KeyPage};
 
-use super::glob::Pattern;
-use super::number::parse_integer;
-use super::words::{self, is};
-use crate::resp::audit;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
+use crate::base::slice::Slice;
 use crate::resp::session::Session;
-use crate::resp::slice::Slice;
+use crate::resp::session::audit;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::glob::Pattern;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 
 /// Keys that a SCAN looks at if it is not told how many.

@@ -1,11 +1,11 @@
 //! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and OBJECT and MEMORY USAGE, which tell of one key.
 
-use super::number::parse_integer;
-use super::words::{self, is};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
-use crate::resp::view::View;
+use crate::resp::session::view::View;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 
 pub(super) fn delete(command: Command<'_>, view: &mut View, replies: &mut Replies) {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::describe::help::help;
-use super::number::parse_integer;
-use super::words::{self, is, shown};
-use super::{VERBS, verbs};
-use crate::resp::audit;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::session::audit;
+use crate::resp::verbs::{self, table::VERBS};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 
 /// Entries that SLOWLOG GET returns if it is not told how many.

@@ -2,11 +2,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::number::parse_integer;
-use super::words;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
-use crate::resp::view::View;
+use crate::resp::session::view::View;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words;
 
 pub(super) fn strlen(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     replies.integer(view.get(command.argument(1)).map_or(0, |held| held.value.len()) as i64);

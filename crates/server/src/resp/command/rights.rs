@@ -1,10 +1,10 @@
 //! Whether a user may run a command: the only place that asks.
 
 use super::set::SetOptions;
-use super::words;
-use super::{Needs, Verb};
 use crate::auth::User;
-use crate::resp::frame::Command;
+use crate::resp::verbs::{Needs, Verb};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::words;
 
 /// Why a user may not run a command.
 pub(super) enum Denied {

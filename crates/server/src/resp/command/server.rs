@@ -1,12 +1,12 @@
 //! What this server says it is, TIME, ROLE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
 
-use crate::resp::audit;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
 use crate::resp::session::Session;
+use crate::resp::session::audit;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
 use crate::service::{Service, wall_clock_ms, wall_clock_us};
 
-use super::words::{self, is};
+use crate::resp::wire::words::{self, is};
 
 /// The version of Redis whose strings and errors this server speaks. Clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.5";

@@ -4,10 +4,10 @@ use esker_engine::Durability;
 
 use super::durability;
 use super::expiry::{Clock, Unit};
-use super::words::{self, is};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
-use crate::resp::view::View;
+use crate::resp::session::view::View;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
 
 /// What a SET asks for beside key and value.
 #[derive(Clone, Copy, Debug, Default)]

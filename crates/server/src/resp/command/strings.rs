@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::expiry::{Clock, Unit};
-use super::words::{self, is};
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
-use crate::resp::view::{Held, View};
+use crate::resp::session::view::{Held, View};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
 
 fn value(held: Option<&Held>) -> Option<&Bytes> {
     held.map(|held| &held.value)

@@ -1,9 +1,10 @@
 //! Subcommands that a transaction may hold: one that is none, or has the wrong number of arguments, must spoil it before
 //! anything of it has run.
 
-use super::words::{self, is};
-use super::{Verb, client, describe};
-use crate::resp::frame::Command;
+use super::{client, describe};
+use crate::resp::verbs::Verb;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::words::{self, is};
 
 /// A verb, its subcommand, and the least and the greatest number of arguments with both words.
 type Subcommand = (&'static str, &'static str, usize, usize);

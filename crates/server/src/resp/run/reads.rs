@@ -3,7 +3,7 @@
 //! What is in memory is answered from there; device reads of a group are issued together.
 
 use super::*;
-use crate::counting::count;
+use crate::base::counting::count;
 
 /// Room for answers of a group of GETs, for which no client waits; the first that there is.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
@@ -96,7 +96,7 @@ pub(super) async fn mgets(
     let (mut next, mut answered) = (batch.next, batch.answered);
     for value in &values {
         let command = batch.command(next);
-        let verb = command::find(command).expect("it was admitted");
+        let verb = verbs::find(command).expect("it was admitted");
         let wanted = command.len() - 1;
         if answered == 0 && verb.fast == Fast::Mget {
             replies.array(wanted);
@@ -186,7 +186,7 @@ pub(super) async fn reads(
 ) {
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
-        let Run::Read(on_keys) = verb.run else { break };
+        let Run::Read(on_keys) = run_of(verb) else { break };
         let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
         let hint: usize = hints.sum();
         let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;

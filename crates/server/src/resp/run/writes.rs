@@ -1,7 +1,8 @@
 //! Groups that write.
 
 use super::*;
-use crate::resp::command::number::parse_integer;
+use crate::resp::command::dump::restored_bytes;
+use crate::resp::wire::number::parse_integer;
 
 /// The options of a SET whose outcome does not depend on what is there.
 pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
@@ -67,7 +68,7 @@ pub(super) async fn updates(
     let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
-        let Run::Update(on_keys) = verb.run else { break };
+        let Run::Update(on_keys) = run_of(verb) else { break };
         let own = own_durability(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
         let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
@@ -112,11 +113,12 @@ pub(super) async fn updates(
 
 /// Bytes of a value that a command makes out of nothing.
 fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
-    if verb.name != "setrange" {
-        return 0;
-    }
-    let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
-    offset.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
+    let made = match verb.name {
+        "setrange" => parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok()),
+        "restore" => Some(restored_bytes(command)),
+        _ => None,
+    };
+    made.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
 }
 
 /// What a SET says of itself.

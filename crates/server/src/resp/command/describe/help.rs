@@ -1,8 +1,8 @@
 //! HELP of the verbs that have subcommands: those that are here, in Redis' layout and as far as possible in its words.
 
-use crate::resp::command::words;
-use crate::resp::frame::Command;
-use crate::resp::reply::Replies;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words;
 
 const CLIENT: &str = "\
 DURABILITY [<level> [NEXT]]

@@ -1,0 +1,151 @@
+//! Files of records: which format they have, and that a file is there only when all of it is.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write, stdout};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::input::{Input, is_standard};
+use super::record::{LeftOut, Record, Sink, Source};
+use super::table::Encoding;
+use super::{json_lines, stream, table};
+use crate::terminal::Failure;
+
+/// Formats of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// An object in JSON on each line.
+    Jsonl,
+    /// Comma-separated values, with bytes in base64 or hex.
+    Csv,
+    /// Commands of RESP, as redis-cli --pipe takes them.
+    Resp,
+}
+
+fn format_of(path: &Path, given: Option<Format>) -> Result<Format, Failure> {
+    let by_name = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("jsonl" | "ndjson" | "json") => Some(Format::Jsonl),
+        Some("csv") => Some(Format::Csv),
+        Some("resp") => Some(Format::Resp),
+        _ => None,
+    };
+    given.or(by_name).ok_or_else(|| {
+        let shown = path.display();
+        Failure::Usage(format!("which format has {shown}? Give --format jsonl, csv or resp"))
+    })
+}
+
+/// A source of the records of a file.
+pub(super) fn open(path: &Path, given: Option<Format>) -> Result<Box<dyn Source>, Failure> {
+    let format = format_of(path, given)?;
+    read_as(format, Input::open(path)?)
+}
+
+/// A source of records in a format.
+pub(super) fn read_as(format: Format, input: Input) -> Result<Box<dyn Source>, Failure> {
+    Ok(match format {
+        Format::Jsonl => Box::new(json_lines::Reader::new(input)),
+        Format::Csv => Box::new(table::Reader::new(input)?),
+        Format::Resp => Box::new(stream::Reader::new(input)),
+    })
+}
+
+/// How one record is written in a format.
+type Encode = Box<dyn Fn(&Record, &mut Vec<u8>)>;
+
+/// A file that is written.
+struct Output {
+    writer: BufWriter<Box<dyn Write>>,
+    name: String,
+    encode: Encode,
+    text: Vec<u8>,
+    written: u64,
+}
+
+/// A file that is not there under its name yet.
+pub(super) struct Written {
+    /// Where it is, and where it is going to be; `None` for stdout.
+    paths: Option<(PathBuf, PathBuf)>,
+}
+
+/// A sink that writes a file, and what gives the file its name when all of it is written.
+pub(super) fn create(
+    path: &Path,
+    given: Option<Format>,
+    encoding: Encoding,
+) -> Result<(Box<dyn Sink>, Written), Failure> {
+    let format = format_of(path, given)?;
+    let name = path.display().to_string();
+    let (writer, paths): (Box<dyn Write>, _) = if is_standard(path) {
+        (Box::new(stdout()), None)
+    } else {
+        if path.exists() {
+            return Err(Failure::Usage(format!("{name} is there already; give another name, or remove it")));
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial)
+            .map_err(|error| Failure::Usage(format!("cannot write {}: {error}", partial.display())))?;
+        (Box::new(file), Some((partial, path.to_owned())))
+    };
+    let mut text = Vec::new();
+    let encode: Encode = match format {
+        Format::Jsonl => Box::new(json_lines::write),
+        Format::Csv => {
+            table::write_head(encoding, &mut text);
+            Box::new(move |record, text| table::write(record, encoding, text))
+        }
+        Format::Resp => Box::new(stream::write),
+    };
+    let mut output = Output { writer: BufWriter::new(writer), name, encode, text, written: 0 };
+    output.flush_text()?;
+    Ok((Box::new(output), Written { paths }))
+}
+
+impl Output {
+    fn flush_text(&mut self) -> Result<(), Failure> {
+        let done = self.writer.write_all(&self.text);
+        self.text.clear();
+        done.map_err(|error| self.cannot(&error))
+    }
+
+    fn cannot(&self, error: &io::Error) -> Failure {
+        Failure::Failed(format!("cannot write {}: {error}", self.name))
+    }
+}
+
+impl Sink for Output {
+    fn put(&mut self, record: Record, _: &mut LeftOut) -> Result<(), Failure> {
+        (self.encode)(&record, &mut self.text);
+        self.written += 1;
+        self.flush_text()
+    }
+
+    fn finish(&mut self, _: &mut LeftOut) -> Result<(), Failure> {
+        self.writer.flush().map_err(|error| self.cannot(&error))
+    }
+
+    fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+impl Written {
+    /// Gives the file its name, durably.
+    pub(super) fn keep(mut self) -> Result<(), Failure> {
+        let Some((partial, path)) = self.paths.take() else { return Ok(()) };
+        let done = File::open(&partial).and_then(|file| file.sync_all());
+        done.and_then(|()| std::fs::rename(&partial, &path))
+            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if let Some((partial, _)) = &self.paths {
+            let _ = std::fs::remove_file(partial);
+        }
+    }
+}

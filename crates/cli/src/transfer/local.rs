@@ -1,0 +1,163 @@
+//! Records of a store that nobody has open, and records to one.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use clap::Args;
+use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options};
+
+use super::record::{LeftOut, Record, Sink, Source};
+use crate::terminal::Failure;
+
+/// What a source calls records that cannot be read.
+pub(super) const DAMAGED: &str = "damaged";
+
+/// Records that are written together, and bytes of them.
+const PUTS_MAX: usize = 1024;
+const PUTS_BYTES: usize = 4 << 20;
+
+/// Records that are read together, and bytes of them.
+const STEP: usize = 1024;
+const STEP_BYTES: usize = 16 << 20;
+
+/// Where a store is.
+#[derive(Args)]
+#[group(id = "places", multiple = true)]
+pub(super) struct Places {
+    /// The store's directory.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["fast", "capacity"])]
+    dir: Option<PathBuf>,
+    /// Its fast tier: a file or a block device.
+    #[arg(long, value_name = "PATH")]
+    fast: Option<PathBuf>,
+    /// Its capacity tier: a file or a block device.
+    #[arg(long, value_name = "PATH")]
+    capacity: Option<PathBuf>,
+}
+
+impl Places {
+    fn open(&self, create: bool) -> Result<Blocking, Failure> {
+        let (options, shown) = match (&self.dir, &self.fast, &self.capacity) {
+            (Some(dir), ..) => (Options::directory(dir), dir),
+            (None, Some(fast), Some(capacity)) => (Options::fast_and_capacity(fast, capacity), capacity),
+            (None, Some(fast), None) => (Options::fast_only(fast), fast),
+            (None, None, Some(capacity)) => (Options::capacity_only(capacity), capacity),
+            (None, None, None) => {
+                return Err(Failure::Usage(
+                    "which store? Give a server's address, --dir, or --fast and --capacity".to_owned(),
+                ));
+            }
+        };
+        if create {
+            crate::serve::check_parent(shown)?;
+            if let Some(dir) = &self.dir {
+                crate::serve::check_directory(dir)?;
+            }
+        }
+        let shown = shown.display();
+        Blocking::open(options.create(create)).map_err(|error| match error.kind() {
+            ErrorKind::Locked => {
+                Failure::Usage(format!("{error}, or give the address of the server that has it open"))
+            }
+            ErrorKind::Invalid => Failure::Usage(format!("cannot open the store at {shown}: {error}")),
+            _ => Failure::Failed(format!("cannot open the store at {shown}: {error}")),
+        })
+    }
+}
+
+fn failed(error: &Error) -> Failure {
+    Failure::Failed(error.in_words(|option| esker_server::setting_of(option).to_owned()))
+}
+
+pub(super) struct LocalSink {
+    store: Blocking,
+    puts: Vec<(Bytes, Bytes, Option<u64>)>,
+    bytes: usize,
+    written: u64,
+}
+
+impl LocalSink {
+    pub(super) fn open(places: &Places) -> Result<LocalSink, Failure> {
+        Ok(LocalSink { store: places.open(true)?, puts: Vec::new(), bytes: 0, written: 0 })
+    }
+
+    /// Durable at the end, when the store is closed.
+    fn write(&mut self) -> Result<(), Failure> {
+        self.bytes = 0;
+        for written in self.store.put_each(std::mem::take(&mut self.puts), Some(Durability::None)) {
+            written.map_err(|error| failed(&error))?;
+            self.written += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for LocalSink {
+    fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
+        let Record { key, value, expires_at_ms } = record;
+        if value.len() as u64 > self.store.max_value_bytes(key.len()) {
+            left_out.add("longer than the store takes");
+            return Ok(());
+        }
+        self.bytes += key.len() + value.len();
+        self.puts.push((key, value, expires_at_ms));
+        if self.puts.len() >= PUTS_MAX || self.bytes >= PUTS_BYTES {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut LeftOut) -> Result<(), Failure> {
+        self.write()?;
+        self.store.close().map_err(|error| failed(&error))
+    }
+
+    fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+pub(super) struct LocalSource {
+    store: Blocking,
+    next: Option<Cursor>,
+    records: VecDeque<Record>,
+    passed: u64,
+    total: u64,
+}
+
+impl LocalSource {
+    pub(super) fn open(places: &Places) -> Result<LocalSource, Failure> {
+        let store = places.open(false)?;
+        let total = store.len();
+        Ok(LocalSource { store, next: Some(Cursor::START), records: VecDeque::new(), passed: 0, total })
+    }
+}
+
+impl Source for LocalSource {
+    fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
+        while self.records.is_empty() {
+            let Some(at) = self.next else {
+                self.store.close().map_err(|error| failed(&error))?;
+                return Ok(None);
+            };
+            let mut step = STEP;
+            while step > 1 && self.store.scan_bytes_hint(at, step) > STEP_BYTES {
+                step /= 2;
+            }
+            let page = self.store.scan(at, step).map_err(|error| failed(&error))?;
+            left_out.add_many(DAMAGED, page.damaged.len() as u64);
+            self.passed += page.entries.len() as u64;
+            self.next = page.next;
+            self.records.extend(page.entries.into_iter().map(|entry| Record {
+                key: entry.key,
+                value: entry.value,
+                expires_at_ms: entry.expires_at_ms,
+            }));
+        }
+        Ok(self.records.pop_front())
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.passed, Some(self.total.max(self.passed)))
+    }
+}

@@ -1,0 +1,227 @@
+//! `esker import` and `esker export`: keys from and to files, a server, or a store that nobody has open.
+//!
+//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`, `rdb`), a server (`remote`, over
+//! `client`), and a store (`local`). Expired records are left out.
+
+mod client;
+mod file;
+mod input;
+mod json_lines;
+mod local;
+mod rdb;
+mod record;
+mod remote;
+mod stream;
+mod table;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Parser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::client::Client;
+use self::file::Format;
+use self::local::{LocalSink, LocalSource, Places};
+use self::record::{LeftOut, Sink, Source};
+use self::remote::{RemoteSink, RemoteSource};
+use crate::terminal::{Failure, say};
+
+/// Writes keys from a file to a server, or to a store that nobody has open. Keys that are there are replaced.
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  esker import --rdb dump.rdb --to 6379            strings of a Redis, with their times to live
+  esker import keys.jsonl --dir ./esker-data       into a store that no server has open
+  esker import - --format csv --to 10.0.0.7:6379 < keys.csv
+
+Exit code 0 if all was imported, whatever was left out because it is no string or has expired; 1 if something failed on
+the way: what was imported by then stays; 2 if the call is wrong.")]
+pub(crate) struct Import {
+    /// What to read; - for stdin.
+    #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
+    file: Option<PathBuf>,
+    /// An RDB file of Redis or Valkey: its strings. Other types are counted.
+    #[arg(long, value_name = "FILE")]
+    rdb: Option<PathBuf>,
+    /// The database of the RDB file.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "rdb")]
+    database: u64,
+    /// How the file is written; by its name's ending if it is not given.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// The server's address: HOST:PORT, or a port of this machine.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["dir", "fast", "capacity"])]
+    to: Option<String>,
+    #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
+    places: Places,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes all keys of a server, or of a store that nobody has open, to a file.
+///
+/// The keys of a server are read while others write: each value is of some moment of the export. Any Redis from 7.0 on can be
+/// the server.
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  esker export keys.jsonl --from 6379
+  esker export - --format resp --dir ./esker-data | redis-cli --pipe
+  esker export keys.csv --format csv --encoding hex --from 10.0.0.7:6379 --user backup
+
+The password of --user is in ESKER_PASSWORD. Exit code 0 if all was exported; 1 if something failed on the way: then there
+is no file; 2 if the call is wrong.")]
+pub(crate) struct Export {
+    /// What to write, which must not be there yet; - for stdout.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How it is written; by its name's ending if it is not given.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// How CSV shows bytes.
+    #[arg(long, value_enum, value_name = "ENCODING", default_value_t = table::Encoding::Base64)]
+    encoding: table::Encoding,
+    /// The server's address: HOST:PORT, or a port of this machine.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["dir", "fast", "capacity"])]
+    from: Option<String>,
+    #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
+    places: Places,
+    /// Print the result as JSON, on stderr.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who one is at a server.
+#[derive(Args)]
+struct Login {
+    /// Who to log in as; the password is in ESKER_PASSWORD.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+impl Login {
+    fn connect(&self, address: &str) -> Result<Client, Failure> {
+        let password = std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty());
+        if self.user.is_some() && password.is_none() {
+            return Err(Failure::Usage("--user needs a password: give it as ESKER_PASSWORD".to_owned()));
+        }
+        Client::connect(address, self.user.as_deref(), password.as_deref())
+    }
+}
+
+pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
+    let mut source: Box<dyn Source> = match (&arguments.rdb, &arguments.file) {
+        (Some(path), _) => Box::new(rdb::open(path, arguments.database)?),
+        (None, file) => file::open(file.as_deref().expect("the parser wants one"), arguments.format)?,
+    };
+    let sink: Box<dyn Sink> = match &arguments.to {
+        Some(address) => Box::new(RemoteSink::new(arguments.login.connect(address)?)),
+        None => Box::new(LocalSink::open(&arguments.places)?),
+    };
+    let (moved, left_out) = transfer(&mut *source, sink)?;
+    say(&result("imported", moved, &left_out, arguments.json))
+}
+
+pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
+    let (sink, written) = file::create(&arguments.file, arguments.format, arguments.encoding)?;
+    let mut source: Box<dyn Source> = match &arguments.from {
+        Some(address) => Box::new(RemoteSource::new(arguments.login.connect(address)?)?),
+        None => Box::new(LocalSource::open(&arguments.places)?),
+    };
+    let (moved, left_out) = transfer(&mut *source, sink)?;
+    written.keep()?;
+    // Stdout may be what was exported.
+    eprint!("{}", result("exported", moved, &left_out, arguments.json));
+    if let Some(damaged) = left_out.0.get(local::DAMAGED) {
+        return Err(Failure::Failed(format!("{damaged} records are damaged and were left out")));
+    }
+    Ok(())
+}
+
+/// Moves everything; how many records were written, and what was left out.
+fn transfer(source: &mut dyn Source, mut sink: Box<dyn Sink>) -> Result<(u64, LeftOut), Failure> {
+    let (mut left_out, mut shown) = (LeftOut::default(), Shown::new());
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let moved = loop {
+        let record = match source.next(&mut left_out) {
+            Ok(Some(record)) => record,
+            // What came before an end that is too early is written all the same.
+            ended => break sink.finish(&mut left_out).and(ended.map(drop)),
+        };
+        if record.expires_at_ms.is_some_and(|at| at <= now_ms) {
+            left_out.add("expired");
+            continue;
+        }
+        if let Err(failure) = sink.put(record, &mut left_out) {
+            break Err(failure);
+        }
+        shown.look(source.progress(), sink.written());
+    };
+    shown.end();
+    let written = sink.written();
+    match moved {
+        Ok(()) => Ok((written, left_out)),
+        Err(Failure::Failed(why)) if written > 0 => {
+            Err(Failure::Failed(format!("{why}; {written} keys were written before that")))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn result(done: &str, moved: u64, left_out: &LeftOut, json: bool) -> String {
+    if json {
+        let text = serde_json::json!({ done: moved, "left_out": left_out.0 });
+        return format!("{text}\n");
+    }
+    let parts: Vec<_> = left_out.0.iter().map(|(what, count)| format!("{what} ({count})")).collect();
+    let left_out = if parts.is_empty() { String::new() } else { format!("; left out: {}", parts.join(", ")) };
+    format!("{done} {moved} keys{left_out}\n")
+}
+
+/// The progress bar, on a terminal, of what takes longer than a second.
+struct Shown {
+    began: Instant,
+    records: u64,
+    bar: Option<ProgressBar>,
+}
+
+/// Records between two looks at the time.
+const LOOK_EVERY: u64 = 256;
+
+impl Shown {
+    fn new() -> Shown {
+        Shown { began: Instant::now(), records: 0, bar: None }
+    }
+
+    fn look(&mut self, (done, total): (u64, Option<u64>), written: u64) {
+        self.records += 1;
+        if !self.records.is_multiple_of(LOOK_EVERY) || self.began.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+            let template = match total {
+                Some(_) => "{wide_bar} {percent} %, {msg} keys, {eta} left",
+                None => "{spinner} {msg} keys, {elapsed}",
+            };
+            bar.with_style(ProgressStyle::with_template(template).expect("it is one"))
+        });
+        bar.set_message(written.to_string());
+        bar.set_position(done);
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

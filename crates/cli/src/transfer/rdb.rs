@@ -1,0 +1,62 @@
+//! The strings of an RDB file.
+
+use std::io::Read;
+use std::path::Path;
+
+use esker_rdb::{Entry, Error, Limits, Reader, Value};
+
+use super::input::Input;
+use super::record::{LeftOut, Record, Source};
+use crate::terminal::Failure;
+
+/// Longer keys are left out: Esker takes none of them. Redis has no longer values.
+const LIMITS: Limits = Limits { key_bytes_max: 65_536, value_bytes_max: 512 << 20 };
+
+pub(super) struct Rdb<R> {
+    reader: Reader<R>,
+    name: String,
+    total: Option<u64>,
+    database: u64,
+    functions: u64,
+}
+
+pub(super) fn open(path: &Path, database: u64) -> Result<Rdb<impl Read + use<>>, Failure> {
+    let input = Input::open(path)?;
+    let (name, total) = (input.name.clone(), input.total);
+    let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
+        Error::NotRdb => Failure::Usage(format!("{name}: {error}")),
+        other => failed(&name, &other),
+    })?;
+    Ok(Rdb { reader, name, total, database, functions: 0 })
+}
+
+fn failed(name: &str, error: &Error) -> Failure {
+    Failure::Failed(format!("{name}: {error}"))
+}
+
+impl<R: Read> Source for Rdb<R> {
+    fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
+        while let Some(entry) = self.reader.read().map_err(|error| failed(&self.name, &error))? {
+            let Entry { database, key, value, expires_at_ms } = entry;
+            if database != self.database {
+                left_out.add(format!("database {database}"));
+                continue;
+            }
+            match value {
+                Value::String(value) => {
+                    return Ok(Some(Record { key: key.into(), value: value.into(), expires_at_ms }));
+                }
+                Value::Other(kind) => left_out.add(kind.to_string()),
+                Value::TooLong { .. } => left_out.add("value of more than 512 MiB"),
+                Value::KeyTooLong { .. } => left_out.add("key of more than 65536 bytes"),
+            }
+        }
+        left_out.add_many("library of functions", self.reader.functions() - self.functions);
+        self.functions = self.reader.functions();
+        Ok(None)
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.reader.offset(), self.total)
+    }
+}

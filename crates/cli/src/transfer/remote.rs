@@ -1,0 +1,206 @@
+//! Records of a server, and records to a server: of Esker, or of any Redis from 7.0 on.
+
+use std::collections::VecDeque;
+
+use esker_engine::Bytes;
+
+use super::client::{Answer, Client};
+use super::record::{LeftOut, Record, Sink, Source};
+use crate::terminal::Failure;
+
+/// Commands that are sent before their answers are read, and bytes of them.
+const COMMANDS_MAX: usize = 512;
+const COMMANDS_BYTES: usize = 1 << 20;
+
+/// Keys that a step of the iteration asks for, and that one transaction reads.
+const STEP_KEYS: &[u8] = b"1000";
+const READ_KEYS: usize = 32;
+
+/// Writes with SET, many at a time.
+pub(super) struct RemoteSink {
+    client: Client,
+    /// Keys of commands that were sent and are not answered.
+    sent: VecDeque<Bytes>,
+    sent_bytes: usize,
+    written: u64,
+}
+
+impl RemoteSink {
+    pub(super) fn new(client: Client) -> RemoteSink {
+        RemoteSink { client, sent: VecDeque::new(), sent_bytes: 0, written: 0 }
+    }
+
+    fn settle(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
+        self.sent_bytes = 0;
+        while let Some(key) = self.sent.pop_front() {
+            match self.client.receive()? {
+                // The server takes none that long, however often it is asked.
+                Answer::Error(error)
+                    if error.contains("(argument-limit)") || error.contains("segment size") =>
+                {
+                    left_out.add("longer than the server takes");
+                }
+                Answer::Error(error) => {
+                    let text = self.client.refusal(&error);
+                    return Err(Failure::Failed(format!("key \"{}\": {text}", key.escape_ascii())));
+                }
+                _ => self.written += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for RemoteSink {
+    fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
+        let at = record.expires_at_ms.map(|at| at.to_string());
+        match &at {
+            Some(at) => self.client.send(&[b"SET", &record.key, &record.value, b"PXAT", at.as_bytes()])?,
+            None => self.client.send(&[b"SET", &record.key, &record.value])?,
+        }
+        self.sent_bytes += record.key.len() + record.value.len();
+        self.sent.push_back(record.key);
+        if self.sent.len() >= COMMANDS_MAX || self.sent_bytes >= COMMANDS_BYTES {
+            self.settle(left_out)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
+        self.settle(left_out)
+    }
+
+    fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+/// Reads with SCAN, and value and expiry of a key in one transaction, so that they belong together.
+pub(super) struct RemoteSource {
+    client: Client,
+    /// `None` before the first step.
+    cursor: Option<Vec<u8>>,
+    keys: VecDeque<Vec<u8>>,
+    records: VecDeque<Record>,
+    passed: u64,
+    total: u64,
+}
+
+impl RemoteSource {
+    pub(super) fn new(mut client: Client) -> Result<RemoteSource, Failure> {
+        let total = match client.ask(&[b"DBSIZE"])? {
+            Answer::Integer(keys) => keys.max(0) as u64,
+            _ => 0,
+        };
+        Ok(RemoteSource {
+            client,
+            cursor: None,
+            keys: VecDeque::new(),
+            records: VecDeque::new(),
+            passed: 0,
+            total,
+        })
+    }
+
+    /// The next keys of the iteration; false behind the last.
+    fn step(&mut self) -> Result<bool, Failure> {
+        let cursor = match self.cursor.take() {
+            None => b"0".to_vec(),
+            Some(cursor) if cursor == b"0" => {
+                self.cursor = Some(cursor);
+                return Ok(false);
+            }
+            Some(cursor) => cursor,
+        };
+        let answer = self.client.ask(&[b"SCAN", &cursor, b"COUNT", STEP_KEYS])?;
+        let Answer::Parts(parts) = answer else { return Err(self.client.refused("no keys to SCAN")) };
+        let Ok([Answer::Text(next), Answer::Parts(keys)]) = <[Answer; 2]>::try_from(parts) else {
+            return Err(self.client.refused("no keys to SCAN"));
+        };
+        self.cursor = Some(next);
+        self.keys.extend(keys.into_iter().filter_map(|key| match key {
+            Answer::Text(key) => Some(key),
+            _ => None,
+        }));
+        Ok(true)
+    }
+
+    /// Reads keys; one by one if the server has no memory for all of them together.
+    fn read(&mut self, keys: &[Vec<u8>], left_out: &mut LeftOut) -> Result<(), Failure> {
+        self.client.send(&[b"MULTI"])?;
+        for key in keys {
+            self.client.send(&[b"GET", key])?;
+            self.client.send(&[b"PEXPIRETIME", key])?;
+        }
+        self.client.send(&[b"EXEC"])?;
+        let mut refused = None;
+        for _ in 0..=2 * keys.len() {
+            if let Answer::Error(error) = self.client.receive()? {
+                refused.get_or_insert(error);
+            }
+        }
+        match self.client.receive()? {
+            Answer::Parts(answers) if answers.len() == 2 * keys.len() => {
+                let mut answers = answers.into_iter();
+                for key in keys {
+                    let pair = (answers.next(), answers.next());
+                    self.found(key, pair, left_out)?;
+                }
+                Ok(())
+            }
+            // What was wrong while commands were queued says more.
+            Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
+                Err(self.client.refused(&refused.unwrap_or(error)))
+            }
+            Answer::Error(_) => {
+                keys.iter().try_for_each(|key| self.read(std::slice::from_ref(key), left_out))
+            }
+            _ => Err(self.client.refused("nothing to EXEC")),
+        }
+    }
+
+    fn found(
+        &mut self,
+        key: &[u8],
+        pair: (Option<Answer>, Option<Answer>),
+        left_out: &mut LeftOut,
+    ) -> Result<(), Failure> {
+        self.passed += 1;
+        match pair {
+            (Some(Answer::Text(value)), Some(Answer::Integer(at))) => {
+                let expires_at_ms = u64::try_from(at).ok();
+                let key = Bytes::copy_from_slice(key);
+                self.records.push_back(Record { key, value: value.into(), expires_at_ms });
+            }
+            // It went since it was named.
+            (Some(Answer::Nothing), _) => {}
+            (Some(Answer::Error(error)), _) if error.starts_with("WRONGTYPE") => left_out.add("no string"),
+            (Some(Answer::Error(error)), _) | (_, Some(Answer::Error(error))) => {
+                return Err(self.client.refused(&error));
+            }
+            _ => return Err(self.client.refused("something else to GET")),
+        }
+        Ok(())
+    }
+}
+
+impl Source for RemoteSource {
+    fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
+        loop {
+            if let Some(record) = self.records.pop_front() {
+                return Ok(Some(record));
+            }
+            if self.keys.is_empty() && !self.step()? {
+                return Ok(None);
+            }
+            let keys: Vec<_> = self.keys.drain(..self.keys.len().min(READ_KEYS)).collect();
+            if !keys.is_empty() {
+                self.read(&keys, left_out)?;
+            }
+        }
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.passed, Some(self.total.max(self.passed)))
+    }
+}

@@ -1,0 +1,86 @@
+//! Commands of RESP, one SET for each record: `redis-cli --pipe` and any server take them as they are.
+
+use esker_engine::Bytes;
+
+use super::input::Input;
+use super::record::{LeftOut, Record, Source};
+use crate::terminal::Failure;
+
+/// Words of a SET at most: the verb, key, value, a word and a number.
+const WORDS_MAX: u64 = 5;
+
+/// The longest string of a Redis.
+const WORD_BYTES_MAX: u64 = 512 << 20;
+
+pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
+    let expires = record.expires_at_ms.map(|at| at.to_string());
+    let words: &[&[u8]] = match &expires {
+        Some(at) => &[b"SET", &record.key, &record.value, b"PXAT", at.as_bytes()],
+        None => &[b"SET", &record.key, &record.value],
+    };
+    write_command(words, text);
+}
+
+pub(super) fn write_command(words: &[&[u8]], text: &mut Vec<u8>) {
+    text.extend(format!("*{}\r\n", words.len()).bytes());
+    for word in words {
+        text.extend(format!("${}\r\n", word.len()).bytes());
+        text.extend_from_slice(word);
+        text.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Reads such a file.
+pub(super) struct Reader(Input);
+
+impl Reader {
+    pub(super) fn new(input: Input) -> Reader {
+        Reader(input)
+    }
+
+    /// The number behind a sign, up to a limit.
+    fn number(&self, line: &[u8], sign: u8, most: u64) -> Result<u64, Failure> {
+        let digits = line.strip_prefix(&[sign]).and_then(|digits| std::str::from_utf8(digits).ok());
+        let number = digits.and_then(|digits| digits.parse().ok()).filter(|&number| number <= most);
+        number.ok_or_else(|| {
+            let sign = char::from(sign);
+            self.0.wrong(&format!("'{sign}' and a number of at most {most} should stand here"))
+        })
+    }
+
+    fn command(&mut self) -> Result<Option<Vec<Bytes>>, Failure> {
+        let Some(line) = self.0.line()? else { return Ok(None) };
+        let count = self.number(&line, b'*', WORDS_MAX)?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let line = self.0.line()?.ok_or_else(|| self.0.ends_early())?;
+            let bytes = self.number(&line, b'$', WORD_BYTES_MAX)?;
+            words.push(self.0.bytes(bytes)?.into());
+            if self.0.bytes(2)? != b"\r\n" {
+                return Err(self.0.wrong("the word before is longer than it says"));
+            }
+        }
+        Ok(Some(words))
+    }
+}
+
+impl Source for Reader {
+    fn next(&mut self, _: &mut LeftOut) -> Result<Option<Record>, Failure> {
+        let Some(words) = self.command()? else { return Ok(None) };
+        let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let (record, expires) = match &words[..] {
+            [verb, key, value] if is(verb, "set") => ((key, value), None),
+            [verb, key, value, word, at] if is(verb, "set") && is(word, "pxat") => {
+                let at = std::str::from_utf8(at).ok().and_then(|at| at.parse().ok());
+                ((key, value), Some(at.ok_or_else(|| self.0.wrong("PXAT needs a number"))?))
+            }
+            _ => return Err(self.0.wrong("only SET key value and SET key value PXAT ms can be imported")),
+        };
+        let (key, value) = record;
+        Ok(Some(Record { key: key.clone(), value: value.clone(), expires_at_ms: expires }))
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (self.0.passed, self.0.total)
+    }
+}

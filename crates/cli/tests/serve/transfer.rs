@@ -1,0 +1,124 @@
+//! Keys in and out: a round trip through a server, a file and a store; strings of a Redis; what is wrong with a call.
+
+use std::collections::BTreeSet;
+use std::fs::{read_to_string, write};
+
+use super::*;
+
+/// Runs a call to its end: its exit code, and what it says on stdout and stderr.
+fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = esker(directory, arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn lines(path: &Path) -> BTreeSet<String> {
+    read_to_string(path).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_exported_is_imported_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "one"]);
+    let many: String = (0..3000).map(|n| format!("SET key:{n} {n}\r\n")).collect();
+    let some =
+        "SET expiring soon PXAT 4102444800123\r\nSET \"a\\xff\\r\\n\" \"\\x00\\xfe\"\r\nSET long ".to_owned();
+    server.ask(&(many + &some + &"v".repeat(30_000)));
+    let address = server.word("resp").to_owned();
+    let exported = "exported 3003 keys\n".to_owned();
+    assert_eq!(
+        call(at, &["export", "one.jsonl", "--from", &address]),
+        (Some(0), String::new(), exported.clone())
+    );
+    // By every format to a store that no server has open, and back from there.
+    for (format, name) in [("jsonl", "one.jsonl"), ("csv", "one.csv"), ("resp", "one.resp")] {
+        if format != "jsonl" {
+            let done = call(at, &["export", name, "--from", &address]);
+            assert_eq!(done, (Some(0), String::new(), exported.clone()));
+        }
+        let imported = "imported 3003 keys\n".to_owned();
+        assert_eq!(call(at, &["import", name, "--dir", format]), (Some(0), imported, String::new()));
+        let back = format!("{format}-back.jsonl");
+        assert_eq!(call(at, &["export", &back, "--dir", format]).2, exported);
+        assert_eq!(lines(&at.join(back)), lines(&at.join("one.jsonl")), "{format}");
+    }
+    // And to a server.
+    let other = Serving::start(at, &["--dir", "two"]);
+    let done = call(at, &["import", "csv-back.jsonl", "--to", other.word("resp"), "--json"]);
+    assert_eq!(done, (Some(0), "{\"imported\":3003,\"left_out\":{}}\n".to_owned(), String::new()));
+    assert_eq!(call(at, &["export", "two.jsonl", "--from", other.word("resp")]).2, exported);
+    assert_eq!(lines(&at.join("two.jsonl")), lines(&at.join("one.jsonl")));
+    other.stop(Signal::TERM);
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn strings_of_a_redis_are_imported_and_the_rest_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdb/src/testdata/redis-7.0.15.rdb");
+    let (dump, server) = (dump.to_str().unwrap(), Serving::start(directory.path(), &["--dir", "store"]));
+    let (code, said, _) = call(directory.path(), &["import", "--rdb", dump, "--to", server.word("resp")]);
+    let expected = "imported 16 keys; left out: database 3 (2), hash (2), library of functions (1), list (3), set (3), \
+                    sorted set (2), stream (1)\n";
+    assert_eq!((code, &*said), (Some(0), expected));
+    let asked =
+        "DBSIZE\r\nGET plain\r\nGET int:-2147483648\r\nPEXPIRETIME expiring\r\nSTRLEN long64\r\nSTRLEN long";
+    let answers = ":16\r\n$5\r\nhello\r\n$11\r\n-2147483648\r\n:4102444800123\r\n:20000\r\n:2000\r\n+OK\r\n";
+    assert_eq!(server.ask(asked), answers);
+    let other =
+        call(directory.path(), &["import", "--rdb", dump, "--database", "3", "--dir", "other", "--json"]);
+    assert_eq!(other.1, "{\"imported\":2,\"left_out\":{\"database 0\":27,\"library of functions\":1}}\n");
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn what_keeps_a_transfer_from_its_end_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store"]);
+    let address = server.word("resp").to_owned();
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdb/src/testdata/redis-7.0.15.rdb");
+    let whole = std::fs::read(dump).unwrap();
+    write(at.join("cut.rdb"), &whole[..whole.len() - 9]).unwrap();
+    write(at.join("cut.jsonl"), "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"b").unwrap();
+    write(at.join("there.jsonl"), "").unwrap();
+    let free = service::free_address().to_string();
+    let to = &["--to", &*address][..];
+    for (arguments, code, expected) in [
+        (&["import", "--rdb", "cut.rdb"][..], 1, "cut.rdb: the file ends early, at byte"),
+        (
+            &["import", "cut.jsonl"],
+            1,
+            "cut.jsonl ends early, at byte 33: it was cut, or is still being written; 1 keys",
+        ),
+        (&["import", "--rdb", "cut.jsonl"], 2, "no RDB file"),
+        (&["import", "none.jsonl"], 2, "cannot read none.jsonl"),
+        (&["import", "cut.rdb"], 2, "which format has cut.rdb? Give --format"),
+        (&["import"], 2, "required"),
+    ] {
+        let (found, said, why) = call(at, &[arguments, to].concat());
+        assert_eq!((found, &*said, why.lines().count()), (Some(code), "", 1), "{arguments:?}: {why}");
+        assert!(why.contains(expected), "{arguments:?}: {why}");
+    }
+    assert_eq!(server.ask("GET a"), "$1\r\nb\r\n+OK\r\n", "what came before the cut was imported");
+    for (arguments, code, expected) in [
+        (
+            &["export", "new.jsonl", "--dir", "store"][..],
+            2,
+            "give the address of the server that has it open",
+        ),
+        (&["export", "new.jsonl", "--dir", "nothing"], 2, "nothing"),
+        (&["export", "new.jsonl"], 2, "which store? Give a server's address, --dir, or"),
+        (&["export", "there.jsonl", "--from", &address], 2, "there.jsonl is there already"),
+        (&["export", "new.jsonl", "--from", &free], 1, "cannot reach"),
+        (&["export", "new.jsonl", "--from", &address, "--user", "ann"], 2, "ESKER_PASSWORD"),
+        (&["export", "new.jsonl", "--from", &address, "--dir", "store"], 2, "cannot be used with"),
+    ] {
+        let (found, said, why) = call(at, arguments);
+        assert_eq!((found, &*said, why.lines().count()), (Some(code), "", 1), "{arguments:?}: {why}");
+        assert!(why.contains(expected), "{arguments:?}: {why}");
+        assert!(!at.join("new.jsonl").exists() && !at.join("new.jsonl.partial").exists(), "{arguments:?}");
+    }
+    server.stop(Signal::TERM);
+}

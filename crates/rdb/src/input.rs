@@ -1,0 +1,160 @@
+//! Bytes, with the checksum and the number of those that were read; and lengths, which tell how many follow.
+
+use std::io::Read;
+
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+
+use crate::{Error, Result};
+
+/// Redis' checksum.
+pub(crate) static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// Memory is taken in steps of so much, as bytes come: a length alone does not make anybody take memory.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// What follows the length of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// So many bytes, or elements.
+    Plain(u64),
+    /// A string in a special encoding.
+    Special(u8),
+}
+
+pub(crate) struct Input<R> {
+    inner: R,
+    digest: Digest<'static, u64, Table<16>>,
+    offset: u64,
+}
+
+impl<R: Read> Input<R> {
+    pub(crate) fn new(inner: R) -> Input<R> {
+        Input { inner, digest: CRC.digest(), offset: 0 }
+    }
+
+    /// How many bytes were read.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The checksum of what was read.
+    pub(crate) fn checksum(&self) -> u64 {
+        self.digest.clone().finalize()
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str) -> Error {
+        Error::Corrupt { offset: self.offset, what }
+    }
+
+    /// Reads so many bytes as there are in the buffer.
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.inner.read_exact(buffer).map_err(|source| match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => Error::EndsEarly { offset: self.offset },
+            _ => Error::Io { offset: self.offset, source },
+        })?;
+        self.digest.update(buffer);
+        self.offset += buffer.len() as u64;
+        Ok(())
+    }
+
+    pub(crate) fn array<const BYTES: usize>(&mut self) -> Result<[u8; BYTES]> {
+        let mut bytes = [0; BYTES];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// So many bytes; the caller bounds them.
+    pub(crate) fn bytes(&mut self, count: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let step = left.min(STEP_BYTES) as usize;
+            let start = bytes.len();
+            bytes.resize(start + step, 0);
+            self.fill(&mut bytes[start..])?;
+            left -= step as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// Passes over so many bytes.
+    pub(crate) fn skip(&mut self, count: u64) -> Result<()> {
+        let mut buffer = [0; 4 << 10];
+        let mut left = count;
+        while left > 0 {
+            let step = left.min(buffer.len() as u64) as usize;
+            self.fill(&mut buffer[..step])?;
+            left -= step as u64;
+        }
+        Ok(())
+    }
+
+    /// The two upper bits of the first byte say how long the number is; numbers of more than a byte have their largest byte
+    /// first.
+    pub(crate) fn length_or_encoding(&mut self) -> Result<Length> {
+        let first = self.byte()?;
+        Ok(match (first >> 6, first) {
+            (0, _) => Length::Plain(first.into()),
+            (1, _) => Length::Plain(u64::from(first & 0x3f) << 8 | u64::from(self.byte()?)),
+            (2, 0x80) => Length::Plain(u32::from_be_bytes(self.array()?).into()),
+            (2, 0x81) => Length::Plain(u64::from_be_bytes(self.array()?)),
+            (3, _) => Length::Special(first & 0x3f),
+            _ => return Err(self.corrupt("a length begins with no byte that a length begins with")),
+        })
+    }
+
+    /// A length where nothing else can be.
+    pub(crate) fn length(&mut self) -> Result<u64> {
+        match self.length_or_encoding()? {
+            Length::Plain(length) => Ok(length),
+            Length::Special(_) => {
+                Err(self.corrupt("the encoding of a string stands where a length has to be"))
+            }
+        }
+    }
+}
+
+/// Appends a length.
+pub(crate) fn write_length(length: u64, into: &mut Vec<u8>) {
+    match length {
+        0..0x40 => into.push(length as u8),
+        0x40..0x4000 => into.extend_from_slice(&(length as u16 | 0x4000).to_be_bytes()),
+        0x4000..0x1_0000_0000 => {
+            into.push(0x80);
+            into.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+        _ => {
+            into.push(0x81);
+            into.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_read_as_they_are_written() {
+        for length in [0, 1, 63, 64, 16_383, 16_384, u32::MAX.into(), 1 << 32, u64::MAX] {
+            let mut bytes = Vec::new();
+            write_length(length, &mut bytes);
+            assert_eq!(Input::new(&*bytes).length().unwrap(), length);
+            bytes.pop();
+            assert!(matches!(Input::new(&*bytes).length(), Err(Error::EndsEarly { .. })), "{length}");
+        }
+        assert!(matches!(Input::new(&[0x82][..]).length(), Err(Error::Corrupt { .. })));
+        assert!(matches!(Input::new(&[0xc0][..]).length(), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_redis() {
+        let mut input = Input::new(&b"123456789"[..]);
+        input.skip(9).unwrap();
+        assert_eq!(input.checksum(), 0xe9c6_d914_c4b8_d9ca);
+    }
+}

@@ -1,0 +1,194 @@
+//! Types of values, and how to pass over one.
+
+use std::fmt;
+use std::io::Read;
+
+use crate::Result;
+use crate::input::Input;
+
+/// The type of a value, as its byte in the file says, that is no string.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A list.
+    List,
+    /// A set.
+    Set,
+    /// A sorted set.
+    SortedSet,
+    /// A hash, with or without fields that expire.
+    Hash,
+    /// A stream.
+    Stream,
+    /// A type that a module brings, by the module's name for it.
+    Module(String),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::List => f.write_str("list"),
+            Kind::Set => f.write_str("set"),
+            Kind::SortedSet => f.write_str("sorted set"),
+            Kind::Hash => f.write_str("hash"),
+            Kind::Stream => f.write_str("stream"),
+            Kind::Module(name) => write!(f, "module type {name}"),
+        }
+    }
+}
+
+/// A string.
+pub(crate) const STRING: u8 = 0;
+
+const LIST: u8 = 1;
+const SET: u8 = 2;
+const SORTED_SET: u8 = 3;
+const HASH: u8 = 4;
+const SORTED_SET_2: u8 = 5;
+const MODULE_2: u8 = 7;
+const HASH_ZIPMAP: u8 = 9;
+const LIST_ZIPLIST: u8 = 10;
+const SET_INTSET: u8 = 11;
+const SORTED_SET_ZIPLIST: u8 = 12;
+const HASH_ZIPLIST: u8 = 13;
+const LIST_QUICKLIST: u8 = 14;
+const STREAM: u8 = 15;
+const HASH_LISTPACK: u8 = 16;
+const SORTED_SET_LISTPACK: u8 = 17;
+const LIST_QUICKLIST_2: u8 = 18;
+const STREAM_2: u8 = 19;
+const SET_LISTPACK: u8 = 20;
+const STREAM_3: u8 = 21;
+/// Of a release candidate of Redis 7.4: without the time at which the first field expires.
+const HASH_METADATA_EARLY: u8 = 22;
+const HASH_LISTPACK_EX_EARLY: u8 = 23;
+const HASH_METADATA: u8 = 24;
+const HASH_LISTPACK_EX: u8 = 25;
+
+/// A time in milliseconds.
+const TIME_BYTES: u64 = 8;
+
+/// The id of an entry of a stream.
+const STREAM_ID_BYTES: u64 = 16;
+
+impl<R: Read> Input<R> {
+    /// Passes over a value that is no string; `None` if its type is not known.
+    pub(crate) fn skip_value(&mut self, of: u8) -> Result<Option<Kind>> {
+        let kind = match of {
+            LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => Kind::List,
+            SET | SET_INTSET | SET_LISTPACK => Kind::Set,
+            SORTED_SET | SORTED_SET_2 | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => Kind::SortedSet,
+            STREAM | STREAM_2 | STREAM_3 => Kind::Stream,
+            MODULE_2 => {
+                let name = module_name(self.length()?);
+                self.skip_module_value()?;
+                return Ok(Some(Kind::Module(name)));
+            }
+            HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK => Kind::Hash,
+            HASH_METADATA_EARLY | HASH_LISTPACK_EX_EARLY | HASH_METADATA | HASH_LISTPACK_EX => Kind::Hash,
+            _ => return Ok(None),
+        };
+        match of {
+            LIST | SET | LIST_QUICKLIST => self.each(|input| input.skip_string())?,
+            HASH => self.each(|input| input.skip_strings(2))?,
+            SORTED_SET => self.each(|input| {
+                input.skip_string()?;
+                input.skip_decimal()
+            })?,
+            SORTED_SET_2 => self.each(|input| {
+                input.skip_string()?;
+                input.skip(8)
+            })?,
+            LIST_QUICKLIST_2 => self.each(|input| {
+                input.length()?;
+                input.skip_string()
+            })?,
+            HASH_METADATA_EARLY => self.skip_fields_with_expiry()?,
+            HASH_METADATA => {
+                self.skip(TIME_BYTES)?;
+                self.skip_fields_with_expiry()?;
+            }
+            HASH_LISTPACK_EX => {
+                self.skip(TIME_BYTES)?;
+                self.skip_string()?;
+            }
+            STREAM | STREAM_2 | STREAM_3 => self.skip_stream(of)?,
+            // The value is one string.
+            _ => self.skip_string()?,
+        }
+        Ok(Some(kind))
+    }
+
+    /// Passes over as many things as a length says. Each takes a byte or more, so a wrong length comes to an end.
+    fn each(&mut self, mut skip: impl FnMut(&mut Input<R>) -> Result<()>) -> Result<()> {
+        for _ in 0..self.length()? {
+            skip(self)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn skip_strings(&mut self, count: usize) -> Result<()> {
+        (0..count).try_for_each(|_| self.skip_string())
+    }
+
+    fn skip_lengths(&mut self, count: usize) -> Result<()> {
+        (0..count).try_for_each(|_| self.length().map(drop))
+    }
+
+    /// A number in decimal, with its length in front; three lengths stand for numbers that have no digits.
+    fn skip_decimal(&mut self) -> Result<()> {
+        match self.byte()? {
+            253.. => Ok(()),
+            digits => self.skip(digits.into()),
+        }
+    }
+
+    fn skip_fields_with_expiry(&mut self) -> Result<()> {
+        self.each(|input| {
+            input.length()?;
+            input.skip_strings(2)
+        })
+    }
+
+    fn skip_stream(&mut self, of: u8) -> Result<()> {
+        self.each(|input| input.skip_strings(2))?;
+        // How many entries, and the last id; then the first, the greatest that was deleted, and how many there were ever.
+        self.skip_lengths(if of == STREAM { 3 } else { 8 })?;
+        self.each(|input| input.skip_group(of))
+    }
+
+    fn skip_group(&mut self, of: u8) -> Result<()> {
+        self.skip_string()?;
+        self.skip_lengths(if of == STREAM { 2 } else { 3 })?;
+        self.each(|input| {
+            input.skip(STREAM_ID_BYTES + TIME_BYTES)?;
+            input.length().map(drop)
+        })?;
+        self.each(|input| {
+            input.skip_string()?;
+            input.skip(if of == STREAM_3 { 2 * TIME_BYTES } else { TIME_BYTES })?;
+            input.each(|input| input.skip(STREAM_ID_BYTES))
+        })
+    }
+
+    /// What a module wrote: pieces, each with its type in front, up to an end.
+    pub(crate) fn skip_module_value(&mut self) -> Result<()> {
+        loop {
+            match self.length()? {
+                0 => return Ok(()),
+                1 | 2 => drop(self.length()?),
+                3 => self.skip(4)?,
+                4 => self.skip(8)?,
+                5 => self.skip_string()?,
+                _ => return Err(self.corrupt("a module's value has a piece of a type that there is not")),
+            }
+        }
+    }
+}
+
+/// Nine characters of six bits each, above ten bits of a version.
+fn module_name(id: u64) -> String {
+    const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let character = |place: u32| char::from(CHARACTERS[(id >> (10 + 6 * place) & 0x3f) as usize]);
+    (0..9).rev().map(character).collect()
+}

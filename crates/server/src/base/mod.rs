@@ -1,0 +1,14 @@
+//! What every other folder uses: settings, errors, addresses, counters, the stop, and time that transfers and tasks take.
+
+pub(crate) mod accept;
+pub(crate) mod address;
+pub(crate) mod config;
+pub(crate) mod counting;
+pub(crate) mod error;
+pub(crate) mod limits;
+pub(crate) mod notices;
+pub(crate) mod pace;
+pub(crate) mod rate;
+pub(crate) mod settings;
+pub(crate) mod shutdown;
+pub(crate) mod slice;

@@ -1,0 +1,43 @@
+//! What those who run a server call the options of its store.
+
+use esker_engine::{Error, OptionName};
+
+/// The setting that an option of the store comes from.
+pub fn setting_of(option: OptionName) -> &'static str {
+    match option {
+        OptionName::Memory => "memory",
+        OptionName::FastLimit => "fast-limit",
+        OptionName::CapacityLimit => "capacity-limit",
+        OptionName::IndirectionUnit => "iu",
+        OptionName::Reserve => "reserve",
+        OptionName::ForceFormat => "force-format",
+        // These are not set by whoever runs a server.
+        OptionName::Segment => "the segment size",
+        OptionName::ShapingThreshold => "the shaping threshold",
+        other => other.as_str(),
+    }
+}
+
+/// The text of a store's error for clients.
+pub(crate) fn text_of(error: &Error) -> String {
+    error.in_words(|option| setting_of(option).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_read_settings_and_no_options_of_the_library() {
+        let full = Error::Full { live_bytes: 9, limit_bytes: 8, option: OptionName::FastLimit };
+        assert_eq!(
+            text_of(&full),
+            "store is full: 9 live bytes of at most 8; delete keys, or raise fast-limit"
+        );
+        assert!(full.to_string().ends_with("raise fast_limit_bytes"), "{full}");
+        let memory = text_of(&Error::OutOfMemory { index_bytes: 9, budget_bytes: 8 });
+        assert!(memory.ends_with("delete keys or raise memory"), "{memory}");
+        let long = Error::Option { option: OptionName::Segment, what: "allows values of 1 bytes".to_owned() };
+        assert_eq!(text_of(&long), "the segment size allows values of 1 bytes");
+    }
+}

@@ -1,0 +1,235 @@
+//! `/metrics`: what the store and the server count, in the text format of Prometheus.
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::counting::{FIRST_BOUND_US, Histogram};
+use crate::service::Service;
+
+/// Metrics as text.
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.0, "# HELP esker_{name} {help}\n# TYPE esker_{name} {kind}\n");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "counter", help);
+        let _ = writeln!(self.0, "esker_{name} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "gauge", help);
+        let _ = writeln!(self.0, "esker_{name} {value}");
+    }
+
+    fn labelled(&mut self, name: &str, kind: &str, help: &str, lines: &[(&str, &str, u64)]) {
+        self.head(name, kind, help);
+        for (label, labelled, value) in lines {
+            // Values of labels escape these three and nothing else.
+            let labelled = labelled.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = writeln!(self.0, "esker_{name}{{{label}=\"{labelled}\"}} {value}");
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.head(name, "histogram", help);
+        let mut total = 0;
+        for (power, bucket) in histogram.buckets.iter().enumerate() {
+            total += bucket.load(Ordering::Relaxed);
+            let bound = (FIRST_BOUND_US << power) as f64 / 1e6;
+            let _ = writeln!(self.0, "esker_{name}_bucket{{le=\"{bound}\"}} {total}");
+        }
+        total += histogram.beyond.load(Ordering::Relaxed);
+        let sum = histogram.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = write!(
+            self.0,
+            "esker_{name}_bucket{{le=\"+Inf\"}} {total}\nesker_{name}_sum {sum}\nesker_{name}_count {total}\n"
+        );
+    }
+}
+
+/// Everything that is counted.
+pub(crate) fn text(service: &Service) -> String {
+    let mut text = Text(String::with_capacity(16 << 10));
+    text.head("build_info", "gauge", "Version of the server.");
+    let _ = writeln!(text.0, "esker_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    text.gauge("uptime_seconds", "Time since the server started.", service.uptime().as_secs());
+    text.gauge(
+        "ready",
+        "Whether /readyz says yes: reads are served.",
+        u8::from(service.check_reads().is_ok()),
+    );
+    let writes = u8::from(service.check_writes().is_ok());
+    text.gauge("ready_writes", "Whether /readyz/write says yes: writes are taken too.", writes);
+    reloads(&mut text, service);
+    server(&mut text, service);
+    store(&mut text, service);
+    text.0
+}
+
+/// Whether what is in force is what the files of users and of TLS say.
+fn reloads(text: &mut Text, service: &Service) {
+    let all = [("users", &service.reloads.users), ("tls", &service.reloads.tls)];
+    text.labelled(
+        "last_reload_successful",
+        "gauge",
+        "Whether the files could be used when they were read last; if not, what was read before stays.",
+        &all.map(|(of, reload)| ("of", of, u64::from(reload.is_current()))),
+    );
+    text.labelled(
+        "reload_failures_total",
+        "counter",
+        "Times that the files were read again and could not be used.",
+        &all.map(|(of, reload)| ("of", of, reload.failures())),
+    );
+}
+
+fn server(text: &mut Text, service: &Service) {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (counters, budget, users) = (&service.counters, &service.budget, &service.users);
+    text.gauge(
+        "connections",
+        "Connections of RESP and gRPC that are open.",
+        load(&counters.connections_open),
+    );
+    for (name, help, counter) in [
+        (
+            "connections_accepted_total",
+            "Connections of RESP and gRPC that were accepted.",
+            &counters.connections_accepted,
+        ),
+        (
+            "connections_refused_total",
+            "Connections that were one too many, in all or from their address.",
+            &counters.connections_refused,
+        ),
+        ("tls_failures_total", "TLS handshakes that failed or took too long.", &counters.tls_failures),
+        ("commands_total", "Commands of RESP that were read.", &counters.commands),
+        ("input_bytes_total", "Bytes that clients sent.", &counters.input_bytes),
+        ("output_bytes_total", "Bytes that were sent to clients.", &counters.output_bytes),
+        ("key_hits_total", "Keys that were asked for and were there.", &counters.hits),
+        ("key_misses_total", "Keys that were asked for and were not there.", &counters.misses),
+        ("logins_total", "Logins with the right password.", &users.logins),
+        (
+            "login_failures_total",
+            "Logins with a wrong name or password, or of a user that somebody at the address guesses at.",
+            &users.failures,
+        ),
+        ("client_memory_waits_total", "Times that a client had to wait for memory.", &budget.waits),
+        ("client_memory_refusals_total", "Times that a client was refused memory.", &budget.refusals),
+    ] {
+        text.counter(name, help, load(counter));
+    }
+    text.labelled(
+        "connections_dropped_total",
+        "counter",
+        "Connections that the server ended, by reason.",
+        &counters.dropped().map(|(reason, dropped)| ("reason", reason, dropped)),
+    );
+    let calls: Vec<_> = counters.grpc.calls().collect();
+    text.labelled("grpc_calls_total", "counter", "Calls of gRPC that were begun, by method.", &calls);
+    let failures: Vec<_> = counters.grpc.failures().collect();
+    text.labelled("grpc_failures_total", "counter", "Calls of gRPC that failed, by code.", &failures);
+    text.gauge("client_memory_bytes", "Memory that clients hold.", budget.used_bytes());
+    text.gauge("client_memory_limit_bytes", "Memory that clients may hold.", budget.limit_bytes());
+    let help = "Time from reading a client's commands to having all their answers.";
+    text.histogram("batch_seconds", help, &counters.batch_times);
+}
+
+fn store(text: &mut Text, service: &Service) {
+    let stats = service.store.stats();
+    for (name, help, value) in [
+        ("keys", "Keys.", stats.keys),
+        ("live_bytes", "Bytes of current records.", stats.live_bytes),
+        ("user_limit_bytes", "Bytes that users may fill.", stats.user_limit_bytes),
+        ("reserve_bytes", "Bytes that users may not fill.", stats.reserve_bytes),
+        ("index_bytes", "Memory of the index.", stats.index_bytes),
+        ("cache_bytes", "Memory of the read cache.", stats.cache_bytes),
+        (
+            "unverified_overwrites",
+            "Overwrites of which it is not verified yet what they displaced.",
+            stats.unverified_overwrites,
+        ),
+    ] {
+        text.gauge(&format!("store_{name}"), help, value);
+    }
+    for (name, help, value) in stats.activity.counters() {
+        match name.strip_suffix("_us") {
+            Some(name) => {
+                let help = help.replace(", in microseconds", "");
+                text.counter(&format!("store_{name}_seconds_total"), &help, value as f64 / 1e6);
+            }
+            None => text.counter(&format!("store_{name}_total"), help, value),
+        }
+    }
+    type Number = fn(&esker_engine::TierStats) -> u64;
+    let numbers: [(&str, &str, Number); 7] = [
+        ("unit_bytes", "Write unit.", |tier| tier.unit_bytes),
+        ("segment_bytes", "Length of a segment.", |tier| tier.segment_bytes),
+        ("segments", "Segments that fit.", |tier| tier.segments_total),
+        ("segments_free", "Segments that can still be taken.", |tier| tier.segments_free),
+        ("live_bytes", "Bytes of current records.", |tier| tier.live_bytes),
+        ("dead_bytes", "Bytes of segments in use that hold nothing current.", |tier| tier.dead_bytes),
+        ("free_bytes", "Bytes of free segments.", |tier| tier.free_bytes),
+    ];
+    for (name, help, number) in numbers {
+        let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
+        text.labelled(&format!("tier_{name}"), "gauge", help, &lines);
+    }
+    let operations: [(&str, &str, Number); 5] = [
+        ("reads", "Reads submitted to the device.", |tier| tier.operations.reads),
+        ("writes", "Writes submitted to the device.", |tier| tier.operations.writes),
+        ("flushes", "Flushes submitted to the device.", |tier| tier.operations.flushes),
+        ("discards", "Discards submitted to the device.", |tier| tier.operations.discards),
+        ("completed", "Operations that the device completed.", |tier| tier.operations.completed()),
+    ];
+    for (name, help, number) in operations {
+        let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
+        text.labelled(&format!("tier_device_{name}_total"), "counter", help, &lines);
+    }
+    for tier in &stats.tiers {
+        let by_state: Vec<_> = tier.states.all().map(|(state, count)| ("state", state, count)).collect();
+        let name = format!("tier_{}_segments_by_state", tier.name);
+        text.labelled(&name, "gauge", "Segments by state.", &by_state);
+        let by_class: Vec<_> = tier.classes.all().map(|(class, count)| ("class", class, count)).collect();
+        let name = format!("tier_{}_segments_by_class", tier.name);
+        text.labelled(&name, "gauge", "Segments by what they hold.", &by_class);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_fall_into_the_bucket_that_bounds_them() {
+        let histogram = Histogram::default();
+        for us in [0, 16, 17, 32, 33, 17_000_000, 1 << 40] {
+            histogram.observe(Duration::from_micros(us));
+        }
+        let mut text = Text(String::new());
+        text.histogram("t", "Test.", &histogram);
+        for line in [
+            "# TYPE esker_t histogram",
+            "esker_t_bucket{le=\"0.000016\"} 2",
+            "esker_t_bucket{le=\"0.000032\"} 4",
+            "esker_t_bucket{le=\"0.000064\"} 5",
+            "esker_t_bucket{le=\"16.777216\"} 5",
+            "esker_t_bucket{le=\"+Inf\"} 7",
+            "esker_t_count 7",
+        ] {
+            assert!(text.0.lines().any(|found| found == line), "{line} in {}", text.0);
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = Text(String::new());
+        text.labelled("t", "gauge", "Test.", &[("path", "a\"b\\c\nd", 1)]);
+        assert!(text.0.ends_with("esker_t{path=\"a\\\"b\\\\c\\nd\"} 1\n"), "{}", text.0);
+    }
+}

@@ -1,0 +1,120 @@
+//! Who is let in: connections are bounded in all, by where they come from, and by the memory for their floors.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use crate::base::address::Origin;
+use crate::budget::{Budget, Share};
+
+/// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.
+const FLOOR_BYTES: usize = 16 << 10;
+
+/// What TLS takes on top: the state of the session, and records of 16 KiB that are put together in both directions.
+pub(crate) const TLS_BYTES: usize = 48 << 10;
+
+/// Counts connections.
+#[derive(Debug)]
+pub(crate) struct Gatekeeper {
+    budget: Arc<Budget>,
+    connections_max: usize,
+    per_address_max: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    connections: usize,
+    by_origin: HashMap<Origin, usize>,
+}
+
+/// Why a connection was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooMany {
+    #[error("max number of clients reached")]
+    InAll,
+    #[error("max number of clients from this address reached")]
+    FromAddress,
+    #[error("max number of clients reached: their memory is used up, or this address has its part of it")]
+    Memory,
+}
+
+/// What a connection that was let in has.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// Its place among the connections.
+    pub(crate) place: Place,
+    /// Its part of the memory for clients.
+    pub(crate) share: Share,
+}
+
+/// A place among the connections, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    gatekeeper: Arc<Gatekeeper>,
+    origin: Origin,
+}
+
+impl Gatekeeper {
+    pub(crate) fn new(
+        budget: Arc<Budget>,
+        connections_max: usize,
+        per_address_max: usize,
+    ) -> Arc<Gatekeeper> {
+        Arc::new(Gatekeeper { budget, connections_max, per_address_max, open: Mutex::default() })
+    }
+
+    /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
+    pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, beyond: usize) -> Result<Ticket, TooMany> {
+        let origin = Origin::of(address);
+        let mut open = self.open.lock().expect("nobody panics with it");
+        if open.connections >= self.connections_max {
+            return Err(TooMany::InAll);
+        }
+        if open.by_origin.get(&origin).is_some_and(|&count| count >= self.per_address_max) {
+            return Err(TooMany::FromAddress);
+        }
+        let floor = FLOOR_BYTES + beyond;
+        let share = self.budget.share(origin, floor).ok_or(TooMany::Memory)?;
+        open.connections += 1;
+        *open.by_origin.entry(origin).or_default() += 1;
+        Ok(Ticket { place: Place { gatekeeper: self.clone(), origin }, share })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.gatekeeper.open.lock().expect("nobody panics with it");
+        open.connections -= 1;
+        if let Some(count) = open.by_origin.get_mut(&self.origin) {
+            *count -= 1;
+            if *count == 0 {
+                open.by_origin.remove(&self.origin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_and_free_again() {
+        let budget = Budget::new(400 << 10, 100 << 10, std::time::Duration::ZERO);
+        let gatekeeper = Gatekeeper::new(budget.clone(), 3, 2);
+        let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), 0);
+        let (one, two) = (admit(1).unwrap(), admit(1).unwrap());
+        assert_eq!(admit(1).unwrap_err(), TooMany::FromAddress);
+        let three = admit(2).unwrap();
+        assert_eq!(admit(3).unwrap_err(), TooMany::InAll);
+        drop(one);
+        let four = admit(1).unwrap();
+        assert_eq!(budget.used_bytes(), 3 * FLOOR_BYTES);
+        drop((two, three, four));
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(gatekeeper.open.lock().unwrap().by_origin.is_empty());
+        let tight = Gatekeeper::new(Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO), 3, 3);
+        assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), 0).unwrap_err(), TooMany::Memory);
+    }
+}

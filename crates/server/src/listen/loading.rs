@@ -1,0 +1,134 @@
+//! While the store is being opened: who comes is told so, instead of being left to wait. RESP answers `-LOADING`, HTTP 503, and
+//! gRPC `NOT_SERVING` and `UNAVAILABLE`.
+//!
+//! There is no store and so no [`Service`](crate::service::Service) yet. Nobody logs in, and connections end when the store is
+//! open; their clients come again.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::admit::Gatekeeper;
+use super::sockets::{Door, Sockets, refuse};
+use crate::base::accept::until_stop;
+use crate::base::shutdown::{Stop, Stopper};
+use crate::budget::Budget;
+use crate::http::{self, Busy};
+use crate::tls::{Application, Tls};
+use crate::{Config, Limits, grpc, resp};
+
+/// A stream of bytes in both directions.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+/// What connections share.
+struct Loading {
+    tls: Option<Arc<Tls>>,
+    limits: Limits,
+    gatekeeper: Arc<Gatekeeper>,
+    progress: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+impl Sockets {
+    /// Tells everybody who comes that the store is not open, for as long as `opening` takes; returns what came of it.
+    /// `progress` says how far it is, in words that follow "not ready".
+    pub async fn answer_while<T>(
+        &self,
+        config: &Config,
+        progress: impl Fn() -> String + Send + Sync + 'static,
+        opening: impl Future<Output = T>,
+    ) -> T {
+        let limits = config.limits.clone();
+        let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
+        let gatekeeper = Gatekeeper::new(budget, limits.connections_max, limits.connections_per_address_max);
+        let loading =
+            Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });
+        let (stopper, stop) = Stopper::new();
+        for (door, _, listener) in &self.listeners {
+            tokio::spawn(loading.clone().listen(listener.clone(), *door, stop.clone()));
+        }
+        let opened = opening.await;
+        // They end by themselves, each in its time: the server does not wait for a slow client.
+        stopper.stop();
+        opened
+    }
+}
+
+impl Loading {
+    async fn listen(self: Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+        let wait = self.limits.closing_wait;
+        let mut stopped = stop.clone();
+        let listening = async {
+            match door.application {
+                Application::Http => self.listen_http(listener, door, stop).await,
+                Application::Resp | Application::Grpc => self.listen_clients(listener, door, stop).await,
+            }
+        };
+        let deadline = async {
+            stopped.announced().await;
+            tokio::time::sleep(wait).await;
+        };
+        tokio::select! {
+            () = listening => {}
+            () = deadline => {}
+        }
+    }
+
+    async fn listen_http(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+        let connection = |stream: TcpStream, peer: SocketAddr, _: Busy| {
+            let loading = self.clone();
+            async move {
+                if let Ok(stream) = loading.open(stream, peer, door).await {
+                    http::serve_loading(stream, peer.ip(), &*loading.progress).await;
+                }
+            }
+        };
+        http::listen(listener, stop, connection).await;
+    }
+
+    async fn listen_clients(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+        let told = stop.clone();
+        let take = |clients: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr| match self
+            .gatekeeper
+            .admit(peer.ip(), door.floor_bytes())
+        {
+            Err(why) => refuse(why, door, stream),
+            Ok(ticket) => {
+                let (loading, stop) = (self.clone(), told.clone());
+                clients.spawn(async move {
+                    let _ticket = ticket;
+                    if let Err(error) = loading.converse(stream, peer, door, stop).await {
+                        tracing::debug!(%error, %peer, "connection ended");
+                    }
+                });
+            }
+        };
+        until_stop(listener, stop, take).await;
+    }
+
+    async fn converse(&self, stream: TcpStream, peer: SocketAddr, door: Door, stop: Stop) -> io::Result<()> {
+        let mut stream = self.open(stream, peer, door).await?;
+        if door.application == Application::Grpc {
+            grpc::serve_loading(stream, self.progress.clone(), stop).await;
+            return Ok(());
+        }
+        resp::serve_loading(&mut stream, &self.limits, stop).await
+    }
+
+    /// What is behind the handshake, if the door has one.
+    async fn open(&self, stream: TcpStream, peer: SocketAddr, door: Door) -> io::Result<Box<dyn Duplex>> {
+        match &self.tls {
+            Some(tls) if door.tls => {
+                let wait = self.limits.login_wait;
+                Ok(Box::new(tls.shake_hands(stream, peer, door.application, wait).await?))
+            }
+            _ => Ok(Box::new(stream)),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The accept loop, and the stop.
+//!
+//! The stop: 1. `/readyz` says no, and for `drain_delay` everything else goes on. 2. Nothing more is accepted for RESP and
+//! gRPC.
+//! 3. Connections answer the commands that they read, and end. 4. HTTP ends last, so that it can be asked until then.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_engine::Store;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::admit::Gatekeeper;
+use super::connections::{serve_http, start};
+use super::sockets::{Addresses, Door, Listening, Sockets, refuse};
+use crate::base::accept::{next, note_panic};
+use crate::base::counting::count;
+use crate::base::shutdown::Stopper;
+use crate::service::Service;
+use crate::tls::Application;
+use crate::{Config, Result};
+
+/// How often the files of TLS are looked at.
+const TLS_LOOK: Duration = Duration::from_secs(10);
+
+/// A server that listens and is ready to run.
+pub struct Server {
+    listeners: Vec<Listening>,
+    service: Arc<Service>,
+}
+
+/// Reaches a server that runs.
+#[derive(Clone)]
+pub struct Control(Arc<Service>);
+
+impl Control {
+    /// Reads the users and the files of TLS again. What cannot be used is not: the old ones stay.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    pub fn reload(&self) -> Result<()> {
+        let (service, reloads) = (&self.0, &self.0.reloads);
+        let users = service.users.reload();
+        reloads.users.note(users.is_ok());
+        let tls = service.tls.as_ref().map_or(Ok(()), |tls| tls.reload());
+        reloads.tls.note(tls.is_ok());
+        users.and(tls)
+    }
+}
+
+impl Server {
+    /// Listens on the addresses. Clients are answered once [`run`](Self::run) is awaited.
+    pub fn bind(config: Config, store: Store) -> Result<Server> {
+        let sockets = Sockets::bind(&config)?;
+        Ok(Server::on(sockets, config, store))
+    }
+
+    /// A server on addresses that are listened on already, with the same configuration.
+    pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
+        let port = sockets.addresses().resp.first().map_or(0, SocketAddr::port);
+        let service = Service::new(store, config, sockets.users, sockets.tls, port);
+        Server { listeners: sockets.listeners, service: Arc::new(service) }
+    }
+
+    /// Where it is listened.
+    pub fn addresses(&self) -> Addresses {
+        Addresses::of(&self.listeners)
+    }
+
+    /// Reaches the server while it runs.
+    pub fn control(&self) -> Control {
+        Control(self.service.clone())
+    }
+
+    /// Serves until `shutdown` completes; then accepts nothing more, answers the commands that were read, and
+    /// returns. The store stays open: closing it is up to who opened it.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let service = &self.service;
+        let limits = &service.config.limits;
+        let (stopper, stop) = Stopper::new();
+        let (accepted, mut incoming) = mpsc::channel(64);
+        let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
+        // Who watches is not told: it is dropped at the end.
+        let (_never, watched) = Stopper::new();
+        for (door, _, listener) in self.listeners {
+            match door.application {
+                Application::Resp | Application::Grpc => {
+                    acceptors.spawn(accept(listener, door, accepted.clone()))
+                }
+                Application::Http => {
+                    watching.spawn(serve_http(listener, door, watched.clone(), service.clone()))
+                }
+            };
+        }
+        drop(accepted);
+        if service.tls.is_some() {
+            watching.spawn(watch_tls(service.clone()));
+        }
+
+        let gatekeeper = Gatekeeper::new(
+            service.budget.clone(),
+            limits.connections_max,
+            limits.connections_per_address_max,
+        );
+        let mut clients = JoinSet::new();
+        let admit =
+            |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper
+                .admit(peer.ip(), door.floor_bytes())
+            {
+                Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
+                Err(why) => {
+                    count(&service.counters.connections_refused, 1);
+                    refuse(why, door, stream);
+                }
+            };
+        let stopping = async {
+            tokio::select! {
+                () = shutdown => {}
+                // A client asked for it.
+                () = service.stop.notified() => {}
+            }
+            // 1.
+            service.draining.store(true, Ordering::Relaxed);
+            sleep(limits.drain_delay).await;
+        };
+        let mut stopping = pin!(stopping);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopping => break,
+                // Finished connections are taken off as they end, so that the set holds only open ones.
+                Some(ended) = clients.join_next() => note_panic(ended),
+                Some(connection) = incoming.recv() => admit(&mut clients, connection),
+            }
+        }
+
+        // 2.
+        acceptors.shutdown().await;
+        drop(incoming);
+        // 3.
+        stopper.stop();
+        let wait = limits.closing_wait;
+        let finish = async {
+            while let Some(ended) = clients.join_next().await {
+                note_panic(ended);
+            }
+        };
+        if timeout(wait, finish).await.is_err() {
+            let connections = clients.len();
+            tracing::warn!(connections, "connections did not finish in {wait:?}; dropping them");
+            clients.shutdown().await;
+        }
+        // 4.
+        watching.shutdown().await;
+    }
+}
+
+async fn accept(
+    listener: Arc<TcpListener>,
+    door: Door,
+    accepted: mpsc::Sender<(Door, TcpStream, SocketAddr)>,
+) {
+    loop {
+        let (stream, peer) = next(&listener).await;
+        if accepted.send((door, stream, peer)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn watch_tls(service: Arc<Service>) {
+    let tls = service.tls.as_ref().expect("it is watched only where there is one");
+    loop {
+        sleep(TLS_LOOK).await;
+        match tls.reload_if_changed() {
+            Ok(false) => {}
+            Ok(true) => {
+                service.reloads.tls.note(true);
+                tracing::info!("read changed certificates");
+            }
+            Err(error) => {
+                service.reloads.tls.note(false);
+                tracing::error!(%error, "changed certificates cannot be used; keeping the old ones")
+            }
+        }
+    }
+}

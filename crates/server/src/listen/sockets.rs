@@ -1,0 +1,122 @@
+//! Addresses that are listened on, and what is spoken there.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::admit::{TLS_BYTES, TooMany};
+use crate::auth::Users;
+use crate::tls::{Application, Tls};
+use crate::{Config, Error, Result, grpc};
+
+/// Connections that the kernel completes before they are accepted.
+const LISTEN_BACKLOG: u32 = 1024;
+
+/// What is spoken at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Door {
+    pub(crate) application: Application,
+    pub(crate) tls: bool,
+}
+
+impl Door {
+    /// What a connection holds on top of what every one does.
+    pub(crate) fn floor_bytes(self) -> usize {
+        let tls = if self.tls { TLS_BYTES } else { 0 };
+        tls + if self.application == Application::Grpc { grpc::FLOOR_BYTES } else { 0 }
+    }
+}
+
+impl Config {
+    /// Reads the files of users and of TLS as a start would, and keeps nothing.
+    ///
+    /// # Errors
+    /// The first of them that cannot be used, and why.
+    pub fn check_files(&self) -> Result<()> {
+        Users::open(&self.access)?;
+        self.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(())
+    }
+}
+
+/// A socket that is listened on, what is spoken there, and its address.
+pub(super) type Listening = (Door, SocketAddr, Arc<TcpListener>);
+
+/// The addresses that are listened on, by protocol: plain ones first, with the ports that the kernel chose for port 0.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Those of RESP.
+    pub resp: Vec<SocketAddr>,
+    /// Those of HTTP.
+    pub http: Vec<SocketAddr>,
+    /// Those of gRPC.
+    pub grpc: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    pub(super) fn of(listeners: &[Listening]) -> Addresses {
+        let of = |application| {
+            let these = listeners.iter().filter(|(door, ..)| door.application == application);
+            these.map(|&(_, bound, _)| bound).collect()
+        };
+        Addresses { resp: of(Application::Resp), http: of(Application::Http), grpc: of(Application::Grpc) }
+    }
+}
+
+/// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
+#[derive(Debug)]
+pub struct Sockets {
+    pub(crate) listeners: Vec<Listening>,
+    pub(super) users: Users,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+impl Sockets {
+    /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
+    pub fn bind(config: &Config) -> Result<Sockets> {
+        config.check()?;
+        let users = Users::open(&config.access)?;
+        let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
+        let doors = [
+            (Application::Resp, false, &config.resp),
+            (Application::Resp, true, &config.resp_tls),
+            (Application::Http, false, &config.http),
+            (Application::Http, true, &config.http_tls),
+            (Application::Grpc, false, &config.grpc),
+            (Application::Grpc, true, &config.grpc_tls),
+        ];
+        let mut listeners = Vec::new();
+        for (application, tls, addresses) in doors {
+            for &address in addresses {
+                let listen = || {
+                    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                    socket.set_reuseaddr(true)?;
+                    socket.bind(address)?;
+                    let listener = socket.listen(LISTEN_BACKLOG)?;
+                    Ok((listener.local_addr()?, Arc::new(listener)))
+                };
+                let (bound, listener) = listen().map_err(|source| Error::Bind { address, source })?;
+                listeners.push((Door { application, tls }, bound, listener));
+            }
+        }
+        Ok(Sockets { listeners, users, tls })
+    }
+
+    /// Where it is listened.
+    pub fn addresses(&self) -> Addresses {
+        Addresses::of(&self.listeners)
+    }
+}
+
+/// Says why a connection is not let in, where that is cheap.
+pub(crate) fn refuse(why: TooMany, door: Door, stream: TcpStream) {
+    tracing::debug!(%why, "connection refused");
+    if !door.tls && door.application == Application::Resp {
+        // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
+        let text = format!("-ERR {why}\r\n");
+        let _ = stream.into_std().and_then(|mut stream| stream.write(text.as_bytes()));
+    }
+}

@@ -1,0 +1,30 @@
+//! Whether a command may run.
+
+use super::{rights, subcommands};
+use crate::resp::session::Session;
+use crate::resp::verbs::{self, Verb};
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::words;
+
+/// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.
+/// A subcommand is looked at by whoever answers it, and here too where that is not before EXEC.
+pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, String> {
+    let verb = verbs::find(command).ok_or_else(|| words::unknown_command(command))?;
+    if !verb.accepts(command.len()) {
+        return Err(words::wrong_arguments(verb.name));
+    }
+    if session.transaction.is_some() {
+        subcommands::check(verb, command)?;
+    }
+    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text(verb))?;
+    Ok(verb)
+}
+
+/// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since.
+pub(in crate::resp) fn admit_again(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+) -> Result<(), String> {
+    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_at_exec())
+}

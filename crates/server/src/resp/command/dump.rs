@@ -1,0 +1,94 @@
+//! DUMP and RESTORE: values in the form in which Redis' own tools move keys from one server to another.
+
+use bytes::Bytes;
+use esker_rdb::dump::{self, Refused};
+
+use crate::resp::session::view::View;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
+use crate::service::LAST_MS;
+
+pub(super) fn dump(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    match view.get(command.argument(1)) {
+        Some(held) => replies.value(&Bytes::from(dump::encode(&held.value))),
+        None => replies.null(),
+    }
+}
+
+/// How long the value is that a RESTORE makes, as far as its payload says.
+pub(in crate::resp) fn restored_bytes(command: Command<'_>) -> usize {
+    usize::try_from(dump::value_bytes(command.argument(3))).unwrap_or(usize::MAX)
+}
+
+/// What a RESTORE asks for beside key, time to live and payload. When a key was used last, and how often, is checked and not
+/// kept: no key is evicted.
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle: Option<i64>,
+    frequency: Option<i64>,
+}
+
+impl Options {
+    fn parse(command: Command<'_>) -> Result<Options, &'static str> {
+        let mut options = Options::default();
+        let mut arguments = command.arguments(4);
+        let number = |text| parse_integer(text).ok_or(words::NOT_AN_INTEGER);
+        while let Some(word) = arguments.next() {
+            if is(word, "replace") {
+                options.replace = true;
+            } else if is(word, "absttl") {
+                options.absolute = true;
+            } else if is(word, "idletime") && options.frequency.is_none() {
+                let seconds = number(arguments.next().ok_or(words::SYNTAX)?)?;
+                options.idle = Some(seconds);
+                if seconds < 0 {
+                    return Err("ERR Invalid IDLETIME value, must be >= 0");
+                }
+            } else if is(word, "freq") && options.idle.is_none() {
+                let frequency = number(arguments.next().ok_or(words::SYNTAX)?)?;
+                options.frequency = Some(frequency);
+                if !(0..=255).contains(&frequency) {
+                    return Err("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                }
+            } else {
+                return Err(words::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// `RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`.
+pub(super) fn restore(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    match restored(command, view) {
+        Ok((value, expires_at_ms)) => {
+            view.put(command.argument(1), value, expires_at_ms);
+            replies.simple("OK");
+        }
+        Err(error) => replies.error(&error),
+    }
+}
+
+/// Value and expiry, or why there is none, in Redis' order.
+fn restored(command: Command<'_>, view: &View) -> Result<(Bytes, Option<u64>), String> {
+    let options = Options::parse(command)?;
+    if !options.replace && view.get(command.argument(1)).is_some() {
+        return Err("BUSYKEY Target key name already exists.".to_owned());
+    }
+    let ttl_ms = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
+    let ttl_ms = u64::try_from(ttl_ms).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
+    let value =
+        dump::decode(command.argument(3), view.value_bytes_max as u64).map_err(|refused| match refused {
+            Refused::Checksum => "ERR DUMP payload version or checksum are wrong".to_owned(),
+            Refused::Other(kind) => format!("ERR Bad data format: a {kind}, and only strings are kept here"),
+            Refused::TooLong { .. } => words::TOO_LONG.to_owned(),
+            _ => "ERR Bad data format".to_owned(),
+        })?;
+    let since = if options.absolute { 0 } else { view.now_ms };
+    let expires_at_ms = (ttl_ms > 0).then(|| since.saturating_add(ttl_ms).min(LAST_MS));
+    Ok((value.into(), expires_at_ms))
+}

@@ -1,0 +1,142 @@
+//! How every verb runs: the functions that belong to the facts of the table.
+
+use super::{Answer, OnKeys};
+use super::{
+    acl, client, config, connection, counters, describe, dump, expiry, info, keys, multi, observe, ranges,
+    server, set, strings,
+};
+use crate::resp::verbs::Verb;
+use crate::resp::verbs::table::VERBS;
+use crate::service::calls::VERBS_COUNT as COUNT;
+
+/// How a command runs.
+#[derive(Clone, Copy)]
+pub(in crate::resp) enum Run {
+    /// At once.
+    Answer(Answer),
+    /// At once, after the keys were sampled. In a transaction, where nothing is waited for, the last sample counts.
+    Sampled(Answer),
+    /// On a view of its keys that it only reads.
+    Read(OnKeys),
+    /// On a view of its keys that nobody else writes meanwhile.
+    Update(OnKeys),
+    /// By itself, waiting for something.
+    Alone(Alone),
+}
+
+/// Commands that wait for something.
+#[derive(Clone, Copy)]
+pub(in crate::resp) enum Alone {
+    Hello,
+    Auth,
+    Flush,
+    Scan,
+    Keys,
+    RandomKey,
+    Wait,
+    WaitAof,
+    Watch,
+    Exec,
+}
+
+/// How a verb runs.
+pub(in crate::resp) fn run_of(verb: &'static Verb) -> Run {
+    RUNS[verb.index()].1
+}
+
+/// In the order of the table of facts.
+#[rustfmt::skip]
+static RUNS: [(&str, Run); COUNT] = [
+    ("append", Run::Update(ranges::append)),
+    ("decr", Run::Update(counters::decr)),
+    ("decrby", Run::Update(counters::decrby)),
+    ("get", Run::Read(strings::get)),
+    ("getdel", Run::Update(strings::getdel)),
+    ("getex", Run::Update(strings::getex)),
+    ("getrange", Run::Read(ranges::getrange)),
+    ("getset", Run::Update(strings::getset)),
+    ("incr", Run::Update(counters::incr)),
+    ("incrby", Run::Update(counters::incrby)),
+    ("incrbyfloat", Run::Update(counters::incrbyfloat)),
+    ("mget", Run::Read(strings::mget)),
+    ("mset", Run::Update(strings::mset)),
+    ("msetnx", Run::Update(strings::msetnx)),
+    ("psetex", Run::Update(strings::psetex)),
+    ("set", Run::Update(set::set)),
+    ("setex", Run::Update(strings::setex)),
+    ("setnx", Run::Update(strings::setnx)),
+    ("setrange", Run::Update(ranges::setrange)),
+    ("strlen", Run::Read(ranges::strlen)),
+    ("substr", Run::Read(ranges::getrange)),
+    ("copy", Run::Update(keys::copy)),
+    ("del", Run::Update(keys::delete)),
+    ("dump", Run::Read(dump::dump)),
+    ("exists", Run::Read(keys::exists)),
+    ("expire", Run::Update(expiry::expire)),
+    ("expireat", Run::Update(expiry::expireat)),
+    ("expiretime", Run::Read(expiry::expiretime)),
+    ("keys", Run::Alone(Alone::Keys)),
+    ("persist", Run::Update(expiry::persist)),
+    ("pexpire", Run::Update(expiry::pexpire)),
+    ("pexpireat", Run::Update(expiry::pexpireat)),
+    ("pexpiretime", Run::Read(expiry::pexpiretime)),
+    ("pttl", Run::Read(expiry::pttl)),
+    ("randomkey", Run::Alone(Alone::RandomKey)),
+    ("rename", Run::Update(keys::rename)),
+    ("renamenx", Run::Update(keys::renamenx)),
+    ("restore", Run::Update(dump::restore)),
+    ("scan", Run::Alone(Alone::Scan)),
+    ("touch", Run::Read(keys::exists)),
+    ("ttl", Run::Read(expiry::ttl)),
+    ("type", Run::Read(keys::type_of)),
+    ("unlink", Run::Update(keys::delete)),
+    ("wait", Run::Alone(Alone::Wait)),
+    ("waitaof", Run::Alone(Alone::WaitAof)),
+    ("discard", Run::Answer(multi::discard)),
+    ("exec", Run::Alone(Alone::Exec)),
+    ("multi", Run::Answer(multi::multi)),
+    ("unwatch", Run::Answer(multi::unwatch)),
+    ("watch", Run::Alone(Alone::Watch)),
+    ("auth", Run::Alone(Alone::Auth)),
+    ("client", Run::Answer(client::client)),
+    ("echo", Run::Answer(connection::echo)),
+    ("hello", Run::Alone(Alone::Hello)),
+    ("ping", Run::Answer(connection::ping)),
+    ("quit", Run::Answer(connection::quit)),
+    ("reset", Run::Answer(connection::reset)),
+    ("select", Run::Answer(connection::select)),
+    ("acl", Run::Answer(acl::acl)),
+    ("cluster", Run::Answer(server::cluster)),
+    ("command", Run::Answer(describe::command)),
+    ("config", Run::Answer(config::config)),
+    ("dbsize", Run::Answer(keys::dbsize)),
+    ("debug", Run::Answer(server::debug)),
+    ("flushall", Run::Alone(Alone::Flush)),
+    ("flushdb", Run::Alone(Alone::Flush)),
+    ("info", Run::Sampled(info::info)),
+    ("lastsave", Run::Answer(server::lastsave)),
+    ("latency", Run::Answer(observe::latency)),
+    ("role", Run::Answer(server::role)),
+    ("shutdown", Run::Answer(server::shutdown)),
+    ("slowlog", Run::Answer(observe::slowlog)),
+    ("time", Run::Answer(server::time)),
+    ("memory", Run::Answer(observe::memory)),
+    ("memory|usage", Run::Read(keys::memory_usage)),
+    ("post", Run::Answer(connection::http)),
+    ("host:", Run::Answer(connection::http)),
+];
+
+/// A build in which the two tables do not name the same verbs in the same order does not succeed.
+const _: () = {
+    let mut index = 0;
+    while index < COUNT {
+        let (fact, run) = (VERBS[index].name.as_bytes(), RUNS[index].0.as_bytes());
+        assert!(fact.len() == run.len());
+        let mut at = 0;
+        while at < fact.len() {
+            assert!(fact[at] == run[at]);
+            at += 1;
+        }
+        index += 1;
+    }
+};

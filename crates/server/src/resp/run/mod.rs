@@ -1,0 +1,298 @@
+//! Which commands of a pipeline go to the store together.
+//!
+//! A batch runs as a row of groups. A group is a stretch of neighbouring commands of one kind:
+//!
+//! - reads, whose look-ups are made together;
+//! - plain SETs, which are appended together, in their order, and become durable together;
+//! - updates, which run one after the other on one view and are written as one batch.
+//!
+//! Every group is over before the next begins, so that a read sees the writes before it. Answers are appended in the order
+//! of the commands. What could be refused is refused here, command by command: whoever runs a command may rely on the
+//! number of its arguments and on the user's rights.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use esker_engine::{Entry, Error, Peek, WriteOptions};
+use futures_util::future::join_all;
+
+use self::bounds::{answer_within, bound};
+use super::command::admit::admit;
+use super::command::runs::{Alone, Run, run_of};
+use super::command::set::SetOptions;
+use super::command::{Answer, OnKeys, connection, iterate};
+use super::session::view::View;
+use super::session::{Answers, Session, slow};
+use super::verbs::{self, Fast, Verb};
+use super::wire::frame::{Command, Commands};
+use super::wire::reply::Replies;
+use crate::service::Service;
+
+mod bounds;
+mod reads;
+mod sample;
+mod transaction;
+mod writes;
+
+/// Keys that a group of reads asks for at most, and that a group of updates has.
+const READ_WIDTH_MAX: usize = 256;
+
+/// Commands that were read together, and how far they have run.
+pub(super) struct Batch<'a> {
+    commands: &'a Commands,
+    data: Bytes,
+    /// The next command to run.
+    next: usize,
+    /// Keys of the next command that are already answered. Only a long MGET is ever left in the middle.
+    answered: usize,
+    /// Whether one of those could not be.
+    failed: bool,
+    /// The command that was let in last, and its verb.
+    let_in: Option<(usize, &'static Verb)>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
+        Batch { commands, data, next: 0, answered: 0, failed: false, let_in: None }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.next == self.commands.len()
+    }
+
+    /// How many of its commands have run.
+    pub(super) fn position(&self) -> usize {
+        self.next
+    }
+
+    fn command(&self, index: usize) -> Command<'_> {
+        self.commands.get(index, &self.data)
+    }
+
+    /// The commands from `next` on as long as they may run, with their verbs. Nothing follows the first where the client
+    /// does not want all answers.
+    fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
+        let alone = session.answers != Answers::On || session.durability_next.is_some();
+        let end = if alone { self.next + 1 } else { self.commands.len() };
+        (self.next..end).map_while(|index| {
+            let command = self.command(index);
+            match self.let_in {
+                Some((known, verb)) if known == index => Some((command, verb)),
+                _ => admit(command, session).ok().map(|verb| (command, verb)),
+            }
+        })
+    }
+}
+
+/// Runs the next group of a batch that is not done, which began when the one before it ended; when it ended itself.
+pub(super) async fn next(
+    batch: &mut Batch<'_>,
+    began: Instant,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Instant {
+    let first = batch.next;
+    if session.answers == Answers::SkipNext {
+        session.answers = Answers::Skip;
+    }
+    let (mark, answers) = (replies.mark(), session.answers);
+    let verb = match admit(batch.command(first), session) {
+        Ok(verb) => verb,
+        Err(error) => {
+            let verb = verbs::find(batch.command(first));
+            if verb.is_some_and(|verb| matches!(run_of(verb), Run::Alone(Alone::Exec))) {
+                transaction::abort(session, &error, replies);
+            } else {
+                session.spoil_transaction();
+                replies.error(&error);
+            }
+            replies.take_errors();
+            if let Some(verb) = verb {
+                service.counters.calls.rejected(verb.index());
+            }
+            batch.next += 1;
+            hush(answers, mark, true, session, replies);
+            return began;
+        }
+    };
+    batch.let_in = Some((first, verb));
+    if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
+        transaction::queue(verb, batch.command(first), session, service, replies);
+        if replies.take_errors() > 0 {
+            service.counters.calls.rejected(verb.index());
+        }
+        batch.next += 1;
+    } else {
+        group(verb, batch, session, service, replies).await;
+    }
+    hush(answers, mark, batch.next > first, session, replies);
+
+    let now = Instant::now();
+    let took = now - began;
+    let ended = session.tally.settle(took, &service.counters.calls);
+    // Where commands of several verbs ran together, each of them has already taken its own errors.
+    let errors = replies.take_errors();
+    if errors > 0 {
+        service.counters.calls.failed(verb.index(), errors.min(ended));
+    }
+    let took_us = took.as_micros() as u64;
+    if service.slowlog.is_slow(took_us) {
+        slow::note(batch.command(first), took_us, verb.has_secrets(), session, service);
+    }
+    session.client.note(verb.index(), now);
+    now
+}
+
+/// Takes back what a client that does not want to be answered was answered, unless it has just said that it wants to be.
+fn hush(before: Answers, mark: usize, done: bool, session: &mut Session, replies: &mut Replies) {
+    if before != Answers::On && session.answers != Answers::On {
+        replies.cut(mark);
+    }
+    if done && session.answers == Answers::Skip {
+        session.answers = Answers::On;
+    }
+}
+
+async fn group(
+    verb: &'static Verb,
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    match verb.fast {
+        Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
+        Fast::Mget => return reads::mgets(batch, session, service, replies).await,
+        Fast::Count => return reads::counts(verb, batch, session, service, replies).await,
+        Fast::Set if writes::plain(batch.command(batch.next), verb, service).is_some() => {
+            return writes::sets(verb, batch, session, service, replies).await;
+        }
+        Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {
+            writes::long_delete(batch.command(batch.next), session, service, replies).await;
+            session.tally.ended(verb.index(), 1);
+            batch.next += 1;
+            return;
+        }
+        Fast::No | Fast::Set | Fast::Delete => {}
+    }
+    let command = batch.command(batch.next);
+    match run_of(verb) {
+        Run::Answer(answer) => {
+            if !answer_alone(verb, answer, command, session, service, replies).await {
+                return;
+            }
+        }
+        Run::Sampled(answer) => {
+            sample::refresh(session, service).await;
+            if !answer_alone(verb, answer, command, session, service, replies).await {
+                return;
+            }
+        }
+        Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
+        Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
+        Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,
+    }
+    session.tally.ended(verb.index(), 1);
+    batch.next += 1;
+}
+
+/// Answers a command that does not wait for anything but memory for its answer, which is made beside what it is made of.
+/// False if there is none as long as earlier answers lie here: they have to be sent first, so that a client which does not
+/// take them is seen, and holds no memory while it waits for more.
+async fn answer_alone(
+    verb: &'static Verb,
+    answer: Answer,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> bool {
+    let bound = bound(verb, command, service);
+    let bytes = bound.beside + replies.growth(bound.answer);
+    if replies.unsent_bytes() > 0 && !session.try_hold_at_least_also(bytes) {
+        return false;
+    }
+    match session.hold_at_least_also(bytes).await {
+        Ok(()) => answer_within(bound, answer, command, session, service, replies),
+        Err(refused) => replies.error(&format!("ERR cannot answer: {refused}")),
+    }
+    true
+}
+
+async fn run_alone(
+    alone: Alone,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    match alone {
+        Alone::Hello => connection::hello(command, session, service, replies).await,
+        Alone::Auth => connection::auth(command, session, service, replies).await,
+        Alone::Flush => iterate::flush(command, session, service, replies).await,
+        Alone::Scan => iterate::scan(command, session, service, replies).await,
+        Alone::Keys => iterate::keys(command, session, service, replies).await,
+        Alone::RandomKey => iterate::random_key(session, service, replies).await,
+        Alone::Wait => iterate::wait(command, service, replies).await,
+        Alone::WaitAof => iterate::wait_aof(command, service, replies).await,
+        Alone::Watch => transaction::watch(command, session, service, replies).await,
+        Alone::Exec => transaction::exec(session, service, replies).await,
+    }
+}
+
+/// Takes memory for values that are about to be read, which are there twice for a moment: as they were read, and as they are
+/// answered or as what they become. If there is none, the command is answered so.
+async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies) -> bool {
+    match session.hold_also(2 * bytes).await {
+        Ok(()) => true,
+        Err(refused) => {
+            replies.error(&format!("ERR cannot answer: {refused}"));
+            false
+        }
+    }
+}
+
+/// Keys from the front, at least one and at most so many, whose values are read together; and the bytes of those.
+fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usize, usize) {
+    let mut bytes = 0;
+    for (count, key) in keys.iter().enumerate() {
+        let hint = service.store.read_bytes_hint(key);
+        if count == width || count > 0 && bytes + hint > service.read_bytes_goal {
+            return (count, bytes);
+        }
+        bytes += hint;
+    }
+    (keys.len(), bytes)
+}
+
+/// A command with its verb and the function that answers it.
+type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
+
+/// Verbs of commands that answered an error.
+type Failed = Vec<&'static Verb>;
+
+/// Runs commands on a view of the entries of their keys.
+fn run_on_view(
+    group: &[OnView<'_>],
+    keys: &[Bytes],
+    entries: impl Iterator<Item = Option<Entry>>,
+    service: &Service,
+    replies: &mut Replies,
+) -> (View, Failed) {
+    let entries: Vec<_> = keys.iter().cloned().zip(entries).collect();
+    let mut view =
+        View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries.into_iter());
+    let mut failed = Failed::new();
+    for (command, verb, on_keys) in group {
+        on_keys(*command, &mut view, replies);
+        if replies.take_errors() > 0 {
+            failed.push(*verb);
+        }
+    }
+    (view, failed)
+}
+
+fn count_failed(failed: &Failed, service: &Service) {
+    failed.iter().for_each(|verb| service.counters.calls.failed(verb.index(), 1));
+}

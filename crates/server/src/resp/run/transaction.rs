@@ -1,0 +1,254 @@
+//! Commands that wait for EXEC, EXEC itself, and WATCH.
+//!
+//! Commands are queued as copies. EXEC is one update of the store over the keys of all of them and the watched ones: the
+//! commands run one after the other on one view, and what it holds at the end is written as one batch. See decision 0006.
+//!
+//! Commands that work on no key run after that, if anything was written, and their answers are put between the others'. What
+//! they tell does not depend on the view, and there may be very many that take long: nobody is to wait for all of them.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use esker_engine::{Batch, Entry, WriteOptions};
+
+use self::sizes::Wanted;
+use super::bounds::{answer_within, bound};
+use crate::base::slice::Slice;
+use crate::resp::command::admit::admit_again;
+use crate::resp::command::runs::{Run, run_of};
+use crate::resp::session::Session;
+use crate::resp::session::queue::{Queued, Watched};
+use crate::resp::session::view::View;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::reply::{Protocol, Replies};
+use crate::resp::wire::words;
+use crate::service::Service;
+use crate::service::calls::Tally;
+
+mod sizes;
+
+/// What EXEC takes for a key: its reservation, its entry, its place in the view and in the batch.
+const KEY_BYTES: usize = 512;
+
+/// Queues a command. The transaction as a whole is bounded as a single command is.
+pub(super) fn queue(
+    verb: &'static Verb,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let limits = &service.config.limits;
+    let Some(transaction) = &mut session.transaction else { return };
+    if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" {
+        transaction.spoil();
+        return replies.error(words::NOT_IN_TRANSACTION);
+    }
+    match transaction.push(verb, command, limits) {
+        Ok(queued) => {
+            session.client.note_queued(Some(queued));
+            replies.simple("QUEUED");
+        }
+        Err(error) => replies.error(&error),
+    }
+}
+
+/// Ends the transaction that is being queued, if there is one: its EXEC was refused.
+pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
+    session.transaction = None;
+    session.unwatch();
+    session.client.note_queued(None);
+    let why = why.strip_prefix("ERR ").unwrap_or(why);
+    replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+}
+
+pub(super) async fn watch(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    if session.transaction.is_some() {
+        return replies.error("ERR WATCH inside MULTI is not allowed");
+    }
+    if session.watched_len() + command.len() > service.config.limits.arguments_max {
+        return replies.error("ERR too many watched keys");
+    }
+    for key in command.arguments(1) {
+        if let Err(refused) = session.hold_also(service.store.read_bytes_hint(key)).await {
+            return replies.error(&format!("ERR cannot watch: {refused}"));
+        }
+        match service.store.get_entry(key).await {
+            Ok(entry) => {
+                let version = entry.map(|entry| entry.version);
+                session.watch(Watched { key: Bytes::copy_from_slice(key), version });
+            }
+            Err(error) => return replies.store_error(&error),
+        }
+    }
+    replies.simple("OK");
+}
+
+pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut Replies) {
+    let Some(transaction) = session.transaction.take() else {
+        return replies.error("ERR EXEC without MULTI");
+    };
+    session.client.note_queued(None);
+    let watched = session.unwatch();
+    if transaction.is_spoiled() {
+        return replies.error("EXECABORT Transaction discarded because of previous errors.");
+    }
+    let start = replies.mark();
+    if let Err(why) = run(transaction.commands(), &watched, session, service, replies).await {
+        replies.cut(start);
+        replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+    }
+}
+
+/// What commands on keys answered.
+struct Answered {
+    replies: Replies,
+    /// For each command, where its answer ends.
+    ends: Vec<End>,
+}
+
+struct End {
+    mark: usize,
+    /// How many more keys there are than before the transaction.
+    grown: i64,
+}
+
+/// Memory is taken for what may be answered before anything runs, or why nothing does.
+async fn run(
+    commands: &[Queued],
+    watched: &[Watched],
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<(), String> {
+    let named = sizes::places_bytes(commands, watched);
+    session.hold_also(named).await.map_err(|refused| refused.to_string())?;
+    let wanted = sizes::of(commands, watched, session, service).await;
+    let limit = service.config.limits.backlog_bytes_hard;
+    if wanted.other_answers > limit {
+        return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
+    }
+    let answers = wanted.answers.saturating_add(wanted.other_answers);
+    let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);
+    let bytes = bytes.saturating_add(replies.growth(answers));
+    session.hold_also(bytes).await.map_err(|refused| refused.to_string())?;
+    let durability = session.take_durability();
+    let most = wanted.answers.min(limit);
+    let options = WriteOptions { durability, ..WriteOptions::default() };
+    let change = |entries: &[Option<Entry>]| {
+        answer_keys(commands, watched, &wanted, most, entries, session, service, replies.protocol)
+    };
+    let outcome = if wanted.keys.is_empty() {
+        // Nothing of it is the store's.
+        change(&[]).1
+    } else {
+        let outcome = service.store.update(&wanted.keys, options, change).await;
+        service.counters.transactions.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
+        outcome.map_err(|error| Replies::text_of(&error))?
+    };
+    match outcome {
+        Outcome::Changed => replies.null_array(),
+        Outcome::TooLong => {
+            return Err(format!("its answers take more than {most} bytes (reply-queue-limit)"));
+        }
+        Outcome::Answered(answered) => answer_others(commands, answered, session, service, replies).await,
+    }
+    Ok(())
+}
+
+/// What became of a transaction on its keys.
+enum Outcome {
+    /// A watched key is not what it was.
+    Changed,
+    /// There was no room for all answers.
+    TooLong,
+    Answered(Answered),
+}
+
+/// Runs the commands that work on keys, and says what they write: nothing, unless all of them could be answered.
+#[allow(clippy::too_many_arguments, reason = "it is the body of one function that must not wait")]
+fn answer_keys(
+    commands: &[Queued],
+    watched: &[Watched],
+    wanted: &Wanted,
+    most: usize,
+    entries: &[Option<Entry>],
+    session: &Session,
+    service: &Service,
+    protocol: Protocol,
+) -> (Batch, Outcome) {
+    let version = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.version);
+    if watched.iter().zip(&wanted.watched).any(|(watched, &at)| watched.version != version(&entries[at])) {
+        return (Batch::new(), Outcome::Changed);
+    }
+    let entries = wanted.keys.iter().cloned().zip(entries.iter().cloned());
+    let mut view = View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries);
+    let (mut tally, began) = (Tally::default(), Instant::now());
+    let mut replies = Replies::new();
+    replies.protocol = protocol;
+    replies.limit(most);
+    let mut ends = Vec::with_capacity(commands.len());
+    for (verb, copied) in commands {
+        let command = copied.command();
+        if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
+            tally.ended(verb.index(), 1);
+            match admit_again(verb, command, session) {
+                Ok(()) => on_keys(command, &mut view, &mut replies),
+                Err(denied) => replies.error(&denied),
+            }
+            if replies.take_errors() > 0 {
+                service.counters.calls.failed(verb.index(), 1);
+            }
+        }
+        ends.push(End { mark: replies.mark(), grown: view.grown() });
+    }
+    tally.settle(began.elapsed(), &service.counters.calls);
+    if replies.unlimit() {
+        return (Batch::new(), Outcome::TooLong);
+    }
+    (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
+}
+
+/// Answers in the order of the commands: those on keys were answered, the others run now.
+async fn answer_others(
+    commands: &[Queued],
+    answered: Answered,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let Answered { replies: mut of_keys, ends } = answered;
+    let grown = ends.last().map_or(0, |end| end.grown);
+    let (mut slice, mut from) = (Slice::begin(Instant::now()), 0);
+    replies.array(commands.len());
+    for ((verb, copied), end) in commands.iter().zip(ends) {
+        of_keys.move_to(replies, end.mark - from);
+        from = end.mark;
+        let (Run::Answer(answer) | Run::Sampled(answer)) = run_of(verb) else { continue };
+        let (command, began) = (copied.command(), Instant::now());
+        session.uncommitted_keys = end.grown - grown;
+        match admit_again(verb, command, session) {
+            Ok(()) => {
+                let bound = bound(verb, command, service);
+                answer_within(bound, answer, command, session, service, replies);
+            }
+            Err(denied) => replies.error(&denied),
+        }
+        if replies.take_errors() > 0 {
+            service.counters.calls.failed(verb.index(), 1);
+        }
+        let now = Instant::now();
+        let mut tally = Tally::default();
+        tally.ended(verb.index(), 1);
+        tally.settle(now - began, &service.counters.calls);
+        slice.pause_at(now).await;
+    }
+    session.uncommitted_keys = 0;
+}

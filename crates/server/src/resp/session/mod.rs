@@ -1,0 +1,173 @@
+//! What a connection remembers of its client between commands.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use esker_engine::Durability;
+
+use self::queue::{Transaction, Watched};
+use super::wire::reply::{Protocol, Replies};
+use crate::auth::User;
+use crate::budget::{Refused, Share};
+use crate::service::Service;
+use crate::service::calls::Tally;
+use crate::service::clients::Client;
+
+pub(super) mod audit;
+pub(super) mod queue;
+pub(super) mod slow;
+pub(super) mod view;
+
+/// Whether the client wants to be answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Answers {
+    #[default]
+    On,
+    Off,
+    /// Not the next command.
+    SkipNext,
+    /// Not this command.
+    Skip,
+}
+
+/// State of one client.
+pub(crate) struct Session {
+    /// Unique in this run of the server.
+    pub(crate) id: u64,
+    /// The other end of the socket.
+    pub(crate) peer: SocketAddr,
+    /// Who the client speaks for; `None` before it has said so where it must.
+    pub(crate) user: Option<Arc<User>>,
+    /// What others see of this connection.
+    pub(crate) client: Arc<Client>,
+    /// The client said goodbye, or must go: nothing after the current command runs.
+    pub(crate) leaving: bool,
+    pub(crate) answers: Answers,
+    /// Commands that wait for EXEC.
+    pub(crate) transaction: Option<Transaction>,
+    /// Keys that the transaction had added when the turn of the command that runs came, less those that it had in the end.
+    pub(crate) uncommitted_keys: i64,
+    watched: Vec<Watched>,
+    watched_bytes: usize,
+    /// How writes of this connection are acknowledged; the store's way if `None`.
+    pub(crate) durability: Option<Durability>,
+    /// The same for the next command that writes.
+    pub(crate) durability_next: Option<Option<Durability>>,
+    /// Keys that the next group of reads asks for at a time. It shrinks after large values and grows after small ones,
+    /// so that neither many small reads wait for each other nor many large ones are in memory at once.
+    pub(crate) read_width: usize,
+    /// Commands that are to be counted, of the group that runs.
+    pub(crate) tally: Tally,
+    /// Its part of the memory for clients.
+    pub(crate) share: Option<Share>,
+    /// What the current batch holds of it without the values that it reads.
+    pub(crate) held_bytes: usize,
+}
+
+/// Where `read_width` starts.
+const READ_WIDTH: usize = 32;
+
+impl Session {
+    pub(crate) fn new(peer: SocketAddr, user: Option<Arc<User>>, client: Arc<Client>) -> Session {
+        Session {
+            id: client.id,
+            peer,
+            user,
+            client,
+            leaving: false,
+            answers: Answers::On,
+            transaction: None,
+            uncommitted_keys: 0,
+            watched: Vec::new(),
+            watched_bytes: 0,
+            durability: None,
+            durability_next: None,
+            read_width: READ_WIDTH,
+            tally: Tally::default(),
+            share: None,
+            held_bytes: 0,
+        }
+    }
+
+    /// As a new connection would be.
+    pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
+        let (share, held_bytes) = (self.share.take(), self.held_bytes);
+        let fresh = Session::new(self.peer, service.users.unnamed(), self.client.clone());
+        let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
+        *self = Session { share, held_bytes, answers, ..fresh };
+        self.client.forget_introduction();
+        replies.protocol = Protocol::Resp2;
+    }
+
+    /// Makes the part of the memory for clients so large; waits if too little is left.
+    pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
+        match &mut self.share {
+            Some(share) => share.hold(bytes).await,
+            None => Ok(()),
+        }
+    }
+
+    /// As [`hold`](Self::hold), but says `false` where that would wait or refuse.
+    pub(crate) fn try_hold(&mut self, bytes: usize) -> bool {
+        self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
+    }
+
+    /// Memory that lasts from command to command: the transaction, the watched keys, and what the client is called.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
+        queued + self.watched_bytes + self.client.introduced_bytes()
+    }
+
+    /// A command was refused, which spoils the transaction that is being queued, if there is one.
+    pub(crate) fn spoil_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.spoil();
+        }
+    }
+
+    pub(crate) fn watch(&mut self, watched: Watched) {
+        self.watched_bytes += watched.held_bytes();
+        self.watched.push(watched);
+    }
+
+    pub(crate) fn watched_len(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// Watches nothing any more; what was watched.
+    pub(crate) fn unwatch(&mut self) -> Vec<Watched> {
+        self.watched_bytes = 0;
+        std::mem::take(&mut self.watched)
+    }
+
+    /// Takes memory beside that of the batch, for values that are about to be read or made.
+    pub(crate) async fn hold_also(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.hold(self.held_bytes.saturating_add(bytes)).await
+    }
+
+    /// As [`hold_also`](Self::hold_also), but keeps what there is if that is enough: whoever gave back what the next command
+    /// needs again would wait for it behind others, with answers that nobody takes.
+    pub(crate) async fn hold_at_least_also(&mut self, bytes: usize) -> Result<(), Refused> {
+        let bytes = self.held_bytes.saturating_add(bytes);
+        if self.share.as_ref().is_none_or(|share| share.covers(bytes)) {
+            return Ok(());
+        }
+        self.hold(bytes).await
+    }
+
+    /// As [`hold_at_least_also`](Self::hold_at_least_also), but says `false` where that would wait or refuse.
+    pub(crate) fn try_hold_at_least_also(&mut self, bytes: usize) -> bool {
+        let bytes = self.held_bytes.saturating_add(bytes);
+        self.share.as_ref().is_none_or(|share| share.covers(bytes)) || self.try_hold(bytes)
+    }
+
+    /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.
+    pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
+        self.try_hold(self.held_bytes.saturating_add(bytes))
+    }
+
+    /// How the next write is acknowledged.
+    pub(crate) fn take_durability(&mut self) -> Option<Durability> {
+        self.durability_next.take().unwrap_or(self.durability)
+    }
+}

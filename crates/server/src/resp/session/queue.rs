@@ -1,0 +1,74 @@
+//! What waits for EXEC: commands, as copies, and the keys that are watched.
+
+use bytes::Bytes;
+
+use crate::Limits;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::frame::{Command, Copied};
+
+/// A command that waits, with its verb.
+pub(in crate::resp) type Queued = (&'static Verb, Copied);
+
+/// Commands that wait for EXEC.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    commands: Vec<Queued>,
+    bytes: usize,
+    /// One of them was refused: EXEC is going to be refused too.
+    spoiled: bool,
+}
+
+/// A key, and its version when it was looked at.
+pub(crate) struct Watched {
+    pub(in crate::resp) key: Bytes,
+    pub(in crate::resp) version: Option<u64>,
+}
+
+/// What a queued command takes beside its arguments: its place in the queue, which doubles when it grows, and its copy.
+const COMMAND_BYTES: usize = 192;
+
+/// And for each argument.
+const ARGUMENT_BYTES: usize = 8;
+
+impl Transaction {
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(in crate::resp) fn commands(&self) -> &[Queued] {
+        &self.commands
+    }
+
+    /// A command was refused.
+    pub(in crate::resp) fn spoil(&mut self) {
+        self.spoiled = true;
+    }
+
+    pub(in crate::resp) fn is_spoiled(&self) -> bool {
+        self.spoiled
+    }
+
+    /// Appends a command, unless all together are more than a single command may be; how many there are then.
+    pub(in crate::resp) fn push(
+        &mut self,
+        verb: &'static Verb,
+        command: Command<'_>,
+        limits: &Limits,
+    ) -> Result<usize, String> {
+        let bytes = self.bytes + command.bytes() + command.len() * ARGUMENT_BYTES + COMMAND_BYTES;
+        if bytes > limits.command_bytes_max || self.commands.len() >= limits.arguments_max {
+            *self = Transaction { spoiled: true, ..Transaction::default() };
+            let (bytes, commands) = (limits.command_bytes_max, limits.arguments_max);
+            return Err(format!("ERR transaction of more than {bytes} bytes or {commands} commands"));
+        }
+        self.bytes = bytes;
+        self.commands.push((verb, Copied::of(command)));
+        Ok(self.commands.len())
+    }
+}
+
+impl Watched {
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
+        2 * size_of::<Watched>() + self.key.len()
+    }
+}

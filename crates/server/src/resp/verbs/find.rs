@@ -1,0 +1,92 @@
+//! Finding a verb by its name.
+
+use super::Verb;
+use super::table::VERBS;
+use crate::resp::wire::frame::Command;
+use crate::resp::wire::words::is;
+use crate::service::calls::VERBS_COUNT as COUNT;
+
+/// The verb of a command.
+pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
+    let verb = named(command.verb())?;
+    match verb.name {
+        // The only verb that has keys with one of its subcommands.
+        "memory" if command.len() > 1 && is(command.argument(1), "usage") => named(b"memory|usage"),
+        "memory|usage" => None,
+        _ => Some(verb),
+    }
+}
+
+/// The verb of this name, in any case.
+pub(in crate::resp) fn named(name: &[u8]) -> Option<&'static Verb> {
+    let mut place = place_of(name);
+    loop {
+        let verb = VERBS.get(PLACES[place] as usize)?;
+        if verb.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(verb);
+        }
+        place = (place + 1) % PLACES.len();
+    }
+}
+
+/// The names of [`VERBS`], which the table below is made of.
+const NAMES: [&str; COUNT] = {
+    let mut names = [""; COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        names[index] = VERBS[index].name;
+        index += 1;
+    }
+    names
+};
+
+/// Where verbs are in [`VERBS`], by a hash of their names; [`EMPTY`] ends a search.
+static PLACES: [u8; 512] = places();
+
+const EMPTY: u8 = u8::MAX;
+
+const fn places() -> [u8; 512] {
+    let mut places = [EMPTY; 512];
+    let mut index = 0;
+    while index < COUNT {
+        let mut place = place_of(NAMES[index].as_bytes());
+        while places[place] != EMPTY {
+            place = (place + 1) % places.len();
+        }
+        places[place] = index as u8;
+        index += 1;
+    }
+    places
+}
+
+/// From the length and four of the letters, whatever their case.
+const fn place_of(name: &[u8]) -> usize {
+    let Some(last) = name.len().checked_sub(1) else { return 0 };
+    let letters = [name[0], name[last / 3], name[last / 2], name[last]];
+    let mut hash = name.len() as u32;
+    let mut at = 0;
+    while at < letters.len() {
+        hash = (hash ^ (letters[at] | 0x20) as u32).wrapping_mul(0x0100_0193).rotate_left(5);
+        at += 1;
+    }
+    (hash.wrapping_mul(0x9e37_79b9) >> 23) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_found_in_any_case_and_after_few_steps() {
+        for verb in &VERBS {
+            for name in [verb.name.to_owned(), verb.name.to_uppercase()] {
+                assert_eq!(named(name.as_bytes()).map(|found| found.name), Some(verb.name));
+            }
+        }
+        for other in ["", "g", "gets", "ge", "lpush", "zadd", "host\x1a", &"x".repeat(1000)] {
+            assert!(named(other.as_bytes()).is_none(), "{other}");
+        }
+        let run = PLACES.split(|&place| place == EMPTY).map(<[u8]>::len).max();
+        assert!(run < Some(6), "verbs crowd: {run:?} in a row");
+    }
+}

@@ -1,0 +1,184 @@
+//! What Redis tells of its commands beside their flags: since when there are such, what they do to their keys, where a
+//! proxy should send them, and to which categories of rights they belong.
+
+use super::Verb;
+
+/// What is done to a key, in Redis' words.
+type Access = &'static [&'static str];
+
+const LOOK: Access = &["RO"];
+const READ: Access = &["RO", "access"];
+const UPDATE: Access = &["RW", "update"];
+const READ_UPDATE: Access = &["RW", "access", "update"];
+const READ_DELETE: Access = &["RW", "access", "delete"];
+const APPEND: Access = &["RW", "insert"];
+const OVERWRITE: Access = &["OW", "update"];
+const INSERT: Access = &["OW", "insert"];
+const DELETE: Access = &["RM", "delete"];
+const SET: Access = &["RW", "access", "update", "variable_flags"];
+
+const EVERYWHERE: &str = "request_policy:all_shards";
+const BY_KEY: &str = "request_policy:multi_shard";
+const ALL: &str = "response_policy:all_succeeded";
+const SUM: &str = "response_policy:agg_sum";
+const LEAST: &str = "response_policy:agg_min";
+const VARIES: &str = "nondeterministic_output";
+const ANY_ORDER: &str = "nondeterministic_output_order";
+
+/// Name, version that had it first, what is done to the first key and to those behind it, and hints to proxies.
+type Facts = (&'static str, &'static str, &'static [Access], &'static [&'static str]);
+
+#[rustfmt::skip]
+static FACTS: &[Facts] = &[
+    ("append", "2.0.0", &[APPEND], &[]),
+    ("decr", "1.0.0", &[READ_UPDATE], &[]),
+    ("decrby", "1.0.0", &[READ_UPDATE], &[]),
+    ("get", "1.0.0", &[READ], &[]),
+    ("getdel", "6.2.0", &[READ_DELETE], &[]),
+    ("getex", "6.2.0", &[READ_UPDATE], &[]),
+    ("getrange", "2.4.0", &[READ], &[]),
+    ("getset", "1.0.0", &[READ_UPDATE], &[]),
+    ("incr", "1.0.0", &[READ_UPDATE], &[]),
+    ("incrby", "1.0.0", &[READ_UPDATE], &[]),
+    ("incrbyfloat", "2.6.0", &[READ_UPDATE], &[]),
+    ("mget", "1.0.0", &[READ], &[BY_KEY]),
+    ("mset", "1.0.1", &[OVERWRITE], &[BY_KEY, ALL]),
+    ("msetnx", "1.0.1", &[INSERT], &[BY_KEY, LEAST]),
+    ("psetex", "2.6.0", &[OVERWRITE], &[]),
+    ("set", "1.0.0", &[SET], &[]),
+    ("setex", "2.0.0", &[OVERWRITE], &[]),
+    ("setnx", "1.0.0", &[INSERT], &[]),
+    ("setrange", "2.2.0", &[UPDATE], &[]),
+    ("strlen", "2.2.0", &[LOOK], &[]),
+    ("substr", "1.0.0", &[READ], &[]),
+    ("copy", "6.2.0", &[READ, OVERWRITE], &[]),
+    ("del", "1.0.0", &[DELETE], &[BY_KEY, SUM]),
+    ("dump", "2.6.0", &[READ], &[VARIES]),
+    ("exists", "1.0.0", &[LOOK], &[BY_KEY, SUM]),
+    ("expire", "1.0.0", &[UPDATE], &[]),
+    ("expireat", "1.2.0", &[UPDATE], &[]),
+    ("expiretime", "7.0.0", &[READ], &[]),
+    ("keys", "1.0.0", &[], &[EVERYWHERE, ANY_ORDER]),
+    ("persist", "2.2.0", &[UPDATE], &[]),
+    ("pexpire", "2.6.0", &[UPDATE], &[]),
+    ("pexpireat", "2.6.0", &[UPDATE], &[]),
+    ("pexpiretime", "7.0.0", &[READ], &[]),
+    ("pttl", "2.6.0", &[READ], &[VARIES]),
+    ("randomkey", "1.0.0", &[], &[EVERYWHERE, VARIES]),
+    ("rename", "1.0.0", &[READ_DELETE, OVERWRITE], &[]),
+    ("renamenx", "1.0.0", &[READ_DELETE, INSERT], &[]),
+    ("restore", "2.6.0", &[OVERWRITE], &[]),
+    ("scan", "2.8.0", &[], &[VARIES, "request_policy:special"]),
+    ("touch", "3.2.1", &[LOOK], &[BY_KEY, SUM]),
+    ("ttl", "1.0.0", &[READ], &[VARIES]),
+    ("type", "1.0.0", &[LOOK], &[]),
+    ("unlink", "4.0.0", &[DELETE], &[BY_KEY, SUM]),
+    ("wait", "3.0.0", &[], &[EVERYWHERE, LEAST]),
+    ("waitaof", "7.2.0", &[], &[EVERYWHERE, LEAST]),
+    ("discard", "2.0.0", &[], &[]),
+    ("exec", "1.2.0", &[], &[]),
+    ("multi", "1.2.0", &[], &[]),
+    ("unwatch", "2.2.0", &[], &[]),
+    ("watch", "2.2.0", &[LOOK], &[]),
+    ("auth", "1.0.0", &[], &[]),
+    ("client", "2.4.0", &[], &[]),
+    ("echo", "1.0.0", &[], &[]),
+    ("hello", "6.0.0", &[], &[]),
+    ("ping", "1.0.0", &[], &[EVERYWHERE, ALL]),
+    ("quit", "1.0.0", &[], &[]),
+    ("reset", "6.2.0", &[], &[]),
+    ("select", "1.0.0", &[], &[]),
+    ("acl", "6.0.0", &[], &[]),
+    ("cluster", "3.0.0", &[], &[]),
+    ("command", "2.8.13", &[], &[ANY_ORDER]),
+    ("config", "2.0.0", &[], &[]),
+    ("dbsize", "1.0.0", &[], &[EVERYWHERE, SUM]),
+    ("debug", "1.0.0", &[], &[]),
+    ("flushall", "1.0.0", &[], &[EVERYWHERE, ALL]),
+    ("flushdb", "1.0.0", &[], &[EVERYWHERE, ALL]),
+    ("info", "1.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
+    ("lastsave", "1.0.0", &[], &[VARIES]),
+    ("latency", "2.8.13", &[], &[]),
+    ("role", "2.8.12", &[], &[]),
+    ("shutdown", "1.0.0", &[], &[]),
+    ("slowlog", "2.2.12", &[], &[]),
+    ("time", "2.6.0", &[], &[VARIES]),
+    ("memory", "4.0.0", &[], &[]),
+    ("memory|usage", "4.0.0", &[LOOK], &[]),
+];
+
+/// Of verbs that are not in the table.
+static UNKNOWN: Facts = ("", "1.0.0", &[], &[]);
+
+fn facts(verb: &Verb) -> &'static Facts {
+    FACTS.iter().find(|(name, ..)| *name == verb.name).unwrap_or(&UNKNOWN)
+}
+
+/// The version of Redis that had such a command first.
+pub(in crate::resp) fn since(verb: &Verb) -> &'static str {
+    facts(verb).1
+}
+
+/// What is done to the key that stands so many keys behind the first.
+pub(in crate::resp) fn access(verb: &Verb, behind: usize) -> Access {
+    let known = facts(verb).2;
+    known.get(behind).or(known.last()).copied().unwrap_or(&[])
+}
+
+/// What is done to the keys of SET, which depends on its arguments.
+pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
+    if tells { READ_UPDATE } else { OVERWRITE }
+}
+
+/// Why it is done.
+pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
+    match verb.name {
+        "getex" => Some("RW and UPDATE because it changes the TTL"),
+        "set" => Some("RW and ACCESS due to the optional `GET` argument"),
+        _ => None,
+    }
+}
+
+/// Where a proxy should send it, and what the answers have in common.
+pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
+    facts(verb).3
+}
+
+/// Redis' categories that have a command here, in its order.
+pub(in crate::resp) const CATEGORIES: [&str; 10] = [
+    "keyspace",
+    "read",
+    "write",
+    "string",
+    "admin",
+    "fast",
+    "slow",
+    "dangerous",
+    "connection",
+    "transaction",
+];
+
+/// The categories of a verb.
+pub(in crate::resp) fn categories(verb: &Verb) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
+    CATEGORIES.into_iter().filter(|category| is_in(verb, category))
+}
+
+/// Whether a verb is in a category.
+pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
+    let (name, has) = (verb.name, |flag| verb.flags.contains(&flag));
+    let waits = ["wait", "waitaof"].contains(&name);
+    let admin = has("admin") || ["lastsave", "role"].contains(&name);
+    match category {
+        "keyspace" => verb.group == "generic" && !waits || ["dbsize", "flushall", "flushdb"].contains(&name),
+        "read" => has("readonly"),
+        "write" => has("write"),
+        "string" => verb.group == "string",
+        "admin" => admin,
+        "fast" => has("fast"),
+        "slow" => !has("fast"),
+        "dangerous" => admin || ["keys", "restore", "flushall", "flushdb", "info"].contains(&name),
+        "connection" => verb.group == "connection" && name != "client" || waits || name == "command",
+        "transaction" => verb.group == "transactions",
+        _ => false,
+    }
+}

@@ -1,0 +1,108 @@
+//! The facts of every verb: its name, how many arguments it takes, which of them are keys, what a user must be allowed to run
+//! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
+
+use super::wire::frame::Command;
+use table::VERBS;
+
+mod find;
+pub(super) mod history;
+pub(super) mod table;
+
+pub(super) use find::{find, named};
+
+/// An entry of the table.
+pub(super) struct Verb {
+    pub(super) name: &'static str,
+    /// Number of arguments with the verb; at least so many if negative.
+    pub(super) arity: i64,
+    pub(super) fast: Fast,
+    pub(super) keys: Keys,
+    pub(super) needs: Needs,
+    pub(super) flags: &'static [&'static str],
+    pub(super) group: &'static str,
+    pub(super) summary: &'static str,
+}
+
+/// Ways to run some commands with less work than on a view, where they do not stand in a transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fast {
+    No,
+    /// GET.
+    Get,
+    /// MGET, which may be of very many keys.
+    Mget,
+    /// EXISTS and TOUCH: the values are not needed.
+    Count,
+    /// SET, if it does not depend on what is there.
+    Set,
+    /// DEL and UNLINK, which may be of very many keys.
+    Delete,
+}
+
+/// What a user must be allowed for a command to run. Where keys are named, it must hold for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Not even to have said who one is.
+    Nothing,
+    /// To have said who one is.
+    Login,
+    Read,
+    Write,
+    /// Both to read and to write: the reply, or another key, tells what was there.
+    ReadWrite,
+    /// To see what the server does, or any key.
+    ReadOrMonitor,
+    /// To see what the server does.
+    Monitor,
+    Admin,
+}
+
+/// Positions of keys among the arguments, as `COMMAND` reports them; a negative last counts from the end.
+pub(super) struct Keys {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) step: i64,
+}
+
+impl Keys {
+    /// Which arguments of a command are keys.
+    pub(super) fn of(&self, command: Command<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
+        let last = if self.last < 0 { command.len() as i64 + self.last } else { self.last };
+        let end = if self.step == 0 { 0 } else { last as usize + 1 };
+        (self.first as usize..end).step_by(self.step.max(1) as usize)
+    }
+}
+
+/// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
+/// its length, as it is with keys.
+const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
+
+impl Verb {
+    /// The verbs that `COMMAND` tells of.
+    pub(super) fn described() -> impl Iterator<Item = &'static Verb> {
+        VERBS.iter().filter(|verb| !verb.group.is_empty())
+    }
+
+    /// Where it is in the table.
+    pub(super) fn index(&'static self) -> usize {
+        (std::ptr::from_ref(self).addr() - VERBS.as_ptr().addr()) / size_of::<Verb>()
+    }
+
+    pub(super) fn accepts(&self, arguments: usize) -> bool {
+        if self.keys.step == 0 && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
+            return false;
+        }
+        let arguments = arguments as i64;
+        if self.arity < 0 { arguments >= -self.arity } else { arguments == self.arity }
+    }
+
+    /// Whether it runs while a transaction is being queued, instead of being queued.
+    pub(super) fn ends_or_leaves_transaction(&self) -> bool {
+        matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+    }
+
+    /// Whether its arguments may be secrets, which nobody else is to see.
+    pub(super) fn has_secrets(&self) -> bool {
+        matches!(self.name, "auth" | "hello" | "acl" | "config")
+    }
+}

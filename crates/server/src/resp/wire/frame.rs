@@ -1,0 +1,445 @@
+//! Bytes to commands.
+//!
+//! A client sends a command as an array of bulk strings, `*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`, or inline as a line of
+//! words, `GET k\r\n`. [`Parser::parse`] takes all complete commands at the front of the input. It keeps its place in
+//! an incomplete one, so that no byte is looked at twice however the bytes were cut up on their way.
+//!
+//! Invariants:
+//! - Arguments are positions in the input, never copies. An inline argument in quotes is unescaped in place, which
+//!   works because the plain form is never longer than the quoted one.
+//! - Nothing is allocated for a length that a client declares; memory follows the bytes that arrived.
+//! - The commands found do not depend on how the bytes were split.
+//! - A command that is longer than it may be, or has such an argument, is reported when that is known, and the rest of it is
+//!   passed by as it arrives: its client may not look for an answer before it has sent all of it.
+
+use bytes::Bytes;
+
+use self::inline::split_words;
+use super::number::parse_integer;
+use crate::Limits;
+
+mod inline;
+
+/// Where an argument lies, from its command's first byte in the parser and from the batch's first byte in `Commands`.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// The commands of one batch, as positions in the batch's bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    arguments: Vec<Span>,
+    /// For each command, the index after its last argument.
+    ends: Vec<u32>,
+}
+
+impl Commands {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Arguments of all commands together.
+    pub(crate) fn arguments_len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// Memory that the positions take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.capacity() * size_of::<Span>() + self.ends.capacity() * size_of::<u32>()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.arguments.clear();
+        self.ends.clear();
+    }
+
+    /// The command at `index`, over the bytes that the batch was parsed from.
+    pub(crate) fn get<'a>(&'a self, index: usize, data: &'a Bytes) -> Command<'a> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Command { data, arguments: &self.arguments[start as usize..self.ends[index] as usize] }
+    }
+
+    fn push(&mut self, base: usize, arguments: &[Span]) {
+        let base = base as u32;
+        let moved = arguments.iter().map(|s| Span { start: s.start + base, end: s.end + base });
+        self.arguments.extend(moved);
+        self.ends.push(self.arguments.len() as u32);
+    }
+}
+
+/// One command: at least one argument, the first of which is the verb.
+#[derive(Clone, Copy)]
+pub(crate) struct Command<'a> {
+    data: &'a Bytes,
+    arguments: &'a [Span],
+}
+
+impl<'a> Command<'a> {
+    /// Number of arguments with the verb.
+    pub(crate) fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    pub(crate) fn argument(&self, index: usize) -> &'a [u8] {
+        let span = self.arguments[index];
+        &self.data[span.start as usize..span.end as usize]
+    }
+
+    pub(crate) fn verb(&self) -> &'a [u8] {
+        self.argument(0)
+    }
+
+    /// The command that begins at an argument of this one.
+    pub(crate) fn from(self, index: usize) -> Command<'a> {
+        Command { data: self.data, arguments: &self.arguments[index..] }
+    }
+
+    /// The arguments from `index` on.
+    pub(crate) fn arguments(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let data = self.data;
+        self.arguments[index.min(self.arguments.len())..]
+            .iter()
+            .map(move |span| &data[span.start as usize..span.end as usize])
+    }
+
+    /// An argument as a part of the batch's memory, which stays as long as it does. For what ends with the command.
+    pub(crate) fn shared(&self, index: usize) -> Bytes {
+        self.data.slice_ref(self.argument(index))
+    }
+
+    /// Bytes of all arguments.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arguments.iter().map(|span| (span.end - span.start) as usize).sum()
+    }
+}
+
+/// A command that outlives its batch.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    data: Bytes,
+    arguments: Vec<Span>,
+}
+
+impl Copied {
+    pub(crate) fn of(command: Command<'_>) -> Copied {
+        let mut data = Vec::with_capacity(command.bytes());
+        let mut arguments = Vec::with_capacity(command.len());
+        for argument in command.arguments(0) {
+            let start = data.len() as u32;
+            data.extend_from_slice(argument);
+            arguments.push(Span { start, end: data.len() as u32 });
+        }
+        Copied { data: Bytes::from(data), arguments }
+    }
+
+    pub(crate) fn command(&self) -> Command<'_> {
+        Command { data: &self.data, arguments: &self.arguments }
+    }
+}
+
+/// Why parsing stopped, in the words of an error reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unparsed {
+    /// The bytes are not RESP. The connection ends after the error was sent.
+    Broken(String),
+    /// The next command is too long; the parser passes by the rest of it, and goes on behind it.
+    TooLong(String),
+}
+
+/// Turns input into commands and remembers where it stopped.
+pub(crate) struct Parser {
+    limits: Limits,
+    /// Bytes of the current command that are parsed, from its first byte.
+    position: usize,
+    /// Bytes after `position` known to hold no line end.
+    searched: usize,
+    /// Arguments of the current array that are still to come.
+    missing: usize,
+    /// Length of the argument whose bytes come next.
+    bulk: Option<usize>,
+    /// The current command is refused and passed by.
+    passing: Option<Passing>,
+    /// Arguments of the current command, from its first byte.
+    arguments: Vec<Span>,
+}
+
+/// What is left of a command that was refused.
+struct Passing {
+    /// Bytes of the current argument, with the end of its line, that are still to come.
+    bytes: usize,
+    /// Bytes of further arguments that may be passed by.
+    most: usize,
+}
+
+enum Progress {
+    Incomplete,
+    Command,
+    /// A blank line or an empty array: nothing to run.
+    Nothing,
+}
+
+impl Parser {
+    pub(crate) fn new(limits: &Limits) -> Parser {
+        let limits = limits.clone();
+        Parser {
+            limits,
+            position: 0,
+            searched: 0,
+            missing: 0,
+            bulk: None,
+            passing: None,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// From the next byte on other limits hold.
+    pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        self.limits = limits.clone();
+    }
+
+    /// Whether all input so far was complete commands.
+    pub(crate) fn is_between_commands(&self) -> bool {
+        self.position == 0 && self.searched == 0 && !self.is_passing()
+    }
+
+    /// Whether the rest of a command that was refused is still to come.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing.is_some()
+    }
+
+    /// How many bytes are missing of the argument whose length was declared last, if any are.
+    pub(crate) fn missing_bytes(&self, input_len: usize) -> Option<usize> {
+        let end = self.position + self.bulk? + 2;
+        end.checked_sub(input_len).filter(|&missing| missing > 0)
+    }
+
+    /// Memory that the positions of an incomplete command take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.capacity() * size_of::<Span>()
+    }
+
+    /// Gives memory back that no command needs.
+    pub(crate) fn trim(&mut self) {
+        self.arguments.shrink_to_fit();
+    }
+
+    /// Appends every complete command at the front of `input`, up to the pipeline's limit, to `commands`, and returns how many bytes they took.
+    /// The next call must be given the input without those bytes. The commands before an error are good; if bytes were
+    /// broken there is no next call.
+    pub(crate) fn parse(
+        &mut self,
+        input: &mut [u8],
+        commands: &mut Commands,
+    ) -> (usize, Result<(), Unparsed>) {
+        let mut base = 0;
+        while base < input.len() && commands.len() < self.limits.pipeline_max {
+            match self.advance(&mut input[base..]) {
+                // What is passed by is not waited for.
+                Ok(Progress::Incomplete) if self.is_passing() && self.position > 0 => {}
+                Ok(Progress::Incomplete) => break,
+                Ok(Progress::Command) => commands.push(base, &self.arguments),
+                Ok(Progress::Nothing) => {}
+                Err(why @ Unparsed::Broken(_)) => return (base, Err(why)),
+                Err(why) => {
+                    base += std::mem::take(&mut self.position);
+                    self.arguments.clear();
+                    return (base, Err(why));
+                }
+            }
+            base += self.position;
+            self.position = 0;
+            self.arguments.clear();
+        }
+        (base, Ok(()))
+    }
+
+    fn advance(&mut self, input: &mut [u8]) -> Result<Progress, Unparsed> {
+        if self.is_passing() {
+            return self.pass(input);
+        }
+        if self.position == 0 {
+            if input[0] != b'*' {
+                return self.inline(input);
+            }
+            let Some(count) = self.header(input, "too big mbulk count string", "invalid multibulk length")?
+            else {
+                return Ok(Progress::Incomplete);
+            };
+            if count > self.limits.arguments_max as i64 {
+                return Err(error("invalid multibulk length"));
+            }
+            if count <= 0 {
+                return Ok(Progress::Nothing);
+            }
+            self.missing = count as usize;
+        }
+        while self.missing > 0 {
+            if !self.argument(input)? {
+                return Ok(Progress::Incomplete);
+            }
+            self.missing -= 1;
+        }
+        Ok(Progress::Command)
+    }
+
+    /// Passes by what is there of a command that was refused.
+    fn pass(&mut self, input: &[u8]) -> Result<Progress, Unparsed> {
+        while let Some(passing) = &mut self.passing {
+            let passed = passing.bytes.min(input.len() - self.position);
+            passing.bytes -= passed;
+            self.position += passed;
+            if passing.bytes > 0 {
+                return Ok(Progress::Incomplete);
+            }
+            if self.missing == 0 {
+                self.passing = None;
+                return Ok(Progress::Nothing);
+            }
+            let Some(bytes) = self.bulk_header(input)? else { return Ok(Progress::Incomplete) };
+            self.refuse(bytes)?;
+        }
+        Ok(Progress::Nothing)
+    }
+
+    /// Passes by the argument whose header was read last; an error if that is more than anybody waits for.
+    fn refuse(&mut self, bytes: usize) -> Result<(), Unparsed> {
+        let most = self.passing.as_ref().map_or(self.limits.refused_bytes_max, |passing| passing.most);
+        let most = most.checked_sub(bytes).ok_or_else(|| error("invalid bulk length"))?;
+        self.missing -= 1;
+        self.passing = Some(Passing { bytes: bytes + 2, most });
+        Ok(())
+    }
+
+    /// The length on the header of an argument; `None` if it is not all there.
+    fn bulk_header(&mut self, input: &[u8]) -> Result<Option<usize>, Unparsed> {
+        match input.get(self.position) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(&other) => return Err(error(&format!("expected '$', got '{}'", printable(other)))),
+        }
+        let Some(bytes) = self.header(input, "too big bulk count string", "invalid bulk length")? else {
+            return Ok(None);
+        };
+        usize::try_from(bytes).map(Some).map_err(|_| error("invalid bulk length"))
+    }
+
+    /// One bulk string of an array; false if it is not all there.
+    fn argument(&mut self, input: &[u8]) -> Result<bool, Unparsed> {
+        let bytes = match self.bulk {
+            Some(bytes) => bytes,
+            None => {
+                let Some(bytes) = self.bulk_header(input)? else { return Ok(false) };
+                if let Some(why) = self.too_long(bytes) {
+                    let limit = self.limits.command_bytes_max;
+                    let is_alone = bytes > self.limits.bulk_bytes_max;
+                    let broken = |_| match is_alone {
+                        true => error("invalid bulk length"),
+                        false => error(&format!("command of more than {limit} bytes")),
+                    };
+                    self.refuse(bytes).map_err(broken)?;
+                    return Err(Unparsed::TooLong(why));
+                }
+                self.bulk = Some(bytes);
+                bytes
+            }
+        };
+        let start = self.position;
+        let end = start + bytes;
+        if input.len() < end + 2 {
+            return Ok(false);
+        }
+        if &input[end..end + 2] != b"\r\n" {
+            return Err(error("bulk string is not followed by CRLF"));
+        }
+        self.arguments.push(Span { start: start as u32, end: end as u32 });
+        self.position = end + 2;
+        self.bulk = None;
+        Ok(true)
+    }
+
+    /// Why an argument of so many bytes is too long here.
+    fn too_long(&self, bytes: usize) -> Option<String> {
+        let Limits { bulk_bytes_max, command_bytes_max, .. } = self.limits;
+        const MOST: &str = "the most that there may be";
+        if bytes > bulk_bytes_max {
+            let what = format!("an argument of {bytes} bytes is longer than {bulk_bytes_max}");
+            return Some(format!("ERR {what}, {MOST} (argument-limit)"));
+        }
+        let is_long = self.position.saturating_add(bytes) > command_bytes_max;
+        is_long.then(|| format!("ERR a command is longer than {command_bytes_max} bytes, {MOST}"))
+    }
+
+    /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
+    fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
+        let start = self.position;
+        if let Some((number, bytes)) = short_number(&input[start + 1..]) {
+            self.searched = 0;
+            self.position = start + 1 + bytes;
+            return Ok(Some(number));
+        }
+        let Some(end) = self.line_end(input, long)? else { return Ok(None) };
+        let line = &input[start + 1..end];
+        let number = line.strip_suffix(b"\r").and_then(parse_integer);
+        number.map(Some).ok_or_else(|| error(wrong))
+    }
+
+    /// Moves behind the next line end and returns where it is; `None` if there is none yet.
+    fn line_end(&mut self, input: &[u8], long: &str) -> Result<Option<usize>, Unparsed> {
+        let start = self.position;
+        let limit = start + self.limits.inline_bytes_max;
+        let found = memchr::memchr(b'\n', &input[start + self.searched..]);
+        let found = found.map(|offset| start + self.searched + offset);
+        match found {
+            Some(end) if end <= limit => {
+                self.searched = 0;
+                self.position = end + 1;
+                Ok(Some(end))
+            }
+            None if input.len() <= limit => {
+                self.searched = input.len() - start;
+                Ok(None)
+            }
+            _ => Err(error(long)),
+        }
+    }
+
+    fn inline(&mut self, input: &mut [u8]) -> Result<Progress, Unparsed> {
+        let Some(end) = self.line_end(input, "too big inline request")? else {
+            return Ok(Progress::Incomplete);
+        };
+        let end = if end > 0 && input[end - 1] == b'\r' { end - 1 } else { end };
+        split_words(&mut input[..end], &mut self.arguments)?;
+        Ok(if self.arguments.is_empty() { Progress::Nothing } else { Progress::Command })
+    }
+}
+
+/// The number of one to three digits that a line is, as most are, and the line's length.
+fn short_number(input: &[u8]) -> Option<(i64, usize)> {
+    let end = input.iter().take(4).position(|&byte| byte == b'\r')?;
+    if input.get(end + 1) != Some(&b'\n') {
+        return None;
+    }
+    parse_integer(&input[..end]).map(|number| (number, end + 2))
+}
+
+fn printable(byte: u8) -> char {
+    match byte {
+        b'\r' | b'\n' => ' ',
+        b' '..=b'~' => char::from(byte),
+        _ => '?',
+    }
+}
+
+fn error(what: &str) -> Unparsed {
+    Unparsed::Broken(format!("ERR Protocol error: {what}"))
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -1,0 +1,8 @@
+//! Bytes and words of the protocol: what arrives becomes commands, answers become bytes. Nothing here knows a verb.
+
+pub(super) mod frame;
+pub(super) mod glob;
+pub(super) mod number;
+pub(super) mod reply;
+pub(super) mod transport;
+pub(super) mod words;

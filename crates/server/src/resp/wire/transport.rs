@@ -1,0 +1,172 @@
+//! The socket of a client with its two buffers.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use super::reply::Replies;
+use crate::base::counting::count;
+use crate::service::Service;
+
+/// Room for one read, at first and after small reads.
+const READ_BYTES_MIN: usize = 4 << 10;
+
+/// Room for one read after reads that filled what they were given.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// Pieces of answers that are written at once.
+const PIECES_MAX: usize = 16;
+
+/// What a connection may keep while it waits for its client.
+pub(in crate::resp) const IDLE_BYTES_MAX: usize = 8 << 10;
+
+pub(in crate::resp) struct Transport<S> {
+    pub(in crate::resp) stream: S,
+    pub(in crate::resp) input: BytesMut,
+    /// Memory of `input`, from its allocation's first byte.
+    allocated: usize,
+    /// Room to make for the next read.
+    room: usize,
+    pub(in crate::resp) replies: Replies,
+    /// Bytes sent so far.
+    pub(in crate::resp) sent: u64,
+}
+
+#[derive(PartialEq, Eq)]
+pub(in crate::resp) enum Exchange {
+    /// So many bytes were read.
+    Read(usize),
+    Wrote,
+    /// The client sends nothing more.
+    End,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
+    pub(in crate::resp) fn new(stream: S) -> Transport<S> {
+        let (input, replies) = (BytesMut::new(), Replies::new());
+        Transport { stream, input, allocated: 0, room: READ_BYTES_MIN, replies, sent: 0 }
+    }
+
+    /// Memory of both buffers.
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
+        self.allocated + self.replies.held_bytes()
+    }
+
+    /// Takes the first bytes of the input, which are all parsed.
+    pub(in crate::resp) fn take(&mut self, bytes: usize) -> Bytes {
+        let taken = self.input.split_to(bytes).freeze();
+        if self.input.is_empty() && self.allocated > 4 * READ_BYTES_MAX {
+            self.input = BytesMut::new();
+            self.allocated = 0;
+        }
+        taken
+    }
+
+    /// Room to make for the next read. `missing` is how much of an argument is still to come: a long one gets room for
+    /// as much again as arrived, and never for more than it declared.
+    pub(in crate::resp) fn room(&self, missing: Option<usize>, most: usize) -> usize {
+        let usual = self.room.min(most);
+        match missing {
+            Some(missing) if self.input.len() >= READ_BYTES_MAX => missing.min(self.input.len()).max(usual),
+            _ => usual,
+        }
+    }
+
+    /// Memory of both buffers now, and at most while room is made.
+    pub(in crate::resp) fn held_after(&self, room: usize) -> (usize, usize) {
+        let now = self.held_bytes();
+        let fits = self.input.capacity() - self.input.len() >= room;
+        (now, if fits { now } else { now + self.input.len() + room })
+    }
+
+    pub(in crate::resp) fn make_room(&mut self, room: usize) {
+        if self.input.capacity() - self.input.len() >= room {
+            return;
+        }
+        if self.input.len() >= READ_BYTES_MAX {
+            let mut larger = BytesMut::with_capacity(self.input.len() + room);
+            larger.extend_from_slice(&self.input);
+            self.input = larger;
+        } else {
+            self.input.reserve(room);
+        }
+        self.allocated = self.input.capacity();
+    }
+
+    /// Gives back what is not needed while the client is silent.
+    pub(in crate::resp) fn trim(&mut self) {
+        if self.input.is_empty() && self.allocated > IDLE_BYTES_MAX {
+            self.room = READ_BYTES_MIN;
+            self.input = BytesMut::with_capacity(self.room);
+            self.allocated = self.input.capacity();
+        }
+        self.replies.trim();
+    }
+
+    /// Writes what the socket takes; then, if `reading`, reads what is there. Waits until one of them got anywhere:
+    /// until something was read, or, if not `reading`, until something was written. Dropping the future loses nothing.
+    pub(in crate::resp) async fn exchange(
+        &mut self,
+        reading: bool,
+        service: &Service,
+    ) -> io::Result<Exchange> {
+        poll_fn(|context| {
+            let wrote = self.poll_write(context, service)?;
+            if reading {
+                return self.poll_read(context, service);
+            }
+            if wrote { Poll::Ready(Ok(Exchange::Wrote)) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Whether anything was written. If not everything was, the task is woken when more can be.
+    fn poll_write(&mut self, context: &mut Context<'_>, service: &Service) -> io::Result<bool> {
+        let mut wrote = false;
+        while self.replies.unsent_bytes() > 0 {
+            let (unsent, pieces) = self.replies.unsent::<PIECES_MAX>();
+            let stream = Pin::new(&mut self.stream);
+            let written = match &unsent[..pieces] {
+                [piece] => stream.poll_write(context, piece),
+                pieces => stream.poll_write_vectored(context, pieces),
+            };
+            match written {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(bytes)) => {
+                    wrote = true;
+                    self.sent += bytes as u64;
+                    count(&service.counters.output_bytes, bytes as u64);
+                    self.replies.mark_sent(bytes);
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(wrote),
+            }
+        }
+        // A stream that puts records together keeps the last of them back until it is told.
+        if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
+            return Err(error);
+        }
+        Ok(wrote)
+    }
+
+    /// Reads into the room that was made.
+    fn poll_read(&mut self, context: &mut Context<'_>, service: &Service) -> Poll<io::Result<Exchange>> {
+        let offered = self.input.capacity() - self.input.len();
+        assert!(offered > 0, "room is made before every read");
+        let bytes = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(context))?;
+        if bytes == 0 {
+            return Poll::Ready(Ok(Exchange::End));
+        }
+        count(&service.counters.input_bytes, bytes as u64);
+        if bytes == offered {
+            self.room = (self.room * 2).min(READ_BYTES_MAX);
+        } else if bytes < self.room / 4 {
+            self.room = (self.room / 2).max(READ_BYTES_MIN);
+        }
+        Poll::Ready(Ok(Exchange::Read(bytes)))
+    }
+}

@@ -1,0 +1,75 @@
+//! Errors in Redis' words, which clients compare with.
+
+use std::fmt::Write;
+
+use crate::resp::wire::frame::Command;
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+pub(crate) const OVERFLOW: &str = "ERR increment or decrement would overflow";
+pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
+pub(crate) const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+pub(crate) const NO_LOGIN: &str = "NOAUTH Authentication required.";
+pub(crate) const NO_RIGHT_TO_KEY: &str =
+    "NOPERM this user has no permissions to access one of the keys used as arguments";
+
+pub(crate) fn no_right_to_run(name: &str) -> String {
+    format!("NOPERM this user has no permissions to run the '{name}' command")
+}
+
+pub(crate) fn no_right_any_more(reason: &str) -> String {
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+         is no longer allowed for the following reason: {reason}"
+    )
+}
+
+pub(crate) fn wrong_arguments(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+pub(crate) fn invalid_expiry(verb: &str) -> String {
+    format!("ERR invalid expire time in '{verb}' command")
+}
+
+/// Redis' limit of 128 bytes for both parts.
+pub(crate) fn unknown_command(command: Command<'_>) -> String {
+    let mut text =
+        format!("ERR unknown command '{}', with args beginning with: ", shown(command.verb(), 128));
+    let mut room = 128;
+    for argument in command.arguments(1) {
+        let shown = shown(argument, room);
+        let _ = write!(text, "'{shown}' ");
+        room = room.saturating_sub(shown.chars().count() + 3);
+        if room == 0 {
+            break;
+        }
+    }
+    text
+}
+
+pub(crate) fn unknown_subcommand(verb: &str, command: Command<'_>) -> String {
+    let name = shown(command.argument(1), 128);
+    format!("ERR unknown subcommand '{name}'. Try {verb} HELP.")
+}
+
+/// Where the subcommand is known, but not with so many arguments, and Redis tells the two apart no further.
+pub(crate) fn unknown_or_wrong_arguments(verb: &str, command: Command<'_>) -> String {
+    let name = shown(command.argument(1), 128);
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {verb} HELP.")
+}
+
+/// At most `bytes_max` bytes of an argument for an error, up to the first zero byte. Each character stands for a byte: see
+/// [`Replies::error`](crate::resp::wire::reply::Replies::error).
+pub(crate) fn shown(argument: &[u8], bytes_max: usize) -> String {
+    let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
+    argument[..end.min(bytes_max)].iter().copied().map(char::from).collect()
+}
+
+/// Whether an argument is this word, in any case.
+pub(crate) fn is(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
