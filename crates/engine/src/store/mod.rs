@@ -5,6 +5,7 @@ mod changing;
 pub(crate) mod close;
 pub(crate) mod handle;
 pub(crate) mod iterating;
+pub(crate) mod places;
 mod reading;
 pub(crate) mod stats;
 mod writing;
