@@ -1,0 +1,5 @@
+//! Stores that the engine made, looked at from outside.
+
+mod damage;
+mod made;
+mod sound;
