@@ -59,7 +59,8 @@ impl Places {
             let number = rule.ages.segment(&places[0]);
             view.tier(places[0].tier).read_slot(places[0].slot, &mut buffer, &mut unread);
             for &location in places {
-                let record = view.parse(&buffer, number, location.offset);
+                let from = buffer.get(location.offset as usize..).unwrap_or(&[]);
+                let record = view.parse(from, number, location.offset);
                 if see(At { location, record })?.is_break() {
                     return Ok(());
                 }
@@ -76,15 +77,14 @@ impl StoreView {
         found.expect("what was found lies on a tier of the store")
     }
 
-    /// The record at an offset of a segment's bytes, with its value verified.
+    /// The record that begins at the start of `bytes` and lies at an offset of a segment, with its value verified.
     pub(crate) fn parse<'b>(
         &self,
         bytes: &'b [u8],
         segment: u64,
         offset: u32,
     ) -> std::result::Result<RecordView<'b>, Damage> {
-        let from = bytes.get(offset as usize..).ok_or(Damage::Length)?;
-        let record = RecordView::parse(from, &self.secret.identity(segment, offset))?;
+        let record = RecordView::parse(bytes, &self.secret.identity(segment, offset))?;
         record.verify_value(&self.secret).map(|()| record)
     }
 

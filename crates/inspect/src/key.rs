@@ -6,7 +6,7 @@ use esker_log::KeyHash;
 use serde::{Serialize, Serializer};
 
 /// A key, or what is left of its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// Its bytes.
     Named(Vec<u8>),
@@ -17,6 +17,12 @@ pub enum Key {
 impl Key {
     pub(crate) fn of_digest(hash: &KeyHash) -> Key {
         Key::Digest(hash.slot, hash.check)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -125,7 +125,8 @@ impl StoreView {
             counts.records += versions.len() as u64;
             let Some(current) = rule.current(versions) else { return };
             counts.superseded += versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
-            if current.is_damaged() {
+            // A tombstone is in the summary: that is enough for the key to stay deleted.
+            if current.is_damaged() && !current.is_tombstone() {
                 lost.push((current.place(), self.name_elsewhere(rule, versions)));
             }
             if current.is_tombstone() {
@@ -194,7 +195,7 @@ impl StoreView {
 }
 
 const LOST: &str = "reading this key is an error until it is put again; repair goes on without it";
-const SUPERSEDED: &str = "nothing is lost: a newer version of the key counts";
+const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it counts";
 
 /// Says of damaged records whether they count.
 fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Option<Key>>) {

@@ -124,9 +124,6 @@ impl SegmentCheck<'_> {
             let so = "a close leaves a summary in every segment, and this one is gone; repair writes another";
             let at = self.bytes.len() as u32 - FOOTER_BYTES as u32;
             self.add(at, Severity::Damage, "the segment has no summary that can be found", so);
-        } else if scan.torn {
-            let so = "a write was cut off there; it was acknowledged to nobody";
-            self.add(scan.tail, Severity::Note, "behind the last whole frame lies a torn one", so);
         }
         self.lost(scan)
     }
