@@ -14,7 +14,9 @@ pub enum InspectError {
     #[error("{0}")]
     Damaged(String),
     /// A device cannot be read.
-    #[error("{path} cannot be read at {offset}: {source}; check the device and its cables, or read a copy of it")]
+    #[error(
+        "{path} cannot be read at {offset}: {source}; check the device and its cables, or read a copy of it"
+    )]
     Read {
         /// The file or device.
         path: String,

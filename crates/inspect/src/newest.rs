@@ -76,9 +76,13 @@ pub(crate) fn read_summaries(
         };
         match view.entries(segment, &mut take) {
             Ok(true) => {}
-            Ok(false) => rescanned.push(view.rescan(segment).inspect(|scan| {
-                scan.entries.iter().for_each(|entry| take(*entry));
-            }).map(|scan| ((segment.tier, segment.slot), scan))),
+            Ok(false) => rescanned.push(
+                view.rescan(segment)
+                    .inspect(|scan| {
+                        scan.entries.iter().for_each(|entry| take(*entry));
+                    })
+                    .map(|scan| ((segment.tier, segment.slot), scan)),
+            ),
             Err(error) => rescanned.push(Err(error)),
         }
         watcher.advance(summary_bytes(segment));

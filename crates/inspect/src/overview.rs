@@ -191,7 +191,8 @@ impl StoreView {
         for (tier, view) in tiers.iter().zip(&self.tiers) {
             if tier.superblock_copies < SUPERBLOCK_COPIES && !self.is_in_use() {
                 let (good, path) = (tier.superblock_copies, &tier.path);
-                notes.push(format!("{path}: {good} of {SUPERBLOCK_COPIES} copies of the superblock are good"));
+                notes
+                    .push(format!("{path}: {good} of {SUPERBLOCK_COPIES} copies of the superblock are good"));
             }
             if tier.device_bytes < view.bytes_needed() {
                 notes.push(view.cut_off());

@@ -201,10 +201,16 @@ impl StoreView {
     pub fn get(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
         let hash = self.secret.key_hash(key);
         let mut found = None;
-        self.scan_kept(now_ms, watcher, |of| *of == hash, false, |item| {
-            found = Some(item?);
-            Ok(ControlFlow::Break(()))
-        })?;
+        self.scan_kept(
+            now_ms,
+            watcher,
+            |of| *of == hash,
+            false,
+            |item| {
+                found = Some(item?);
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
         Ok(found)
     }
 
@@ -259,7 +265,11 @@ fn standing(version: &Version, current: Option<Version>) -> Standing {
     match current {
         None => Standing::Cleared,
         Some(current) if current.place() == version.place() => {
-            if version.is_tombstone() { Standing::Deleted } else { Standing::Current }
+            if version.is_tombstone() {
+                Standing::Deleted
+            } else {
+                Standing::Current
+            }
         }
         Some(current) if current.sequence == version.sequence => Standing::Copy,
         Some(_) => Standing::Superseded,

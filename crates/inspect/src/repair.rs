@@ -109,17 +109,20 @@ impl StoreView {
                 )));
             }
         }
-        let with = |ending: &str| -> Vec<PathBuf> { self.paths.iter().map(|path| named(path, ending)).collect() };
+        let with =
+            |ending: &str| -> Vec<PathBuf> { self.paths.iter().map(|path| named(path, ending)).collect() };
         let (beside, damaged) = (with(".repaired"), with(".damaged"));
         if let Some(there) = damaged.iter().chain(&beside).find(|path| path.exists()) {
-            let what = format!("{} is there already, from an earlier repair; move it away first", there.display());
+            let what =
+                format!("{} is there already, from an earlier repair; move it away first", there.display());
             return Err(InspectError::Call(what));
         }
         // Nobody opens the store from here on until it has its new bytes.
         let _locked = self.lock()?;
         let mut repaired = self.repair_to(&beside, watcher)?;
         if !repaired.well {
-            let what = "the new store does not pass a check; it was left beside the old one, which is as it was";
+            let what =
+                "the new store does not pass a check; it was left beside the old one, which is as it was";
             return Err(InspectError::Damaged(what.to_owned()));
         }
         for ((path, old), new) in self.paths.iter().zip(&damaged).zip(&beside) {
@@ -141,7 +144,10 @@ impl StoreView {
     fn options_of_copy(&self, to: &[PathBuf]) -> Result<Options> {
         for path in to {
             if path.is_dir() || path.is_file() {
-                return Err(InspectError::call(format!("{} is there already; name a place where nothing is", path.display())));
+                return Err(InspectError::call(format!(
+                    "{} is there already; name a place where nothing is",
+                    path.display()
+                )));
             }
         }
         let bulk = self.tiers.last().expect("a store has a tier");
@@ -152,7 +158,10 @@ impl StoreView {
             [to] if wanted == 1 && bulk.superblock.fast => Options::fast_only(to),
             [to] if wanted == 1 => Options::capacity_only(to),
             _ => {
-                let what = format!("the store has {wanted} tiers, so the new one needs as many places; {} were named", to.len());
+                let what = format!(
+                    "the store has {wanted} tiers, so the new one needs as many places; {} were named",
+                    to.len()
+                );
                 return Err(InspectError::Call(what));
             }
         };
@@ -165,7 +174,9 @@ impl StoreView {
             let bytes = 2 * tier.bytes_needed() + 64 * tier.superblock.segment_bytes;
             options = match tier.superblock.fast {
                 true => options.fast_limit_bytes(bytes),
-                false => options.capacity_limit_bytes(bytes).indirection_unit_bytes(tier.superblock.unit_bytes),
+                false => {
+                    options.capacity_limit_bytes(bytes).indirection_unit_bytes(tier.superblock.unit_bytes)
+                }
             };
         }
         Ok(options)
@@ -181,7 +192,8 @@ impl StoreView {
         let mut batch = Batch { store, puts: Vec::new(), bytes: 0 };
         places.read(self, &rule, watcher, |at| {
             let Ok(record) = at.record else {
-                let what = format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
+                let what =
+                    format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
                 return Err(InspectError::Damaged(what));
             };
             copied.kept_keys += 1;

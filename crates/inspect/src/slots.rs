@@ -124,7 +124,8 @@ impl Class {
 impl TierView {
     /// How many slots there are to look at: those that may be in use, as far as the device reaches.
     pub(crate) fn slots_there(&self) -> u32 {
-        let there = self.bytes().saturating_sub(self.superblock.data_offset).div_ceil(self.superblock.segment_bytes);
+        let there =
+            self.bytes().saturating_sub(self.superblock.data_offset).div_ceil(self.superblock.segment_bytes);
         u64::from(self.superblock.used_slots).min(there) as u32
     }
 
@@ -132,7 +133,8 @@ impl TierView {
     pub(crate) fn slots(&self) -> Result<TierSlots> {
         let count = self.slots_there();
         let borders: Vec<u32> = (0..=count).collect();
-        let look = |found: &mut Vec<(u32, Result<Part>)>, border: &u32| found.push((*border, self.border(*border)));
+        let look =
+            |found: &mut Vec<(u32, Result<Part>)>, border: &u32| found.push((*border, self.border(*border)));
         let mut read: Vec<_> = in_parallel(&borders, READERS, Vec::new, look).into_iter().flatten().collect();
         read.sort_by_key(|(border, _)| *border);
         let mut parts = Vec::new();
@@ -174,9 +176,8 @@ impl StoreView {
     }
 
     fn segment(&self, tier: usize, found: &FoundSlot, followers: &[Follower]) -> Result<Option<Segment>> {
-        let segment = |number, stream, content| {
-            Some(Segment { tier, slot: found.slot, number, stream, content })
-        };
+        let segment =
+            |number, stream, content| Some(Segment { tier, slot: found.slot, number, stream, content });
         if let Some(footer) = found.footer {
             return Ok(segment(footer.segment, footer.stream, Content::Sealed(footer)));
         }

@@ -67,7 +67,9 @@ impl StoreView {
         }
         tiers.sort_by_key(|tier| tier.superblock.tier());
         let Some(first) = tiers.first() else {
-            return Err(InspectError::call("no store was named; give its directory, or its files or devices"));
+            return Err(InspectError::call(
+                "no store was named; give its directory, or its files or devices",
+            ));
         };
         let wanted = if first.superblock.has_peer { 2 } else { 1 };
         let names: Vec<String> = tiers.iter().map(|tier| tier.source.path()).collect();
@@ -78,7 +80,8 @@ impl StoreView {
         }
         if tiers.len() < wanted {
             let has = first.name().name();
-            let what = format!("{names} is the {has} tier of a store that has two; name the other one with --peer");
+            let what =
+                format!("{names} is the {has} tier of a store that has two; name the other one with --peer");
             return Err(InspectError::Call(what));
         }
         if tiers.len() > wanted || wanted == 2 && tiers[0].name() == tiers[1].name() {
@@ -125,7 +128,11 @@ impl TierView {
     fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
         let mut head = Buffer::zeroed(HEAD_BYTES);
-        source.read_at(0, &mut head).map_err(|source| InspectError::Read { path: path.clone(), offset: 0, source })?;
+        source.read_at(0, &mut head).map_err(|source| InspectError::Read {
+            path: path.clone(),
+            offset: 0,
+            source,
+        })?;
         let superblock = Superblock::find(&head).map_err(|error| match error {
             SuperblockError::Absent => InspectError::call(format!(
                 "{path} holds no store: there is no superblock where the first copies of one lie"
@@ -136,7 +143,9 @@ impl TierView {
             )),
         })?;
         if let Some(what) = nonsense(&superblock) {
-            return Err(InspectError::Damaged(format!("{path}: the superblock says {what}, which no store has")));
+            return Err(InspectError::Damaged(format!(
+                "{path}: the superblock says {what}, which no store has"
+            )));
         }
         let shape = SegmentShape {
             tier: superblock.tier(),
@@ -188,7 +197,11 @@ impl TierView {
 
     /// Fills a buffer from an aligned place of the device.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
-        self.source.read_at(offset, buffer).map_err(|source| InspectError::Read { path: self.path(), offset, source })
+        self.source.read_at(offset, buffer).map_err(|source| InspectError::Read {
+            path: self.path(),
+            offset,
+            source,
+        })
     }
 
     /// All of a slot, and the ranges in it that the device does not give.
@@ -243,7 +256,8 @@ impl std::ops::Deref for Part {
 /// What of a superblock whose checksum agrees cannot be.
 fn nonsense(superblock: &Superblock) -> Option<String> {
     let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *superblock;
-    let power = |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
+    let power =
+        |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
     if !power(segment_bytes, 64 << 10, 1 << 27) {
         return Some(format!("segments of {segment_bytes} bytes"));
     }

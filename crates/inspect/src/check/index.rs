@@ -29,17 +29,27 @@ pub(super) struct Compared {
 }
 
 /// Opens the store over memory and compares.
-pub(super) fn compare(view: &StoreView, rule: &Rule<'_>, versions: &Versions, keys: u64, live_bytes: u64) -> Compared {
+pub(super) fn compare(
+    view: &StoreView,
+    rule: &Rule<'_>,
+    versions: &Versions,
+    keys: u64,
+    live_bytes: u64,
+) -> Compared {
     let store = match open(view, keys) {
         Ok(store) => store,
-        Err(error) => return Compared { check: IndexCheck::Refused { why: error.to_string() }, wrong: Vec::new() },
+        Err(error) => {
+            return Compared { check: IndexCheck::Refused { why: error.to_string() }, wrong: Vec::new() };
+        }
     };
     let found = versions.for_each_key(Tally::default, |tally: &mut Tally, versions| {
         let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) else { return };
         let wanted = current.location(&view.packing);
         let place = store.store().record_place(&current.hash);
         tally.expiring += u64::from(current.expires());
-        match place.is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset)) {
+        match place
+            .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset))
+        {
             true => {}
             // It may have been swept out since.
             false if current.expires() => {}
@@ -54,7 +64,11 @@ pub(super) fn compare(view: &StoreView, rule: &Rule<'_>, versions: &Versions, ke
         found.iter().fold((0, 0), |(e, x), tally| (e + tally.elsewhere, x + tally.expiring));
     let suspects: Vec<Version> = found.into_iter().flat_map(|tally| tally.suspects).collect();
     let cleared = suspects.iter().filter(|suspect| answers(view, rule, &store, suspect)).count() as u64;
-    let wrong_keys = if elsewhere > suspects.len() as u64 && cleared > 0 { elsewhere - cleared } else { elsewhere.saturating_sub(cleared) };
+    let wrong_keys = if elsewhere > suspects.len() as u64 && cleared > 0 {
+        elsewhere - cleared
+    } else {
+        elsewhere.saturating_sub(cleared)
+    };
     if wrong_keys > 0 {
         wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
     }
@@ -64,7 +78,10 @@ pub(super) fn compare(view: &StoreView, rule: &Rule<'_>, versions: &Versions, ke
     }
     let stats = store.stats();
     if expiring == 0 && elsewhere == 0 && stats.live_bytes != live_bytes {
-        wrong.push(format!("the store counts {} bytes of current records, the log {live_bytes}", stats.live_bytes));
+        wrong.push(format!(
+            "the store counts {} bytes of current records, the log {live_bytes}",
+            stats.live_bytes
+        ));
     }
     let _ = store.close();
     Compared { check: IndexCheck::Compared { keys, wrong: wrong_keys }, wrong }
@@ -81,9 +98,13 @@ struct Tally {
 fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Version) -> bool {
     let location = suspect.location(&view.packing);
     let tier = view.tier(location.tier);
-    let Ok(bytes) = tier.read(location.slot, location.offset, record_bytes(view, suspect)) else { return false };
+    let Ok(bytes) = tier.read(location.slot, location.offset, record_bytes(view, suspect)) else {
+        return false;
+    };
     let Ok(record) = view.parse(&bytes, rule.ages.segment(&location), location.offset) else { return false };
-    store.get_entry(record.key).is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
+    store
+        .get_entry(record.key)
+        .is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
 }
 
 fn record_bytes(view: &StoreView, version: &Version) -> u32 {

@@ -105,11 +105,13 @@ impl StoreView {
             (buffer, Vec::new(), versions.collector(), Findings::new())
         };
         // Half of the threads wait for the device while the others compute.
-        let states = in_parallel(segments, 2 * cores(), begin, |(buffer, unread, collector, findings), segment| {
-            self.tiers[segment.tier].read_slot(segment.slot, buffer, unread);
-            SegmentCheck { view: self, segment, bytes: buffer, unread, findings }.run(|version| collector.add(version));
-            watcher.advance(segment_bytes);
-        });
+        let states =
+            in_parallel(segments, 2 * cores(), begin, |(buffer, unread, collector, findings), segment| {
+                self.tiers[segment.tier].read_slot(segment.slot, buffer, unread);
+                SegmentCheck { view: self, segment, bytes: buffer, unread, findings }
+                    .run(|version| collector.add(version));
+                watcher.advance(segment_bytes);
+            });
         for (_, _, collector, of_thread) in states {
             drop(collector);
             findings.append(of_thread);
@@ -124,7 +126,8 @@ impl StoreView {
         let states = versions.for_each_key(begin, |(counts, lost), versions| {
             counts.records += versions.len() as u64;
             let Some(current) = rule.current(versions) else { return };
-            counts.superseded += versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
+            counts.superseded +=
+                versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
             // A tombstone is in the summary: that is enough for the key to stay deleted.
             if current.is_damaged() && !current.is_tombstone() {
                 lost.push((current.place(), self.name_elsewhere(rule, versions)));

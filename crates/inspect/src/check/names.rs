@@ -23,7 +23,10 @@ pub(super) fn key_of(entry: &Entry, bytes: &[u8], secret: &Secret) -> Key {
     if let Some(key) = whole {
         return Key::Named(key.to_vec());
     }
-    let turned = space.get(..claimed).filter(|key| key.len() <= BITS_OF).and_then(|key| turned(key, secret, entry.key_hash));
+    let turned = space
+        .get(..claimed)
+        .filter(|key| key.len() <= BITS_OF)
+        .and_then(|key| turned(key, secret, entry.key_hash));
     turned.map_or(Key::of_digest(&entry.key_hash), Key::Named)
 }
 

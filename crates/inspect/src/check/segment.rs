@@ -18,7 +18,8 @@ use crate::slots::{Content, Segment};
 use crate::store::{StoreView, TierView};
 use crate::versions::Version;
 
-const NOTHING_LOST: &str = "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
+const NOTHING_LOST: &str =
+    "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
 const PADDING: &str = "nothing lies there";
 
 /// A segment's bytes, and who is told of them.
@@ -36,7 +37,12 @@ impl SegmentCheck<'_> {
     pub(super) fn run(mut self, mut see: impl FnMut(Version)) {
         for range in self.unread.to_vec() {
             let what = format!("{} bytes cannot be read from the device", range.len());
-            self.add(range.start, Severity::Damage, what, "what lay there is named below; replace the device");
+            self.add(
+                range.start,
+                Severity::Damage,
+                what,
+                "what lay there is named below; replace the device",
+            );
         }
         // 1.
         let (entries, sealed) = match &self.segment.content {
@@ -44,7 +50,8 @@ impl SegmentCheck<'_> {
             Content::Scanned(scan) => (self.scanned(&scan.clone()), None),
             Content::Nameless => {
                 let what = "a segment was here of which nothing is left";
-                let so = "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
+                let so =
+                    "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
                 self.unnamed(0, what, so);
                 (Vec::new(), None)
             }
@@ -107,7 +114,10 @@ impl SegmentCheck<'_> {
         let expires_s = next_expiry_ms(entries, 0);
         let expires_s = expires_s.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX));
         let wrong = [
-            (footer.max_sequence != highest, format!("highest sequence number {}, it is {highest}", footer.max_sequence)),
+            (
+                footer.max_sequence != highest,
+                format!("highest sequence number {}, it is {highest}", footer.max_sequence),
+            ),
             (footer.expires_s != expires_s, format!("expiry at {}, it is {expires_s}", footer.expires_s)),
             (!footer.start.is_multiple_of(unit), format!("start {}, which is no whole unit", footer.start)),
             (!footer.tail.is_multiple_of(unit), format!("tail {}, which is no whole unit", footer.tail)),
@@ -131,8 +141,12 @@ impl SegmentCheck<'_> {
     /// The entries of a scan. What it lost is told.
     fn lost(&mut self, scan: &SegmentScan) -> Vec<Entry> {
         for range in &scan.lost {
-            let what = format!("{} bytes of frames cannot be read, and no summary says which keys they held", range.len());
-            let so = "opening refuses this: restore a backup, or repair, which lists the keys that may be stale";
+            let what = format!(
+                "{} bytes of frames cannot be read, and no summary says which keys they held",
+                range.len()
+            );
+            let so =
+                "opening refuses this: restore a backup, or repair, which lists the keys that may be stale";
             self.unnamed(range.start, what, so);
         }
         scan.entries.clone()
@@ -145,7 +159,11 @@ impl SegmentCheck<'_> {
         let mut epoch = 0;
         while at < footer.tail {
             let Some(header) = self.frame_at(at) else {
-                let so = if at == 0 { "opening finds the segment by its footer; repair writes it anew" } else { NOTHING_LOST };
+                let so = if at == 0 {
+                    "opening finds the segment by its footer; repair writes it anew"
+                } else {
+                    NOTHING_LOST
+                };
                 self.add(at, Severity::Damage, "a frame header does not match its checksum", so);
                 let Some(next) = self.next_frame(at, footer.tail, index) else { return };
                 rest = &rest[rest.partition_point(|entry| entry.offset < next.offset)..];
@@ -192,18 +210,26 @@ impl SegmentCheck<'_> {
         let opened = self.tier().superblock.epoch;
         let says = |what: String| Some(what);
         match header {
-            h if h.slot != self.segment.slot => says(format!("slot {}, and it lies in {}", h.slot, self.segment.slot)),
+            h if h.slot != self.segment.slot => {
+                says(format!("slot {}, and it lies in {}", h.slot, self.segment.slot))
+            }
             h if h.index != index => says(format!("index {}, and it should be {index}", h.index)),
             h if h.epoch < epoch || h.epoch > opened => says(format!("epoch {}, after {epoch}", h.epoch)),
-            h if h.stream != footer.stream => says(format!("stream {}, the footer {}", h.stream.0, footer.stream.0)),
+            h if h.stream != footer.stream => {
+                says(format!("stream {}, the footer {}", h.stream.0, footer.stream.0))
+            }
             h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => {
                 says(format!("{} bytes, no whole units of {}", h.padded_bytes, shape.unit_bytes))
             }
-            h if h.offset + h.padded_bytes > footer.tail => says("that it ends behind the last frame".to_owned()),
+            h if h.offset + h.padded_bytes > footer.tail => {
+                says("that it ends behind the last frame".to_owned())
+            }
             h if h.records as usize != entries.len() => {
                 says(format!("{} records, the summary {}", h.records, entries.len()))
             }
-            h if !(begins && dense) || !entries.is_empty() && end > h.offset + h.bytes.next_multiple_of(shape.granule_bytes) => {
+            h if !(begins && dense)
+                || !entries.is_empty() && end > h.offset + h.bytes.next_multiple_of(shape.granule_bytes) =>
+            {
                 says("other places of its records than the summary".to_owned())
             }
             _ => None,
@@ -232,7 +258,8 @@ impl SegmentCheck<'_> {
             self.zeros(end as u32..padded, "behind a record");
             return false;
         };
-        let key = key_of(entry, self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]), &self.view.secret);
+        let key =
+            key_of(entry, self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]), &self.view.secret);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
         let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
         (finding.key, finding.place) = (Some(key), Some(version.place()));

@@ -22,7 +22,8 @@ pub(super) fn check(
             let tier = &view.tiers[segment.tier];
             let what = format!("segment {} lies in slot {} too", segment.number, other.slot);
             let so = "one of them was written to the wrong place; restore a backup, or repair";
-            findings.add(at_slot(tier, segment.slot, Severity::Damage, what).so(so).of_segment(segment.number));
+            findings
+                .add(at_slot(tier, segment.slot, Severity::Damage, what).so(so).of_segment(segment.number));
         }
     }
     for (number, (tier, of_tier)) in view.tiers.iter().zip(slots).enumerate() {
@@ -31,7 +32,8 @@ pub(super) fn check(
             for (start, offset) in [(ends.start, 0), (ends.marker, tier.shape.segment_bytes - 64)] {
                 if let SlotStart::Stray { segment, slot: meant } = start {
                     let what = format!("here lies what was written for segment {segment} in slot {meant}");
-                    let so = "a write went astray, and what it should have replaced, or did replace, may be lost";
+                    let so =
+                        "a write went astray, and what it should have replaced, or did replace, may be lost";
                     let finding = at_slot(tier, slot, Severity::Damage, what).so(so);
                     findings.add(Finding { offset: finding.offset + u64::from(offset), ..finding });
                 }

@@ -41,7 +41,10 @@ fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<
             Ok(found) if !view.is_closed() && found.generation + 1 == newest.generation => {}
             Ok(found) if found.store_id == newest.store_id => {
                 let (has, newest) = (found.generation, newest.generation);
-                add(findings, format!("copy {copy} of the superblock is of generation {has}, the newest of {newest}"));
+                add(
+                    findings,
+                    format!("copy {copy} of the superblock is of generation {has}, the newest of {newest}"),
+                );
             }
             Ok(_) => add(findings, format!("copy {copy} of the superblock is that of another store")),
             Err(error) => add(findings, format!("copy {copy} of the superblock cannot be used: {error}")),

@@ -23,9 +23,9 @@ const PREFIX_BYTES: u64 = 24;
 const DAMAGES: u64 = 640;
 const STORES: u64 = 4;
 /// One damaged store in so many is repaired.
-const REPAIRED: u64 = 20;
+const REPAIRED: u64 = 32;
 /// The index of one in so many is compared.
-const COMPARED: u64 = 8;
+const COMPARED: u64 = 16;
 
 /// What the bytes of a store are for.
 struct Anatomy {
@@ -45,13 +45,18 @@ impl Anatomy {
             let (mut needed, mut current) = (Vec::new(), Vec::new());
             let stride = Superblock::stride_bytes(superblock.unit_bytes);
             let payload = u64::from(u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes")));
-            needed.extend((0..SUPERBLOCK_COPIES as u64).map(|c| c * stride..c * stride + PREFIX_BYTES + payload));
+            needed.extend(
+                (0..SUPERBLOCK_COPIES as u64).map(|c| c * stride..c * stride + PREFIX_BYTES + payload),
+            );
             for row in rows.iter().filter(|row| row.tier == tier.name().name() && row.segment.is_some()) {
                 let start = superblock.data_offset + u64::from(row.slot) * superblock.segment_bytes;
                 let segment = &bytes[start as usize..(start + superblock.segment_bytes) as usize];
-                needed.extend(fixed_parts(segment, superblock).into_iter().map(|r| start + r.start..start + r.end));
+                needed.extend(
+                    fixed_parts(segment, superblock).into_iter().map(|r| start + r.start..start + r.end),
+                );
                 for record in view.records(row.segment.expect("it has one"), 0, &()).expect("it is there") {
-                    let range = start + u64::from(record.offset)..start + u64::from(record.offset + record.bytes);
+                    let range =
+                        start + u64::from(record.offset)..start + u64::from(record.offset + record.bytes);
                     needed.push(range.clone());
                     if let (Standing::Current, Key::Named(key)) = (record.standing, record.key) {
                         current.push((range, key));
@@ -65,21 +70,27 @@ impl Anatomy {
     }
 
     fn is_needed(&self, tier: usize, changed: &[u64]) -> bool {
-        changed.iter().any(|at| self.needed[tier].iter().any(|range| range.contains(at)))
+        self.needed[tier].iter().any(|range| is_hit(range, changed))
     }
 
     /// Keys whose current record was changed.
     fn hit(&self, tier: usize, changed: &[u64]) -> BTreeSet<Vec<u8>> {
-        let hit = |range: &Range<u64>| changed.iter().any(|at| range.contains(at));
-        self.current[tier].iter().filter(|(range, _)| hit(range)).map(|(_, key)| key.clone()).collect()
+        let hit = self.current[tier].iter().filter(|(range, _)| is_hit(range, changed));
+        hit.map(|(_, key)| key.clone()).collect()
     }
+}
+
+/// Whether one of these bytes, which are in order, lies in a range.
+fn is_hit(range: &Range<u64>, changed: &[u64]) -> bool {
+    changed.get(changed.partition_point(|at| *at < range.start)).is_some_and(|at| *at < range.end)
 }
 
 /// Frame headers, summary and footer of a segment.
 fn fixed_parts(segment: &[u8], superblock: &Superblock) -> Vec<Range<u64>> {
     let secret = superblock.secret();
     let length = segment.len();
-    let footer = Footer::parse(&segment[length - FOOTER_BYTES..], &secret, length as u32).expect("it is sealed");
+    let footer =
+        Footer::parse(&segment[length - FOOTER_BYTES..], &secret, length as u32).expect("it is sealed");
     let (start, end) = (u64::from(footer.start), u64::from(footer.start + footer.entry_bytes));
     let mut parts = vec![start..end, (length - FOOTER_BYTES) as u64..length as u64];
     let mut at = 0;
@@ -214,7 +225,8 @@ fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView
         [capacity] => Options::capacity_only(capacity),
         _ => unreachable!("a store has one tier or two"),
     };
-    let store = Blocking::open(options.memory_bytes(64 << 20).create(false)).expect("what was repaired opens");
+    let store =
+        Blocking::open(options.memory_bytes(64 << 20).create(false)).expect("what was repaired opens");
     let hit = anatomy.hit(planted.tier, &changed(&made.tiers[planted.tier], &planted.bytes));
     for (key, expected) in &made.expected {
         let found = store.get(key).expect("what was repaired can be read");
@@ -230,32 +242,47 @@ fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView
     store.close().expect("it closes");
 }
 
+/// Plants the damages of one store. Returns how many hit something, how many stores were repaired, and what was planted.
+fn damage_store(store: u64) -> (u64, u64, BTreeSet<String>) {
+    let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
+    let made = make(store % 2 == 0, true, 40 + store);
+    let anatomy = Anatomy::of(&made);
+    let mut random = Random::new(store);
+    for number in 0..DAMAGES / STORES {
+        let planted = plant(&mut random, &made, &anatomy);
+        let mut tiers = made.tiers.clone();
+        tiers[planted.tier] = planted.bytes.clone();
+        let damaged = view(&tiers);
+        let options = CheckOptions { index: number % COMPARED == 0 };
+        let checked = damaged.and_then(|view| Ok((view.check(options, &())?, view)));
+        let (report, view) = match checked {
+            Ok((report, view)) => (Ok(report), Some(view)),
+            Err(error) => (Err(error), None),
+        };
+        found += u64::from(judge(&made, &anatomy, &planted, report));
+        kinds.insert(planted.name.split(" at ").next().unwrap_or_default().to_owned());
+        if let Some(view) = view.filter(|_| number % REPAIRED == 0) {
+            repair(&made, &anatomy, &planted, &view);
+            repaired += 1;
+        }
+    }
+    (found, repaired, kinds)
+}
+
 #[test]
 fn every_damage_is_found_and_everything_else_is_saved() {
     let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
-    for store in 0..STORES {
-        let made = make(store % 2 == 0, true, 40 + store);
-        let anatomy = Anatomy::of(&made);
-        let mut random = Random::new(store);
-        for number in 0..DAMAGES / STORES {
-            let planted = plant(&mut random, &made, &anatomy);
-            let mut tiers = made.tiers.clone();
-            tiers[planted.tier] = planted.bytes.clone();
-            let damaged = view(&tiers);
-            let options = CheckOptions { index: number % COMPARED == 0 };
-            let checked = damaged.and_then(|view| Ok((view.check(options, &())?, view)));
-            let (report, view) = match checked {
-                Ok((report, view)) => (Ok(report), Some(view)),
-                Err(error) => (Err(error), None),
-            };
-            found += u64::from(judge(&made, &anatomy, &planted, report));
-            kinds.insert(planted.name.split(" at ").next().unwrap_or_default().to_owned());
-            if let Some(view) = view.filter(|_| number % REPAIRED == 0) {
-                repair(&made, &anatomy, &planted, &view);
-                repaired += 1;
-            }
-        }
+    let stores: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..STORES).map(|store| scope.spawn(move || damage_store(store))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("what failed is told above")).collect()
+    });
+    for (of_store, repaired_there, planted) in stores {
+        (found, repaired) = (found + of_store, repaired + repaired_there);
+        kinds.extend(planted);
     }
-    assert!(found * 2 > DAMAGES && repaired > 10, "{found} damages hit something, {repaired} stores were repaired");
+    assert!(
+        found * 2 > DAMAGES && repaired > 10,
+        "{found} damages hit something, {repaired} stores were repaired"
+    );
     assert_eq!(kinds.len(), 8, "{kinds:?}");
 }

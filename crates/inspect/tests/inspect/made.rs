@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_device::{Device, MemoryDevice, MemoryOptions, ReadAt};
-use esker_engine::{Batch, Blocking, Durability, Options, WriteOptions};
+use esker_engine::{Batch, Durability, Options, Store, WriteOptions};
 use esker_inspect::StoreView;
-use esker_sim::Random;
+use esker_sim::{Random, SimRuntime};
 
 const SEGMENT_BYTES: u64 = 128 << 10;
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+/// The year 2200.
+const LATER_MS: u64 = 7_258_118_400_000;
 
 /// A store as its process left it.
 pub(crate) struct Made {
@@ -38,6 +38,7 @@ fn device(segments: u64, unit_bytes: u64) -> MemoryDevice {
 
 /// A store that was written over, deleted from and compacted, and closed at the end if `closes`.
 pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
+    let runtime = SimRuntime::new(seed);
     let unit = 4096 << (seed % 3);
     let fast = two_tiers.then(|| device(12, 4096));
     let capacity = device(28, unit);
@@ -46,23 +47,25 @@ pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
         .segment_bytes(SEGMENT_BYTES)
         .indirection_unit_bytes(unit)
         .durability(Durability::None)
+        .runtime(Arc::new(runtime.clone()))
         .memory_bytes(64 << 20);
-    let store = Blocking::open(options).expect("a new store opens");
-    let expected = live(&store, seed);
+    let store = runtime.run(Store::open(options)).expect("a new store opens");
+    let expected = runtime.run(live(&store, seed));
     if closes {
-        store.close().expect("it closes");
+        runtime.run(store.close()).expect("it closes");
     }
     let tiers = fast.iter().chain([&capacity]).map(MemoryDevice::snapshot).collect();
+    runtime.crash();
     Made { tiers, expected }
 }
 
-fn live(store: &Blocking, seed: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+async fn live(store: &Store, seed: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let (mut random, mut expected) = (Random::new(seed), BTreeMap::new());
     for stamp in 0..700 {
         let key = key(random.below(160));
         match random.below(20) {
             0..2 => {
-                store.delete(key.clone()).expect("there is room");
+                store.delete(key.clone()).await.expect("there is room");
                 expected.insert(key, None);
             }
             2 => {
@@ -73,27 +76,27 @@ fn live(store: &Blocking, seed: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
                     batch.put(key.clone(), value.clone());
                     expected.insert(key, Some(value));
                 }
-                store.write(batch).expect("there is room");
+                store.write(batch).await.expect("there is room");
             }
             how => {
                 let bytes = if how == 3 { 9000 } else { random.below(900) };
                 let value = value(&key, stamp, bytes as usize);
                 let options = match how {
-                    4 => WriteOptions::new().ttl(DAY),
+                    4 => WriteOptions::new().expires_at_ms(LATER_MS),
                     _ => WriteOptions::new(),
                 };
-                store.put_with(key.clone(), value.clone(), options).expect("there is room");
+                store.put_with(key.clone(), value.clone(), options).await.expect("there is room");
                 expected.insert(key, Some(value));
             }
         }
         if stamp % 90 == 0 {
-            store.flush().expect("it can be flushed");
+            store.flush().await.expect("it can be flushed");
         }
         if stamp == 350 {
-            store.compact().expect("it can be compacted");
+            store.compact().await.expect("it can be compacted");
         }
     }
-    store.flush().expect("it can be flushed");
+    store.flush().await.expect("it can be flushed");
     expected
 }
 
