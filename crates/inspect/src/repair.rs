@@ -24,7 +24,7 @@ use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::newest::Rule;
-use crate::store::{StoreView, file_of, is_on_file_system};
+use crate::store::{StoreView, TierView, file_of, is_on_file_system};
 use crate::watch::Watcher;
 
 /// Puts that are made at once.
@@ -138,6 +138,28 @@ impl StoreView {
             Ok(esker_device::open(options)?.0)
         };
         self.paths.iter().map(lock).collect()
+    }
+
+    /// Options with which the engine opens this store, for whoever wants to write to it.
+    ///
+    /// # Errors
+    /// If another process has it open.
+    pub fn engine_options(&self) -> Result<Options> {
+        self.refuse_if_in_use()?;
+        if let [directory] = &self.paths[..]
+            && directory.is_dir()
+        {
+            return Ok(Options::directory(directory).create(false));
+        }
+        let path =
+            |fast: bool| self.tiers.iter().find(|tier| tier.superblock.fast == fast).map(TierView::path);
+        Ok(match (path(true), path(false)) {
+            (Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
+            (Some(fast), None) => Options::fast_only(fast),
+            (None, Some(capacity)) => Options::capacity_only(capacity),
+            (None, None) => unreachable!("a store has a tier"),
+        }
+        .create(false))
     }
 
     /// Options of a new store that is shaped like this one.
