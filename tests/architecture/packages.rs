@@ -19,18 +19,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-gc", &["esker-device", "esker-log"]),
     ("esker-sim", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
+    ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
     ("esker-server", &["esker-engine"]),
     ("esker-size", &[]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size"]),
+    ("esker-cli", &["esker-device", "esker-engine", "esker-inspect", "esker-server", "esker-bench", "esker-size"]),
 ];
 
 /// Which may use more in their tests.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-sim"]),
+    ("esker-inspect", &["esker-sim"]),
     ("esker", &["esker-device", "esker-log", "esker-sim"]),
     ("esker-server", &["esker-device"]),
 ];

@@ -40,6 +40,7 @@ const ROWS: &[Row] = &[
     ]),
     // Handlers of verbs tell of the table of verbs, which names the handlers.
     Row { name: "server", order: &[], knot_most: 21, is_on: true },
+    row("inspect", &[]),
     row("size", &[]),
     row("bench", &[]),
     row("compare", &[]),

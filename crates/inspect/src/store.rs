@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{Buffer, DeviceKind, ReadAt, ReadOnlyFile};
+use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{Packing, Secret, SegmentShape, Superblock, SuperblockError, Tier};
 
 use crate::error::{InspectError, Result};
@@ -47,7 +47,7 @@ impl StoreView {
         let mut sources: Vec<Arc<dyn ReadAt>> = Vec::new();
         let mut in_use = false;
         for path in paths {
-            let file = ReadOnlyFile::open(&file_of(path)?)?;
+            let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
             in_use |= file.is_locked();
             sources.push(Arc::new(file));
         }
@@ -253,6 +253,16 @@ impl std::ops::Deref for Part {
     }
 }
 
+/// In the words of whoever named the path.
+fn not_opened(path: &Path, error: DeviceError) -> InspectError {
+    match error {
+        DeviceError::Io { source, .. } => {
+            InspectError::call(format!("{} cannot be opened: {source}", path.display()))
+        }
+        other => InspectError::call(other.to_string()),
+    }
+}
+
 /// What of a superblock whose checksum agrees cannot be.
 fn nonsense(superblock: &Superblock) -> Option<String> {
     let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *superblock;
@@ -287,5 +297,6 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
 
 /// Whether a path is of a regular file, or of a directory.
 pub(crate) fn is_on_file_system(path: &Path) -> Result<bool> {
-    Ok(ReadOnlyFile::open(&file_of(path)?)?.kind() == DeviceKind::File)
+    let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
+    Ok(file.kind() == DeviceKind::File)
 }

@@ -2,4 +2,5 @@
 
 mod damage;
 mod made;
+mod refused;
 mod sound;
