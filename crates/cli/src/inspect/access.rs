@@ -9,9 +9,9 @@ use esker_engine::{Blocking, WriteOptions};
 use esker_inspect::{Item, Key, StoreView, hex, shown};
 use serde_json::json;
 
+use super::outcome::{Outcome, failure};
 use super::place::{KeyForm, Output, Place, now_ms};
 use super::watch::Bar;
-use super::{Outcome, failure};
 use crate::terminal::{Failure, say};
 
 /// Prints the value of a key. Exits with 1 if the key is not there.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
 
+use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
-use super::show::{bytes, colours, count, json};
+use super::show::{bytes, colours, count, json, things};
 use super::watch::Bar;
-use super::{Outcome, failure};
 use crate::terminal::{Failure, say};
 
 /// Verifies everything in a store: every checksum, every version of every key, summaries against records, superblocks
@@ -84,13 +84,13 @@ const SHOWN: usize = 100;
 fn text(report: &Report, seconds: f64) -> String {
     let counts = &report.counts;
     let mut text = format!(
-        "read {} of {} segments in {seconds:.1} s\n{} keys, {} records: {} superseded, {} tombstones ({} with nothing behind them)\n",
+        "read {} of {} in {seconds:.1} s\n{}, {}: {} superseded, {} ({} with nothing behind)\n",
         bytes(counts.read_bytes),
-        count(counts.segments),
-        count(counts.keys),
-        count(counts.records),
+        things(counts.segments, "segment"),
+        things(counts.keys, "key"),
+        things(counts.records, "record"),
         count(counts.superseded),
-        count(counts.tombstones),
+        things(counts.tombstones, "tombstone"),
         count(counts.tombstones_needless),
     );
     let _ = match &report.index {
@@ -108,18 +108,18 @@ fn text(report: &Report, seconds: f64) -> String {
     }
     let more = report.findings.len().saturating_sub(SHOWN) as u64 + report.findings_not_shown;
     if more > 0 {
-        let _ = writeln!(text, "and {} findings more; --json has them", count(more));
+        let _ = writeln!(text, "and {} more; --json has them", things(more, "finding"));
     }
-    text.push_str(&keys("keys are lost", &report.lost_keys, report.lost_keys.len() as u64));
+    text.push_str(&keys("lost", &report.lost_keys, report.lost_keys.len() as u64));
     if report.unnamed_keys {
         text.push_str("keys were lost that cannot be named: any key may have an older value, or be back\n");
     }
     let damages = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
     let notes = report.findings.len() - damages;
-    let notes = if notes > 0 { format!(" ({notes} notes)") } else { String::new() };
+    let notes = if notes > 0 { format!(" ({})", things(notes as u64, "note")) } else { String::new() };
     let _ = match report.well {
         true => writeln!(text, "all is well{notes}"),
-        false => writeln!(text, "NOT WELL: {damages} damages{notes}"),
+        false => writeln!(text, "NOT WELL: {}{notes}", things(damages as u64, "damage")),
     };
     text
 }
@@ -142,7 +142,7 @@ fn keys(what: &str, keys: &[Key], number: u64) -> String {
     if number == 0 {
         return String::new();
     }
-    let mut text = format!("{} {what}:\n", count(number));
+    let mut text = format!("{} {what}:\n", things(number, "key"));
     keys.iter().take(SHOWN).for_each(|key| {
         let _ = writeln!(text, "  {key}");
     });
@@ -176,19 +176,19 @@ fn repaired_text(repaired: &Repaired) -> String {
         shown.join(" and ")
     };
     let mut text = format!(
-        "{} keys with {} are in the new store {}\n",
-        count(repaired.kept_keys),
+        "{} with {} in the new store {}\n",
+        things(repaired.kept_keys, "key"),
         bytes(repaired.kept_bytes),
         paths(&repaired.to)
     );
     if !repaired.damaged.is_empty() {
         let _ = writeln!(text, "the old store is kept as {}", paths(&repaired.damaged));
     }
-    text.push_str(&keys("keys are lost", &repaired.lost_keys, repaired.lost_keys.len() as u64));
+    text.push_str(&keys("lost", &repaired.lost_keys, repaired.lost_keys.len() as u64));
     if repaired.unnamed_keys {
         text.push_str("keys were lost that cannot be named\n");
         text.push_str(&keys(
-            "keys may have an older value, or may have been deleted",
+            "with an older value perhaps, or that may have been deleted",
             &repaired.stale_keys,
             repaired.stale_count,
         ));

@@ -6,6 +6,7 @@
 
 mod access;
 mod check;
+mod outcome;
 mod overview;
 mod place;
 mod records;
@@ -17,7 +18,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::terminal::{Failure, fail, start_log};
+use self::outcome::Outcome;
+use crate::terminal::{fail, start_log};
 
 #[derive(Subcommand)]
 pub(crate) enum Verb {
@@ -43,12 +45,6 @@ pub(crate) enum Verb {
     Repair(check::Repair),
 }
 
-/// How a verb ended, where it ended well.
-pub(crate) enum Outcome {
-    Well,
-    NotWell,
-}
-
 pub(crate) fn run(verb: Verb) -> ExitCode {
     start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "error".to_owned()));
     let done = match verb {
@@ -67,13 +63,5 @@ pub(crate) fn run(verb: Verb) -> ExitCode {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
         Ok(Outcome::NotWell) => ExitCode::from(1),
         Err(failure) => fail(failure),
-    }
-}
-
-/// What kept an inspection from its work, in one line.
-fn failure(error: esker_inspect::InspectError) -> Failure {
-    match error.is_of_the_call() {
-        true => Failure::Usage(error.to_string()),
-        false => Failure::Failed(error.to_string()),
     }
 }

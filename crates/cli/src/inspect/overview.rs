@@ -5,9 +5,9 @@ use std::fmt::Write;
 use clap::Args;
 use esker_inspect::{LayoutField, Overview, State, TierOverview, format_version, layout, layout_text};
 
+use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, count, json, percent, table};
-use super::{Outcome, failure};
 use crate::terminal::{Failure, say};
 
 /// Shows what a store is and how full it is. The store may be closed, damaged, or open in a server: it is only read.

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use esker_inspect::StoreView;
 
-use super::failure;
+use super::outcome::failure;
 use crate::terminal::Failure;
 
 /// A store.

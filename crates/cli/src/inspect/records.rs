@@ -5,10 +5,10 @@ use std::fmt::Write;
 use clap::Args;
 use esker_inspect::{RecordRow, Standing};
 
+use super::outcome::{Outcome, failure};
 use super::place::{KeyForm, Output, Place, now_ms};
-use super::show::{at_ms, bytes, count, json, table};
+use super::show::{at_ms, bytes, count, json, table, things};
 use super::watch::Bar;
-use super::{Outcome, failure};
 use crate::terminal::{Failure, say};
 
 /// Shows every record of one segment, in the order in which they lie.
@@ -75,7 +75,7 @@ fn segment_text(rows: &[RecordRow]) -> String {
     let head = ["offset", "bytes", "kind", "sequence", "standing", "expires", "key"];
     let mut text = table(&head, &shown, &[0, 1, 3]);
     let current = rows.iter().filter(|row| row.standing == Standing::Current).count();
-    let _ = writeln!(text, "{} records, {} current", count(rows.len() as u64), count(current as u64));
+    let _ = writeln!(text, "{}, {} current", things(rows.len() as u64, "record"), count(current as u64));
     text
 }
 

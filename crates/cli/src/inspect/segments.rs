@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use esker_inspect::{Class, Segments, SlotRow, SlotState, colour, svg};
 
+use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, colours, count, json, table};
 use super::watch::Bar;
-use super::{Outcome, failure};
 use crate::terminal::{Failure, say};
 
 /// Shows every segment of a store: which state and class it is of, how many records it has, and how much of it is live.

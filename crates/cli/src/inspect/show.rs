@@ -37,6 +37,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A number of things: `1 key`, `1,000 keys`.
+pub(crate) fn things(number: u64, name: &str) -> String {
+    format!("{} {name}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A share in percent.
 pub(crate) fn percent(part: u64, of: u64) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / of as f64) }
@@ -84,6 +89,7 @@ mod tests {
             ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
         );
         assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([things(1, "key"), things(1000, "key")], ["1 key", "1,000 keys"]);
         assert_eq!(at_ms(1_700_000_000_000), "2023-11-14 22:13:20 UTC");
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bcd".to_owned(), "22".to_owned()]];
         assert_eq!(table(&["name", "n"], &rows, &[1]), "name   n\na      1\nbcd   22\n");

@@ -78,7 +78,7 @@ fn a_store_is_looked_into_written_to_and_repaired() {
     std::fs::write(&file, bytes).unwrap();
     let (code, stdout, _) = run(path, &["check", "store"]);
     assert_eq!(code, 1);
-    assert!(stdout.contains("key river") && stdout.contains("NOT WELL: 1 damages"), "{stdout}");
+    assert!(stdout.contains("key river") && stdout.contains("NOT WELL: 1 damage"), "{stdout}");
     let (code, stdout, _) = run(path, &["repair", "store", "--to", "copy"]);
     assert_eq!(code, 1, "something was lost: {stdout}");
     assert_eq!(json(path, &["check", "copy"])["well"], true);
@@ -110,7 +110,7 @@ fn a_wrong_call_of_an_inspection_is_refused_in_one_line() {
         (&["records", "store"], "--segment"),
         (&["trace", "store", "0g", "--hex"], "hexadecimal"),
         (&["get", "store", ""], "at least one byte"),
-        (&["segments", "store", "--sort", "sise"], "did you mean"),
+        (&["segments", "store", "--sort", "sise"], "possible values"),
         (&["repair", "store"], "--to"),
         (&["repair", "store", "--in-place"], "--confirm"),
         (&["chekc", "store"], "did you mean check?"),
