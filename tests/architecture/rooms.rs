@@ -43,6 +43,7 @@ const ROWS: &[Row] = &[
         &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["listen"],
     ]),
     row("rdb", &[]),
+    row("inspect", &[]),
     row("size", &[]),
     row("bench", &[]),
     row("compare", &[]),

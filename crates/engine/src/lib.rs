@@ -42,6 +42,7 @@ pub use store::blocking::Blocking;
 pub use store::checkpoint::{Checkpoint, CheckpointSegment};
 pub use store::handle::Store;
 pub use store::iterating::{EntryStream, Iter};
+pub use store::places::RecordPlace;
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};

@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod close;
 pub(crate) mod handle;
 pub(crate) mod iterating;
+pub(crate) mod places;
 mod reading;
 pub(crate) mod stats;
 mod writing;
