@@ -1,0 +1,54 @@
+//! Where each IU of the namespace lies, and which IU lies in each place.
+
+/// No IU, or no place.
+const NONE: u32 = u32::MAX;
+
+/// The map, in both directions.
+#[derive(Debug)]
+pub(super) struct Map {
+    places: Vec<u32>,
+    ius: Vec<u32>,
+}
+
+impl Map {
+    pub(super) fn new(ius: u32, places: u32) -> Map {
+        Map { places: vec![NONE; ius as usize], ius: vec![NONE; places as usize] }
+    }
+
+    /// Where an IU lies, if it was ever written.
+    pub(super) fn place(&self, iu: u32) -> Option<u32> {
+        Some(self.places[iu as usize]).filter(|place| *place != NONE)
+    }
+
+    /// The IU that is valid in a place.
+    pub(super) fn iu(&self, place: u32) -> Option<u32> {
+        Some(self.ius[place as usize]).filter(|iu| *iu != NONE)
+    }
+
+    /// Lets an IU lie in a place, and returns where it lay.
+    pub(super) fn set(&mut self, iu: u32, place: u32) -> Option<u32> {
+        let old = std::mem::replace(&mut self.places[iu as usize], place);
+        self.ius[place as usize] = iu;
+        self.vacate(old)
+    }
+
+    /// Lets an IU lie nowhere, and returns where it lay.
+    pub(super) fn unmap(&mut self, iu: u32) -> Option<u32> {
+        let old = std::mem::replace(&mut self.places[iu as usize], NONE);
+        self.vacate(old)
+    }
+
+    fn vacate(&mut self, place: u32) -> Option<u32> {
+        if place == NONE {
+            return None;
+        }
+        self.ius[place as usize] = NONE;
+        Some(place)
+    }
+
+    #[cfg(test)]
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let mapped = self.places.iter().enumerate().filter(|(_, place)| **place != NONE);
+        mapped.map(|(iu, place)| (iu as u32, *place))
+    }
+}
