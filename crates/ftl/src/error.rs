@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// The indirection unit is none that the model knows.
-    #[error("an indirection unit of {iu_bytes} bytes is not modelled; it must be a power of two from 4 to 64 KiB")]
+    #[error(
+        "an indirection unit of {iu_bytes} bytes is not modelled; it must be a power of two from 4 to 64 KiB"
+    )]
     Iu {
         /// What was asked for.
         iu_bytes: u32,
     },
     /// A size is no multiple of the indirection unit.
-    #[error("{what} of {bytes} bytes is no multiple of the indirection unit of {iu_bytes} bytes; {below} would be one")]
+    #[error(
+        "{what} of {bytes} bytes is no multiple of the indirection unit of {iu_bytes} bytes; {below} would be one"
+    )]
     NotWholeIus {
         /// Which size.
         what: &'static str,

@@ -7,7 +7,7 @@
 //! * [`Drive`] is the flash translation layer: map, superblocks, collector, placement handles, counters.
 //! * [`Timing`] gives each program, read and erase of a drive its time on dies and channels ([`Medium`], [`Profile`]).
 //! * [`Job`] describes a workload; [`run`] brings a drive to its steady state and measures.
-//! * `replay` does the same with a trace of a block device; [`reproduce`] holds the model to published measurements.
+//! * [`replay`] does the same with a trace of a block device; [`reproduce`] holds the model to published measurements.
 //!
 //! Nothing here touches a device, a clock or the store. The same call with the same seed gives the same counts.
 //!
@@ -24,6 +24,7 @@
 
 mod drive;
 mod error;
+mod life;
 mod media;
 mod report;
 mod trace;
@@ -31,7 +32,8 @@ mod workload;
 
 pub use drive::{Cause, Collector, Counters, Drive, Flash, Handle, SECTOR_BYTES, Shape, Untimed, Wear};
 pub use error::Error;
+pub use life::{Endurance, Life};
 pub use media::{Latencies, Medium, PROFILES, Profile, Timing};
-pub use report::{Table, json};
-pub use trace::Kind;
+pub use report::{ChartKind, Line, Sweep, Table, draw, json, sweep};
+pub use trace::{Format, Kind, Replay, ReplayReport, Request, Requests, Stage, Tally, replay};
 pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, reproduce, run};

@@ -4,7 +4,7 @@
 //! and nobody waits for a whole superblock. Only if the host needs a superblock and the last free one is all there is, does
 //! the collector finish its victim first.
 
-use super::{Cause, Drive, Flash};
+use super::{AppendPoint, Cause, Drive, Flash};
 
 /// Free superblocks without which the host gets none: the collector may need one of them itself.
 const FREE_FOR_COLLECTOR: usize = 2;
@@ -33,8 +33,11 @@ impl<F: Flash> Drive<F> {
         }
         let Some(collection) = &mut self.collection else { return };
         collection.credit += collection.moves;
-        let (due, programs) = (collection.credit / collection.programs, collection.programs);
-        collection.credit -= due * programs;
+        let mut due = 0;
+        while collection.credit >= collection.programs {
+            collection.credit -= collection.programs;
+            due += 1;
+        }
         for _ in 0..due {
             if !self.move_one() {
                 return;
@@ -57,7 +60,7 @@ impl<F: Flash> Drive<F> {
     fn start_collection(&mut self) {
         let Some(victim) = self.superblocks.victim(self.shape.collector) else { return };
         let valid = self.superblocks.valid(victim);
-        let programs = self.superblock_ius - valid;
+        let programs = self.superblock_ius.get() - valid;
         self.collection = Some(Collection { victim, next: 0, moves: valid, programs, credit: 0 });
         self.finish_if_empty();
     }
@@ -68,31 +71,30 @@ impl<F: Flash> Drive<F> {
             return false;
         }
         let Some(collection) = &mut self.collection else { return false };
-        let (victim, first) = (collection.victim, collection.victim * self.superblock_ius);
-        let found = (collection.next..self.superblock_ius)
+        let (victim, first) = (collection.victim, collection.victim * self.superblock_ius.get());
+        let found = (collection.next..self.superblock_ius.get())
             .find_map(|next| self.map.iu(first + next).map(|iu| (next, iu)));
         let (next, iu) = found.expect("valid IUs lie behind those that were moved");
         collection.next = next + 1;
         self.flash.read(first + next, self.shape.iu_bytes, Cause::Collect);
         self.counters.moved_ius += 1;
-        let place = self.place_for_moved(self.superblocks.handle(victim));
-        self.program(iu, place, Cause::Collect);
+        let point = self.point_for_moved(self.superblocks.handle(victim));
+        self.program(iu, point, Cause::Collect);
         !self.finish_if_empty()
     }
 
-    fn place_for_moved(&mut self, handle: u16) -> u32 {
+    /// Where the next moved IU of a handle goes.
+    fn point_for_moved(&mut self, handle: u16) -> AppendPoint {
         let point = self.moved[usize::from(handle)];
-        let place = match point {
-            Some(point) if point.next < self.superblock_ius => {
-                point.superblock * self.superblock_ius + point.next
-            }
+        let point = match point {
+            Some(point) if point.next < self.superblock_ius.get() => point,
             _ => {
                 self.seal(point);
-                self.superblocks.open(handle) * self.superblock_ius
+                AppendPoint { superblock: self.superblocks.open(handle), next: 0 }
             }
         };
-        self.moved[usize::from(handle)] = Some(self.after(place));
-        place
+        self.moved[usize::from(handle)] = Some(AppendPoint { next: point.next + 1, ..point });
+        point
     }
 
     /// Erases the victim once nothing in it is valid.

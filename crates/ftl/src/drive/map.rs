@@ -52,3 +52,40 @@ impl Map {
         mapped.map(|(iu, place)| (iu as u32, *place))
     }
 }
+
+/// Division by a number that stays the same: a multiplication instead of a division, since each program divides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Divisor {
+    by: u32,
+    reciprocal: u64,
+}
+
+impl Divisor {
+    pub(super) fn new(by: u32) -> Divisor {
+        assert!(by > 1, "superblocks have more than one IU");
+        Divisor { by, reciprocal: u64::MAX / u64::from(by) + 1 }
+    }
+
+    pub(super) fn get(self) -> u32 {
+        self.by
+    }
+
+    /// The quotient: exact for all 32-bit numbers, as the reciprocal's error is below `1 / 2^32`.
+    pub(super) fn divide(self, number: u32) -> u32 {
+        ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Divisor;
+
+    proptest! {
+        #[test]
+        fn a_reciprocal_divides_exactly(number: u32, by in 2u32..) {
+            prop_assert_eq!(Divisor::new(by).divide(number), number / by);
+        }
+    }
+}

@@ -22,7 +22,7 @@ mod tests;
 use coalesce::{Coalescer, Outcome};
 use collect::Collection;
 pub use counters::{Counters, Wear};
-use map::Map;
+use map::{Divisor, Map};
 pub use shape::{Collector, SECTOR_BYTES, Shape};
 use superblocks::Superblocks;
 
@@ -76,7 +76,7 @@ struct AppendPoint {
 pub struct Drive<F = Untimed> {
     shape: Shape,
     namespace_bytes: u64,
-    superblock_ius: u32,
+    superblock_ius: Divisor,
     sectors_per_iu: u32,
     map: Map,
     superblocks: Superblocks,
@@ -105,7 +105,7 @@ impl<F: Flash> Drive<F> {
         Ok(Drive {
             shape: shape.clone(),
             namespace_bytes: shape.namespace_bytes,
-            superblock_ius: sizes.superblock_ius,
+            superblock_ius: Divisor::new(sizes.superblock_ius),
             sectors_per_iu: shape.iu_bytes / SECTOR_BYTES as u32,
             map: Map::new(sizes.namespace_ius, sizes.superblocks * sizes.superblock_ius),
             superblocks: Superblocks::new(sizes.superblocks, sizes.superblock_ius),
@@ -201,7 +201,7 @@ impl<F: Flash> Drive<F> {
             let iu = iu as u32;
             self.coalescer.forget(iu);
             if let Some(place) = self.map.unmap(iu) {
-                self.superblocks.invalidate(place / self.superblock_ius);
+                self.superblocks.invalidate(self.superblock_ius.divide(place));
                 self.counters.trimmed_ius += 1;
             }
         }
@@ -247,24 +247,17 @@ impl<F: Flash> Drive<F> {
 
     fn program_for_host(&mut self, iu: u32, handle: Handle, cause: Cause) {
         let point = self.host[usize::from(handle.0)];
-        let place = match point {
-            Some(AppendPoint { superblock, next }) if next < self.superblock_ius => {
-                superblock * self.superblock_ius + next
-            }
+        let point = match point {
+            Some(point) if point.next < self.superblock_ius.get() => point,
             _ => {
                 self.seal(point);
                 self.collect_until_there_is_room();
-                self.superblocks.open(handle.0) * self.superblock_ius
+                AppendPoint { superblock: self.superblocks.open(handle.0), next: 0 }
             }
         };
-        self.host[usize::from(handle.0)] = Some(self.after(place));
-        self.program(iu, place, cause);
+        self.host[usize::from(handle.0)] = Some(AppendPoint { next: point.next + 1, ..point });
+        self.program(iu, point, cause);
         self.collect_a_little();
-    }
-
-    /// The append point behind a place.
-    fn after(&self, place: u32) -> AppendPoint {
-        AppendPoint { superblock: place / self.superblock_ius, next: place % self.superblock_ius + 1 }
     }
 
     fn seal(&mut self, point: Option<AppendPoint>) {
@@ -273,12 +266,13 @@ impl<F: Flash> Drive<F> {
         }
     }
 
-    /// Programs an IU, and lets the map point there.
-    fn program(&mut self, iu: u32, place: u32, cause: Cause) {
+    /// Programs an IU at an append point, and lets the map point there.
+    fn program(&mut self, iu: u32, at: AppendPoint, cause: Cause) {
+        let place = at.superblock * self.superblock_ius.get() + at.next;
         if let Some(old) = self.map.set(iu, place) {
-            self.superblocks.invalidate(old / self.superblock_ius);
+            self.superblocks.invalidate(self.superblock_ius.divide(old));
         }
-        self.superblocks.validate(place / self.superblock_ius);
+        self.superblocks.validate(at.superblock);
         self.flash.program(place, cause);
     }
 }

@@ -15,6 +15,8 @@ const SUPERBLOCK_IUS_LEAST: u64 = 16;
 const COALESCING_IUS: usize = 64;
 /// Handles, at most.
 const HANDLES_MOST: u16 = 128;
+/// IUs of flash, at most: their maps take 4 GiB.
+const PLACES_MOST: u64 = 1 << 29;
 /// Superblocks that the collector keeps free for itself, beyond one for each handle.
 const FREE_LEAST: u64 = 3;
 
@@ -93,7 +95,8 @@ impl Shape {
             return Err(Error::Iu { iu_bytes: self.iu_bytes });
         }
         let iu = u64::from(self.iu_bytes);
-        for (what, bytes) in [("a namespace", self.namespace_bytes), ("a superblock", self.superblock_bytes)] {
+        for (what, bytes) in [("a namespace", self.namespace_bytes), ("a superblock", self.superblock_bytes)]
+        {
             if !bytes.is_multiple_of(iu) {
                 let below = bytes / iu * iu;
                 return Err(Error::NotWholeIus { what, bytes, iu_bytes: self.iu_bytes, below });
@@ -104,7 +107,11 @@ impl Shape {
         }
         if !(1..=HANDLES_MOST).contains(&self.handles) {
             let given = self.handles.to_string();
-            return Err(Error::Value { what: "the number of placement handles", given, allowed: "from 1 to 128" });
+            return Err(Error::Value {
+                what: "the number of placement handles",
+                given,
+                allowed: "from 1 to 128",
+            });
         }
         let superblocks = self.raw_bytes / self.superblock_bytes;
         let taken = self.namespace_bytes.div_ceil(self.superblock_bytes);
@@ -115,9 +122,9 @@ impl Shape {
             return Err(Error::TooLittleSpare { spare, needed });
         }
         let superblock_ius = self.superblock_bytes / iu;
-        if superblocks * superblock_ius >= u64::from(u32::MAX) {
+        if superblocks * superblock_ius > PLACES_MOST {
             let given = format!("{} units of {} bytes", superblocks * superblock_ius, self.iu_bytes);
-            let allowed = "fewer than 4,294,967,295 units: model a smaller drive with the same ratios";
+            let allowed = "at most 536,870,912 units: model a smaller drive with the same ratios";
             return Err(Error::Value { what: "the drive's flash", given, allowed });
         }
         Ok(Sizes {

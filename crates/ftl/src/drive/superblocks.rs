@@ -19,7 +19,6 @@ struct Superblock {
     state: State,
     /// Whose IUs it holds.
     handle: u16,
-    valid: u32,
     erases: u32,
     /// When it was sealed, in superblocks sealed before.
     sealed_at: u64,
@@ -28,6 +27,8 @@ struct Superblock {
 #[derive(Debug)]
 pub(super) struct Superblocks {
     all: Vec<Superblock>,
+    /// Valid IUs of each. They lie apart, as every write changes two of them.
+    valid: Vec<u32>,
     free: VecDeque<u32>,
     superblock_ius: u32,
     sealed: u64,
@@ -35,9 +36,10 @@ pub(super) struct Superblocks {
 
 impl Superblocks {
     pub(super) fn new(count: u32, superblock_ius: u32) -> Superblocks {
-        let empty = || Superblock { state: State::Free, handle: 0, valid: 0, erases: 0, sealed_at: 0 };
+        let empty = || Superblock { state: State::Free, handle: 0, erases: 0, sealed_at: 0 };
         Superblocks {
             all: std::iter::repeat_with(empty).take(count as usize).collect(),
+            valid: vec![0; count as usize],
             free: (0..count).collect(),
             superblock_ius,
             sealed: 0,
@@ -68,22 +70,23 @@ impl Superblocks {
     /// Erases a sealed superblock in which nothing is valid.
     pub(super) fn erase(&mut self, superblock: u32) {
         let erased = &mut self.all[superblock as usize];
-        assert!(erased.state == State::Sealed && erased.valid == 0, "what is erased is not needed");
+        let valid = self.valid[superblock as usize];
+        assert!(erased.state == State::Sealed && valid == 0, "what is erased is not needed");
         erased.state = State::Free;
         erased.erases += 1;
         self.free.push_back(superblock);
     }
 
     pub(super) fn validate(&mut self, superblock: u32) {
-        self.all[superblock as usize].valid += 1;
+        self.valid[superblock as usize] += 1;
     }
 
     pub(super) fn invalidate(&mut self, superblock: u32) {
-        self.all[superblock as usize].valid -= 1;
+        self.valid[superblock as usize] -= 1;
     }
 
     pub(super) fn valid(&self, superblock: u32) -> u32 {
-        self.all[superblock as usize].valid
+        self.valid[superblock as usize]
     }
 
     pub(super) fn handle(&self, superblock: u32) -> u16 {
@@ -92,19 +95,21 @@ impl Superblocks {
 
     /// The sealed superblock that is best collected next, if any would give room.
     pub(super) fn victim(&self, collector: Collector) -> Option<u32> {
-        let sealed = self.all.iter().enumerate();
-        let sealed = sealed.filter(|(_, one)| one.state == State::Sealed && one.valid < self.superblock_ius);
+        let sealed = self.all.iter().zip(&self.valid).enumerate();
+        let sealed = sealed
+            .filter(|(_, (one, valid))| one.state == State::Sealed && **valid < self.superblock_ius)
+            .map(|(superblock, (one, valid))| (superblock as u32, one, *valid));
         let best = match collector {
-            Collector::Greedy => sealed.min_by_key(|(_, one)| one.valid),
-            Collector::CostBenefit => sealed.max_by(|(_, one), (_, other)| {
-                self.benefit(one).total_cmp(&self.benefit(other))
+            Collector::Greedy => sealed.min_by_key(|(_, _, valid)| *valid),
+            Collector::CostBenefit => sealed.max_by(|(_, one, valid), (_, other, other_valid)| {
+                self.benefit(one, *valid).total_cmp(&self.benefit(other, *other_valid))
             }),
         };
-        best.map(|(superblock, _)| superblock as u32)
+        best.map(|(superblock, _, _)| superblock)
     }
 
-    fn benefit(&self, one: &Superblock) -> f64 {
-        let used = f64::from(one.valid) / f64::from(self.superblock_ius);
+    fn benefit(&self, one: &Superblock, valid: u32) -> f64 {
+        let used = f64::from(valid) / f64::from(self.superblock_ius);
         let age = (self.sealed - one.sealed_at) as f64;
         age * (1.0 - used) / (2.0 * used).max(f64::MIN_POSITIVE)
     }

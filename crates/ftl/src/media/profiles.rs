@@ -10,7 +10,7 @@ use super::Medium;
 use crate::{Collector, Error, Shape};
 
 /// Superblocks of a modelled drive.
-const SUPERBLOCKS: u64 = 2048;
+const SUPERBLOCKS: u64 = 1024;
 
 /// A drive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -48,7 +48,7 @@ pub const PROFILES: [Profile; 3] = [
         about: "D5-P5316, 15.36 TB of QLC, IU of 64 KiB",
         iu_bytes: 64 << 10,
         namespace_bytes: 15_360_000_000_000,
-        over_provisioning: 0.125,
+        over_provisioning: 0.131,
         dies: 128,
         channels: 16,
         medium: Medium::QLC,
@@ -62,7 +62,7 @@ pub const PROFILES: [Profile; 3] = [
         about: "CM6, 3.84 TB of TLC, IU of 4 KiB",
         iu_bytes: 4 << 10,
         namespace_bytes: 3_840_000_000_000,
-        over_provisioning: 0.155,
+        over_provisioning: 0.16,
         dies: 64,
         channels: 18,
         medium: Medium::TLC,

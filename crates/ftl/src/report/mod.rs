@@ -1,6 +1,12 @@
+//! What the model says, for people and for programs: tables, JSON, charts.
 
+mod chart;
+mod shown;
+mod sweep;
 mod table;
 
+pub use chart::{ChartKind, draw};
+pub use sweep::{Line, Sweep, sweep};
 pub use table::Table;
 pub(crate) use table::size;
 

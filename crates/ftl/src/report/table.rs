@@ -21,7 +21,8 @@ impl Table {
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows[0].len();
-        let length = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
+        let length =
+            |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
         let widths: Vec<usize> = (0..columns)
             .map(|column| self.rows.iter().map(|row| length(row, column)).max().unwrap_or(0).max(3))
             .collect();

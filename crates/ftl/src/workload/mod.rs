@@ -7,5 +7,5 @@ mod run;
 
 pub use job::{Job, Jobs, Pattern};
 pub use reproduce::{Reproduced, Row, reproduce};
+pub(crate) use run::fill;
 pub use run::{RunReport, run};
-pub(crate) use run::{fill, precondition};

@@ -11,10 +11,17 @@ use crate::{Kind, Shape};
 #[derive(Debug)]
 enum Places {
     /// Where each writer's part of the span starts, how far it is in it, and how long a part is.
-    Sequential { starts: Vec<u64>, done: Vec<u64>, each: u64 },
+    Sequential {
+        starts: Vec<u64>,
+        done: Vec<u64>,
+        each: u64,
+    },
     Random,
     /// The place of rank `r` is `r × stride`, modulo the number of places, so that often-written places lie apart.
-    Zipf { ranks: Zipf<f64>, stride: u64 },
+    Zipf {
+        ranks: Zipf<f64>,
+        stride: u64,
+    },
 }
 
 /// A job's requests.

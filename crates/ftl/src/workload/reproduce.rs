@@ -31,6 +31,13 @@ pub struct Row {
     pub counts: bool,
 }
 
+impl Row {
+    /// Whether the model is within 10 % of the document.
+    pub fn is_within(&self) -> bool {
+        self.deviation.abs() <= TOLERANCE
+    }
+}
+
 /// All rows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduced {
@@ -46,7 +53,7 @@ pub struct Reproduced {
 pub fn reproduce(seed: u64) -> Result<Reproduced, Error> {
     let mut rows = coarse_iu(Profile::named("d5-p5316")?, seed)?;
     rows.extend(smaller_namespace(Profile::named("cm6")?, seed)?);
-    let is_within = rows.iter().all(|row| !row.counts || row.deviation.abs() <= TOLERANCE);
+    let is_within = rows.iter().all(|row| !row.counts || row.is_within());
     let over_provisioning = PROFILES.iter().take(2).map(|one| (one.name, one.over_provisioning)).collect();
     Ok(Reproduced { rows, over_provisioning, is_within })
 }
@@ -90,7 +97,8 @@ fn smaller_namespace(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, E
     for (reads, what, whole, smaller) in mixes {
         let job = Job { reads, writers: 8, queue_depth: 32, ..Job::default() };
         let requests = |share: f64| -> Result<f64, Error> {
-            let RunReport { reads_per_s, writes_per_s, .. } = run(profile, &profile.shape(share), &job, seed)?;
+            let RunReport { reads_per_s, writes_per_s, .. } =
+                run(profile, &profile.shape(share), &job, seed)?;
             Ok(reads_per_s + writes_per_s)
         };
         let (model_whole, model_smaller) = (requests(1.0)?, requests(SMALLER)?);

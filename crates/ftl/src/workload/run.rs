@@ -75,18 +75,19 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     bench.measure(is_steady)
 }
 
-/// Writes the whole namespace once, in order.
-pub(crate) fn fill<F: Flash>(drive: &mut Drive<F>) -> Result<(), Error> {
-    let (namespace, piece) = (drive.shape().namespace_bytes, PIECE_BYTES);
-    for offset in (0..namespace).step_by(piece as usize) {
-        drive.write(offset, piece.min(namespace - offset), Handle(0))?;
+/// Writes a share of the namespace once, in order.
+pub(crate) fn fill<F: Flash>(drive: &mut Drive<F>, share: f64) -> Result<(), Error> {
+    let iu = u64::from(drive.shape().iu_bytes);
+    let filled = (drive.shape().namespace_bytes as f64 * share) as u64 / iu * iu;
+    for offset in (0..filled).step_by(PIECE_BYTES as usize) {
+        drive.write(offset, PIECE_BYTES.min(filled - offset), Handle(0))?;
     }
     Ok(())
 }
 
 /// Fills a drive, and writes it at random in pieces of 1 MiB.
-pub(crate) fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
-    fill(drive)?;
+fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
+    fill(drive, 1.0)?;
     let namespace = drive.shape().namespace_bytes;
     let pieces = namespace / PIECE_BYTES;
     let mut random = SmallRng::seed_from_u64(seed);
