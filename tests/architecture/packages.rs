@@ -22,9 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker", &["esker-engine"]),
     ("esker-server", &["esker-engine"]),
     ("esker-size", &[]),
+    ("esker-ftl", &["esker-size"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size"]),
+    ("esker-cli", &["esker-device", "esker-engine", "esker-server", "esker-bench", "esker-size", "esker-ftl"]),
 ];
 
 /// Which may use more in their tests.

@@ -41,6 +41,7 @@ const ROWS: &[Row] = &[
     // Handlers of verbs tell of the table of verbs, which names the handlers.
     Row { name: "server", order: &[], knot_most: 21, is_on: true },
     row("size", &[]),
+    row("ftl", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
 mod call;
+mod ftl;
 mod notify;
 mod serve;
 mod settings;
@@ -35,6 +36,8 @@ enum Verb {
     Serve(serve::Arguments),
     /// Makes and changes the file of users: add, passwd, remove, list.
     User(user::Arguments),
+    /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
+    Ftl(ftl::Arguments),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let done = match arguments.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
         Verb::User(arguments) => user::run(arguments),
+        Verb::Ftl(arguments) => ftl::run(arguments),
         #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));

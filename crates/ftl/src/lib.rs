@@ -33,7 +33,7 @@ mod workload;
 pub use drive::{Cause, Collector, Counters, Drive, Flash, Handle, SECTOR_BYTES, Shape, Untimed, Wear};
 pub use error::Error;
 pub use life::{Endurance, Life};
-pub use media::{Latencies, Medium, PROFILES, Profile, Timing};
+pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Timing};
 pub use report::{ChartKind, Line, Sweep, Table, draw, json, sweep};
 pub use trace::{Format, Kind, Replay, ReplayReport, Request, Requests, Stage, Tally, replay};
 pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, reproduce, run};

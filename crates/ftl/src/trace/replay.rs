@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Format, Kind, Request, Requests, Stage, Tally};
 use crate::workload::fill;
-use crate::{Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
+use crate::{Collector, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
 
 /// A namespace is rounded up to this.
 const NAMESPACE_UNIT: u64 = 1 << 20;
@@ -31,6 +31,8 @@ pub struct Replay {
     pub device: Option<String>,
     /// The drive, for its IU and its over-provisioning.
     pub profile: Profile,
+    /// How the drive chooses its victims.
+    pub collector: Collector,
     /// The size of the traced device; `None` for where the trace's last request ends.
     pub namespace_bytes: Option<u64>,
     /// The share of the namespace that holds something before the trace starts.
@@ -185,7 +187,9 @@ fn shape(replay: &Replay, scan: &Scan) -> Result<Shape, Error> {
         Some(namespace) => namespace,
         None => end.next_multiple_of(NAMESPACE_UNIT).max(NAMESPACE_IUS_LEAST * iu),
     };
-    Ok(Shape::over_provisioned(replay.profile.iu_bytes, namespace, replay.profile.over_provisioning))
+    let Profile { iu_bytes, over_provisioning, .. } = replay.profile;
+    let shape = Shape::over_provisioned(iu_bytes, namespace, over_provisioning);
+    Ok(Shape { collector: replay.collector, ..shape })
 }
 
 /// Plays the trace once, and returns how many requests that were.
