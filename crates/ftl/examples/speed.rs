@@ -1,34 +1,25 @@
-//! Measures the model itself: IU writes a second, untimed.
+//! Fit.
 fn main() {
-    for (ius, op) in [(1u64 << 20, 0.125), (1 << 24, 0.125), (1 << 20, 0.28)] {
-        let shape = esker_ftl::Shape::over_provisioned(64 << 10, ius << 16, op);
-        let mut drive = esker_ftl::Drive::new(&shape).unwrap();
-        let t = std::time::Instant::now();
-        let mut x = 1u64;
-        let n = 20_000_000u64;
-        for _ in 0..n {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            drive.write(((x >> 33) % ius) << 16, 65536, esker_ftl::Handle(0)).unwrap();
-        }
-        let c = drive.counters();
-        println!(
-            "{ius} IUs: {n} host writes, waf {:.2} (from empty), {:.1} s, {:.1} ns a program",
-            c.write_amplification(),
-            t.elapsed().as_secs_f64(),
-            t.elapsed().as_secs_f64() * 1e9 / (c.nand_bytes() >> 16) as f64
-        );
+    use esker_ftl::*;
+    for op in [0.122, 0.126] {
+        let p = Profile { over_provisioning: op, ..PROFILES[0] };
+        let r: Vec<_> = [4096u64, 65536]
+            .iter()
+            .map(|b| {
+                run(&p, &p.shape(1.0), &Job { block: *b, ..Job::default() }, 1).unwrap().write_amplification
+            })
+            .collect();
+        println!("{op} {r:?}");
     }
-    let t = std::time::Instant::now();
-    let r = esker_ftl::reproduce(1).unwrap();
-    for row in &r.rows {
-        println!(
-            "{:40} {:>10.2} {:>10.2} {:>+6.1} % {}",
-            row.what,
-            row.published,
-            row.model,
-            row.deviation * 100.0,
-            row.counts
-        );
+    for op in [0.15, 0.155] {
+        let p = Profile { over_provisioning: op, ..PROFILES[1] };
+        let r: Vec<_> = [1.0, 3.2 / 3.84]
+            .iter()
+            .map(|s| {
+                run(&p, &p.shape(*s), &Job { writers: 8, queue_depth: 32, ..Job::default() }, 1).unwrap()
+            })
+            .map(|r| (r.write_amplification, r.writes_per_s))
+            .collect();
+        println!("{op} {r:?} {}", r[1].1 / r[0].1);
     }
-    println!("{:.1} s", t.elapsed().as_secs_f64());
 }

@@ -40,14 +40,14 @@ pub enum Error {
     },
     /// The collector would have nothing to work with.
     #[error(
-        "the drive has {spare} superblocks more than its namespace takes, and needs {needed}; give it more \
+        "flash of {raw_bytes} bytes has no superblock of {superblock_bytes} bytes beyond the namespace; give the drive more \
          over-provisioning or smaller superblocks"
     )]
     TooLittleSpare {
-        /// Superblocks beyond the namespace.
-        spare: u64,
-        /// How many the append points and the collector take.
-        needed: u64,
+        /// The flash.
+        raw_bytes: u64,
+        /// What is erased together.
+        superblock_bytes: u64,
     },
     /// A request lies outside of the namespace, or is no whole number of sectors.
     #[error("{bytes} bytes at {offset} are not whole sectors inside a namespace of {namespace_bytes} bytes")]

@@ -7,10 +7,8 @@ use crate::Error;
 /// The smallest unit of a request.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Superblocks in which a shape divides its flash if it is not told otherwise.
-const SUPERBLOCKS: u64 = 2048;
-/// IUs in a superblock, at least.
-const SUPERBLOCK_IUS_LEAST: u64 = 16;
+/// IUs in a superblock, at least and at most, if a shape is not told otherwise.
+const SUPERBLOCK_IUS: (u64, u64) = (16, 4096);
 /// IUs that wait for the rest of their sectors, if a shape is not told otherwise.
 const COALESCING_IUS: usize = 64;
 /// Handles, at most.
@@ -38,7 +36,8 @@ pub struct Shape {
     pub iu_bytes: u32,
     /// What the host sees.
     pub namespace_bytes: u64,
-    /// The flash behind it.
+    /// The flash behind it, without the superblocks that are open or kept free. Those are a negligible share of a real drive,
+    /// and would be much of a small model's over-provisioning.
     pub raw_bytes: u64,
     /// What is erased together.
     pub superblock_bytes: u64,
@@ -59,10 +58,12 @@ pub(super) struct Sizes {
 }
 
 impl Shape {
-    /// A drive with so much flash behind its namespace. It has 2,048 superblocks.
+    /// A drive with so much flash behind its namespace. It has about twice as many superblocks as a superblock has IUs: with
+    /// fewer IUs in one, the collector finds emptier victims than in a real drive, and with fewer superblocks it has less choice.
     pub fn with_raw(iu_bytes: u32, namespace_bytes: u64, raw_bytes: u64) -> Shape {
         let iu = u64::from(iu_bytes.max(1));
-        let superblock_ius = (raw_bytes / SUPERBLOCKS / iu).max(SUPERBLOCK_IUS_LEAST);
+        let (least, most) = SUPERBLOCK_IUS;
+        let superblock_ius = (raw_bytes / iu / 2).isqrt().clamp(least, most);
         Shape {
             iu_bytes,
             namespace_bytes,
@@ -114,13 +115,14 @@ impl Shape {
             });
         }
         let superblocks = self.raw_bytes / self.superblock_bytes;
-        let taken = self.namespace_bytes.div_ceil(self.superblock_bytes);
-        // Two append points for each handle, what is kept free, and one that can be collected.
-        let needed = 2 * u64::from(self.handles) + self.free_target() + 1;
-        let spare = superblocks.saturating_sub(taken);
-        if spare < needed {
-            return Err(Error::TooLittleSpare { spare, needed });
+        let spare = superblocks.saturating_sub(self.namespace_bytes.div_ceil(self.superblock_bytes));
+        if spare == 0 {
+            return Err(Error::TooLittleSpare {
+                raw_bytes: self.raw_bytes,
+                superblock_bytes: self.superblock_bytes,
+            });
         }
+        let superblocks = superblocks + self.working_superblocks();
         let superblock_ius = self.superblock_bytes / iu;
         if superblocks * superblock_ius > PLACES_MOST {
             let given = format!("{} units of {} bytes", superblocks * superblock_ius, self.iu_bytes);
@@ -132,6 +134,11 @@ impl Shape {
             superblock_ius: superblock_ius as u32,
             superblocks: superblocks as u32,
         })
+    }
+
+    /// Two append points for each handle, and what is kept free.
+    fn working_superblocks(&self) -> u64 {
+        2 * u64::from(self.handles) + self.free_target()
     }
 
     /// Free superblocks below which the collector works.

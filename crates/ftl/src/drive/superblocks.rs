@@ -100,7 +100,7 @@ impl Superblocks {
             .filter(|(_, (one, valid))| one.state == State::Sealed && **valid < self.superblock_ius)
             .map(|(superblock, (one, valid))| (superblock as u32, one, *valid));
         let best = match collector {
-            Collector::Greedy => sealed.min_by_key(|(_, _, valid)| *valid),
+            Collector::Greedy => sealed.min_by_key(|(_, one, valid)| (*valid, one.sealed_at)),
             Collector::CostBenefit => sealed.max_by(|(_, one, valid), (_, other, other_valid)| {
                 self.benefit(one, *valid).total_cmp(&self.benefit(other, *other_valid))
             }),

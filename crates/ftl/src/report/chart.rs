@@ -48,7 +48,7 @@ impl ChartKind {
     fn caption(self) -> &'static str {
         match self {
             ChartKind::WriteSize => {
-                "Device WAF of random writes in the steady state, 13.1 % over-provisioning"
+                "Device WAF of random writes in the steady state, 12.4 % over-provisioning"
             }
             ChartKind::OverProvisioning => "Device WAF of random writes in the steady state, IU of 64 KiB",
         }

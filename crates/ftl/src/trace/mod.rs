@@ -56,7 +56,7 @@ pub struct Request {
 }
 
 /// What a parser finds in a line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Parsed<'l> {
     /// A request of the named device. Its index is not known yet.
     Request(&'l str, Request),

@@ -20,7 +20,7 @@ const NAMESPACE_IUS_LEAST: u64 = 8192;
 /// How often the namespace is written before the drive's counters are watched.
 const WARM_UP: u64 = 2;
 /// Requests that are played, at most: a short trace on a large device never reaches a steady state.
-const REQUESTS_MOST: u64 = 100_000_000;
+const REQUESTS_MOST: u64 = 50_000_000;
 
 /// What is to be replayed, and on which drive.
 #[derive(Clone, Debug)]
@@ -208,6 +208,8 @@ fn play(replay: &Replay, scan: &Scan, drive: &mut Drive) -> Result<u64, Error> {
             Kind::Read => {}
         }
     }
+    // The drive is idle between two passes, and programs what waits in its buffer.
+    drive.flush();
     Ok(played)
 }
 

@@ -64,7 +64,7 @@ impl Requests {
         }
         let parsed = self.format.parse(line)?;
         // A line without an end may be the beginning of another.
-        if end == End::Cut && parsed != Parsed::Nothing {
+        if end == End::Cut && !line.trim().is_empty() {
             return Err("the file ends in the middle of the line".to_owned());
         }
         match parsed {

@@ -117,3 +117,31 @@ fn smaller_namespace(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, E
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Job, PROFILES, Pattern, Shape, run};
+
+    /// The reproduction in small: the same drive with a sixteenth of its IUs, so that it fits a test.
+    #[test]
+    fn the_white_papers_amplification_is_met_on_a_small_drive_too() {
+        let profile = &PROFILES[0];
+        let shape = Shape::over_provisioned(64 << 10, 1 << 30, profile.over_provisioning);
+        for (pattern, block, published) in [
+            (Pattern::Random, 4 << 10, 74.77),
+            (Pattern::Random, 64 << 10, 4.53),
+            (Pattern::Sequential, 4 << 10, 1.02),
+            (Pattern::Sequential, 64 << 10, 1.02),
+        ] {
+            let job = Job { pattern, block, ..Job::default() };
+            let report = run(profile, &shape, &job, 1).expect("it runs");
+            let deviation = report.write_amplification / published - 1.0;
+            assert!(report.is_steady && deviation.abs() < 0.1, "{}: {report:?}", job.title());
+            assert_eq!(
+                report,
+                run(profile, &shape, &job, 1).expect("it runs"),
+                "the same seed, the same figures"
+            );
+        }
+    }
+}
