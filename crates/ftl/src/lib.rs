@@ -36,4 +36,4 @@ pub use life::{Endurance, Life};
 pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Timing};
 pub use report::{ChartKind, Line, Sweep, Table, draw, json, sweep};
 pub use trace::{Format, Kind, Replay, ReplayReport, Request, Requests, Stage, Tally, replay};
-pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, reproduce, run};
+pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, reproduce, run};

@@ -29,10 +29,26 @@ struct Die {
     row: Option<u64>,
 }
 
+/// Something that bytes pass through: a channel, or the controller. Reads of the host pass programs and the drive's own reads.
 #[derive(Clone, Copy, Debug, Default)]
-struct Channel {
-    programs_until: u64,
+struct Lanes {
+    background_until: u64,
     reads_until: u64,
+}
+
+impl Lanes {
+    /// Bytes of a program or of the drive's own read pass in their turn; when they are through.
+    fn pass_in_turn(&mut self, at: u64, takes: u64) -> u64 {
+        self.background_until = self.background_until.max(at) + takes;
+        self.background_until
+    }
+
+    /// Bytes of a host's read pass before those; when they are through.
+    fn pass_first(&mut self, at: u64, takes: u64) -> u64 {
+        self.reads_until = self.reads_until.max(at) + takes;
+        self.background_until += takes;
+        self.reads_until
+    }
 }
 
 /// IUs that are being gathered for one program of a die.
@@ -55,9 +71,11 @@ pub struct Timing {
     now: u64,
     read_done: u64,
     command_until: u64,
-    controller_until: u64,
+    /// When the last write found room in the cache; the next one finds it no earlier.
+    accepted_at: u64,
+    controller: Lanes,
     dies: Vec<Die>,
-    channels: Vec<Channel>,
+    channels: Vec<Lanes>,
     gathered: Vec<Gathered>,
     cached_ius: u64,
     /// IUs that leave the cache, and when.
@@ -81,9 +99,10 @@ impl Timing {
             now: 0,
             read_done: 0,
             command_until: 0,
-            controller_until: 0,
+            accepted_at: 0,
+            controller: Lanes::default(),
             dies: vec![Die::default(); profile.dies as usize],
-            channels: vec![Channel::default(); profile.channels as usize],
+            channels: vec![Lanes::default(); profile.channels as usize],
             gathered: Vec::new(),
             cached_ius: 0,
             leaving: BinaryHeap::new(),
@@ -104,8 +123,10 @@ impl Timing {
         while self.cached_ius + ius > room {
             let Some(Reverse((left, ius))) = self.leaving.pop() else { break };
             self.cached_ius -= u64::from(ius);
-            self.now = self.now.max(left);
+            self.accepted_at = self.accepted_at.max(left);
         }
+        self.accepted_at = self.accepted_at.max(self.now);
+        self.now = self.accepted_at;
         self.now
     }
 
@@ -125,25 +146,19 @@ impl Timing {
         (place / self.ius_per_program) as usize % self.dies.len()
     }
 
-    /// The controller moves bytes to or from flash; when it starts.
-    fn through_controller(&mut self, bytes: u64) -> u64 {
-        let start = self.controller_until.max(self.now);
-        if let Some(bytes_per_s) = self.profile.flash_bytes_per_s {
-            self.controller_until = start + transfer_ns(bytes, bytes_per_s);
-        }
-        start
+    /// What the controller takes to move bytes.
+    fn controller_ns(&self, bytes: u64) -> u64 {
+        self.profile.flash_bytes_per_s.map_or(0, |bytes_per_s| transfer_ns(bytes, bytes_per_s))
     }
 
     /// A full program of a die; when it is done.
     fn program_die(&mut self, program: u32) -> u64 {
         let bytes = u64::from(self.ius_per_program) * u64::from(self.iu_bytes);
-        let start = self.through_controller(bytes);
+        let sent = self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
         let at = program as usize % self.dies.len();
         let channel = at % self.channels.len();
-        let channel = &mut self.channels[channel];
         let moved = transfer_ns(bytes, self.profile.medium.bus_bytes_per_s);
-        channel.programs_until = channel.programs_until.max(self.now) + moved;
-        let there = channel.programs_until.max(start + moved);
+        let there = self.channels[channel].pass_in_turn(self.now, moved).max(sent);
         let die = &mut self.dies[at];
         die.row = None;
         die.busy_until = die.busy_until.max(die.read_until).max(there) + self.program_ns;
@@ -152,40 +167,36 @@ impl Timing {
 
     /// A read for the host, which goes before programs.
     fn read_now(&mut self, place: u32, bytes: u32) {
-        let start = self.through_controller(u64::from(bytes));
-        let at = self.die(place);
-        let (medium, count) = (&self.profile.medium, self.channels.len());
+        let (at, medium) = (self.die(place), &self.profile.medium);
         let die = &mut self.dies[at];
-        let is_first = die.read_until <= start;
-        let mut start = start.max(die.read_until);
+        let is_first = die.read_until <= self.now;
+        let mut start = self.now.max(die.read_until);
         if die.busy_until > start {
             let suspend = if is_first { medium.suspend_ns } else { 0 };
             start += suspend;
             die.busy_until += suspend + medium.read_ns;
         }
         die.read_until = start + medium.read_ns;
-        let channel = &mut self.channels[at % count];
+        let read = die.read_until;
         let moved = transfer_ns(u64::from(bytes), medium.bus_bytes_per_s);
-        channel.reads_until = channel.reads_until.max(die.read_until) + moved;
-        channel.programs_until += moved;
-        self.read_done = self.read_done.max(channel.reads_until);
+        let channel = at % self.channels.len();
+        let moved = self.channels[channel].pass_first(read, moved);
+        let sent = self.controller.pass_first(read, self.controller_ns(u64::from(bytes)));
+        self.read_done = self.read_done.max(moved).max(sent);
     }
 
     /// A read for the drive itself, which waits for its turn.
     fn read_later(&mut self, place: u32) {
         let bytes = u64::from(self.iu_bytes);
-        let start = self.through_controller(bytes);
-        let at = self.die(place);
-        let (medium, count) = (&self.profile.medium, self.channels.len());
+        self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
+        let (at, medium) = (self.die(place), &self.profile.medium);
         let row = u64::from(place) * bytes / medium.row_bytes();
         let die = &mut self.dies[at];
-        let is_there = die.row.replace(row) == Some(row);
-        if !is_there {
-            die.busy_until = die.busy_until.max(die.read_until).max(start) + medium.read_ns;
+        if die.row.replace(row) != Some(row) {
+            die.busy_until = die.busy_until.max(die.read_until).max(self.now) + medium.read_ns;
         }
-        let moved = transfer_ns(bytes, medium.bus_bytes_per_s);
-        let channel = &mut self.channels[at % count];
-        channel.programs_until = channel.programs_until.max(self.now) + moved;
+        let channel = at % self.channels.len();
+        self.channels[channel].pass_in_turn(self.now, transfer_ns(bytes, medium.bus_bytes_per_s));
     }
 }
 

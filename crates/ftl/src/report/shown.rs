@@ -3,17 +3,18 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{Table, size};
-use crate::{Latencies, ReplayReport, Reproduced, RunReport};
+use crate::{Latencies, ReplayReport, Reproduced, RunReport, Standing};
 
 impl Display for Reproduced {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut table =
             Table::new(&["drive and workload", "published", "model", "difference", "within 10 %"]);
         for row in &self.rows {
-            let within = match (row.counts, row.is_within()) {
-                (false, _) => "not held to it",
-                (true, true) => "yes",
-                (true, false) => "NO",
+            let within = match (row.standing, row.is_within()) {
+                (Standing::Given, _) => "given",
+                (Standing::Shown, _) => "not fitted",
+                (Standing::Held, true) => "yes",
+                (Standing::Held, false) => "NO",
             };
             table.row(vec![
                 format!("{}, {}", row.drive, row.what),

@@ -6,6 +6,6 @@ mod reproduce;
 mod run;
 
 pub use job::{Job, Jobs, Pattern};
-pub use reproduce::{Reproduced, Row, reproduce};
+pub use reproduce::{Reproduced, Row, Standing, reproduce};
 pub(crate) use run::fill;
 pub use run::{RunReport, run};

@@ -27,8 +27,20 @@ pub struct Row {
     pub model: f64,
     /// The difference, as a share of what the document says.
     pub deviation: f64,
-    /// Whether the row has to be within 10 %.
-    pub counts: bool,
+    /// What the row is for.
+    pub standing: Standing,
+}
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// It has to be within 10 %.
+    Held,
+    /// It is shown: it follows from the media's published figures, and nothing was fitted to it.
+    Shown,
+    /// The drive's profile was given this figure.
+    Given,
 }
 
 impl Row {
@@ -53,7 +65,7 @@ pub struct Reproduced {
 pub fn reproduce(seed: u64) -> Result<Reproduced, Error> {
     let mut rows = coarse_iu(Profile::named("d5-p5316")?, seed)?;
     rows.extend(smaller_namespace(Profile::named("cm6")?, seed)?);
-    let is_within = rows.iter().all(|row| !row.counts || row.is_within());
+    let is_within = rows.iter().all(|row| row.standing != Standing::Held || row.is_within());
     let over_provisioning = PROFILES.iter().take(2).map(|one| (one.name, one.over_provisioning)).collect();
     Ok(Reproduced { rows, over_provisioning, is_within })
 }
@@ -71,17 +83,22 @@ fn coarse_iu(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for (job, waf, mib_per_s, mean_us) in published {
         let report = run(profile, &profile.shape(1.0), &job, seed)?;
-        let row = |what: &str, published: f64, model: f64, counts: bool| Row {
+        let row = |what: &str, published: f64, model: f64, standing: Standing| Row {
             drive: profile.name,
             what: format!("{}: {what}", report.job),
             published,
             model,
             deviation: model / published - 1.0,
-            counts,
+            standing,
         };
-        rows.push(row("WAF", waf, report.write_amplification, true));
-        rows.push(row("MiB/s", mib_per_s, report.write_mib_per_s, false));
-        rows.push(row("mean latency, µs", mean_us, report.writes.mean_us, false));
+        rows.push(row("WAF", waf, report.write_amplification, Standing::Held));
+        // The sequential rows say how fast the controller is: it moves the one, and takes so many commands for the other.
+        let of_time = match job.pattern {
+            Pattern::Sequential => Standing::Given,
+            _ => Standing::Shown,
+        };
+        rows.push(row("MiB/s", mib_per_s, report.write_mib_per_s, of_time));
+        rows.push(row("mean latency, µs", mean_us, report.writes.mean_us, of_time));
     }
     Ok(rows)
 }
@@ -102,18 +119,19 @@ fn smaller_namespace(profile: &'static Profile, seed: u64) -> Result<Vec<Row>, E
             Ok(reads_per_s + writes_per_s)
         };
         let (model_whole, model_smaller) = (requests(1.0)?, requests(SMALLER)?);
-        let row = |what: String, published: f64, model: f64, counts: bool| Row {
+        let row = |what: String, published: f64, model: f64, standing: Standing| Row {
             drive: profile.name,
             what,
             published,
             model,
             deviation: model / published - 1.0,
-            counts,
+            standing,
         };
         let gain = format!("{what}: gain from 3.84 to 3.20 TB");
-        rows.push(row(gain, smaller / whole, model_smaller / model_whole, reads == 0.0));
-        rows.push(row(format!("{what}: IOPS at 3.84 TB"), whole, model_whole, false));
-        rows.push(row(format!("{what}: IOPS at 3.20 TB"), smaller, model_smaller, false));
+        let standing = if reads == 0.0 { Standing::Held } else { Standing::Shown };
+        rows.push(row(gain, smaller / whole, model_smaller / model_whole, standing));
+        rows.push(row(format!("{what}: IOPS at 3.84 TB"), whole, model_whole, Standing::Shown));
+        rows.push(row(format!("{what}: IOPS at 3.20 TB"), smaller, model_smaller, Standing::Shown));
     }
     Ok(rows)
 }
