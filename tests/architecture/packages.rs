@@ -25,10 +25,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-rdb", &[]),
     ("esker-server", &["esker-engine", "esker-rdb"]),
     ("esker-size", &[]),
+    ("esker-ftl", &["esker-size"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
         "esker-device", "esker-engine", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
+        "esker-ftl",
     ]),
 ];
 

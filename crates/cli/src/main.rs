@@ -7,6 +7,7 @@
 
 mod call;
 mod inspect;
+mod ftl;
 mod notify;
 mod serve;
 mod settings;
@@ -44,6 +45,8 @@ enum Verb {
     Export(transfer::Export),
     #[command(flatten)]
     Look(inspect::Verb),
+    /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
+    Ftl(ftl::Arguments),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Import(arguments) => transfer::import(&arguments),
         Verb::Export(arguments) => transfer::export(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
+        Verb::Ftl(arguments) => ftl::run(arguments),
         #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));
