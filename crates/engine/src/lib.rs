@@ -40,6 +40,7 @@ pub use segments::counts::{Classes, States};
 pub use store::blocking::Blocking;
 pub use store::handle::Store;
 pub use store::iterating::{EntryStream, Iter};
+pub use store::segments::{Segment, SegmentClass, SegmentState};
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};

@@ -9,7 +9,8 @@
 //! - `auth`: who a connection is, and what it may do.
 //! - `budget`: memory that clients hold, in all and each. `pace`: how long a transfer may take.
 //! - `service`: what every connection works on: the store, the settings, the counters, the clients there are.
-//! - `http`, `metrics`: for those who watch. `counting`, `rate`: how it is counted. `notices`: log lines that strangers cause.
+//! - `service/status`: what the server does right now, as one document.
+//! - `http`, `metrics`: for those who watch. `process`: what the operating system says. `counting`, `rate`: how it is counted. `notices`: log lines that strangers cause.
 //! - `resp/frame`: bytes to commands. `resp/reply`: answers to bytes.
 //! - `resp/connection`: one client: read, run, answer. `resp/transport`: its socket and buffers. `resp/watch`: its time.
 //! - `resp/run`: which commands of a pipeline go to the store together.
@@ -35,6 +36,7 @@ mod loading;
 mod metrics;
 mod notices;
 mod pace;
+mod process;
 mod rate;
 mod resp;
 mod service;
@@ -49,3 +51,4 @@ pub use config::{Access, ClientCertificates, Config, Password, TlsFiles};
 pub use error::{Error, Result};
 pub use limits::Limits;
 pub use listen::{Addresses, Control, Server, Sockets};
+pub use service::status;

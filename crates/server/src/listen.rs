@@ -31,6 +31,7 @@ use crate::counting::count;
 use crate::http::Busy;
 use crate::resp::Peer;
 use crate::service::Service;
+use crate::service::status::Sampler;
 use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls, certificate_names};
 use crate::{Config, Error, Result, grpc, http, resp};
@@ -211,6 +212,7 @@ impl Server {
         if service.tls.is_some() {
             watching.spawn(watch_tls(service.clone()));
         }
+        watching.spawn(Sampler::run(service.clone()));
 
         let gatekeeper = Gatekeeper::new(
             service.budget.clone(),

@@ -19,12 +19,14 @@ pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod slowlog;
+pub mod status;
 
 use clients::Clients;
 pub(crate) use counters::Dropped;
 use counters::{Counters, Reloads};
 use expiring::Expiring;
 use slowlog::Slowlog;
+use status::Sampler;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
@@ -43,6 +45,8 @@ pub(crate) struct Service {
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
+    /// What the server does right now.
+    pub(crate) status: Sampler,
     /// Notified when a client asked the server to stop.
     pub(crate) stop: Notify,
     /// A stop was asked for.
@@ -89,6 +93,7 @@ impl Service {
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
+            status: Sampler::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),
             started: Instant::now(),

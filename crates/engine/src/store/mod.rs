@@ -6,5 +6,6 @@ pub(crate) mod close;
 pub(crate) mod handle;
 pub(crate) mod iterating;
 mod reading;
+pub(crate) mod segments;
 pub(crate) mod stats;
 mod writing;
