@@ -34,7 +34,7 @@ const READ_ATTEMPTS: u32 = 3;
 const ENTRY_BYTES: u64 = 22;
 
 /// Destages and collects until the store closes.
-pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_per_s: u64) {
+pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>) {
     let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
     let expirer = Expirer { space, catalog, writer };
     let mut reclaimer = Reclaimer {
@@ -42,7 +42,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_p
         catalog,
         writer,
         expirer,
-        relocator: Relocator::new(expirer, bytes_per_s),
+        relocator: Relocator::new(expirer),
         compactions: &compactions,
         progress: Progress::default(),
         stuck: None,
@@ -64,6 +64,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_p
             break;
         }
         reclaimer.begin_compaction();
+        reclaimer.relocator.set_limit(writer.changeable.background_bytes_per_s());
         writer.pressure.requests.look();
         match reclaimer.step().await {
             Ok(true) => {}

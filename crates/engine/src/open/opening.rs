@@ -40,6 +40,7 @@ use crate::segments::staging::{self, Staged, StagingFile, boot_id};
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
+use crate::write::changeable::Changeable;
 use crate::write::lane::Lane;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 
@@ -238,7 +239,7 @@ async fn build(
         lane,
         large,
         shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
-        durability: options.durability,
+        changeable: Changeable::new(options.durability, options.background_bytes_per_s),
     }))
 }
 
@@ -281,8 +282,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<Arc<Requests>> {
         tasks.spawn("preallocate", preallocate::run(catalog.clone(), lane.clone(), order));
     }
     let compactions = Requests::following(&space.health);
-    let bytes_per_s = options.background_bytes_per_s.unwrap_or(0);
-    tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), bytes_per_s));
+    tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone()));
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
         tier.allocation(|slots| slots.begin_discards());
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));
