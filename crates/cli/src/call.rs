@@ -6,7 +6,8 @@ use crate::settings::{Places, Setting, flag_for};
 
 /// The parser's message without its usage and hints, which are what `--help` is for. `call` is what followed the command's name.
 pub(crate) fn one_line(error: &clap::Error, call: &[String]) -> String {
-    let verb = call.first().map(String::as_str).filter(|verb| ["serve", "user"].contains(verb));
+    let verb =
+        call.first().map(String::as_str).filter(|verb| ["serve", "user", "top", "calc"].contains(verb));
     let help = verb.map_or("esker --help".to_owned(), |verb| format!("esker {verb} --help"));
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("which verb? (see {help})");

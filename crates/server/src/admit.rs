@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::address::Origin;
@@ -17,9 +18,34 @@ pub(crate) const TLS_BYTES: usize = 48 << 10;
 #[derive(Debug)]
 pub(crate) struct Gatekeeper {
     budget: Arc<Budget>,
-    connections_max: usize,
-    per_address_max: usize,
+    most: Arc<Most>,
     open: Mutex<Open>,
+}
+
+/// How many connections there may be. Both can change; those that are open stay.
+#[derive(Debug)]
+pub(crate) struct Most {
+    connections: AtomicUsize,
+    per_address: AtomicUsize,
+}
+
+impl Most {
+    pub(crate) fn new(connections: usize, per_address: usize) -> Arc<Most> {
+        Arc::new(Most { connections: connections.into(), per_address: per_address.into() })
+    }
+
+    pub(crate) fn set(&self, connections: usize, per_address: usize) {
+        self.connections.store(connections, Ordering::Relaxed);
+        self.per_address.store(per_address, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn per_address(&self) -> usize {
+        self.per_address.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -56,22 +82,18 @@ pub(crate) struct Place {
 }
 
 impl Gatekeeper {
-    pub(crate) fn new(
-        budget: Arc<Budget>,
-        connections_max: usize,
-        per_address_max: usize,
-    ) -> Arc<Gatekeeper> {
-        Arc::new(Gatekeeper { budget, connections_max, per_address_max, open: Mutex::default() })
+    pub(crate) fn new(budget: Arc<Budget>, most: Arc<Most>) -> Arc<Gatekeeper> {
+        Arc::new(Gatekeeper { budget, most, open: Mutex::default() })
     }
 
     /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
     pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, beyond: usize) -> Result<Ticket, TooMany> {
         let origin = Origin::of(address);
         let mut open = self.open.lock().expect("nobody panics with it");
-        if open.connections >= self.connections_max {
+        if open.connections >= self.most.connections() {
             return Err(TooMany::InAll);
         }
-        if open.by_origin.get(&origin).is_some_and(|&count| count >= self.per_address_max) {
+        if open.by_origin.get(&origin).is_some_and(|&count| count >= self.most.per_address()) {
             return Err(TooMany::FromAddress);
         }
         let floor = FLOOR_BYTES + beyond;
@@ -102,7 +124,7 @@ mod tests {
     #[test]
     fn places_are_bounded_and_free_again() {
         let budget = Budget::new(400 << 10, 100 << 10, std::time::Duration::ZERO);
-        let gatekeeper = Gatekeeper::new(budget.clone(), 3, 2);
+        let gatekeeper = Gatekeeper::new(budget.clone(), Most::new(3, 2));
         let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), 0);
         let (one, two) = (admit(1).unwrap(), admit(1).unwrap());
         assert_eq!(admit(1).unwrap_err(), TooMany::FromAddress);
@@ -114,7 +136,8 @@ mod tests {
         drop((two, three, four));
         assert_eq!(budget.used_bytes(), 0);
         assert!(gatekeeper.open.lock().unwrap().by_origin.is_empty());
-        let tight = Gatekeeper::new(Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO), 3, 3);
+        let tight =
+            Gatekeeper::new(Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO), Most::new(3, 3));
         assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), 0).unwrap_err(), TooMany::Memory);
     }
 }

@@ -162,6 +162,16 @@ impl Control {
         reloads.tls.note(tls.is_ok());
         users.and(tls)
     }
+
+    /// What `CONFIG GET` answers from now on in place of [`Config::settings`].
+    pub fn show(&self, settings: Vec<(String, String)>) {
+        self.0.show(settings);
+    }
+
+    /// How many connections there may be from now on, in all and from one address. Those that are open stay.
+    pub fn set_connections(&self, most: usize, per_address: usize) {
+        self.0.most.set(most, per_address);
+    }
 }
 
 impl Server {
@@ -214,11 +224,7 @@ impl Server {
         }
         watching.spawn(Sampler::run(service.clone()));
 
-        let gatekeeper = Gatekeeper::new(
-            service.budget.clone(),
-            limits.connections_max,
-            limits.connections_per_address_max,
-        );
+        let gatekeeper = Gatekeeper::new(service.budget.clone(), service.most.clone());
         let mut clients = JoinSet::new();
         let admit =
             |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper

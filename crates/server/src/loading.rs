@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::accept::until_stop;
-use crate::admit::Gatekeeper;
+use crate::admit::{Gatekeeper, Most};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
 use crate::listen::{Door, Sockets, refuse};
@@ -46,7 +46,8 @@ impl Sockets {
     ) -> T {
         let limits = config.limits.clone();
         let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
-        let gatekeeper = Gatekeeper::new(budget, limits.connections_max, limits.connections_per_address_max);
+        let most = Most::new(limits.connections_max, limits.connections_per_address_max);
+        let gatekeeper = Gatekeeper::new(budget, most);
         let loading =
             Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });
         let (stopper, stop) = Stopper::new();

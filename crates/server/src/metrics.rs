@@ -4,6 +4,8 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_engine::TierStats;
+
 use crate::counting::{FIRST_BOUND_US, Histogram};
 use crate::process::resident_bytes;
 use crate::service::Service;
@@ -34,6 +36,14 @@ impl Text {
             let labelled = labelled.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = writeln!(self.0, "esker_{name}{{{label}=\"{labelled}\"}} {value}");
         }
+    }
+
+    /// Gauges that are there with their labels.
+    fn lines(&mut self, name: &str, help: &str, lines: impl Iterator<Item = String>) {
+        self.head(name, "gauge", help);
+        lines.for_each(|line| {
+            let _ = writeln!(self.0, "esker_{name}{line}");
+        });
     }
 
     fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
@@ -193,7 +203,7 @@ fn store(text: &mut Text, service: &Service) {
             None => text.counter(&format!("store_{name}_total"), help, value),
         }
     }
-    type Number = fn(&esker_engine::TierStats) -> u64;
+    type Number = fn(&TierStats) -> u64;
     let numbers: [(&str, &str, Number); 8] = [
         ("unit_bytes", "Write unit.", |tier| tier.unit_bytes),
         ("segment_bytes", "Length of a segment.", |tier| tier.segment_bytes),
@@ -231,14 +241,14 @@ fn store(text: &mut Text, service: &Service) {
             let _ = writeln!(text.0, "esker_tier_written_bytes_total{{{labels}}} {bytes}");
         }
     }
-    for tier in &stats.tiers {
-        let by_state: Vec<_> = tier.states.all().map(|(state, count)| ("state", state, count)).collect();
-        let name = format!("tier_{}_segments_by_state", tier.name);
-        text.labelled(&name, "gauge", "Segments by state.", &by_state);
-        let by_class: Vec<_> = tier.classes.all().map(|(class, count)| ("class", class, count)).collect();
-        let name = format!("tier_{}_segments_by_class", tier.name);
-        text.labelled(&name, "gauge", "Segments by what they hold.", &by_class);
-    }
+    let by = |tier: &TierStats, label: &str, counts: &mut dyn Iterator<Item = (&'static str, u64)>| {
+        let line = |(of, count)| format!("{{tier=\"{}\",{label}=\"{of}\"}} {count}", tier.name);
+        counts.map(line).collect::<Vec<_>>()
+    };
+    let states = stats.tiers.iter().flat_map(|tier| by(tier, "state", &mut tier.states.all()));
+    text.lines("tier_segments_by_state", "Segments by state.", states);
+    let classes = stats.tiers.iter().flat_map(|tier| by(tier, "class", &mut tier.classes.all()));
+    text.lines("tier_segments_by_class", "Segments by what they hold.", classes);
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `/metrics`, `/status.json` and the page that shows it, `/healthz`, `/readyz`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use esker_server::status::{FORMAT, KINDS, State, Status};
@@ -49,6 +50,23 @@ async fn metrics_are_well_formed_and_count() {
             assert!(name.starts_with(family) && value.parse::<f64>().is_ok(), "{line}");
             samples += 1;
         }
+    }
+}
+
+/// Alert rules and dashboards that name what is not there are silent.
+#[tokio::test]
+async fn what_is_packaged_names_metrics_that_are_there() {
+    let server = Running::start(config()).await;
+    let (_, text) = server.get("/metrics", "").await;
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let there: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/");
+    for file in ["alerts.yml", "grafana.json"] {
+        let text = std::fs::read_to_string(format!("{packaging}{file}")).unwrap();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<&str> = words.filter(|word| word.starts_with("esker_")).collect();
+        let missing: Vec<_> = named.difference(&there).collect();
+        assert!(named.len() > 10 && missing.is_empty(), "{file}: {missing:?}");
     }
 }
 
