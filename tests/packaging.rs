@@ -36,3 +36,18 @@ fn a_restart_keeps_the_staging_file() {
 fn the_service_is_started_again_after_it_died() {
     assert_eq!(service().get("Restart").map(String::as_str), Some("on-failure"));
 }
+
+/// That they name metrics which are there is checked beside the server.
+#[test]
+fn alert_rules_and_dashboard_can_be_read() {
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/");
+    let text = std::fs::read_to_string(format!("{packaging}grafana.json")).expect("it can be read");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("it has panels");
+    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()), "{text}");
+    let rules = format!("{packaging}alerts.yml");
+    match std::process::Command::new("promtool").args(["check", "rules", &rules]).output() {
+        Err(error) => eprintln!("SKIPPED: no promtool to check {rules} ({error})"),
+        Ok(checked) => assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr)),
+    }
+}

@@ -118,6 +118,21 @@ class Tool:
         return ["sh", os.path.join(HERE, self.name + ".sh"), *options], HERE
 
 
+class Browser:
+    """The page of those who watch. It speaks no RESP, and is tried once."""
+
+    name, protocols = "browser", (2,)
+
+    def install(self, cache):
+        from browser import BROWSERS
+
+        if not any(map(shutil.which, BROWSERS)):
+            raise Missing("there is no " + " or ".join(BROWSERS))
+
+    def command(self, server, protocol):
+        return [sys.executable, os.path.join(HERE, "browser.py")], HERE
+
+
 CLIENTS = (
     RedisPy(),
     Node("node-redis", "node_redis.mjs", (2, 3)),
@@ -126,4 +141,5 @@ CLIENTS = (
     Jedis(),
     Tool("redis-cli", (2, 3)),
     Tool("redis-benchmark", (2,)),
+    Browser(),
 )

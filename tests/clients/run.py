@@ -15,8 +15,8 @@ server got SIGKILL. Every client runs over RESP2 and RESP3 if it speaks both, an
     tls         that user, over TLS
 
 Needs Python 3.9. The libraries are installed below --cache and nothing is written elsewhere. A client whose toolchain
-is not there (python3 with venv, node and npm, go, java and mvn, redis-cli, redis-benchmark) is skipped and listed with
-the reason. Exits with 1 if anything failed, with 2 if nothing could be tried.
+is not there (python3 with venv, node and npm, go, java and mvn, redis-cli, redis-benchmark, chromium) is skipped and
+listed with the reason. One of the clients is a browser, which looks at the page of `--http`. Exits with 1 if anything failed, with 2 if nothing could be tried.
 """
 
 import argparse

@@ -36,10 +36,11 @@ class Server:
 
     def __init__(self, binary, folder, access):
         self.access, self.folder, self.port = access, folder, free_port()
+        self.http = f"127.0.0.1:{free_port()}"
         self.process, self.certificate = None, None
         self.variables = {**os.environ}
         at = f"127.0.0.1:{self.port}"
-        flags = ["--dir", os.path.join(folder, "store")]
+        flags = ["--dir", os.path.join(folder, "store"), "--http", self.http]
         if access == "password":
             self.variables["ESKER_PASSWORD"] = PASSWORD
         if access in ("user", "tls"):
@@ -64,6 +65,7 @@ class Server:
         return {
             "HOST": "127.0.0.1",
             "PORT": str(self.port),
+            "HTTP": f"http://{self.http}/",
             "PROTOCOL": str(protocol),
             "LOGIN": USER if self.access in ("user", "tls") else "",
             "PASSWORD": "" if self.access == "plain" else PASSWORD,

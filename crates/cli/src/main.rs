@@ -5,21 +5,25 @@
 //! looked at is not well.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
+mod calc;
 mod call;
-mod inspect;
 mod ftl;
+mod inspect;
 mod notify;
+mod pages;
+mod secret;
 mod serve;
 mod settings;
 mod terminal;
 mod time;
+mod top;
 mod transfer;
 mod user;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "bench")]
 use crate::terminal::start_log;
@@ -27,7 +31,19 @@ use crate::terminal::{Failure, fail};
 
 /// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
 #[derive(Parser)]
-#[command(name = "esker", version, disable_help_subcommand = true)]
+#[command(
+    name = "esker",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  esker serve                  a server on 127.0.0.1:6379, with its data in ./esker-data
+  esker top                    what it does, live
+  esker calc --keys 100m --key-size 16 --value-size 4k
+  esker serve --help           settings and examples; every verb has some
+
+Exit code 0; 1 if something failed; 2 if the call or its surroundings are wrong."
+)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -47,6 +63,14 @@ enum Verb {
     Look(inspect::Verb),
     /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
     Ftl(ftl::Arguments),
+    /// Shows what a server does, live.
+    Top(top::Arguments),
+    /// Estimates what a store will take: memory, room, write amplification, the life of a drive.
+    Calc(calc::Arguments),
+    /// Prints what a shell needs to complete the command.
+    Completions(pages::Completions),
+    /// Writes manual pages, one for each verb.
+    Man(pages::Man),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
@@ -76,9 +100,13 @@ fn main() -> ExitCode {
         Verb::Export(arguments) => transfer::export(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Ftl(arguments) => ftl::run(arguments),
+        Verb::Top(arguments) => top::run(arguments),
+        Verb::Calc(arguments) => calc::run(&arguments),
+        Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),
+        Verb::Man(arguments) => pages::man(&arguments, Arguments::command()),
         #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
-            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));
+            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()), false);
             return esker_bench::run("esker bench", arguments);
         }
         #[cfg(not(feature = "bench"))]
@@ -90,5 +118,29 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// Verbs whose help has no examples, and whose settings of clap contradict each other.
+    fn without_examples(command: &Command, path: &str) -> Vec<String> {
+        let path = format!("{path} {}", command.get_name());
+        let has = command.get_after_help().is_some_and(|help| help.to_string().contains("Examples:\n  "));
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let below = verbs.flat_map(|verb| without_examples(verb, &path));
+        (!has).then(|| path.clone()).into_iter().chain(below).collect()
+    }
+
+    #[test]
+    fn every_help_has_examples() {
+        let mut command = Arguments::command();
+        command.build();
+        command.clone().debug_assert();
+        assert_eq!(without_examples(&command, ""), Vec::<String>::new());
     }
 }

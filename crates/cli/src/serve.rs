@@ -3,8 +3,8 @@
 //! 1. The settings are put together and checked, and the ports are listened on: both before anything is touched on disk.
 //! 2. The store opens, which recovers what it held. Clients and probes are told so. SIGTERM or SIGINT ends the process at
 //!    once, with exit code 0: nothing was acknowledged, and a start that is cut off anywhere can be begun again.
-//! 3. One line that begins with `ready` goes to stdout; from here on clients are served. SIGHUP reads the users and
-//!    the certificates again.
+//! 3. One line that begins with `ready` goes to stdout; from here on clients are served. SIGHUP reads the settings, the
+//!    users and the certificates again, and changes what can be changed.
 //! 4. After SIGTERM or SIGINT commands in flight finish, the store is flushed and closed, and the exit code is 0. A
 //!    second signal ends the process at once, as a crash would.
 
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, Store};
@@ -25,7 +25,7 @@ use tokio::time::interval;
 
 use crate::notify::Notify;
 use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
-use crate::terminal::{Failure, say, start_log};
+use crate::terminal::{Failure, Log, say, start_log};
 
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
@@ -41,6 +41,18 @@ const STORE_FILE: &str = "data.esker";
 
 /// What may lie beside a new store: what the file system made.
 const LOST_AND_FOUND: &str = "lost+found";
+
+const EXAMPLES: &str = "\
+Every setting can also be given in the file and as ESKER_NAME in the environment.
+
+Examples:
+  esker serve                                                        on 127.0.0.1:6379, in ./esker-data
+  esker serve --fast /dev/nvme0n1 --capacity /dev/nvme1n1 --iu 64k   a fast drive in front of a QLC drive
+  esker serve --http 9121                                            with metrics and a live page at http://127.0.0.1:9121/
+  esker serve --config esker.toml --check-config                     what would hold, and where each value came from
+
+SIGTERM and SIGINT end it, SIGHUP reads settings, users and certificates again. Exit code 0 after a clean end; 1 if something
+failed; 2 if the call or its surroundings are wrong and nothing was changed; 130 after a second signal.";
 
 /// The flags of `esker serve` as they were given.
 pub(crate) struct Arguments(ArgMatches);
@@ -71,7 +83,7 @@ fn flags(command: Command) -> Command {
     let own =
         |name, help| Arg::new(name).long(name).help(help).help_heading("Settings").action(ArgAction::SetTrue);
     let mut command = command
-        .after_help("Every setting can also be given in the file and as ESKER_NAME in the environment.")
+        .after_help(EXAMPLES)
         .arg(
             Arg::new("config")
                 .long("config")
@@ -134,7 +146,7 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
         let warnings = warnings.iter().map(|warning| format!("\nwarning: {warning}\n"));
         return say(&(explain(&settings) + &warnings.collect::<String>()));
     }
-    start_log(settings.log());
+    let log = start_log(settings.log(), settings.logs_json());
     // Before there are threads, and anything to free.
     esker_device::give_back_freed_memory();
     for warning in warnings {
@@ -146,16 +158,18 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))?;
-    runtime.block_on(serve(outcome))
+    runtime.block_on(serve(outcome, Reloading { matches: matches.clone(), settings, log }))
 }
 
 fn usage(text: String) -> Failure {
     Failure::Usage(text)
 }
 
-async fn serve(outcome: Outcome) -> Result<(), Failure> {
+async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     let Outcome { options, config, places, directory, spellings, .. } = outcome;
-    let notify = Notify::from_environment();
+    let notify = Arc::new(Notify::from_environment());
+    let alive = notify.clone();
+    tokio::spawn(async move { alive.stay_alive().await });
     // 1.
     for path in &places {
         check_parent(path)?;
@@ -188,8 +202,7 @@ async fn serve(outcome: Outcome) -> Result<(), Failure> {
     let server = Server::on(sockets, config, store.clone());
     announce(&server, &places, &store);
     notify.ready(SERVING);
-    let notify = Arc::new(notify);
-    let reloading = tokio::spawn(reload(server.control(), hangup, notify.clone()));
+    let reloading = tokio::spawn(reload(server.control(), store.clone(), hangup, notify.clone(), reloading));
     let stop = async {
         let name = ended(&mut terminate, &mut interrupt).await;
         tracing::info!("{name}: finishing commands in flight");
@@ -222,7 +235,8 @@ async fn open(
     // It may keep a thread busy for long, which is to be none of those that answer meanwhile.
     let runtime = Handle::current();
     let opening = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options)));
-    let tell = move || format!("the store is recovering, {} % of it is read", progress.percent());
+    let began = Instant::now();
+    let tell = move || recovery(progress.percent(), began.elapsed());
     let telling = async {
         let mut turn = interval(TELL_EVERY);
         loop {
@@ -265,16 +279,65 @@ async fn finish_or_force(finish: impl Future<Output = Result<(), Failure>>) -> R
     }
 }
 
-async fn reload(control: Control, mut hangup: Signal, notify: Arc<Notify>) {
+/// How far recovery is, in words. What is left is as long as what was done makes it.
+fn recovery(percent: u32, took: Duration) -> String {
+    let seconds = took.as_secs();
+    let left = match percent {
+        1..100 if seconds > 0 => {
+            format!(", about {} s are left", seconds * u64::from(100 - percent) / u64::from(percent))
+        }
+        _ => String::new(),
+    };
+    format!("the store is recovering, {percent} % of it is read after {seconds} s{left}")
+}
+
+/// What it takes to read the settings again.
+struct Reloading {
+    matches: ArgMatches,
+    /// In force, but for what needs another start.
+    settings: Settings,
+    log: Log,
+}
+
+impl Reloading {
+    /// Reads the settings again and changes what can be changed; what was changed, or why nothing was.
+    fn settings(&mut self, control: &Control, store: &Store) -> Result<String, String> {
+        let (settings, _) = settings(&self.matches, std::env::vars_os().collect())?;
+        settings.outcome()?;
+        let [now, later] = settings.changed_since(&self.settings);
+        let new = settings.changeable();
+        store.set_durability(new.durability).map_err(|error| error.to_string())?;
+        self.log.set(new.log)?;
+        store.set_background_bytes_per_s(new.background_bytes_per_s);
+        control.set_connections(new.connections, new.connections_per_address);
+        control.show(settings.shown());
+        self.settings = settings;
+        if !later.is_empty() {
+            tracing::warn!("changed, and in force after another start only: {}", later.join(", "));
+        }
+        Ok(now.join(", "))
+    }
+}
+
+async fn reload(
+    control: Control,
+    store: Store,
+    mut hangup: Signal,
+    notify: Arc<Notify>,
+    mut reloading: Reloading,
+) {
     while hangup.recv().await.is_some() {
         notify.reloading();
-        match control.reload() {
-            Ok(()) => {
-                tracing::info!("SIGHUP: read users and certificates again");
+        let changed = reloading.settings(&control, &store);
+        // Whatever is wrong with the settings, a user who was removed is not to get in.
+        let files = control.reload().map_err(|error| error.to_string());
+        match changed.and_then(|changed| files.map(|()| changed)) {
+            Ok(changed) => {
+                tracing::info!(changed, "SIGHUP: read settings, users and certificates again");
                 notify.ready(SERVING);
             }
             Err(error) => {
-                tracing::error!(%error, "SIGHUP: the reload failed; the users and certificates of before stay");
+                tracing::error!(%error, "SIGHUP: the reload failed; what was in force before stays");
                 notify.ready(&format!(
                     "serving, but the last reload failed, and what was before stays: {error}"
                 ));

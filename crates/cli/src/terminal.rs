@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 /// Why a verb did not do its work.
 pub(crate) enum Failure {
@@ -40,9 +40,30 @@ pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
     EnvFilter::try_new(text).ok()
 }
 
-/// Lets the log go to stderr from here on.
-pub(crate) fn start_log(filter: &str) {
+/// Changes what is logged.
+pub(crate) struct Log(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl Log {
+    /// From here on what the filter says; an error names what is wrong with it.
+    pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
+        let filter = log_filter(filter).ok_or_else(|| format!("'{filter}' is no filter"))?;
+        (self.0)(filter).map_err(|error| error.to_string())
+    }
+}
+
+/// Lets the log go to stderr from here on, as lines for people or as JSON.
+pub(crate) fn start_log(filter: &str, json: bool) -> Log {
     let filter = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
     let colours = stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).init();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    if json {
+        let builder = builder.json().flatten_event(true).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.init();
+        return Log(Box::new(move |filter| handle.reload(filter)));
+    }
+    let builder = builder.with_ansi(colours).with_filter_reloading();
+    let handle = builder.reload_handle();
+    builder.init();
+    Log(Box::new(move |filter| handle.reload(filter)))
 }

@@ -12,6 +12,11 @@ use crate::terminal::{Failure, say};
 
 /// Makes and changes the file of users that `esker serve --users` reads.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  esker user add ann --users users.toml --rights read,write --prefix app:   asks for a password
+  esker user list --users users.toml
+  systemctl reload esker                                                    for a running server to know of it")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -20,6 +25,12 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Adds a user. The password is asked for, or read from stdin.
+    #[command(after_help = "\
+Examples:
+  esker user add ann --users users.toml                                     reads and writes all keys
+  echo \"$SECRET\" | esker user add bob --users users.toml --rights read
+  esker user add grafana --users users.toml --rights monitor
+  esker user add robot --users users.toml --rights admin --certificate-only")]
     Add {
         #[command(flatten)]
         who: Who,
@@ -34,16 +45,19 @@ enum Verb {
         certificate_only: bool,
     },
     /// Changes a user's password.
+    #[command(after_help = "Examples:\n  esker user passwd ann --users users.toml")]
     Passwd {
         #[command(flatten)]
         who: Who,
     },
     /// Removes a user.
+    #[command(after_help = "Examples:\n  esker user remove ann --users users.toml")]
     Remove {
         #[command(flatten)]
         who: Who,
     },
     /// Lists the users and their rights.
+    #[command(after_help = "Examples:\n  esker user list --users users.toml")]
     List {
         #[command(flatten)]
         file: File,

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 #[path = "serve/inspect.rs"]
 mod inspect;
+#[path = "serve/live.rs"]
+mod live;
 #[path = "serve/service.rs"]
 mod service;
 #[path = "serve/transfer.rs"]

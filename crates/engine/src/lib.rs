@@ -43,6 +43,7 @@ pub use store::checkpoint::{Checkpoint, CheckpointSegment};
 pub use store::handle::Store;
 pub use store::iterating::{EntryStream, Iter};
 pub use store::places::RecordPlace;
+pub use store::segments::{Segment, SegmentClass, SegmentState};
 pub use store::stats::{Stats, TierStats};
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};

@@ -21,6 +21,7 @@ use crate::segments::accounting::WriteAccounting;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::space::{Space, SpaceParts};
 use crate::segments::tier::{Accounts, Tier};
+use crate::write::changeable::Changeable;
 use crate::write::lane::Lane;
 use crate::write::options::WriteOptions;
 use crate::write::{Writer, WriterParts, committer, preallocate};
@@ -165,7 +166,7 @@ impl Plan {
             lane,
             large: None,
             shaping_threshold_bytes: u64::MAX,
-            durability: Durability::Sync,
+            changeable: Changeable::new(Durability::Sync, None),
         });
         Bench { world, devices, space, catalog, writer }
     }

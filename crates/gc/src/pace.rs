@@ -66,6 +66,14 @@ impl Throttle {
         Throttle { limit_bytes_per_s, ..Throttle::default() }
     }
 
+    /// From now on at most so many bytes a second are read and written; 0: no limit.
+    pub fn set_limit(&mut self, bytes_per_s: u64) {
+        if bytes_per_s == 0 {
+            self.owed_to_limit = Duration::ZERO;
+        }
+        self.limit_bytes_per_s = bytes_per_s;
+    }
+
     /// How long to pause after a piece of work of so many bytes that `took` so long. `urgency` is 0 where nothing presses
     /// and 1 where writers are about to be stopped: then the only pauses are those that the limit asks for.
     ///

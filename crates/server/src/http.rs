@@ -1,8 +1,9 @@
-//! HTTP for those who watch: `/metrics`, `/healthz`, `/readyz` and `/readyz/write`.
+//! HTTP for those who watch: `/metrics`, `/status.json`, the page at `/`, `/healthz`, `/readyz` and `/readyz/write`.
 //!
 //! `/healthz` says that the process answers; `/readyz`, whether reads are served, and `/readyz/write`, whether writes are
 //! taken too: a full store is not to be taken away from those who read. Each says why not. None of them asks who one is.
-//! `/metrics` does where RESP does: by HTTP's Basic authentication, or by a certificate that names a user.
+//! The others do where RESP does: by HTTP's Basic authentication, or by a certificate that names a user. While the store is
+//! being opened nobody can log in, and the page and its document tell only how far that is, as `/readyz` does.
 //!
 //! Connections are few and short: a request has 16 KiB and ten seconds for its head, its body is not read, and a
 //! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
@@ -31,6 +32,9 @@ use crate::base::shutdown::Stop;
 use crate::service::Service;
 
 mod metrics;
+use crate::service::status::Status;
+
+mod page;
 mod places;
 
 pub(crate) use places::Busy;
@@ -41,7 +45,11 @@ const HEAD_WAIT: Duration = Duration::from_secs(10);
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// All there is.
-const PATHS: [&str; 4] = ["/healthz", "/readyz", "/readyz/write", "/metrics"];
+const PATHS: [&str; 6] = ["/", "/status.json", "/metrics", "/healthz", "/readyz", "/readyz/write"];
+
+/// The text format of Prometheus.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON: &str = "application/json";
 
 type Answer = Response<Full<Bytes>>;
 
@@ -95,10 +103,15 @@ where
     let answer = async |request: Request<Incoming>| {
         Ok::<_, Infallible>(match refuse_call(&request) {
             Some(refusal) => refusal,
-            None if request.uri().path() == "/healthz" => {
-                plain(StatusCode::OK, format!("ok: {}\n", progress()))
-            }
-            None => not_ready(&progress()),
+            None => match request.uri().path() {
+                "/healthz" => plain(StatusCode::OK, format!("ok: {}\n", progress())),
+                "/" => page::answer(),
+                "/status.json" => {
+                    let status = Status::recovering(progress()).to_json();
+                    of_type(JSON, plain(StatusCode::OK, status))
+                }
+                _ => not_ready(&progress()),
+            },
         })
     };
     let connection = http1().keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
@@ -135,18 +148,15 @@ async fn answer(
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },
-        _ if user.is_some() || log_in(request, address, service).await => {
-            let mut answer = plain(StatusCode::OK, metrics::text(service));
-            let version = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            answer.headers_mut().insert(CONTENT_TYPE, version);
-            answer
-        }
-        _ => {
+        _ if user.is_none() && !log_in(request, address, service).await => {
             let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
             let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
             answer.headers_mut().insert(WWW_AUTHENTICATE, how);
             answer
         }
+        "/" => page::answer(),
+        "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
+        _ => of_type(METRICS, plain(StatusCode::OK, metrics::text(service))),
     }
 }
 
@@ -175,6 +185,12 @@ async fn log_in(request: &Request<Incoming>, address: IpAddr, service: &Service)
     let Some(colon) = decoded.iter().position(|&byte| byte == b':') else { return false };
     let (name, password) = (&decoded[..colon], &decoded[colon + 1..]);
     scheme.eq_ignore_ascii_case("basic") && service.users.log_in(name, password, address).await.is_some()
+}
+
+/// The same as another type than plain text.
+fn of_type(content_type: &'static str, mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {

@@ -6,7 +6,8 @@
 //!
 //! - `base`: settings, errors, addresses, counters, the stop, time.
 //! - `auth`: who a connection is, and what it may do. `budget`: memory that clients hold. `tls`: certificates.
-//! - `service`: what every connection works on: the store, the settings, the counters, the clients there are.
+//! - `service`: what every connection works on: the store, the settings, the counters, the clients there are; in `status`, what
+//!   the server does right now, as one document.
 //! - `resp`, `grpc`, `http`: the protocols, which do not know each other.
 //! - `listen`: sockets, who is let in, what is answered while the store is being opened, the stop.
 //!
@@ -32,3 +33,4 @@ pub use base::error::{Error, Result};
 pub use base::limits::Limits;
 pub use base::settings::setting_of;
 pub use listen::{Addresses, Control, Server, Sockets};
+pub use service::status;

@@ -1,7 +1,7 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Cursor, Store};
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::Config;
 use crate::auth::Users;
+use crate::base::most::Most;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -19,23 +20,29 @@ pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod slowlog;
+pub mod status;
 
 use clients::Clients;
 pub(crate) use counters::Dropped;
 use counters::{Counters, Reloads};
 use expiring::Expiring;
 use slowlog::Slowlog;
+use status::Sampler;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
+    /// What CONFIG GET tells of the settings of whoever started the server.
+    shown: Mutex<Vec<(String, String)>>,
     pub(crate) users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Bytes that one group of reads should return at most.
     pub(crate) read_bytes_goal: usize,
     /// Memory that clients hold.
     pub(crate) budget: Arc<Budget>,
+    /// How many connections there may be.
+    pub(crate) most: Arc<Most>,
     pub(crate) port: u16,
     pub(crate) counters: Counters,
     /// What came of reading users and certificates again.
@@ -43,6 +50,8 @@ pub(crate) struct Service {
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
+    /// What the server does right now.
+    pub(crate) status: Sampler,
     /// Notified when a client asked the server to stop.
     pub(crate) stop: Notify,
     /// A stop was asked for.
@@ -81,7 +90,9 @@ impl Service {
                 limits.connection_bytes_max,
                 limits.memory_wait,
             ),
+            most: Most::new(limits.connections_max, limits.connections_per_address_max),
             store,
+            shown: Mutex::new(config.settings.clone()),
             config,
             port,
             counters: Counters::default(),
@@ -89,11 +100,22 @@ impl Service {
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
+            status: Sampler::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),
             started: Instant::now(),
             run_id,
         }
+    }
+
+    /// What CONFIG GET tells of the settings of whoever started the server.
+    pub(crate) fn shown(&self) -> Vec<(String, String)> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those settings changed.
+    pub(crate) fn show(&self, settings: Vec<(String, String)>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// How long the server had been there at some moment.

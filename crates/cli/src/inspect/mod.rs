@@ -46,7 +46,7 @@ pub(crate) enum Verb {
 }
 
 pub(crate) fn run(verb: Verb) -> ExitCode {
-    start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "error".to_owned()));
+    start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "error".to_owned()), false);
     let done = match verb {
         Verb::Inspect(arguments) => overview::run(&arguments),
         Verb::Segments(arguments) => segments::run(&arguments),

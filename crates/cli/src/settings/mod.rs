@@ -5,8 +5,10 @@
 //! - `layers`: flag before environment before file before default.
 //! - `outcome`: options of the store and the server, and the contradictions that are refused.
 //! - `sizes`: sizes that no store works with.
+//! - `changes`: what a reload changes.
 //! - `example`: the settings for people.
 
+mod changes;
 mod example;
 mod kind;
 mod layers;

@@ -13,6 +13,7 @@ use esker_server::{
 
 use super::kind::Value;
 use super::layers::{Given, Settings};
+use crate::secret;
 use crate::terminal::log_filter;
 
 /// Where a store is made if nothing else is said.
@@ -52,7 +53,7 @@ impl Settings {
         })
     }
 
-    fn count(&self, name: &str) -> usize {
+    pub(super) fn count(&self, name: &str) -> usize {
         match self.get(name).map(|given| &given.value) {
             Some(&Value::Count(count)) => count as usize,
             other => unreachable!("{name} is a number that is given or has a default, and not {other:?}"),
@@ -82,7 +83,7 @@ impl Settings {
         self.get(name).map(|given| given.text.as_str())
     }
 
-    fn durability(&self) -> Durability {
+    pub(super) fn durability(&self) -> Durability {
         match self.get("durability").map(|given| &given.value) {
             Some(&Value::Durability(durability)) => durability,
             other => unreachable!("durability is one in the table, and not {other:?}"),
@@ -92,6 +93,11 @@ impl Settings {
     /// What is logged.
     pub(crate) fn log(&self) -> &str {
         self.word("log").expect("log has a default")
+    }
+
+    /// Whether the log is for programs.
+    pub(crate) fn logs_json(&self) -> bool {
+        self.word("log-format") == Some("json")
     }
 
     /// Options of the store and the server, or the first contradiction.
@@ -264,6 +270,7 @@ impl Settings {
             }),
             _ => None,
         };
+        self.exclude("password", "password-file", "give the password in one of them")?;
         let config = Config {
             resp: self.addresses("resp"),
             resp_tls: self.addresses("resp-tls"),
@@ -272,7 +279,7 @@ impl Settings {
             grpc: self.addresses("grpc"),
             grpc_tls: self.addresses("grpc-tls"),
             access: Access {
-                password: self.get("password").map(|given| Password::new(&given.text)),
+                password: self.password()?,
                 users: self.path("users"),
                 allow_unauthenticated: self.switch("allow-unauthenticated"),
             },
@@ -283,6 +290,7 @@ impl Settings {
         if config.access.allow_unauthenticated {
             let why = "nobody is served without a password where there is one";
             self.exclude("allow-unauthenticated", "password", why)?;
+            self.exclude("allow-unauthenticated", "password-file", why)?;
             self.exclude("allow-unauthenticated", "users", why)?;
         }
         if config.resp.is_empty() && config.resp_tls.is_empty() {
@@ -313,8 +321,18 @@ impl Settings {
         Ok(config)
     }
 
+    /// The password of the user default, from wherever it is given.
+    fn password(&self) -> Result<Option<Password>, String> {
+        if let Some(given) = self.get("password") {
+            return Ok(Some(Password::new(&given.text)));
+        }
+        let Some(given) = self.get("password-file") else { return Ok(None) };
+        let password = secret::read(Path::new(&given.text)).map_err(|error| format!("{given}: {error}"))?;
+        Ok(Some(Password::new(&password)))
+    }
+
     /// What `CONFIG GET` tells beside the server's own settings.
-    fn shown(&self) -> Vec<(String, String)> {
+    pub(crate) fn shown(&self) -> Vec<(String, String)> {
         let bind: Vec<_> = self.addresses("resp").iter().map(|address| address.ip().to_string()).collect();
         let fsync = if self.durability() == Durability::Sync { "always" } else { "everysec" };
         vec![

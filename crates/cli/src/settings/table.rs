@@ -105,9 +105,9 @@ settings! {
     NETWORK "resp-tls" Kind::Addresses, "" else "no TLS port",
         "Addresses that answer RESP over TLS, beside the plain ones.";
     NETWORK "http" Kind::Addresses, "" else "no HTTP",
-        "Addresses of /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
+        "Addresses of the live page at /, /status.json, /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",
-        "Addresses of /metrics, /healthz, /readyz and /readyz/write over HTTPS.";
+        "The same over HTTPS.";
     NETWORK "grpc" Kind::Addresses, "" else "no gRPC",
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
@@ -116,6 +116,8 @@ settings! {
         "Threads that serve clients.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
         "Password of the user default, who may do everything. Give it in the file or the environment.";
+    ACCESS "password-file" Kind::Path, "" else "no file",
+        "File whose first line is the password of the user default, such as a mounted secret; in place of password.";
     ACCESS "users" Kind::Path, "" else "no users",
         "File of users with hashed passwords and rights, made by esker user.";
     ACCESS "allow-unauthenticated" Kind::Switch, "false",
@@ -166,6 +168,8 @@ settings! {
         "How long commands that were read may take to finish after SIGTERM.";
     LOG "log" Kind::Text, "info",
         "What is logged, such as info or warn,esker_server=debug.";
+    LOG "log-format" Kind::Choice(&["text", "json"]), "text",
+        "Form of the log: lines for people, or an object of JSON a line.";
 }
 
 impl Setting {

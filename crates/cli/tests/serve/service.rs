@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use super::*;
 
 /// Nothing here takes longer unless it hangs. The kernel breaks a lease after 45 s.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `F_SETSIG` of `asm-generic/fcntl.h`, which `libc` does not name.
 const F_SETSIG: libc::c_int = 10;
@@ -96,7 +96,7 @@ fn a_store_that_is_being_opened_is_told_and_the_start_can_be_ended() {
 }
 
 /// What the manager is told next, but how far the opening is.
-fn told(socket: &UnixDatagram) -> String {
+pub(super) fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 4096];
     loop {
         let read = socket.recv(&mut bytes).expect("something is told");

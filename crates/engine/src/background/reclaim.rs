@@ -35,12 +35,7 @@ const READ_ATTEMPTS: u32 = 3;
 const ENTRY_BYTES: u64 = 22;
 
 /// Destages and collects until the store closes.
-pub(crate) async fn run(
-    writer: Arc<Writer>,
-    compactions: Arc<Requests>,
-    pauses: Arc<Pauses>,
-    bytes_per_s: u64,
-) {
+pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses: Arc<Pauses>) {
     let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
     let expirer = Expirer { space, catalog, writer };
     let mut reclaimer = Reclaimer {
@@ -48,7 +43,7 @@ pub(crate) async fn run(
         catalog,
         writer,
         expirer,
-        relocator: Relocator::new(expirer, bytes_per_s),
+        relocator: Relocator::new(expirer),
         compactions: &compactions,
         progress: Progress::default(),
         stuck: None,
@@ -73,6 +68,7 @@ pub(crate) async fn run(
             pause.rest(reclaimer.relocator.output_ends()).await;
         }
         reclaimer.begin_compaction();
+        reclaimer.relocator.set_limit(writer.changeable.background_bytes_per_s());
         writer.pressure.requests.look();
         match reclaimer.step().await {
             Ok(true) => {}

@@ -64,23 +64,28 @@ pub(crate) struct Relocator<'a> {
 }
 
 impl<'a> Relocator<'a> {
-    pub(crate) fn new(expirer: Expirer<'a>, bytes_per_s: u64) -> Relocator<'a> {
+    pub(crate) fn new(expirer: Expirer<'a>) -> Relocator<'a> {
         let Expirer { space, catalog, writer } = expirer;
-        let throttle = Throttle::new(bytes_per_s);
         Relocator {
             space,
             catalog,
             writer,
             expirer,
-            bytes_per_s,
+            bytes_per_s: 0,
             outputs: Outputs::new(),
             durable: BTreeMap::new(),
-            throttle: Mutex::new(throttle),
+            throttle: Mutex::default(),
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
             other_work: Duration::ZERO,
             expires_from: NEVER_MS,
         }
+    }
+
+    /// From now on it reads and writes no more than so many bytes a second; 0: no limit.
+    pub(crate) fn set_limit(&mut self, bytes_per_s: u64) {
+        self.bytes_per_s = bytes_per_s;
+        self.throttle.get_mut().set_limit(bytes_per_s);
     }
 
     /// Bytes of the tier where records stay that collecting freed, less those that it filled.

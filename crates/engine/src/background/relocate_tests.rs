@@ -70,7 +70,7 @@ impl Filled {
 
     fn relocator(&self) -> Relocator<'_> {
         let Bench { space, catalog, writer, .. } = &self.bench;
-        Relocator::new(Expirer { space, catalog, writer }, 0)
+        Relocator::new(Expirer { space, catalog, writer })
     }
 
     fn relocate(&self, slots: &[u32]) -> std::result::Result<Outcome, (u32, Error)> {

@@ -171,6 +171,13 @@ impl Latency {
         Duration::from_nanos(bucket.map_or(0, top_of))
     }
 
+    /// How long all of them took together, a thirty-second too much at most.
+    pub fn sum(&self) -> Duration {
+        let of_bucket = |(bucket, count): (usize, &u64)| u128::from(top_of(bucket)) * u128::from(*count);
+        let ns: u128 = self.buckets.iter().enumerate().map(of_bucket).sum();
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
     /// How often it took at most this long; those that took up to a thirty-second less than this may be missing.
     pub fn count_within(&self, time: Duration) -> u64 {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -287,6 +294,8 @@ mod tests {
             let found = get.percentile(percent).as_nanos() as f64;
             assert!(found >= expected && found <= expected * 1.04, "{percent}: {found}");
         }
+        let sum_us = get.sum().as_micros() as f64;
+        assert!((50_000_000.0..=52_000_000.0).contains(&sum_us), "{sum_us}");
         for (time_us, expected) in [(0, 0), (131, 13_107), (1000, 99_942), (2000, 100_000)] {
             let found = get.count_within(Duration::from_micros(time_us));
             assert!(found <= expected && found * 32 >= expected * 31, "{time_us}: {found}");

@@ -42,6 +42,7 @@ use crate::segments::staging::{self, Staged, StagingFile, boot_id};
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
+use crate::write::changeable::Changeable;
 use crate::write::lane::Lane;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 
@@ -242,7 +243,7 @@ async fn build(
         lane,
         large,
         shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
-        durability: options.durability,
+        changeable: Changeable::new(options.durability, options.background_bytes_per_s),
     }))
 }
 
@@ -285,10 +286,8 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
         tasks.spawn("preallocate", preallocate::run(catalog.clone(), lane.clone(), order));
     }
     let compactions = Requests::following(&space.health);
-    let bytes_per_s = options.background_bytes_per_s.unwrap_or(0);
     let pauses = Pauses::following(&space.health);
-    let reclaim = reclaim::run(writer.clone(), compactions.clone(), pauses.clone(), bytes_per_s);
-    tasks.spawn("reclaim", reclaim);
+    tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), pauses.clone()));
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
         tier.allocation(|slots| slots.begin_discards());
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));

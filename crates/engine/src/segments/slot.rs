@@ -79,6 +79,12 @@ impl Slot {
         Label(self.label.load(Ordering::Acquire)).state()
     }
 
+    /// State, and the position of its class in the counts, as they were at one moment; a free slot has no class.
+    pub(crate) fn state_and_class(&self) -> (SlotState, Option<usize>) {
+        let label = Label(self.label.load(Ordering::Acquire));
+        (label.state(), label.class())
+    }
+
     /// It is not collected until noticeably more of it is dead.
     pub(crate) fn do_not_collect(&self) {
         self.not_collected_at.store(self.live_bytes().max(0) + 1, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use esker_log::RECORD_HEADER_BYTES;
 
 use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
+use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::requests::Requests;
@@ -127,6 +128,21 @@ impl Store {
         }
         self.space.reclaim.notify_one();
         completion.wait().await
+    }
+
+    /// The durability of writes that do not name their own, from now on, in place of that of the options.
+    ///
+    /// # Errors
+    /// `Invalid` if it is `Process` and the store has no staging file.
+    pub fn set_durability(&self, durability: Durability) -> Result<()> {
+        self.writer.changeable.set_durability(self.writer.check_durability(durability)?);
+        Ok(())
+    }
+
+    /// How many bytes a second destaging and collecting may read and write together, from now on; `None` for no limit. What
+    /// is being relocated goes on as it began.
+    pub fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
+        self.writer.changeable.set_background_bytes_per_s(bytes);
     }
 
     /// Numbers about the store.

@@ -8,5 +8,6 @@ pub(crate) mod handle;
 pub(crate) mod iterating;
 pub(crate) mod places;
 mod reading;
+pub(crate) mod segments;
 pub(crate) mod stats;
 mod writing;

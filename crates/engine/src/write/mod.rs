@@ -7,6 +7,7 @@ mod admission;
 mod append;
 mod append_points;
 pub(crate) mod batch;
+pub(crate) mod changeable;
 pub(crate) mod committer;
 mod keep_expired;
 pub(crate) mod lane;
@@ -22,12 +23,12 @@ mod update;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::tasks::Tasks;
 use crate::catalog::Catalog;
 use crate::segments::space::Space;
 use crate::write::admission::Admission;
+use crate::write::changeable::Changeable;
 use crate::write::lane::Lane;
 use crate::write::room::Pressure;
 
@@ -38,7 +39,7 @@ pub(crate) struct WriterParts {
     pub(crate) lane: Arc<Lane>,
     pub(crate) large: Option<Arc<Lane>>,
     pub(crate) shaping_threshold_bytes: u64,
-    pub(crate) durability: Durability,
+    pub(crate) changeable: Changeable,
 }
 
 /// Everything that writes.
@@ -51,14 +52,14 @@ pub(crate) struct Writer {
     large: Option<Arc<Lane>>,
     /// Values of this length on are large.
     shaping_threshold_bytes: u64,
-    durability: Durability,
+    pub(crate) changeable: Changeable,
     pub(crate) admission: Admission,
     pub(crate) pressure: Pressure,
 }
 
 impl Writer {
     pub(crate) fn new(parts: WriterParts) -> Arc<Writer> {
-        let WriterParts { catalog, tasks, lane, large, shaping_threshold_bytes, durability } = parts;
+        let WriterParts { catalog, tasks, lane, large, shaping_threshold_bytes, changeable } = parts;
         let space = catalog.space.clone();
         let pressure = Pressure::new(&space.health);
         let admission = Admission::default();
@@ -69,7 +70,7 @@ impl Writer {
             lane,
             large,
             shaping_threshold_bytes,
-            durability,
+            changeable,
             admission,
             pressure,
         })

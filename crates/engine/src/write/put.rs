@@ -58,7 +58,11 @@ impl Writer {
     }
 
     pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
-        let durability = options.durability.unwrap_or(self.durability);
+        self.check_durability(options.durability.unwrap_or_else(|| self.changeable.durability()))
+    }
+
+    /// The same level, if this store has it.
+    pub(crate) fn check_durability(&self, durability: Durability) -> Result<Durability> {
         if durability == Durability::Process && !self.space.outlives_process {
             return Err(Error::invalid(
                 "durability Process needs a staging file, which this store has not; give Options::staging",

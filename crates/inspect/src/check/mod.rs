@@ -119,7 +119,7 @@ impl StoreView {
         total
     }
 
-    /// 3. Counts, and returns the places of damaged records that count, with the names of their keys as far as other
+    /// Step 3: counts, and returns the places of damaged records that count, with the names of their keys as far as other
     /// versions tell them.
     fn count(&self, rule: &Rule<'_>, versions: &Versions, counts: &mut Counts) -> BTreeMap<u64, Option<Key>> {
         let begin = || (Counts::default(), Vec::new());

@@ -35,7 +35,7 @@ pub(super) struct SegmentCheck<'a> {
 impl SegmentCheck<'_> {
     /// Checks everything, and shows every version of a key that is or was here.
     pub(super) fn run(mut self, mut see: impl FnMut(Version)) {
-        for range in self.unread.to_vec() {
+        for range in self.unread {
             let what = format!("{} bytes cannot be read from the device", range.len());
             self.add(
                 range.start,

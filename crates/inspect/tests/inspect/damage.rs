@@ -245,7 +245,7 @@ fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView
 /// Plants the damages of one store. Returns how many hit something, how many stores were repaired, and what was planted.
 fn damage_store(store: u64) -> (u64, u64, BTreeSet<String>) {
     let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
-    let made = make(store % 2 == 0, true, 40 + store);
+    let made = make(store.is_multiple_of(2), true, 40 + store);
     let anatomy = Anatomy::of(&made);
     let mut random = Random::new(store);
     for number in 0..DAMAGES / STORES {

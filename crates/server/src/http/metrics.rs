@@ -2,9 +2,14 @@
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_engine::TierStats;
 
 use crate::base::counting::{FIRST_BOUND_US, Histogram};
+use crate::base::process::resident_bytes;
 use crate::service::Service;
+use crate::service::status::disk_bytes;
 
 /// Metrics as text.
 struct Text(String);
@@ -31,6 +36,14 @@ impl Text {
             let labelled = labelled.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = writeln!(self.0, "esker_{name}{{{label}=\"{labelled}\"}} {value}");
         }
+    }
+
+    /// Gauges that are there with their labels.
+    fn lines(&mut self, name: &str, help: &str, lines: impl Iterator<Item = String>) {
+        self.head(name, "gauge", help);
+        lines.for_each(|line| {
+            let _ = writeln!(self.0, "esker_{name}{line}");
+        });
     }
 
     fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
@@ -63,10 +76,36 @@ pub(crate) fn text(service: &Service) -> String {
     );
     let writes = u8::from(service.check_writes().is_ok());
     text.gauge("ready_writes", "Whether /readyz/write says yes: writes are taken too.", writes);
+    text.gauge("resident_memory_bytes", "Memory of the process.", resident_bytes().unwrap_or(0));
     reloads(&mut text, service);
     server(&mut text, service);
     store(&mut text, service);
+    operations(&mut text, service);
     text.0
+}
+
+/// Bounds of the buckets of calls and device operations: powers of two from a microsecond to some 8 seconds.
+const BOUNDS: u32 = 24;
+
+/// How long calls and device operations took.
+fn operations(text: &mut Text, service: &Service) {
+    let name = "operation_seconds";
+    text.head(name, "histogram", "Time that calls of the store and operations of its devices took.");
+    for (operation, latency) in service.store.latencies().all() {
+        for power in 0..BOUNDS {
+            let bound = Duration::from_micros(1 << power);
+            let (count, bound) = (latency.count_within(bound), bound.as_secs_f64());
+            let _ =
+                writeln!(text.0, "esker_{name}_bucket{{operation=\"{operation}\",le=\"{bound}\"}} {count}");
+        }
+        let (count, sum) = (latency.count(), latency.sum().as_secs_f64());
+        let _ = write!(
+            text.0,
+            "esker_{name}_bucket{{operation=\"{operation}\",le=\"+Inf\"}} {count}\n\
+             esker_{name}_sum{{operation=\"{operation}\"}} {sum}\n\
+             esker_{name}_count{{operation=\"{operation}\"}} {count}\n"
+        );
+    }
 }
 
 /// Whether what is in force is what the files of users and of TLS say.
@@ -164,8 +203,8 @@ fn store(text: &mut Text, service: &Service) {
             None => text.counter(&format!("store_{name}_total"), help, value),
         }
     }
-    type Number = fn(&esker_engine::TierStats) -> u64;
-    let numbers: [(&str, &str, Number); 7] = [
+    type Number = fn(&TierStats) -> u64;
+    let numbers: [(&str, &str, Number); 8] = [
         ("unit_bytes", "Write unit.", |tier| tier.unit_bytes),
         ("segment_bytes", "Length of a segment.", |tier| tier.segment_bytes),
         ("segments", "Segments that fit.", |tier| tier.segments_total),
@@ -173,6 +212,11 @@ fn store(text: &mut Text, service: &Service) {
         ("live_bytes", "Bytes of current records.", |tier| tier.live_bytes),
         ("dead_bytes", "Bytes of segments in use that hold nothing current.", |tier| tier.dead_bytes),
         ("free_bytes", "Bytes of free segments.", |tier| tier.free_bytes),
+        (
+            "disk_bytes",
+            "Bytes that it takes of its file system; of a device, those of segments in use.",
+            disk_bytes,
+        ),
     ];
     for (name, help, number) in numbers {
         let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
@@ -189,20 +233,26 @@ fn store(text: &mut Text, service: &Service) {
         let lines: Vec<_> = stats.tiers.iter().map(|tier| ("tier", tier.name, number(tier))).collect();
         text.labelled(&format!("tier_device_{name}_total"), "counter", help, &lines);
     }
+    text.head("tier_written_bytes_total", "counter", "Bytes written since the store was opened, by cause.");
     for tier in &stats.tiers {
-        let by_state: Vec<_> = tier.states.all().map(|(state, count)| ("state", state, count)).collect();
-        let name = format!("tier_{}_segments_by_state", tier.name);
-        text.labelled(&name, "gauge", "Segments by state.", &by_state);
-        let by_class: Vec<_> = tier.classes.all().map(|(class, count)| ("class", class, count)).collect();
-        let name = format!("tier_{}_segments_by_class", tier.name);
-        text.labelled(&name, "gauge", "Segments by what they hold.", &by_class);
+        for (cause, bytes) in tier.written.all() {
+            let cause = cause.trim_end_matches("_bytes");
+            let labels = format_args!("tier=\"{}\",cause=\"{cause}\"", tier.name);
+            let _ = writeln!(text.0, "esker_tier_written_bytes_total{{{labels}}} {bytes}");
+        }
     }
+    let by = |tier: &TierStats, label: &str, counts: &mut dyn Iterator<Item = (&'static str, u64)>| {
+        let line = |(of, count)| format!("{{tier=\"{}\",{label}=\"{of}\"}} {count}", tier.name);
+        counts.map(line).collect::<Vec<_>>()
+    };
+    let states = stats.tiers.iter().flat_map(|tier| by(tier, "state", &mut tier.states.all()));
+    text.lines("tier_segments_by_state", "Segments by state.", states);
+    let classes = stats.tiers.iter().flat_map(|tier| by(tier, "class", &mut tier.classes.all()));
+    text.lines("tier_segments_by_class", "Segments by what they hold.", classes);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::admit::Gatekeeper;
 use super::sockets::{Door, Sockets, refuse};
 use crate::base::accept::until_stop;
+use crate::base::most::Most;
 use crate::base::shutdown::{Stop, Stopper};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
@@ -46,7 +47,8 @@ impl Sockets {
     ) -> T {
         let limits = config.limits.clone();
         let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
-        let gatekeeper = Gatekeeper::new(budget, limits.connections_max, limits.connections_per_address_max);
+        let most = Most::new(limits.connections_max, limits.connections_per_address_max);
+        let gatekeeper = Gatekeeper::new(budget, most);
         let loading =
             Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });
         let (stopper, stop) = Stopper::new();

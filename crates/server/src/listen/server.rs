@@ -24,6 +24,7 @@ use crate::base::accept::{next, note_panic};
 use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
 use crate::service::Service;
+use crate::service::status::Sampler;
 use crate::tls::Application;
 use crate::{Config, Result};
 
@@ -52,6 +53,16 @@ impl Control {
         let tls = service.tls.as_ref().map_or(Ok(()), |tls| tls.reload());
         reloads.tls.note(tls.is_ok());
         users.and(tls)
+    }
+
+    /// What `CONFIG GET` answers from now on in place of [`Config::settings`].
+    pub fn show(&self, settings: Vec<(String, String)>) {
+        self.0.show(settings);
+    }
+
+    /// How many connections there may be from now on, in all and from one address. Those that are open stay.
+    pub fn set_connections(&self, most: usize, per_address: usize) {
+        self.0.most.set(most, per_address);
     }
 }
 
@@ -103,12 +114,9 @@ impl Server {
         if service.tls.is_some() {
             watching.spawn(watch_tls(service.clone()));
         }
+        watching.spawn(Sampler::run(service.clone()));
 
-        let gatekeeper = Gatekeeper::new(
-            service.budget.clone(),
-            limits.connections_max,
-            limits.connections_per_address_max,
-        );
+        let gatekeeper = Gatekeeper::new(service.budget.clone(), service.most.clone());
         let mut clients = JoinSet::new();
         let admit =
             |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper

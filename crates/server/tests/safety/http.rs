@@ -1,7 +1,9 @@
-//! `/metrics`, `/healthz`, `/readyz`.
+//! `/metrics`, `/status.json` and the page that shows it, `/healthz`, `/readyz`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use esker_server::status::{FORMAT, KINDS, State, Status};
 use esker_server::{Access, Config, Password};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -29,6 +31,7 @@ async fn metrics_are_well_formed_and_count() {
         "esker_store_puts_total 1",
         "esker_batch_seconds_count 2",
         "# TYPE esker_batch_seconds histogram",
+        "esker_operation_seconds_count{operation=\"put\"} 1",
         "# TYPE esker_store_stall_seconds_total counter",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
@@ -47,6 +50,23 @@ async fn metrics_are_well_formed_and_count() {
             assert!(name.starts_with(family) && value.parse::<f64>().is_ok(), "{line}");
             samples += 1;
         }
+    }
+}
+
+/// Alert rules and dashboards that name what is not there are silent.
+#[tokio::test]
+async fn what_is_packaged_names_metrics_that_are_there() {
+    let server = Running::start(config()).await;
+    let (_, text) = server.get("/metrics", "").await;
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let there: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/");
+    for file in ["alerts.yml", "grafana.json"] {
+        let text = std::fs::read_to_string(format!("{packaging}{file}")).unwrap();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<&str> = words.filter(|word| word.starts_with("esker_")).collect();
+        let missing: Vec<_> = named.difference(&there).collect();
+        assert!(named.len() > 10 && missing.is_empty(), "{file}: {missing:?}");
     }
 }
 
@@ -88,7 +108,9 @@ async fn metrics_need_a_login_where_resp_does() {
     let server = Running::start(Config { access, ..config() }).await;
     assert_eq!(server.get("/healthz", "").await.0, 200);
     assert_eq!(server.get("/readyz", "").await.0, 200);
-    assert_eq!(server.get("/metrics", "").await.0, 401);
+    for path in ["/metrics", "/status.json", "/"] {
+        assert_eq!(server.get(path, "").await.0, 401, "{path}");
+    }
     // default:wrong, default:open sesame
     assert_eq!(server.get("/metrics", "Authorization: Basic ZGVmYXVsdDp3cm9uZw==\r\n").await.0, 401);
     assert_eq!(server.get("/metrics", "Authorization: Basic !!!\r\n").await.0, 401);
@@ -99,9 +121,72 @@ async fn metrics_need_a_login_where_resp_does() {
 }
 
 #[tokio::test]
+async fn the_status_tells_what_is_going_on_over_http_and_over_resp() {
+    let server = Running::start(config()).await;
+    let mut client = server.client().await;
+    let patience = std::time::Instant::now() + PATIENCE;
+    let status = loop {
+        client.ask("SET a 1", "+OK\r\n").await;
+        client.ask("GET a", "$1\r\n1\r\n").await;
+        let (code, text) = server.get("/status.json", "").await;
+        assert_eq!(code, 200);
+        let status: Status = serde_json::from_str(&text).unwrap();
+        if status.rates.puts > 0.0 && status.rates.gets > 0.0 {
+            break status;
+        }
+        assert!(std::time::Instant::now() < patience, "nothing happens: {status:?}");
+    };
+    assert_eq!((status.format, status.state, status.keys), (FORMAT, State::Serving, 1));
+    assert!(status.window_ms > 0 && status.rates.commands >= status.rates.puts, "{status:?}");
+    assert_eq!((status.hit_rate, status.key_hit_rate), (Some(1.0), Some(1.0)));
+    let put = status.latencies.iter().find(|latency| latency.name == "put").unwrap();
+    assert!(put.per_s > 0.0 && put.p50_us > 0.0 && put.max_us >= put.p99_us, "{put:?}");
+    assert!(status.memory.resident_bytes > 0 && status.clients.connected >= 1, "{status:?}");
+    let [tier] = &status.tiers[..] else { panic!("{status:?}") };
+    assert!(
+        tier.written.iter().any(|written| written.cause == "user_bytes" && written.bytes > 0),
+        "{tier:?}"
+    );
+    assert!(tier.disk_bytes > 0 && status.space.disk_bytes == tier.disk_bytes, "{tier:?}");
+    let open = KINDS.iter().position(|&kind| kind == "open").unwrap() as u8;
+    assert!(tier.map.decoded().iter().any(|cell| cell.kind == open && cell.live > 0), "{:?}", tier.map);
+
+    // One line, and only for those who ask for just that.
+    client.send("INFO status\r\nINFO everything\r\nQUIT\r\n").await;
+    let said = client.rest().await;
+    let lines: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("status:")).collect();
+    let [line] = lines[..] else { panic!("{said}") };
+    let told: Status = serde_json::from_str(line).unwrap();
+    assert_eq!((told.run_id, told.keys), (status.run_id, 1));
+    assert!(said.contains("\ndisk_bytes:") && said.contains("\nputs_per_s:"), "{said}");
+}
+
+#[tokio::test]
+async fn the_page_runs_nothing_but_itself() {
+    let server = Running::start(config()).await;
+    let nonce = async || {
+        let mut client = Client(TcpStream::connect(server.http[0]).await.unwrap());
+        client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        let answer = client.rest().await;
+        let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: text/html; charset=utf-8"), "{head}");
+        let policy = head.lines().find_map(|line| line.strip_prefix("content-security-policy: ")).unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
+        let nonce =
+            policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+        assert_eq!(page.matches(&format!("nonce=\"{nonce}\"")).count(), 2, "style and script");
+        for outside in ["http:", "https:", "src=", "{{", "innerHTML", " style=", "onclick="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        nonce.to_owned()
+    };
+    assert_ne!(nonce().await, nonce().await);
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_refused() {
     let server = Running::start(config()).await;
-    assert_eq!(server.get("/", "").await.0, 404);
+    assert_eq!(server.get("/nothing", "").await.0, 404);
     assert_eq!(server.get("/healthz", &format!("X: {}\r\n", "x".repeat(20 << 10))).await.0, 431);
     let mut client = Client(TcpStream::connect(server.http[0]).await.unwrap());
     client.send("POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nConnection: close\r\n\r\n").await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use esker_engine::{Options, Store};
+use esker_server::status::{State, Status};
 use esker_server::{Addresses, Config, Server, Sockets};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -82,7 +83,12 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
         assert_eq!(get(server.http[0], path).await, (503, "not ready: 42 % is read\n".to_owned()), "{path}");
     }
     assert_eq!(get(server.http[0], "/healthz").await, (200, "ok: 42 % is read\n".to_owned()));
-    assert_eq!(get(server.http[0], "/").await.0, 404);
+    let (code, page) = get(server.http[0], "/").await;
+    assert!(code == 200 && page.contains("status.json"), "{code} {page}");
+    let (code, status) = get(server.http[0], "/status.json").await;
+    let status: Status = serde_json::from_str(&status).unwrap();
+    let recovering = status.recovering.map(|recovering| recovering.progress);
+    assert_eq!((code, status.state, recovering.as_deref()), (200, State::Recovering, Some("42 % is read")));
 
     let early = channel(server.grpc[0]).await;
     assert_eq!(health(&early).await, ServingStatus::NotServing);

@@ -154,14 +154,14 @@ fn least(name: &str) -> Option<i64> {
 /// The server's own settings, after those that whoever started it gave.
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
-    let mut settings = service.config.settings.clone();
+    let mut settings = service.shown();
     for (name, value) in [
         // Clients ask for these two to know whether data survives. There are no snapshots; the log is always on.
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
         ("databases", "1".to_owned()),
         ("port", service.port.to_string()),
-        ("maxclients", limits.connections_max.to_string()),
+        ("maxclients", service.most.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),

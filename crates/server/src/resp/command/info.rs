@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_engine::Latencies;
 
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
+use crate::base::process::{peak_bytes, resident_bytes};
 use crate::resp::session::Session;
 use crate::resp::verbs::table::VERBS;
 use crate::resp::wire::frame::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
+use crate::service::status::disk_bytes;
 use crate::service::{Service, wall_clock_us};
 
 type Section = fn(&Service, &mut String);
@@ -30,10 +32,14 @@ static SECTIONS: &[(&str, Section)] = &[
     ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
     ("Keyspace", keyspace),
     ("Esker", esker),
+    (STATUS, status),
 ];
 
+/// What is shown only to those who ask for just that: one line, for programs.
+const STATUS: &str = "Status";
+
 /// What is shown only to those who ask for it.
-const BY_NAME: [&str; 2] = ["Commandstats", "Latencystats"];
+const BY_NAME: [&str; 3] = ["Commandstats", "Latencystats", STATUS];
 
 /// Percentiles of commands' times, as Redis has them.
 pub(super) const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
@@ -43,7 +49,9 @@ pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, rep
     let by_default = |word, name: &str| is(word, "default") && !BY_NAME.contains(&name);
     let asked = |name: &str| match command.len() {
         1 => by_default(b"default", name),
-        _ => command.arguments(1).any(|word| everything(word) || by_default(word, name) || is(word, name)),
+        _ => command
+            .arguments(1)
+            .any(|word| everything(word) && name != STATUS || by_default(word, name) || is(word, name)),
     };
     let mut text = String::new();
     for (name, section) in SECTIONS.iter().filter(|(name, _)| asked(name)) {
@@ -88,14 +96,14 @@ fn server(service: &Service, text: &mut String) {
 
 fn clients(service: &Service, text: &mut String) {
     line(text, "connected_clients", load(&service.counters.connections_open));
-    line(text, "maxclients", service.config.limits.connections_max);
+    line(text, "maxclients", service.most.connections());
     for name in ["cluster_connections", "blocked_clients", "tracking_clients", "clients_in_timeout_table"] {
         line(text, name, 0);
     }
 }
 
 fn memory(service: &Service, text: &mut String) {
-    let (resident, peak) = (resident_bytes().unwrap_or(0), status_bytes("VmHWM:").unwrap_or(0));
+    let (resident, peak) = (resident_bytes().unwrap_or(0), peak_bytes().unwrap_or(0));
     let stats = service.store.stats();
     line(text, "used_memory", resident);
     line(text, "used_memory_human", human(resident));
@@ -128,17 +136,6 @@ fn human(bytes: u64) -> String {
         1_048_576.0..1_073_741_824.0 => format!("{:.2}M", bytes / 1_048_576.0),
         _ => format!("{:.2}G", bytes / 1_073_741_824.0),
     }
-}
-
-/// What Linux counts against the process; unknown elsewhere.
-pub(super) fn resident_bytes() -> Option<u64> {
-    status_bytes("VmRSS:")
-}
-
-fn status_bytes(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// Processor seconds of the process, in user and in kernel mode. Linux counts them in hundredths.
@@ -217,6 +214,9 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "instantaneous_ops_per_sec", counters.rate.per_second(service.uptime()));
     line(text, "total_net_input_bytes", load(&counters.input_bytes));
     line(text, "total_net_output_bytes", load(&counters.output_bytes));
+    let rates = service.status.rates();
+    line(text, "instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes / 1024.0));
+    line(text, "instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes / 1024.0));
     line(text, "rejected_connections", load(&counters.connections_refused));
     line(text, "keyspace_hits", load(&counters.hits));
     line(text, "keyspace_misses", load(&counters.misses));
@@ -259,6 +259,28 @@ fn keyspace(service: &Service, text: &mut String) {
     }
 }
 
+/// What the server does right now, as JSON.
+fn status(service: &Service, text: &mut String) {
+    line(text, "status", String::from_utf8_lossy(&service.status.json(service)));
+}
+
+/// What happened in the last second.
+fn rates(service: &Service, text: &mut String) {
+    let rates = service.status.rates();
+    for (name, rate) in [
+        ("gets_per_s", rates.gets),
+        ("puts_per_s", rates.puts),
+        ("deletes_per_s", rates.deletes),
+        ("user_bytes_per_s", rates.user_bytes),
+        ("written_bytes_per_s", rates.written_bytes),
+        ("destaged_bytes_per_s", rates.destaged_bytes),
+        ("collected_bytes_per_s", rates.collected_bytes),
+        ("device_reads_per_s", rates.device_reads),
+    ] {
+        line(text, name, format_args!("{rate:.0}"));
+    }
+}
+
 /// The engine's own numbers. Byte counts of the tiers and of `activity` let anyone compute amplification.
 fn esker(service: &Service, text: &mut String) {
     let (stats, recovery) = (service.store.stats(), service.store.recovery());
@@ -297,9 +319,11 @@ fn esker(service: &Service, text: &mut String) {
     ] {
         line(text, name, value);
     }
+    rates(service, text);
+    line(text, "disk_bytes", stats.tiers.iter().map(disk_bytes).sum::<u64>());
     for tier in &stats.tiers {
         let facts = format_args!(
-            "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={},dead_bytes={},free_bytes={}",
+            "path={},backend={},direct={},unit_bytes={},segment_bytes={},segments_total={},segments_free={},live_bytes={},dead_bytes={},free_bytes={},disk_bytes={}",
             tier.path,
             tier.backend,
             tier.direct,
@@ -309,7 +333,8 @@ fn esker(service: &Service, text: &mut String) {
             tier.segments_free,
             tier.live_bytes,
             tier.dead_bytes,
-            tier.free_bytes
+            tier.free_bytes,
+            disk_bytes(tier)
         );
         line(text, &format!("tier_{}", tier.name), facts);
         let listed = |counts: Vec<(&str, u64)>| {

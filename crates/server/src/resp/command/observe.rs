@@ -130,7 +130,7 @@ pub(super) fn memory(command: Command<'_>, _: &mut Session, service: &Service, r
         word if is(word, "stats") && command.len() == 2 => {
             let stats = service.store.stats();
             let facts = [
-                ("total.allocated", super::info::resident_bytes().unwrap_or(0)),
+                ("total.allocated", crate::base::process::resident_bytes().unwrap_or(0)),
                 ("keys.count", stats.keys),
                 ("index.bytes", stats.index_bytes),
                 ("cache.bytes", stats.cache_bytes),

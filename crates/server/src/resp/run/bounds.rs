@@ -14,6 +14,7 @@ use crate::resp::wire::words::is;
 use crate::service::Service;
 use crate::service::calls::VERBS_COUNT;
 use crate::service::clients::LINE_BYTES_MAX;
+use crate::service::status;
 
 /// Errors, and answers of a few words.
 const SHORT_BYTES: usize = 512;
@@ -69,7 +70,7 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, service: &Service) -> usize {
         "ping" | "echo" => command.bytes(),
         "command" => of_command(word, command),
         "info" if count == 1 => INFO_BYTES,
-        "info" => INFO_BYTES + VERBS_COUNT * INFO_VERB_BYTES,
+        "info" => INFO_BYTES + VERBS_COUNT * INFO_VERB_BYTES + status::BYTES_MAX,
         "client" if is(word, "list") => service.clients.len() * LINE_BYTES_MAX,
         "client" if is(word, "info") => LINE_BYTES_MAX,
         "config" if is(word, "get") => config::answer_bytes(service),

@@ -1,0 +1,148 @@
+//! `esker calc`: what a store will take, before there is one.
+
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use esker_size::parse as size;
+
+use crate::terminal::{Failure, say};
+use crate::top::text::{bytes, count};
+use model::{Drive, Estimate, Plan, estimate};
+
+/// Estimates memory, room, write amplification and the life of a drive from what is to be stored.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  esker calc --keys 100m --key-size 16 --value-size 4k
+  esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 13.97t --iu 64k --dwpd 0.4 --fast 400g
+  esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
+
+Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024: a drive sold as
+15.36 TB is 13.97t. Write amplification is that
+of overwrites all over the keys, which is the worst for a log; where some keys are written more often than others it is
+lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what is asked for does not fit.")]
+pub(crate) struct Arguments {
+    /// Keys that are there at a time, such as 100m.
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    keys: u64,
+    /// Bytes of a key.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    key_size: u64,
+    /// Bytes of a value.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    value_size: u64,
+    /// Puts in a day, such as 2g.
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    writes_per_day: Option<u64>,
+    /// Size of the drive of the capacity tier [default: as large as is needed].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    drive: Option<u64>,
+    /// Indirection unit of the drive.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64k")]
+    iu: u64,
+    /// How often a day it may be written over for five years, as its data sheet says of writes of whole units.
+    #[arg(long, value_name = "NUMBER")]
+    dwpd: Option<f64>,
+    /// Size of a fast tier in front of it; 0 for none [default: a twentieth of what is stored, at least 1g].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fast: Option<u64>,
+    /// Share of the capacity that is kept in reserve, in percent.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u8).range(5..=50))]
+    reserve: u8,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A count with a unit of thousands.
+fn number(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("'{text}' is not a number: it must be whole, or one with k, m, g or t such as 1.5m");
+    let lower = text.to_ascii_lowercase();
+    let unit = lower.char_indices().next_back().and_then(|(at, unit)| Some((at, "kmgt".find(unit)?)));
+    let (digits, thousands) = unit.map_or((&*lower, 0), |(at, power)| (&lower[..at], 1 + power));
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number: f64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    let number = number * 1000_f64.powi(thousands as i32);
+    if number.fract() != 0.0 || number > 1e18 { Err(wrong()) } else { Ok(number as u64) }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let plan = Plan {
+        keys: arguments.keys,
+        key_bytes: arguments.key_size,
+        value_bytes: arguments.value_size,
+        writes_per_day: arguments.writes_per_day,
+        drive: Drive { bytes: arguments.drive, unit_bytes: arguments.iu, writes_per_day: arguments.dwpd },
+        fast_bytes: arguments.fast,
+        reserve: f64::from(arguments.reserve) / 100.0,
+        segment_bytes: model::SEGMENT_BYTES,
+    };
+    let estimate = estimate(&plan).map_err(Failure::Usage)?;
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&estimate).expect("it is plain numbers");
+        return say(&(json + "\n"));
+    }
+    say(&shown(&plan, &estimate))
+}
+
+fn shown(plan: &Plan, of: &Estimate) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String, about: String| {
+        let _ = writeln!(text, "{name:<22} {value:>12}   {about}");
+    };
+    let size = |number: u64| bytes(number as f64);
+    line(
+        "stored",
+        size(of.live_bytes),
+        format!("{} keys, {} a record", count(plan.keys as f64), of.record_bytes),
+    );
+    line("memory", size(of.memory_bytes), "setting memory at least, without a read cache".to_owned());
+    line("  of it the index", size(of.index_bytes), "10 bytes a key at most".to_owned());
+    let percent = plan.reserve * 100.0;
+    line(
+        "capacity",
+        size(of.capacity_bytes),
+        format!("at least: {percent:.0} % in reserve, and a tenth of the rest not filled"),
+    );
+    if let Some(drive) = plan.drive.bytes {
+        let full = 100.0 * of.live_bytes as f64 / of.user_limit_bytes.max(1) as f64;
+        line("drive", size(drive), format!("{full:.0} % of what may be filled"));
+    }
+    if of.fast_bytes > 0 {
+        let died = 100.0 * (1.0 - of.destaged_share);
+        line(
+            "fast tier",
+            size(of.fast_bytes),
+            format!("{died:.0} % of the puts are overwritten before they leave it"),
+        );
+        let amplification = of.fast_bytes_per_user_byte;
+        line("  written to it", format!("{amplification:.2}"), "bytes for each byte put".to_owned());
+    }
+    let (most, busy) = (of.capacity_bytes_per_user_byte, of.capacity_bytes_per_user_byte_under_load);
+    line(
+        "written to capacity",
+        format!("{most:.2}"),
+        format!("bytes for each byte put at most; {busy:.2} under load"),
+    );
+    let (most, busy) = (of.collection, of.collection_under_load);
+    line(
+        "  of it collection",
+        format!("{most:.2}"),
+        format!("writes of a record that arrives; {busy:.2} under load"),
+    );
+    if let Some(day) = of.capacity_bytes_per_day {
+        line(
+            "  a day",
+            size(day),
+            format!("{} of keys and values put", size(of.user_bytes_per_day.unwrap_or(0))),
+        );
+    }
+    if let Some(years) = of.years {
+        line("life of the drive", format!("{years:.1} years"), "by its data sheet".to_owned());
+    }
+    text
+}

@@ -1,0 +1,311 @@
+//! What a store takes, as arithmetic. Each formula names where it comes from; `tests` compares them with a store.
+
+use serde::Serialize;
+
+/// The length of segments of stores that are not small.
+pub(super) const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Memory of the index for a key, at most (`docs/benchmarks.md`: 9.1 to 9.4 counted).
+const INDEX_KEY_BYTES: u64 = 10;
+
+/// Memory that a store takes beside its segments in memory, and what of it is an empty index (`open/memory_plan.rs`).
+const FIXED_MEMORY_BYTES: u64 = 24 << 20;
+const EMPTY_INDEX_BYTES: u64 = 10 << 20;
+
+/// Segments in memory: of each lane, and for relocation (`open/memory_plan.rs`).
+const LANE_SEGMENTS: u64 = 8;
+const RELOCATION_SEGMENTS: u64 = 2;
+
+/// What of all memory is for clients, unless it is set.
+const CLIENT_SHARE: u64 = 8;
+
+/// Superblocks are four, each as long as a unit, and take whole MiB in front of the segments (`crates/log/src/superblock.rs`).
+const SUPERBLOCKS: u64 = 4;
+const METADATA_STEP: u64 = 1 << 20;
+
+/// Headers of records and frames, the footer, and the summary's part for a record: a digest of 16 bytes and some seven bytes of
+/// numbers (`docs/format.md`).
+const RECORD_HEADER_BYTES: u64 = 32;
+const FRAME_HEADER_BYTES: u64 = 64;
+const FOOTER_BYTES: u64 = 64;
+const SUMMARY_RECORD_BYTES: f64 = 23.0;
+
+/// The longest frames.
+const FRAME_BYTES: u64 = 1 << 20;
+
+/// Granules that a store can address, and the largest granule that is chosen where it need not be
+/// (`crates/log/src/location.rs`, `open/format.rs`).
+const GRANULES_MAX: u64 = 1 << 36;
+const GRANULE_LEAST: u64 = 16;
+const GRANULE_ROOMY: u64 = 64;
+
+/// Slots that are open, spare or kept free; of them a small tier has at least; and what a full segment cannot hold
+/// (`segments/limit.rs`).
+const WORKING_SLOTS: f64 = 20.0;
+const LEAST_WORKING_SLOTS: f64 = 7.0;
+const LEAST_YIELD: f64 = 0.05;
+const SEGMENT_END: f64 = 1.0 / 16.0;
+
+/// How much of what users may fill is planned to be filled: beyond it new keys may find no room although the limit is not
+/// reached, and nobody notices in time.
+const FILLED_MOST: f64 = 0.9;
+
+/// The fast tier that is proposed: a part of what is stored, and no less than this.
+const FAST_PART: u64 = 20;
+const FAST_LEAST: u64 = 1 << 30;
+const FAST_UNIT_BYTES: u64 = 4096;
+
+/// Years that data sheets speak of.
+const RATED_YEARS: f64 = 5.0;
+const DAYS: f64 = 365.25;
+
+/// What is to be stored, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) keys: u64,
+    pub(super) key_bytes: u64,
+    pub(super) value_bytes: u64,
+    pub(super) writes_per_day: Option<u64>,
+    pub(super) drive: Drive,
+    pub(super) fast_bytes: Option<u64>,
+    /// As a share.
+    pub(super) reserve: f64,
+    pub(super) segment_bytes: u64,
+}
+
+/// The drive of the capacity tier.
+#[derive(Clone, Debug)]
+pub(super) struct Drive {
+    pub(super) bytes: Option<u64>,
+    pub(super) unit_bytes: u64,
+    /// How often a day it may be written over.
+    pub(super) writes_per_day: Option<f64>,
+}
+
+/// What it takes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Estimate {
+    /// A record with its header, padded.
+    pub(super) record_bytes: u64,
+    /// All current records.
+    pub(super) live_bytes: u64,
+    pub(super) index_bytes: u64,
+    /// The least that the setting `memory` should be.
+    pub(super) memory_bytes: u64,
+    /// The least that the capacity tier should have.
+    pub(super) capacity_bytes: u64,
+    /// What users may fill of the drive, or of so much capacity.
+    pub(super) user_limit_bytes: u64,
+    pub(super) fast_bytes: u64,
+    /// Of the records put, those that are not overwritten in the fast tier.
+    pub(super) destaged_share: f64,
+    /// How often a record is written to the capacity tier for each that comes to it, at most: where garbage is collected as
+    /// soon as it takes more than the reserve.
+    pub(super) collection: f64,
+    /// The same while writers keep the store so busy that it uses the whole drive before it collects.
+    pub(super) collection_under_load: f64,
+    pub(super) capacity_bytes_per_user_byte: f64,
+    pub(super) capacity_bytes_per_user_byte_under_load: f64,
+    pub(super) fast_bytes_per_user_byte: f64,
+    pub(super) user_bytes_per_day: Option<u64>,
+    pub(super) capacity_bytes_per_day: Option<u64>,
+    pub(super) years: Option<f64>,
+}
+
+/// What a plan takes, or why it cannot be.
+pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
+    let unit = plan.drive.unit_bytes;
+    if !unit.is_power_of_two() || !(4096..=1 << 20).contains(&unit) {
+        return Err(format!("--iu is {unit}; it must be a power of two from 4k to 1m"));
+    }
+    let user_bytes = plan.key_bytes + plan.value_bytes;
+    if plan.keys == 0 || plan.key_bytes == 0 || plan.key_bytes > 1 << 16 {
+        return Err("there must be at least one key, of 1 to 65536 bytes".to_owned());
+    }
+    if user_bytes > plan.segment_bytes / 2 {
+        return Err(format!("no record is longer than half a segment, {} bytes", plan.segment_bytes / 2));
+    }
+    let (tier, fast_bytes) = capacity(plan)?;
+    let live_bytes = plan.keys.saturating_mul(tier.record_bytes);
+    let lanes = if fast_bytes > 0 { 2 } else { 1 };
+    let index_bytes = plan.keys.saturating_mul(INDEX_KEY_BYTES);
+    // What was overwritten before it left the fast tier: puts fall on all keys alike, so of those that came before the last
+    // `fast` bytes a share of e^(-fast/live) is current.
+    let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
+    let slots = plan.drive.bytes.map_or(tier.slots_least, |bytes| {
+        (bytes.saturating_sub(metadata_bytes(unit)) as f64 / tier.segment_bytes).floor()
+    });
+    // Garbage is collected once it takes more than the reserve allows beside what is live, however large the drive is; and
+    // all there is is used where writers are faster than that (decision 0005).
+    let there = tier.spare_factor(slots);
+    let [collection, under_load] = [there.min(1.0 / (1.0 - plan.reserve)), there].map(collection);
+    let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
+    let [capacity_bytes_per_user_byte, busy_bytes_per_user_byte] =
+        [collection, under_load].map(|collection| destaged_share * collection * per_user_byte(&tier));
+    let fast = Tier::of(plan, FAST_UNIT_BYTES, fast_bytes);
+    let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
+    let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
+    let capacity_bytes_per_day = user_bytes_per_day.map(|bytes| bytes as f64 * capacity_bytes_per_user_byte);
+    let rated = plan.drive.bytes.zip(plan.drive.writes_per_day);
+    let rated = rated.map(|(bytes, per_day)| bytes as f64 * per_day * DAYS * RATED_YEARS);
+    Ok(Estimate {
+        record_bytes: tier.record_bytes,
+        live_bytes,
+        index_bytes,
+        memory_bytes: memory_bytes(index_bytes, lanes, plan.segment_bytes),
+        capacity_bytes: tier.bytes_least(),
+        user_limit_bytes: tier.user_limit_bytes(slots, plan.reserve) as u64,
+        fast_bytes,
+        destaged_share: short(destaged_share),
+        collection: short(collection),
+        collection_under_load: short(under_load),
+        capacity_bytes_per_user_byte: short(capacity_bytes_per_user_byte),
+        capacity_bytes_per_user_byte_under_load: short(busy_bytes_per_user_byte),
+        fast_bytes_per_user_byte: short(fast_bytes_per_user_byte),
+        user_bytes_per_day,
+        capacity_bytes_per_day: capacity_bytes_per_day.map(|bytes| bytes as u64),
+        years: rated
+            .zip(capacity_bytes_per_day)
+            .filter(|(_, per_day)| *per_day > 0.0)
+            .map(|(rated, per_day)| short(rated / per_day / DAYS)),
+    })
+}
+
+/// The capacity tier and the length of the fast one. How records are padded depends on how much there is in all.
+fn capacity(plan: &Plan) -> Result<(Tier, u64), String> {
+    let mut all = plan.drive.bytes.unwrap_or(0);
+    loop {
+        let tier = Tier::of(plan, plan.drive.unit_bytes, all).with_least_slots(plan);
+        let proposed = (plan.keys.saturating_mul(tier.record_bytes) / FAST_PART).max(FAST_LEAST);
+        let fast_bytes = plan.fast_bytes.unwrap_or(proposed);
+        let least = tier.bytes_least();
+        if let Some(drive) = plan.drive.bytes.filter(|drive| *drive < least) {
+            return Err(format!(
+                "it does not fit: a drive of at least {least} bytes is needed, and --drive is {drive}"
+            ));
+        }
+        let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
+        if granule(found) == granule(all) {
+            return Ok((tier, fast_bytes));
+        }
+        all = found;
+    }
+}
+
+/// What segments of a tier hold.
+#[derive(Clone, Debug)]
+struct Tier {
+    record_bytes: u64,
+    segment_bytes: f64,
+    unit_bytes: f64,
+    /// Records in a full segment.
+    records: f64,
+    /// Segments that all current records fill.
+    live_segments: f64,
+    slots_least: f64,
+}
+
+impl Tier {
+    /// In a store of so many bytes.
+    fn of(plan: &Plan, unit_bytes: u64, all_bytes: u64) -> Tier {
+        let (granule, segment) = (granule(all_bytes), plan.segment_bytes as f64);
+        let record_bytes =
+            (RECORD_HEADER_BYTES + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
+        let frames = (plan.segment_bytes / FRAME_BYTES.min(plan.segment_bytes / 2)) as f64;
+        let unit = unit_bytes as f64;
+        // The last unit of a frame and of the summary is half empty, in the mean.
+        let beside = frames * (FRAME_HEADER_BYTES.next_multiple_of(granule) as f64 + unit / 2.0)
+            + FOOTER_BYTES as f64
+            + unit / 2.0;
+        let records = ((segment - beside) / (record_bytes as f64 + SUMMARY_RECORD_BYTES)).floor().max(1.0);
+        Tier {
+            record_bytes,
+            segment_bytes: segment,
+            unit_bytes: unit,
+            records,
+            live_segments: plan.keys as f64 / records,
+            slots_least: 0.0,
+        }
+    }
+
+    /// With the fewest slots in which users may fill what is to be stored, and in which what a summary takes of each segment is
+    /// not at the reserve's expense.
+    fn with_least_slots(mut self, plan: &Plan) -> Tier {
+        let live = plan.keys as f64 * self.record_bytes as f64;
+        let beside_reserve = self.live_segments / (1.0 - plan.reserve) + WORKING_SLOTS;
+        let fits = |slots: f64| self.user_limit_bytes(slots, plan.reserve) * FILLED_MOST >= live;
+        let (mut least, mut most) = (LEAST_WORKING_SLOTS, 64.0);
+        while !fits(most) {
+            most *= 2.0;
+        }
+        while most - least > 1.0 {
+            let middle = ((least + most) / 2.0).floor();
+            if fits(middle) { most = middle } else { least = middle }
+        }
+        let small = WORKING_SLOTS.min(self.live_segments / 4.0);
+        self.slots_least = most.max((beside_reserve - WORKING_SLOTS + small).ceil());
+        self
+    }
+
+    /// The length of a device with the fewest slots.
+    fn bytes_least(&self) -> u64 {
+        (self.slots_least * self.segment_bytes) as u64 + metadata_bytes(self.unit_bytes as u64)
+    }
+
+    /// What users may fill of so many slots: the formula of `segments/limit.rs`.
+    fn user_limit_bytes(&self, slots: f64, reserve: f64) -> f64 {
+        let frame = (self.segment_bytes / 2.0).clamp(self.unit_bytes, FRAME_BYTES as f64);
+        let beside_reserve = (slots - (slots / 16.0).min(WORKING_SLOTS)) * (1.0 - reserve);
+        let lost = (slots * (LEAST_YIELD + SEGMENT_END + self.unit_bytes / frame / 2.0)).min(WORKING_SLOTS);
+        let workable = (slots - LEAST_WORKING_SLOTS - lost).max(1.0);
+        let proofs = 2.0 * self.unit_bytes / self.segment_bytes;
+        let longest_record = self.segment_bytes - self.unit_bytes - FRAME_HEADER_BYTES as f64;
+        beside_reserve.min(workable) * (1.0 - proofs) * longest_record
+    }
+
+    /// Segments that are written to and collected for each that current records fill.
+    fn spare_factor(&self, slots: f64) -> f64 {
+        let there = (slots - (slots / 16.0).min(WORKING_SLOTS)) / self.live_segments;
+        there.max(1.0 + 1e-6)
+    }
+
+    /// What is written for a segment: all of it, and the markers at its ends when it is freed.
+    fn written_bytes(&self) -> f64 {
+        self.segment_bytes + 2.0 * self.unit_bytes
+    }
+}
+
+/// How often a record is written for each that arrives, where overwrites fall on all keys alike and there are `spare` segments
+/// for each that current records fill: `WA = 1 / (1 - e^(-spare/WA))`, which no choice of victims betters (decision 0005;
+/// P. Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012). 2.69 at a reserve of 20 %.
+fn collection(spare: f64) -> f64 {
+    let (mut low, mut high) = (1.0, 1e7);
+    for _ in 0..200 {
+        let middle: f64 = f64::midpoint(low, high);
+        if middle < 1.0 / (1.0 - (-spare / middle).exp()) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// What lies in front of the segments.
+fn metadata_bytes(unit_bytes: u64) -> u64 {
+    (SUPERBLOCKS * unit_bytes).next_multiple_of(METADATA_STEP)
+}
+
+/// The alignment of records in a store of so many bytes: the rule of `open/format.rs`.
+fn granule(all_bytes: u64) -> u64 {
+    let least = |bytes: u64| bytes.div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_LEAST);
+    least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY).max(least(all_bytes))
+}
+
+/// The least that the setting `memory` should be: what the store takes, and clients beside it.
+fn memory_bytes(index_bytes: u64, lanes: u64, segment_bytes: u64) -> u64 {
+    let segments = (lanes * LANE_SEGMENTS + RELOCATION_SEGMENTS) * segment_bytes;
+    let store = FIXED_MEMORY_BYTES + segments + index_bytes.saturating_sub(EMPTY_INDEX_BYTES);
+    store / (CLIENT_SHARE - 1) * CLIENT_SHARE
+}
+
+/// Four digits behind the point are enough.
+fn short(number: f64) -> f64 {
+    (number * 1e4).round() / 1e4
+}

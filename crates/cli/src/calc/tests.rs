@@ -1,0 +1,106 @@
+//! The arithmetic beside a store that does what it speaks of.
+
+use esker_engine::{Durability, Options};
+
+use super::model::{Drive, Plan, SEGMENT_BYTES, estimate};
+use super::number;
+
+fn plan(keys: u64, value_bytes: u64) -> Plan {
+    Plan {
+        keys,
+        key_bytes: 16,
+        value_bytes,
+        writes_per_day: None,
+        drive: Drive { bytes: None, unit_bytes: 4096, writes_per_day: None },
+        fast_bytes: Some(0),
+        reserve: 0.2,
+        segment_bytes: SEGMENT_BYTES,
+    }
+}
+
+fn near(what: &str, found: f64, expected: f64, part: f64) {
+    assert!((found / expected - 1.0).abs() <= part, "{what}: {found}, and {expected} was expected");
+}
+
+#[test]
+fn a_store_is_as_the_estimate_says() {
+    const SEGMENT: u64 = 64 << 10;
+    let (keys, value_bytes) = (8_000, 1000);
+    let mut plan = Plan { segment_bytes: SEGMENT, ..plan(keys, value_bytes) };
+    plan.drive.bytes = Some(estimate(&plan).unwrap().capacity_bytes);
+    let expected = estimate(&plan).unwrap();
+
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::directory(directory.path().join("store")).segment_bytes(SEGMENT);
+    let options = options.capacity_limit_bytes(expected.capacity_bytes).memory_bytes(64 << 20);
+    let store = esker_engine::Blocking::open(options.durability(Durability::None)).unwrap();
+    let key = |number: u64| format!("{number:016}");
+    for number in 0..keys {
+        store.put(key(number), vec![number as u8; value_bytes as usize]).unwrap();
+    }
+    let filled = store.store().stats();
+    assert_eq!(filled.live_bytes, expected.live_bytes);
+    near("user limit", filled.user_limit_bytes as f64, expected.user_limit_bytes as f64, 0.02);
+    assert!(filled.index_bytes <= expected.index_bytes.max(10 << 20), "{}", filled.index_bytes);
+
+    // A round until it is steady, and two that count.
+    let mut random = 1_u64;
+    let mut overwrite = |rounds: u64| {
+        for _ in 0..rounds * keys {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            store.put(key((random >> 33) % keys), vec![7; value_bytes as usize]).unwrap();
+        }
+        store.store().stats()
+    };
+    let (before, after) = (overwrite(1), overwrite(2));
+    let written = after.tiers[0].written.total() - before.tiers[0].written.total();
+    let found = written as f64 / (after.activity.user_bytes - before.activity.user_bytes) as f64;
+    near("write amplification", found, expected.capacity_bytes_per_user_byte_under_load, 0.15);
+    assert!(found < expected.capacity_bytes_per_user_byte, "{found}: {expected:?}");
+    store.close().unwrap();
+}
+
+#[test]
+fn the_collector_follows_the_formula_of_the_decision() {
+    for (reserve, expected) in [(0.07, 7.4), (0.2, 2.69), (0.28, 1.98)] {
+        let mut plan = Plan { reserve, ..plan(100_000_000, 4096) };
+        plan.drive.bytes = Some(8 << 40);
+        near("collection", estimate(&plan).unwrap().collection, expected, 0.02);
+    }
+}
+
+#[test]
+fn a_large_drive_lasts_as_long_as_its_sheet_says() {
+    let mut plan = plan(1_000_000_000, 4096);
+    plan.drive = Drive { bytes: Some(15 << 40), unit_bytes: 64 << 10, writes_per_day: Some(0.5) };
+    plan.writes_per_day = Some(1_000_000_000);
+    let alone = estimate(&plan).unwrap();
+    // Records of such a store begin at multiples of 256 bytes.
+    assert_eq!((alone.record_bytes, alone.index_bytes), (4352, 10_000_000_000));
+    assert!((2.69..3.1).contains(&alone.capacity_bytes_per_user_byte), "{alone:?}");
+    let per_day = alone.capacity_bytes_per_day.unwrap() as f64;
+    near("years", alone.years.unwrap(), 5.0 * 0.5 * (15_u64 << 40) as f64 / per_day, 0.001);
+    plan.fast_bytes = None;
+    let two = estimate(&plan).unwrap();
+    assert!(two.years > alone.years && two.destaged_share < 0.96, "{two:?}");
+    assert!(two.memory_bytes > alone.memory_bytes && two.fast_bytes == alone.live_bytes / 20);
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let refused = |change: fn(&mut Plan)| {
+        let mut plan = plan(1_000_000, 4096);
+        change(&mut plan);
+        estimate(&plan).unwrap_err()
+    };
+    assert!(refused(|plan| plan.drive.bytes = Some(1 << 30)).contains("it does not fit"));
+    assert!(refused(|plan| plan.drive.unit_bytes = 5000).contains("power of two"));
+    assert!(refused(|plan| plan.value_bytes = 9 << 20).contains("half a segment"));
+    assert!(refused(|plan| plan.keys = 0).contains("at least one key"));
+    for (text, expected) in [("7", 7), ("100m", 100_000_000), ("1.5G", 1_500_000_000), ("2k", 2000)] {
+        assert_eq!(number(text), Ok(expected));
+    }
+    for text in ["", "m", "1.5", "-1", "1q", "nan", "inf", "1e3", "99999999t"] {
+        assert!(number(text).is_err(), "{text}");
+    }
+}

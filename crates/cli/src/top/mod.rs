@@ -1,0 +1,150 @@
+//! `esker top`: what a server does, live in a terminal, or once for scripts.
+//!
+//! - `client`: asks the server over RESP, which every server speaks that has clients (`INFO status`).
+//! - `screen`: what was heard last, and before.
+//! - `view`, `map`: drawing it, in whatever room there is.
+//! - `text`: numbers for people.
+//!
+//! One thread asks and one draws, so keys and resizes are heard while the server does not answer.
+
+mod client;
+mod map;
+mod screen;
+#[cfg(test)]
+mod tests;
+pub(crate) mod text;
+mod view;
+
+use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::terminal::{Failure, say};
+use crate::{secret, time};
+use client::{Client, Heard, Trouble};
+use screen::Screen;
+
+/// How long a key waits at most.
+const TURN: Duration = Duration::from_millis(100);
+
+/// How long a server that was just started may take to have a second to tell of.
+const FIRST_SECOND: Duration = Duration::from_secs(5);
+
+/// Shows what a server does: operations, latencies, hit rate, write amplification, segments.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  esker top                                       the server on 127.0.0.1:6379
+  esker top 10.0.0.7:6379 --user grafana          asks for nothing: the password is in ESKER_PASSWORD
+  esker top --json | jq .amplification.since_open one sample for scripts
+
+Keys: q or Esc to leave. In the map of segments a sign is a segment or several, the fuller the more of it is live.
+Exit code 0; 1 if the server went away with --once; 2 if the call is wrong or the login is refused.")]
+pub(crate) struct Arguments {
+    /// HOST:PORT where the server speaks RESP, or a port of this machine.
+    #[arg(default_value = "127.0.0.1:6379", value_name = "ADDR")]
+    address: String,
+    /// Who to log in as; the password is in ESKER_PASSWORD or in --password-file.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// File that holds the password in its first line.
+    #[arg(long, value_name = "PATH")]
+    password_file: Option<PathBuf>,
+    /// Time between two looks.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse)]
+    every: Duration,
+    /// Print one sample and end.
+    #[arg(long)]
+    once: bool,
+    /// Print one sample as JSON and end.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let password = match &arguments.password_file {
+        Some(path) => Some(secret::read(path).map_err(Failure::Usage)?),
+        None => std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty()),
+    };
+    if arguments.user.is_some() && password.is_none() {
+        return Err(Failure::Usage(
+            "--user needs a password: give it as ESKER_PASSWORD or in --password-file".to_owned(),
+        ));
+    }
+    let login = password.map(|password| (arguments.user.clone(), password));
+    let client = Client::new(&arguments.address, login);
+    if arguments.once || arguments.json {
+        return once(client, arguments.json);
+    }
+    if !stdout().is_terminal() {
+        return Err(Failure::Usage("stdout is no terminal: use --once or --json".to_owned()));
+    }
+    let every = arguments.every.max(TURN);
+    let (tell, told) = sync_channel(1);
+    spawn(move || ask(client, every, &tell));
+    let mut terminal =
+        ratatui::try_init().map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
+    let outcome = live(&mut terminal, &told, Screen::new(&arguments.address));
+    ratatui::restore();
+    outcome
+}
+
+/// Prints one sample, of a whole second if the server has had one.
+fn once(mut client: Client, json: bool) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        let heard = client.ask().map_err(|trouble| match trouble {
+            Trouble::Refused(why) => Failure::Usage(why),
+            Trouble::Away(why) | Trouble::Loading(why) => Failure::Failed(why),
+        })?;
+        if heard.status.window_ms == 0 && began.elapsed() < FIRST_SECOND {
+            sleep(TURN);
+            continue;
+        }
+        return if json { say(&(heard.json + "\n")) } else { say(&text::sample(&heard.status)) };
+    }
+}
+
+/// Asks until nobody listens.
+fn ask(mut client: Client, every: Duration, tell: &SyncSender<Result<Heard, Trouble>>) {
+    while tell.send(client.ask()).is_ok() {
+        sleep(every);
+    }
+}
+
+/// Draws until somebody wants to leave.
+fn live(
+    terminal: &mut DefaultTerminal,
+    told: &Receiver<Result<Heard, Trouble>>,
+    mut screen: Screen,
+) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot use the terminal: {error}"));
+    let mut is_new = true;
+    loop {
+        while let Ok(heard) = told.try_recv() {
+            screen.hear(heard).map_err(Failure::Usage)?;
+            is_new = true;
+        }
+        if is_new {
+            terminal.draw(|frame| view::draw(frame, &screen)).map_err(failed)?;
+        }
+        is_new = false;
+        if event::poll(TURN).map_err(failed)? {
+            match event::read().map_err(failed)? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => {
+                    let interrupt =
+                        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                    if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                        return Ok(());
+                    }
+                }
+                _ => is_new = true,
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Screens as text, in terminals of several sizes, and what becomes of them when the server goes away.
+
+use esker_server::status::{Cell, State, Status};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::client::{Heard, Trouble};
+use super::screen::Screen;
+use super::{map, text, view};
+
+/// What a server with two tiers may say.
+const STATUS: &str = include_str!("status.json");
+const SCREENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/tests/screens.txt");
+
+fn status() -> Status {
+    serde_json::from_str(STATUS).unwrap()
+}
+
+fn screen() -> Screen {
+    let mut screen = Screen::new("127.0.0.1:6379");
+    for second in 0..40 {
+        let mut status = status();
+        status.rates.gets = f64::from(second % 8) * 1000.0;
+        screen.hear(Ok(Heard { status, json: String::new() })).unwrap();
+    }
+    screen
+}
+
+/// The screen in a terminal of a size.
+fn drawn(screen: &Screen, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| view::draw(frame, screen)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line = |y| {
+        let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        format!("|{}\n", line.trim_end())
+    };
+    (0..height).map(line).collect()
+}
+
+#[test]
+fn screens_are_those_of_the_file() {
+    let mut away = screen();
+    away.hear(Err(Trouble::Away("cannot reach 127.0.0.1:6379: Connection refused".to_owned()))).unwrap();
+    let mut loading = Screen::new("127.0.0.1:6379");
+    loading.hear(Err(Trouble::Loading("Esker is loading the dataset in memory".to_owned()))).unwrap();
+    let mut all = String::new();
+    for (what, screen, width, height) in [
+        ("wide", &screen(), 120, 30),
+        ("usual", &screen(), 80, 36),
+        ("narrow", &screen(), 40, 24),
+        ("away", &away, 80, 12),
+        ("loading", &loading, 80, 3),
+    ] {
+        all += &format!("{what}, {width} x {height}\n{}\n", drawn(screen, width, height));
+    }
+    if std::env::var_os("ESKER_BLESS").is_some() {
+        std::fs::write(SCREENS, &all).unwrap();
+    }
+    let expected = std::fs::read_to_string(SCREENS).unwrap();
+    assert!(all == expected, "ESKER_BLESS=1 writes {SCREENS} again; this is drawn now:\n{all}");
+}
+
+#[test]
+fn no_size_of_a_terminal_is_too_small() {
+    let screen = screen();
+    for (width, height) in (0..30).flat_map(|n| [(n, 5), (100, n), (n, n), (3 * n, 1)]) {
+        if width > 0 && height > 0 {
+            drawn(&screen, width, height);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_may_come_back_and_one_that_refuses_at_first_is_left() {
+    let mut screen = Screen::new("x");
+    let refused = || Err(Trouble::Refused("WRONGPASS".to_owned()));
+    assert_eq!(screen.hear(refused()), Err("WRONGPASS".to_owned()));
+    screen.hear(Ok(Heard { status: status(), json: String::new() })).unwrap();
+    assert_eq!(screen.trouble, None);
+    for trouble in [Err(Trouble::Away("it is gone".to_owned())), refused()] {
+        screen.hear(trouble).unwrap();
+        assert!(screen.trouble.as_ref().unwrap().starts_with("reconnecting: "), "{:?}", screen.trouble);
+    }
+    let mut recovering = Status::default();
+    (recovering.state, recovering.reason) = (State::Recovering, "42 % is read".to_owned());
+    screen.hear(Ok(Heard { status: recovering, json: String::new() })).unwrap();
+    assert_eq!(screen.trouble.as_deref(), Some("42 % is read"));
+    assert!(screen.status.as_ref().is_some_and(|status| status.keys > 0), "the last picture stays");
+    screen.hear(Ok(Heard { status: status(), json: String::new() })).unwrap();
+    assert_eq!(screen.trouble, None);
+}
+
+#[test]
+fn numbers_have_three_digits() {
+    for (number, expected) in
+        [(0.0, "0"), (7.0, "7"), (7.25, "7.25"), (999.0, "999"), (1000.0, "1.00 k"), (123_456.0, "123 k")]
+    {
+        assert_eq!(text::count(number), expected);
+    }
+    for (number, expected) in [(0.0, "0 B"), (1023.0, "1.00 KiB"), (16_777_216.0, "16.0 MiB")] {
+        assert_eq!(text::bytes(number), expected);
+    }
+    assert_eq!([0, 59, 3661, 90_000].map(text::duration), ["0 s", "59 s", "1 h 1 min", "1 d 1 h"]);
+}
+
+#[test]
+fn a_map_shows_what_is_rare_and_how_much_is_live() {
+    let mut of = Status::default().tiers.pop().unwrap_or_default().map;
+    of.cells = "AB8fobA=".to_owned();
+    assert_eq!(of.decoded()[1], Cell { kind: 1, live: 15 });
+    let shown = |columns, rows| {
+        let lines = map::lines(&of, columns, rows);
+        lines.iter().map(|line| line.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(8, 1), ["·██░░"]);
+    assert_eq!(shown(2, 1), ["▓░"]);
+    assert!(shown(0, 3).is_empty() && map::rows(&of, 2, 9) == 3);
+}

@@ -1,0 +1,84 @@
+//! Options that may be changed while the store is open. Each is a word of its own; whoever comes next sees it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::base::durability::Durability;
+
+/// Kinds of durability in the lowest bits of the word; above them the nanoseconds of a period.
+const KIND_BITS: u32 = 2;
+
+/// Options that may be changed while the store is open.
+pub(crate) struct Changeable {
+    durability: AtomicU64,
+    /// 0: no limit.
+    background_bytes_per_s: AtomicU64,
+}
+
+impl Changeable {
+    pub(crate) fn new(durability: Durability, background_bytes_per_s: Option<u64>) -> Changeable {
+        Changeable {
+            durability: AtomicU64::new(pack(durability)),
+            background_bytes_per_s: AtomicU64::new(background_bytes_per_s.unwrap_or(0)),
+        }
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        unpack(self.durability.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_durability(&self, durability: Durability) {
+        self.durability.store(pack(durability), Ordering::Relaxed);
+    }
+
+    /// What relocation may read and write in a second; 0 if there is no limit.
+    pub(crate) fn background_bytes_per_s(&self) -> u64 {
+        self.background_bytes_per_s.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
+        self.background_bytes_per_s.store(bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+fn pack(durability: Durability) -> u64 {
+    match durability {
+        Durability::Sync => 0,
+        Durability::Process => 1,
+        Durability::None => 2,
+        Durability::Periodic(period) => {
+            // More than a hundred years are as good as that.
+            let ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> KIND_BITS);
+            ns << KIND_BITS | 3
+        }
+    }
+}
+
+fn unpack(word: u64) -> Durability {
+    match word & ((1 << KIND_BITS) - 1) {
+        0 => Durability::Sync,
+        1 => Durability::Process,
+        2 => Durability::None,
+        _ => Durability::Periodic(Duration::from_nanos(word >> KIND_BITS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_what_comes_out() {
+        let changeable = Changeable::new(Durability::Sync, None);
+        assert_eq!((changeable.durability(), changeable.background_bytes_per_s()), (Durability::Sync, 0));
+        let periods =
+            [0, 1, 1_000_000, 60_000_000_000].map(|ns| Durability::Periodic(Duration::from_nanos(ns)));
+        for durability in [Durability::None, Durability::Process, Durability::Sync].into_iter().chain(periods)
+        {
+            changeable.set_durability(durability);
+            assert_eq!(changeable.durability(), durability);
+        }
+        changeable.set_background_bytes_per_s(Some(7));
+        assert_eq!(changeable.background_bytes_per_s(), 7);
+    }
+}

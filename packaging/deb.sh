@@ -1,0 +1,67 @@
+#!/bin/sh
+# Makes a Debian package of an esker that was built: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb.
+# It holds the command, its manual pages and completions, the unit for systemd, and settings in /etc/esker. COMPRESSION may
+# be xz (the default), gzip or none.
+set -eu
+
+binary=$1
+out=${2:-.}
+here=$(dirname "$(readlink -f "$0")")
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+umask 022
+
+version=$("$binary" --version | cut -d' ' -f2)
+architecture=$(dpkg --print-architecture)
+share=$tree/usr/share
+mkdir -p "$tree/DEBIAN" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" \
+    "$share/fish/vendor_completions.d" "$share/doc/esker"
+
+install -D -m 0755 "$binary" "$tree/usr/bin/esker"
+install -D -m 0644 "$here/esker.service" "$tree/lib/systemd/system/esker.service"
+"$binary" man "$share/man/man1"
+gzip -9n "$share"/man/man1/*.1
+"$binary" completions bash > "$share/bash-completion/completions/esker"
+"$binary" completions zsh > "$share/zsh/vendor-completions/_esker"
+"$binary" completions fish > "$share/fish/vendor_completions.d/esker.fish"
+install -m 0644 "$here/alerts.yml" "$here/grafana.json" "$here/../CHANGELOG.md" "$share/doc/esker/"
+# The service keeps its store where the unit lets it write.
+"$binary" serve --print-config | sed 's|^# dir = "PATH"$|dir = "/var/lib/esker/store"|' > "$tree/esker.toml"
+grep -q '^dir = ' "$tree/esker.toml"
+install -D -m 0640 "$tree/esker.toml" "$tree/etc/esker/esker.toml"
+rm "$tree/esker.toml"
+echo /etc/esker/esker.toml > "$tree/DEBIAN/conffiles"
+
+cat > "$tree/DEBIAN/control" <<END
+Package: esker
+Version: $version
+Architecture: $architecture
+Maintainer: The Esker authors <esker@esker-kv.example>
+Depends: adduser, libc6 (>= 2.34)
+Section: database
+Priority: optional
+Homepage: https://github.com/esker-kv/esker
+Description: key-value store for a little fast flash and much coarse-IU QLC flash
+ A server for clients of Redis and gRPC that keeps its keys in memory and its values on flash drives, and still has
+ both after a crash.
+END
+
+# The package starts nothing: whoever installs it says where the data go, and when.
+cat > "$tree/DEBIAN/postinst" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+    adduser --system --group --quiet --home /var/lib/esker --no-create-home esker
+    chown root:esker /etc/esker/esker.toml
+    chown esker:esker /etc/esker
+    chmod 0750 /etc/esker
+    if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+fi
+END
+cat > "$tree/DEBIAN/prerm" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop esker || true; fi
+END
+chmod 0755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
+dpkg-deb -Z"${COMPRESSION:-xz}" --root-owner-group --build "$tree" "$out/esker_${version}_$architecture.deb"
