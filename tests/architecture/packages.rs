@@ -23,13 +23,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
     ("esker-rdb", &[]),
-    ("esker-server", &["esker-engine", "esker-rdb"]),
+    ("esker-server", &["esker-engine", "esker-backup", "esker-rdb"]),
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
-        "esker-device", "esker-engine", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
+        "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
         "esker-ftl",
     ]),
 ];

@@ -5,6 +5,7 @@
 //! looked at is not well.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
+mod backup;
 mod calc;
 mod call;
 mod ftl;
@@ -59,6 +60,10 @@ enum Verb {
     Import(transfer::Import),
     /// Writes the keys of a server or a store to a file.
     Export(transfer::Export),
+    /// Takes backups of a store, lists, verifies and prunes them.
+    Backup(backup::Arguments),
+    /// Makes a store of a backup.
+    Restore(backup::Restore),
     #[command(flatten)]
     Look(inspect::Verb),
     /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
@@ -98,6 +103,8 @@ fn main() -> ExitCode {
         Verb::User(arguments) => user::run(arguments),
         Verb::Import(arguments) => transfer::import(&arguments),
         Verb::Export(arguments) => transfer::export(&arguments),
+        Verb::Backup(arguments) => backup::run(&arguments),
+        Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Ftl(arguments) => ftl::run(arguments),
         Verb::Top(arguments) => top::run(arguments),

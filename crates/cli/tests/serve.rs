@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+#[path = "serve/backup.rs"]
+mod backup;
 #[path = "serve/inspect.rs"]
 mod inspect;
 #[path = "serve/live.rs"]

@@ -13,6 +13,7 @@ use crate::base::most::Most;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
+pub(crate) mod backups;
 pub(crate) mod calls;
 pub(crate) mod clients;
 mod counters;
@@ -22,6 +23,7 @@ mod grpc_calls;
 pub(crate) mod slowlog;
 pub mod status;
 
+use backups::Backups;
 use clients::Clients;
 pub(crate) use counters::Dropped;
 use counters::{Counters, Reloads};
@@ -50,6 +52,7 @@ pub(crate) struct Service {
     pub(crate) clients: Clients,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
+    pub(crate) backups: Arc<Backups>,
     /// What the server does right now.
     pub(crate) status: Sampler,
     /// Notified when a client asked the server to stop.
@@ -93,6 +96,7 @@ impl Service {
             most: Most::new(limits.connections_max, limits.connections_per_address_max),
             store,
             shown: Mutex::new(config.settings.clone()),
+            backups: Backups::new(config.backup_dir.clone()),
             config,
             port,
             counters: Counters::default(),

@@ -11,8 +11,8 @@ mod overview;
 mod place;
 mod records;
 mod segments;
-mod show;
-mod watch;
+pub(crate) mod show;
+pub(crate) mod watch;
 
 use std::process::ExitCode;
 

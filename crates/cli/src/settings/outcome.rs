@@ -285,6 +285,7 @@ impl Settings {
             },
             tls,
             limits,
+            backup_dir: self.path("backup-dir"),
             settings: self.shown(),
         };
         if config.access.allow_unauthenticated {

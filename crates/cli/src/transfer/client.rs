@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 3;
 
 /// What a server answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Text(Vec<u8>),
     Error(String),
     Integer(i64),
@@ -30,7 +30,7 @@ pub(super) enum Answer {
     Parts(Vec<Answer>),
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     address: String,
     reader: BufReader<TcpStream>,
     writer: BufWriter<TcpStream>,
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Sends a command and reads its answer, which is no error.
-    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Failure> {
         self.send(words)?;
         match self.receive()? {
             Answer::Error(error) => Err(self.refused(&error)),

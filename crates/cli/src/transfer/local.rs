@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use clap::Args;
+use esker_backup::Target;
 use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options};
 
 use super::record::{LeftOut, Record, Sink, Source};
@@ -23,7 +24,7 @@ const STEP_BYTES: usize = 16 << 20;
 /// Where a store is.
 #[derive(Args)]
 #[group(id = "places", multiple = true)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// The store's directory.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["fast", "capacity"])]
     dir: Option<PathBuf>,
@@ -36,7 +37,16 @@ pub(super) struct Places {
 }
 
 impl Places {
-    fn open(&self, create: bool) -> Result<Blocking, Failure> {
+    /// Where a store is to be made: its fast tier and its capacity tier.
+    pub(crate) fn paths(&self) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
+        let of_directory = self.dir.as_deref().and_then(|dir| Target::directory(dir).capacity);
+        match (&self.fast, of_directory.or(self.capacity.clone())) {
+            (None, None) => Err(Failure::Usage("where to? Give --dir, or --fast and --capacity".to_owned())),
+            (fast, capacity) => Ok((fast.clone(), capacity)),
+        }
+    }
+
+    pub(crate) fn open(&self, create: bool) -> Result<Blocking, Failure> {
         let (options, shown) = match (&self.dir, &self.fast, &self.capacity) {
             (Some(dir), ..) => (Options::directory(dir), dir),
             (None, Some(fast), Some(capacity)) => (Options::fast_and_capacity(fast, capacity), capacity),

@@ -20,9 +20,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::{Args, Parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::client::Client;
+pub(crate) use self::client::{Answer, Client};
 use self::file::Format;
-use self::local::{LocalSink, LocalSource, Places};
+pub(crate) use self::local::Places;
+use self::local::{LocalSink, LocalSource};
 use self::record::{LeftOut, Sink, Source};
 use self::remote::{RemoteSink, RemoteSource};
 use crate::terminal::{Failure, say};
@@ -99,14 +100,14 @@ pub(crate) struct Export {
 
 /// Who one is at a server.
 #[derive(Args)]
-struct Login {
+pub(crate) struct Login {
     /// Who to log in as; the password is in ESKER_PASSWORD.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
 
 impl Login {
-    fn connect(&self, address: &str) -> Result<Client, Failure> {
+    pub(crate) fn connect(&self, address: &str) -> Result<Client, Failure> {
         let password = std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty());
         if self.user.is_some() && password.is_none() {
             return Err(Failure::Usage("--user needs a password: give it as ESKER_PASSWORD".to_owned()));

@@ -27,6 +27,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// What one client and all clients together may take.
     pub limits: Limits,
+    /// Where BGSAVE puts backups; nowhere: it is refused.
+    pub backup_dir: Option<PathBuf>,
     /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
 }
@@ -96,6 +98,7 @@ impl Config {
             access: Access::default(),
             tls: None,
             limits: Limits::default(),
+            backup_dir: None,
             settings: Vec::new(),
         }
     }

@@ -188,16 +188,19 @@ fn latency_stats(service: &Service, text: &mut String) {
     }
 }
 
-fn persistence(_: &Service, text: &mut String) {
+fn persistence(service: &Service, text: &mut String) {
     line(text, "loading", 0);
     line(text, "async_loading", 0);
-    // There are no snapshots, and nothing is ever rewritten: what was acknowledged is in the log.
-    for name in ["rdb_changes_since_last_save", "rdb_bgsave_in_progress", "rdb_last_save_time"] {
-        line(text, name, 0);
-    }
-    line(text, "rdb_last_bgsave_status", "ok");
-    line(text, "rdb_last_bgsave_time_sec", -1);
-    line(text, "rdb_current_bgsave_time_sec", -1);
+    // What was acknowledged is in the log, which is never rewritten; what a Redis says of its snapshots is said of backups.
+    let backups = service.backups.state();
+    let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
+    line(text, "rdb_changes_since_last_save", 0);
+    line(text, "rdb_bgsave_in_progress", u8::from(backups.running_since.is_some()));
+    line(text, "rdb_last_save_time", backups.saved_at_ms.unwrap_or(0) / 1000);
+    line(text, "rdb_last_bgsave_status", if backups.failed { "err" } else { "ok" });
+    line(text, "rdb_last_bgsave_time_sec", seconds(backups.took_s));
+    let running = backups.running_since.map(|since| since.elapsed().as_secs());
+    line(text, "rdb_current_bgsave_time_sec", seconds(running));
     line(text, "aof_enabled", 1);
     line(text, "aof_rewrite_in_progress", 0);
     line(text, "aof_rewrite_scheduled", 0);

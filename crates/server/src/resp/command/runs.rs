@@ -106,6 +106,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("reset", Run::Answer(connection::reset)),
     ("select", Run::Answer(connection::select)),
     ("acl", Run::Answer(acl::acl)),
+    ("bgsave", Run::Answer(server::bgsave)),
     ("cluster", Run::Answer(server::cluster)),
     ("command", Run::Answer(describe::command)),
     ("config", Run::Answer(config::config)),

@@ -1,9 +1,10 @@
-//! What this server says it is, TIME, ROLE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
+//! What this server says it is, TIME, ROLE, BGSAVE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::frame::Command;
 use crate::resp::wire::reply::Replies;
+use crate::service::backups::Refused;
 use crate::service::{Service, wall_clock_ms, wall_clock_us};
 
 use crate::resp::wire::words::{self, is};
@@ -32,7 +33,27 @@ pub(super) fn role(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut R
 }
 
 pub(super) fn lastsave(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
-    replies.integer((wall_clock_ms() / 1000).saturating_sub(service.uptime().as_secs()) as i64);
+    let started_s = (wall_clock_ms() / 1000).saturating_sub(service.uptime().as_secs());
+    let saved_s = service.backups.state().saved_at_ms.map(|at_ms| at_ms / 1000);
+    replies.integer(saved_s.unwrap_or(started_s) as i64);
+}
+
+/// `BGSAVE [SCHEDULE]`: both the same, since there is nothing that would have to end before.
+pub(super) fn bgsave(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    let mut words = command.arguments(1);
+    if words.next().is_some_and(|word| !is(word, "schedule")) || words.next().is_some() {
+        return replies.error(words::SYNTAX);
+    }
+    match service.backups.begin(&service.store) {
+        Ok(()) => {
+            audit::note(session, "BGSAVE");
+            replies.simple("Background saving started");
+        }
+        Err(Refused::Running) => replies.error("ERR Background save already in progress"),
+        Err(Refused::NoDirectory) => replies.error(
+            "ERR this server has no directory for backups; name one in the setting backup-dir and start it again",
+        ),
+    }
 }
 
 /// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE]`: all the same, since nothing that was acknowledged is ever left behind; but

@@ -25,6 +25,7 @@ const PING: &[&str] = &["fast"];
 const ROLE: &[&str] = &["noscript", "loading", "stale", "fast"];
 const TELL: &[&str] = &["loading", "stale"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
+const SAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
 const STOP: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 /// A verb that is nothing without a subcommand.
 const NONE: &[&str] = &[];
@@ -150,6 +151,8 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Chooses the database; there is only 0." },
     Verb { name: "acl", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "server",
         summary: "Tells who one is, and what there is to be allowed." },
+    Verb { name: "bgsave", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: SAVE, group: "server",
+        summary: "Begins a backup into the server's directory of backups." },
     Verb { name: "cluster", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "cluster",
         summary: "Says that there is no cluster." },
     Verb { name: "command", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: TELL, group: "server",
@@ -167,7 +170,7 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
     Verb { name: "info", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: TELL, group: "server",
         summary: "Returns facts and counters of the server." },
     Verb { name: "lastsave", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Monitor, flags: FAST, group: "server",
-        summary: "Returns when the server was started: there are no snapshots." },
+        summary: "Returns when the last backup was taken, or else when the server was started." },
     Verb { name: "latency", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Monitor, flags: NONE, group: "server",
         summary: "Is there for tools; nothing is recorded." },
     Verb { name: "role", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ROLE, group: "server",

@@ -1,0 +1,73 @@
+//! Backups: taken by a server under its clients' eyes and of a closed store, verified, restored, pruned, refused.
+
+use super::*;
+
+/// Runs a call to its end: its exit code, and what it says on stdout and stderr.
+fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = esker(directory, arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_server_takes_backups_and_a_store_is_made_of_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store", "--backup-dir", "copies"]);
+    let address = server.word("resp").to_owned();
+    server.ask(&(0..500).map(|n| format!("SET key:{n} first\r\n")).collect::<String>());
+    assert!(server.ask("BGSAVE nonsense").starts_with("-ERR syntax error"));
+    let (code, said, _) = call(at, &["backup", "take", "--from", &address]);
+    assert_eq!((code, said.starts_with("the server took a backup")), (Some(0), true), "{said}");
+    server.ask(&(0..500).map(|n| format!("SET key:{n} second\r\n")).collect::<String>());
+    assert!(server.ask("BGSAVE").starts_with("+Background saving started"));
+    let patience = Instant::now() + Duration::from_secs(20);
+    while server.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+        assert!(Instant::now() < patience, "a backup of 500 keys ends");
+        sleep(Duration::from_millis(10));
+    }
+    assert!(server.ask("INFO persistence").contains("rdb_last_bgsave_status:ok"));
+    server.stop(Signal::TERM);
+
+    let (code, list, _) = call(at, &["backup", "list", "copies"]);
+    assert_eq!((code, list.lines().count()), (Some(0), 2), "{list}");
+    for (id, value) in [("1", "first"), ("2", "second")] {
+        let (code, said, _) = call(at, &["backup", "verify", "copies", "--id", id]);
+        assert_eq!((code, said.ends_with("whole\n")), (Some(0), true), "{said}");
+        let made = format!("made {id}");
+        let (code, said, error) = call(at, &["restore", "copies", "--id", id, "--dir", &made]);
+        assert_eq!((code, said.contains("500 keys")), (Some(0), true), "{said}{error}");
+        assert_eq!(call(at, &["get", &made, "key:77"]), (Some(0), format!("{value}\n"), String::new()));
+        assert_eq!(call(at, &["check", &made]).0, Some(0), "a restored store is well");
+    }
+    // Of the closed store, beside those of the server.
+    let (code, said, error) = call(at, &["backup", "take", "copies", "--dir", "store", "--json"]);
+    assert_eq!((code, said.contains("\"id\":3,\"keys\":500")), (Some(0), true), "{said}{error}");
+    let (code, said, _) = call(at, &["backup", "prune", "copies", "--keep", "1"]);
+    assert_eq!((code, said.starts_with("removed 2 backups and ")), (Some(0), true), "{said}");
+    assert_eq!(call(at, &["backup", "verify", "copies"]).0, Some(0));
+}
+
+#[test]
+fn what_keeps_a_backup_from_its_end_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store"]);
+    let address = server.word("resp").to_owned();
+    let said = |code: i32, arguments: &[&str], what: &str| {
+        let (exit, stdout, stderr) = call(at, arguments);
+        assert_eq!((exit, &*stdout, stderr.lines().count()), (Some(code), "", 1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(what), "{arguments:?}: {stderr}");
+    };
+    said(1, &["backup", "take", "--from", &address], "backup-dir");
+    said(2, &["backup", "take", "copies", "--dir", "store"], "in use");
+    said(2, &["backup", "take", "copies", "--dir", "nowhere"], "nowhere");
+    said(2, &["backup", "list", "nowhere"], "no directory of backups");
+    said(2, &["restore", "nowhere", "--dir", "made"], "no directory of backups");
+    server.stop(Signal::TERM);
+    assert_eq!(call(at, &["backup", "take", "copies", "--dir", "store"]).0, Some(0));
+    said(2, &["restore", "copies", "--dir", "store"], "holds a store of Esker");
+    said(2, &["restore", "copies", "--id", "9", "--dir", "made"], "no backup 9");
+    said(2, &["restore", "copies"], "where to");
+    said(2, &["backup", "prune", "copies", "--keep", "0"], "0");
+}

@@ -1,0 +1,94 @@
+//! Backups that clients ask for, one at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use esker_backup::backup;
+use esker_engine::Store;
+
+use super::wall_clock_ms;
+
+/// Where backups go, and how the last ones went.
+pub(crate) struct Backups {
+    directory: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+/// What is known of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct State {
+    /// Since when one is being taken.
+    pub(crate) running_since: Option<Instant>,
+    /// When the last one that succeeded had ended, in milliseconds since the Unix epoch.
+    pub(crate) saved_at_ms: Option<u64>,
+    /// Whether the last one failed.
+    pub(crate) failed: bool,
+    /// How many seconds the last one took.
+    pub(crate) took_s: Option<u64>,
+}
+
+/// Why none is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nobody said where it should go.
+    NoDirectory,
+    /// One is being taken.
+    Running,
+}
+
+impl Backups {
+    pub(crate) fn new(directory: Option<PathBuf>) -> Arc<Backups> {
+        Arc::new(Backups { directory, state: Mutex::default() })
+    }
+
+    pub(crate) fn state(&self) -> State {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Begins to take a backup, on a thread of its own.
+    pub(crate) fn begin(self: &Arc<Backups>, store: &Store) -> Result<(), Refused> {
+        let directory = self.directory.clone().ok_or(Refused::NoDirectory)?;
+        let began = Instant::now();
+        let mut is_first = false;
+        self.change(|state| {
+            is_first = state.running_since.is_none();
+            state.running_since.get_or_insert(began);
+        });
+        if !is_first {
+            return Err(Refused::Running);
+        }
+        let (this, store) = (self.clone(), store.clone());
+        tokio::task::spawn_blocking(move || {
+            let succeeded = take(&store, &directory);
+            this.change(|state| {
+                state.running_since = None;
+                state.failed = !succeeded;
+                state.took_s = Some(began.elapsed().as_secs());
+                if succeeded {
+                    state.saved_at_ms = Some(wall_clock_ms());
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Takes a backup, and says how it went; false if it failed.
+fn take(store: &Store, directory: &Path) -> bool {
+    match backup(store, directory, 0, |_| {}) {
+        Ok(report) => {
+            let (backup, keys, copied_bytes) = (report.summary.id, report.summary.keys, report.copied_bytes);
+            tracing::info!(backup, keys, copied_bytes, took = ?report.took, "a backup was taken");
+            true
+        }
+        Err(error) => {
+            tracing::error!(%error, directory = %directory.display(), "no backup was taken");
+            false
+        }
+    }
+}
