@@ -44,12 +44,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let choice = arguments.drive.choice();
     let asked = Replay {
         path: arguments.trace,
         device: arguments.device,
-        profile: choice.profile().map_err(failure)?,
-        collector: choice.collector,
+        drive: arguments.drive.choice(),
         namespace_bytes: arguments.device_size,
         filled: arguments.filled,
         endurance: Endurance {

@@ -40,7 +40,7 @@ impl ChartKind {
 
     fn key_points(self) -> Vec<f64> {
         match self {
-            ChartKind::WriteSize => [12, 14, 16, 18, 20].map(|bits| f64::from(1 << bits)).to_vec(),
+            ChartKind::WriteSize => [12, 13, 14, 15, 16, 17, 18].map(|bits| f64::from(1 << bits)).to_vec(),
             ChartKind::OverProvisioning => vec![7.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0],
         }
     }
@@ -48,7 +48,7 @@ impl ChartKind {
     fn caption(self) -> &'static str {
         match self {
             ChartKind::WriteSize => {
-                "Device WAF of random writes in the steady state, 12.4 % over-provisioning"
+                "Device WAF of random writes in the steady state, over-provisioning of the D5-P5316"
             }
             ChartKind::OverProvisioning => "Device WAF of random writes in the steady state, IU of 64 KiB",
         }

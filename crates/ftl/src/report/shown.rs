@@ -125,7 +125,10 @@ impl Display for ReplayReport {
         row("bytes in either", format!("{partial:.1} %"));
         row("TRIM", size(trace.trim_bytes));
         row("drive", format!("{}, IU of {}", self.drive, size(u64::from(self.iu_bytes))));
-        row("namespace", size(self.namespace_bytes));
+        row(
+            "namespace",
+            format!("{}, superblocks of {}", size(self.namespace_bytes), size(self.superblock_bytes)),
+        );
         row("over-provisioning", format!("{:.1} %", self.over_provisioning * 100.0));
         row("device WAF", amplification(self.write_amplification));
         row("of that by partial IUs", amplification(self.iu_amplification));
