@@ -17,6 +17,7 @@ fn asked(path: PathBuf) -> Replay {
         drive: Choice { name: "d5-p5316".to_owned(), ..Choice::default() },
         namespace_bytes: Some(256 << 20),
         filled: 1.0,
+        without_trims: false,
         endurance: Endurance { pbw_write_amplification: 1.0, ..Endurance::default() },
     }
 }

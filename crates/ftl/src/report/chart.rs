@@ -68,17 +68,21 @@ fn svg(sweep: &Sweep) -> Result<String, Box<dyn std::error::Error>> {
         points().map(of).fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)))
     };
     let ((left, right), (_, top)) = (range(|point| point.0), range(|point| point.1));
+    let top = top * 1.2;
+    let amplifications =
+        [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0].into_iter().filter(|waf| *waf < top).collect();
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
         .margin(12)
+        .margin_right(32)
         .caption(sweep.over.caption(), ("sans-serif", 16))
         .x_label_area_size(40)
         .y_label_area_size(56)
         .build_cartesian_2d(
             (left..right * 1.02).log_scale().with_key_points(sweep.over.key_points()),
-            (1.0..top * 1.2).log_scale().with_key_points(vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]),
+            (1.0..top).log_scale().with_key_points(amplifications),
         )?;
     let shown = |x: &f64| sweep.over.shown(*x);
     chart

@@ -35,6 +35,8 @@ pub struct Replay {
     pub namespace_bytes: Option<u64>,
     /// The share of the namespace that holds something before the trace starts.
     pub filled: f64,
+    /// Whether TRIMs are left out, as if the file system had been mounted without them.
+    pub without_trims: bool,
     /// What the drive stands.
     pub endurance: Endurance,
 }
@@ -205,8 +207,8 @@ fn play(replay: &Replay, scan: &Scan, drive: &mut Drive) -> Result<u64, Error> {
         let (offset, bytes) = whole_sectors(&request);
         match request.kind {
             Kind::Write => drive.write(offset, bytes, Handle(0))?,
-            Kind::Trim => drive.trim(offset, bytes)?,
-            Kind::Read => {}
+            Kind::Trim if !replay.without_trims => drive.trim(offset, bytes)?,
+            Kind::Trim | Kind::Read => {}
         }
     }
     // The drive is idle between two passes, and programs what waits in its buffer.
