@@ -9,8 +9,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Format, Kind, Request, Requests, Stage, Tally};
-use crate::workload::fill;
+use super::format::Format;
+use super::requests::Requests;
+use super::tally::Tally;
+use crate::request::{Kind, Request, Stage};
 use crate::{Choice, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
 
 /// A namespace is rounded up to this.
@@ -101,7 +103,7 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     let scan = scan(replay, profile.iu_bytes)?;
     let shape = shape(replay, &profile, &scan)?;
     let mut drive = Drive::new(&shape)?;
-    fill(&mut drive, replay.filled)?;
+    drive.fill(replay.filled)?;
     let (mut passes, mut played, mut is_steady) = ([0, 0], 0, true);
     let target = shape.namespace_ius();
     let mut before = drive.counters();

@@ -7,10 +7,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::Job;
+use super::job::Job;
 use super::pattern::Stream;
 use crate::media::Recorder;
-use crate::{Counters, Drive, Error, Flash, Handle, Kind, Latencies, Profile, Shape, Timing, Wear};
+use crate::request::Kind;
+use crate::{Counters, Drive, Error, Flash, Handle, Latencies, Profile, Shape, Timing, Wear};
 
 /// Preconditioning writes in pieces of this size, as the white paper on coarse IUs does.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -75,19 +76,9 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     bench.measure(is_steady)
 }
 
-/// Writes a share of the namespace once, in order.
-pub(crate) fn fill<F: Flash>(drive: &mut Drive<F>, share: f64) -> Result<(), Error> {
-    let iu = u64::from(drive.shape().iu_bytes);
-    let filled = (drive.shape().namespace_bytes as f64 * share) as u64 / iu * iu;
-    for offset in (0..filled).step_by(PIECE_BYTES as usize) {
-        drive.write(offset, PIECE_BYTES.min(filled - offset), Handle(0))?;
-    }
-    Ok(())
-}
-
 /// Fills a drive, and writes it at random in pieces of 1 MiB.
 fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
-    fill(drive, 1.0)?;
+    drive.fill(1.0)?;
     let namespace = drive.shape().namespace_bytes;
     let pieces = namespace / PIECE_BYTES;
     let mut random = SmallRng::seed_from_u64(seed);

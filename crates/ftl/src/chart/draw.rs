@@ -3,57 +3,12 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-use serde::Serialize;
 
-use super::{Sweep, size};
+use super::sweep::Sweep;
 use crate::Error;
 
 const SIZE: (u32, u32) = (760, 440);
 const COLOURS: [RGBColor; 3] = [RGBColor(31, 119, 180), RGBColor(214, 119, 14), RGBColor(44, 140, 44)];
-
-/// What a chart's horizontal axis is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChartKind {
-    /// The size of random writes.
-    WriteSize,
-    /// The drive's over-provisioning.
-    OverProvisioning,
-}
-
-impl ChartKind {
-    /// What the axis is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            ChartKind::WriteSize => "size of random writes",
-            ChartKind::OverProvisioning => "over-provisioning",
-        }
-    }
-
-    /// A value on the axis.
-    pub(super) fn shown(self, x: f64) -> String {
-        match self {
-            ChartKind::WriteSize => size(x as u64),
-            ChartKind::OverProvisioning => format!("{x:.0} %"),
-        }
-    }
-
-    fn key_points(self) -> Vec<f64> {
-        match self {
-            ChartKind::WriteSize => [12, 13, 14, 15, 16, 17, 18].map(|bits| f64::from(1 << bits)).to_vec(),
-            ChartKind::OverProvisioning => vec![7.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0],
-        }
-    }
-
-    fn caption(self) -> &'static str {
-        match self {
-            ChartKind::WriteSize => {
-                "Device WAF of random writes in the steady state, over-provisioning of the D5-P5316"
-            }
-            ChartKind::OverProvisioning => "Device WAF of random writes in the steady state, IU of 64 KiB",
-        }
-    }
-}
 
 /// Draws a sweep into a file. Both axes are logarithmic.
 pub fn draw(path: &Path, sweep: &Sweep) -> Result<(), Error> {

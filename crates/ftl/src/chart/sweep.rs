@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{ChartKind, Table, size};
+use super::kind::ChartKind;
+use crate::report::{Table, size};
 use crate::{Error, Job, PROFILES, Shape, run};
 
 /// The modelled drives are small, as there are many of them. Still, a superblock is many of the longest writes, as in a real
