@@ -61,3 +61,26 @@ fn svg(sweep: &Sweep) -> Result<String, Box<dyn std::error::Error>> {
     drop(area);
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChartKind, Line};
+
+    #[test]
+    fn a_sweep_is_drawn_with_its_lines_and_names() {
+        let points = vec![(4096.0, 70.0), (65_536.0, 4.4)];
+        let line = Line { name: "IU of 64 KiB".to_owned(), points };
+        let sweep = Sweep { over: ChartKind::WriteSize, lines: vec![line] };
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("chart.svg");
+        draw(&path, &sweep).expect("it is drawn");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        for shown in ["<polyline", "IU of 64 KiB", "64 KiB", "size of random writes"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+        let error = draw(&dir.path().join("none/chart.svg"), &sweep).expect_err("there is no such directory");
+        assert!(matches!(error, Error::File { .. }) && error.to_string().contains("none/chart.svg"));
+        assert!(sweep.table().to_string().contains("| 64 KiB                |         4.40 |"));
+    }
+}

@@ -67,8 +67,9 @@ pub struct RunReport {
 
 /// Runs a job on a fresh drive of a profile. The shape is the profile's, or one with other ratios.
 pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<RunReport, Error> {
-    let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     job.check(shape)?;
+    let shape = &Shape { handles: shape.handles.max(job.handles), ..shape.clone() };
+    let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     precondition(&mut drive, seed)?;
     let stream = Stream::new(job, shape, seed.wrapping_add(1));
     let mut bench = Bench { drive, stream, job, slots: BinaryHeap::new(), at: 0, next: 0 };
@@ -157,6 +158,10 @@ impl Bench<'_> {
         })
     }
 
+    fn handle(&self, writer: usize) -> Handle {
+        Handle((writer % usize::from(self.job.handles)) as u16)
+    }
+
     /// IUs that a window writes: the job's span, divided.
     fn window(&self, divisor: u64) -> u64 {
         ((self.drive.shape().namespace_ius() as f64 * self.job.span) as u64 / divisor).max(1)
@@ -182,7 +187,7 @@ impl Bench<'_> {
         let writer = self.next;
         self.next = (self.next + 1) % self.job.writers as usize;
         match self.stream.next(writer, self.job.block) {
-            (Kind::Write, offset) => self.drive.write(offset, self.job.block, Handle(0)),
+            (Kind::Write, offset) => self.drive.write(offset, self.job.block, self.handle(writer)),
             (Kind::Trim, offset) => self.drive.trim(offset, self.job.block),
             (Kind::Read, _) => Ok(()),
         }
@@ -192,11 +197,12 @@ impl Bench<'_> {
     fn request(&mut self, [writes, reads]: &mut [Recorder; 2]) -> Result<(), Error> {
         let Reverse((at, slot)) = self.slots.pop().expect("there is a slot for each request in flight");
         self.at = at;
-        let (kind, offset) = self.stream.next(slot % self.job.writers as usize, self.job.block);
+        let writer = slot % self.job.writers as usize;
+        let (kind, offset) = self.stream.next(writer, self.job.block);
         let done = match kind {
             Kind::Write => {
                 let done = self.drive.flash_mut().accept_write(at, self.job.block);
-                self.drive.write(offset, self.job.block, Handle(0))?;
+                self.drive.write(offset, self.job.block, self.handle(writer))?;
                 writes.add(done - at);
                 done
             }
