@@ -49,6 +49,7 @@ const KEPT: &[(&str, &str, &str)] = &[];
 /// Packages that the shipped command has in two versions, and why that has no remedy here.
 const TWICE: &[(&str, &str)] = &[
     ("getrandom", "ring has 0.2 and rand 0.9 has 0.3"),
+    ("rand_core", "rand 0.9 has 0.9 and getrandom 0.4 has 0.10"),
     ("syn", "derive macros are between 2 and 3; none of it is in the command"),
 ];
 

@@ -22,18 +22,22 @@
 //! # Ok::<(), esker_ftl::Error>(())
 //! ```
 
+mod chart;
 mod drive;
 mod error;
 mod life;
 mod media;
 mod report;
+mod request;
 mod trace;
 mod workload;
 
+pub use chart::{ChartKind, Line, Sweep, draw, sweep};
 pub use drive::{Cause, Collector, Counters, Drive, Flash, Handle, SECTOR_BYTES, Shape, Untimed, Wear};
 pub use error::Error;
 pub use life::{Endurance, Life};
 pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Timing};
-pub use report::{ChartKind, Line, Sweep, Table, draw, json, sweep};
-pub use trace::{Format, Kind, Replay, ReplayReport, Request, Requests, Stage, Tally, replay};
+pub use report::{Table, json};
+pub use request::{Kind, Request, Stage};
+pub use trace::{Format, Replay, ReplayReport, Requests, Tally, replay};
 pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, reproduce, run};

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use esker_ftl::{Collector, Endurance, Error, Format, Kind, PROFILES, Replay, Requests, Stage, replay};
+use esker_ftl::{Choice, Endurance, Error, Format, Kind, Replay, Requests, Stage, replay};
 
 fn traced(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name)
@@ -14,10 +14,10 @@ fn asked(path: PathBuf) -> Replay {
     Replay {
         path,
         device: None,
-        profile: PROFILES[0],
-        collector: Collector::Greedy,
+        drive: Choice { name: "d5-p5316".to_owned(), ..Choice::default() },
         namespace_bytes: Some(256 << 20),
         filled: 1.0,
+        without_trims: false,
         endurance: Endurance { pbw_write_amplification: 1.0, ..Endurance::default() },
     }
 }

@@ -20,6 +20,9 @@ pub(super) struct Drive {
     /// The capacity of the namespace; what of the flash it leaves is over-provisioning.
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
     namespace: Option<u64>,
+    /// Another superblock: what is erased together.
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    superblock: Option<u64>,
     /// How the collector chooses its victim.
     #[arg(long, value_name = "HOW", default_value = "greedy")]
     collector: How,
@@ -41,6 +44,7 @@ impl Drive {
             over_provisioning: self.over_provisioning,
             raw_bytes: self.raw,
             namespace_bytes: self.namespace,
+            superblock_bytes: self.superblock,
             collector: match self.collector {
                 How::Greedy => Collector::Greedy,
                 How::CostBenefit => Collector::CostBenefit,

@@ -11,7 +11,7 @@ use crate::terminal::{Failure, say};
 #[derive(Args)]
 pub(super) struct Arguments {
     /// A file of jobs, in TOML: a [[job]] each, with the options below for keys. Each runs on a fresh drive.
-    #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span"])]
+    #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "handles"])]
     jobs: Option<PathBuf>,
     /// The length of each request.
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "4k")]
@@ -40,6 +40,9 @@ pub(super) struct Arguments {
     /// The share of the namespace that is used.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     span: f64,
+    /// Placement handles that the writers take in turn.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    handles: u16,
     #[command(flatten)]
     drive: drive::Drive,
     #[command(flatten)]
@@ -77,5 +80,6 @@ fn job(arguments: &Arguments) -> Result<Job, Failure> {
         writers: arguments.writers,
         queue_depth: arguments.queue_depth,
         span: arguments.span,
+        handles: arguments.handles,
     })
 }

@@ -90,3 +90,47 @@ fn failure(error: Error) -> Failure {
     let text = error.to_string();
     if error.is_usage() { Failure::Usage(text) } else { Failure::Failed(text) }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn called(words: &[&str]) -> Result<(), Failure> {
+        run(Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).arguments)
+    }
+
+    #[test]
+    fn wrong_calls_and_failures_on_the_way_have_codes_of_their_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("it is written");
+            path.into_os_string().into_string().expect("it is text")
+        };
+        let strange = write("strange", "hello\n");
+        let cut = write("cut", "fio version 2 iolog\n/dev/x write 0 4096\n/dev/x wri");
+        let jobs = write("jobs.toml", "[[job]]\nblock = \"4q\"\n");
+        for words in [
+            &["ftl", "run", "--iu", "12k"][..],
+            &["ftl", "run", "--namespace", "15360000001000"],
+            &["ftl", "run", "--drive", "floppy"],
+            &["ftl", "run", "--pattern", "backwards"],
+            &["ftl", "run", "--span", "2"],
+            &["ftl", "run", &jobs],
+            &["ftl", "replay", &strange],
+            &["ftl", "replay", "/none"],
+        ] {
+            assert!(matches!(called(words), Err(Failure::Usage(_))), "{words:?}");
+        }
+        let Err(Failure::Failed(text)) = called(&["ftl", "replay", &cut]) else { panic!("it is cut") };
+        assert!(text.contains("cut, line 3") && text.contains("head -n 2"), "{text}");
+    }
+}

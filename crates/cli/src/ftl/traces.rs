@@ -21,6 +21,9 @@ pub(super) struct Arguments {
     /// The share of the device that holds something before the trace starts.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     filled: f64,
+    /// Leave TRIMs out, as if the file system had been mounted without them.
+    #[arg(long)]
+    without_trims: bool,
     /// The capacity of the drive whose life is told [default: that of the drive's name].
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
     capacity: Option<u64>,
@@ -44,14 +47,13 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let choice = arguments.drive.choice();
     let asked = Replay {
         path: arguments.trace,
         device: arguments.device,
-        profile: choice.profile().map_err(failure)?,
-        collector: choice.collector,
+        drive: arguments.drive.choice(),
         namespace_bytes: arguments.device_size,
         filled: arguments.filled,
+        without_trims: arguments.without_trims,
         endurance: Endurance {
             capacity_bytes: arguments.capacity,
             pe_cycles: arguments.pe_cycles,

@@ -172,6 +172,13 @@ impl<F: Flash> Drive<F> {
         Ok(())
     }
 
+    /// Writes a share of the namespace once, in order.
+    pub fn fill(&mut self, share: f64) -> Result<(), Error> {
+        let iu_bytes = u64::from(self.shape.iu_bytes);
+        let filled = (self.namespace_bytes as f64 * share) as u64 / iu_bytes * iu_bytes;
+        self.write(0, filled.min(self.namespace_bytes), Handle(0))
+    }
+
     /// Reads a range of the namespace.
     pub fn read(&mut self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset, bytes)?;

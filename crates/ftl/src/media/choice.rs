@@ -16,6 +16,8 @@ pub struct Choice {
     pub raw_bytes: Option<u64>,
     /// The namespace; without a raw capacity the flash stays that of the profile.
     pub namespace_bytes: Option<u64>,
+    /// Another superblock.
+    pub superblock_bytes: Option<u64>,
     /// How victims are chosen.
     pub collector: Collector,
 }
@@ -63,6 +65,12 @@ impl Choice {
 
     /// The drive scaled down.
     pub fn shape(&self) -> Result<Shape, Error> {
-        Ok(Shape { collector: self.collector, ..self.profile()?.shape(1.0) })
+        Ok(self.changed(self.profile()?.shape(1.0)))
+    }
+
+    /// A shape with the superblock and the collector that were asked for.
+    pub fn changed(&self, shape: Shape) -> Shape {
+        let superblock_bytes = self.superblock_bytes.unwrap_or(shape.superblock_bytes);
+        Shape { superblock_bytes, collector: self.collector, ..shape }
     }
 }

@@ -178,11 +178,12 @@ impl Timing {
         }
         die.read_until = start + medium.read_ns;
         let read = die.read_until;
+        // The way is booked from now, so that a read whose die is free does not wait for one whose die is not.
         let moved = transfer_ns(u64::from(bytes), medium.bus_bytes_per_s);
         let channel = at % self.channels.len();
-        let moved = self.channels[channel].pass_first(read, moved);
-        let sent = self.controller.pass_first(read, self.controller_ns(u64::from(bytes)));
-        self.read_done = self.read_done.max(moved).max(sent);
+        let through_channel = self.channels[channel].pass_first(self.now, moved);
+        let through_controller = self.controller.pass_first(self.now, self.controller_ns(u64::from(bytes)));
+        self.read_done = self.read_done.max(read + moved).max(through_channel).max(through_controller);
     }
 
     /// A read for the drive itself, which waits for its turn.
@@ -250,4 +251,59 @@ fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 /// A time, for so many bytes of those that it is for.
 fn scale(ns: u64, bytes: u64, of_bytes: u64) -> u64 {
     (u128::from(ns) * u128::from(bytes) / u128::from(of_bytes)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Medium, PROFILES};
+
+    fn timing(at: usize) -> Timing {
+        let profile = &PROFILES[at];
+        let mut timing = Timing::new(profile, &profile.shape(1.0));
+        timing.turn_on();
+        timing
+    }
+
+    fn read(timing: &mut Timing, at: u64, place: u32) -> u64 {
+        timing.start_command(at);
+        timing.read(place, 4096, Cause::Host);
+        timing.finish_read() - at
+    }
+
+    #[test]
+    fn a_read_alone_takes_its_command_its_flash_and_its_way() {
+        let mut timing = timing(1);
+        let way = transfer_ns(4096, 533_000_000);
+        assert_eq!(read(&mut timing, 0, 0), 714 + 58_000 + way);
+        // The same die is taken, another is not.
+        assert_eq!(read(&mut timing, 714, 1), 58_000 + 58_000 + way);
+        assert_eq!(read(&mut timing, 2 * 714, 24), 714 + 58_000 + way);
+    }
+
+    #[test]
+    fn a_read_goes_before_a_program_and_delays_it() {
+        let (mut alone, mut disturbed) = (timing(1), timing(1));
+        for timing in [&mut alone, &mut disturbed] {
+            timing.accept_write(0, 24 * 4096);
+            (0..24).for_each(|place| timing.program(place, Cause::Host));
+        }
+        let waited = read(&mut disturbed, 500_000, 0);
+        assert!(waited < 2 * 58_000, "{waited} ns, of a program of {} ns", Medium::TLC.program_ns);
+        assert_eq!(disturbed.dies[0].busy_until - alone.dies[0].busy_until, 58_000 + 5_000);
+    }
+
+    #[test]
+    fn writes_wait_for_room_in_the_cache_in_their_order() {
+        let mut timing = timing(0);
+        let mut accepted = Vec::new();
+        for place in 0..2000 {
+            accepted.push(timing.accept_write(0, 64 << 10));
+            timing.program(place, Cause::Host);
+        }
+        assert!(accepted.is_sorted() && accepted[100] < 1_000_000, "the cache takes the first at once");
+        // From then on writes come in at the controller's pace.
+        let bytes_per_s = 1000.0 * 65_536.0 / ((accepted[1999] - accepted[999]) as f64 / 1e9);
+        assert!((bytes_per_s / 3_192_000_000.0 - 1.0).abs() < 0.05, "{bytes_per_s}");
+    }
 }

@@ -1,16 +1,11 @@
-//! What the model says, for people and for programs: tables, JSON, charts.
+//! What reports are made of: tables, figures, JSON.
 
-mod chart;
-mod shown;
-mod sweep;
+mod figures;
 mod table;
 
-pub use chart::{ChartKind, draw};
-pub use sweep::{Line, Sweep, sweep};
-pub use table::Table;
-pub(crate) use table::size;
-
+pub(crate) use figures::{amplification, figure, size};
 use serde::Serialize;
+pub use table::Table;
 
 /// A report as JSON.
 pub fn json(report: &impl Serialize) -> String {

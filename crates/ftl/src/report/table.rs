@@ -43,13 +43,3 @@ impl std::fmt::Display for Table {
         Ok(())
     }
 }
-
-/// A size, such as `64 KiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} B"),
-    }
-}

@@ -1,7 +1,8 @@
 //! The text of `blkparse` in its default format:
 //! `8,0    3       11     0.009507758   697  D   W 223490 + 8 [kjournald]`.
 
-use super::{Parsed, Stage, kind_of, nanoseconds, number, sectors};
+use super::line::{Parsed, kind_of, nanoseconds, number, sectors};
+use crate::request::Stage;
 
 /// What a line says.
 pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {

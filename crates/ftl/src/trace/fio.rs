@@ -1,6 +1,7 @@
 //! The iologs of fio: version 2 has `FILE ACTION [OFFSET LENGTH]` in a line, version 3 a time in microseconds before it.
 
-use super::{Kind, Parsed, Request, Stage, number};
+use super::line::{Parsed, number};
+use crate::request::{Kind, Request, Stage};
 
 /// The first line of a log of a version.
 pub(super) fn version(line: &str) -> Option<&str> {

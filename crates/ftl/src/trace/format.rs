@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::line::Parsed;
 use super::lines::{End, Lines};
-use super::{Parsed, blkparse, fio, ftrace};
+use super::{blkparse, fio, ftrace};
 use crate::Error;
 
 /// A format of traces.

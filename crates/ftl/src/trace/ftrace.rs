@@ -1,7 +1,9 @@
 //! The text of ftrace with `block_rq_issue` or `block_rq_complete`, as `trace`, `trace_pipe` and `trace-cmd report` have it:
 //! `fio-1234  [001] d..1.  123.456789: block_rq_issue: 259,0 WS 4096 () 2048 + 8 none,0,0 [fio]`.
 
-use super::{Parsed, Stage, kind_of, nanoseconds, sectors};
+use super::blkparse::is_device;
+use super::line::{Parsed, kind_of, nanoseconds, sectors};
+use crate::request::Stage;
 
 const ISSUED: &str = ": block_rq_issue: ";
 const COMPLETED: &str = ": block_rq_complete: ";
@@ -29,7 +31,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed<'_>, String> {
     let time = before.split_ascii_whitespace().next_back().unwrap_or_default();
     let at_ns = nanoseconds(time).ok_or_else(|| format!("its time is '{time}'"))?;
     let (device, rest) = fields.split_once(' ').ok_or("the line ends behind its device")?;
-    if !super::blkparse::is_device(device) {
+    if !is_device(device) {
         return Err(format!("its device is '{device}', which is none such as 8,0"));
     }
     let (letters, rest) = rest.split_once(' ').ok_or("the line ends behind the kind of its request")?;

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Format, Kind, Request, Requests, Stage, Tally};
-use crate::workload::fill;
-use crate::{Collector, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
+use super::format::Format;
+use super::requests::Requests;
+use super::tally::Tally;
+use crate::request::{Kind, Request, Stage};
+use crate::{Choice, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
 
 /// A namespace is rounded up to this.
 const NAMESPACE_UNIT: u64 = 1 << 20;
@@ -29,14 +31,14 @@ pub struct Replay {
     pub path: PathBuf,
     /// Which device of it, if it has several: as the trace names it.
     pub device: Option<String>,
-    /// The drive, for its IU and its over-provisioning.
-    pub profile: Profile,
-    /// How the drive chooses its victims.
-    pub collector: Collector,
+    /// The drive, for its IU, its over-provisioning and its collector.
+    pub drive: Choice,
     /// The size of the traced device; `None` for where the trace's last request ends.
     pub namespace_bytes: Option<u64>,
     /// The share of the namespace that holds something before the trace starts.
     pub filled: f64,
+    /// Whether TRIMs are left out, as if the file system had been mounted without them.
+    pub without_trims: bool,
     /// What the drive stands.
     pub endurance: Endurance,
 }
@@ -56,6 +58,8 @@ pub struct ReplayReport {
     pub over_provisioning: f64,
     /// The modelled namespace.
     pub namespace_bytes: u64,
+    /// What the modelled drive erases together.
+    pub superblock_bytes: u64,
     /// What the trace asks for.
     pub trace: Tally,
     /// Events that the tracer says it lost.
@@ -91,14 +95,15 @@ struct Scan {
 /// Replays a trace.
 pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     replay.endurance.check()?;
+    let profile = replay.drive.profile()?;
     if !(0.0..=1.0).contains(&replay.filled) {
         let given = replay.filled.to_string();
         return Err(Error::Value { what: "the filled share", given, allowed: "from 0 to 1" });
     }
-    let scan = scan(replay)?;
-    let shape = shape(replay, &scan)?;
+    let scan = scan(replay, profile.iu_bytes)?;
+    let shape = shape(replay, &profile, &scan)?;
     let mut drive = Drive::new(&shape)?;
-    fill(&mut drive, replay.filled)?;
+    drive.fill(replay.filled)?;
     let (mut passes, mut played, mut is_steady) = ([0, 0], 0, true);
     let target = shape.namespace_ius();
     let mut before = drive.counters();
@@ -115,14 +120,15 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     }
     let counters = drive.counters() - before;
     let write_amplification = counters.write_amplification();
-    let life = replay.endurance.life(&replay.profile, write_amplification, scan.tally.bytes_a_day());
+    let life = replay.endurance.life(&profile, write_amplification, scan.tally.bytes_a_day());
     Ok(ReplayReport {
         format: scan.format,
         device: scan.name,
-        drive: replay.profile.name,
+        drive: profile.name,
         iu_bytes: shape.iu_bytes,
         over_provisioning: shape.over_provisioning(),
         namespace_bytes: shape.namespace_bytes,
+        superblock_bytes: shape.superblock_bytes,
         trace: scan.tally,
         lost_events: scan.lost,
         passes,
@@ -137,14 +143,14 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
 }
 
 /// Reads the trace once. A request may stand in it several times; the stage closest to the device is taken.
-fn scan(replay: &Replay) -> Result<Scan, Error> {
+fn scan(replay: &Replay, iu_bytes: u32) -> Result<Scan, Error> {
     let mut requests = Requests::open(&replay.path)?;
     let mut tallies: Vec<[Tally; 3]> = Vec::new();
     while let Some(request) = requests.read()? {
         if request.device == tallies.len() {
             tallies.push(Default::default());
         }
-        tallies[request.device][request.stage as usize].add(&request, replay.profile.iu_bytes);
+        tallies[request.device][request.stage as usize].add(&request, iu_bytes);
     }
     let failed = |what: String| Error::Trace { path: replay.path.clone(), what };
     let devices = requests.devices();
@@ -176,8 +182,8 @@ fn scan(replay: &Replay) -> Result<Scan, Error> {
     Ok(Scan { format, device, name, stage, lost, tally })
 }
 
-fn shape(replay: &Replay, scan: &Scan) -> Result<Shape, Error> {
-    let iu = u64::from(replay.profile.iu_bytes);
+fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error> {
+    let iu = u64::from(profile.iu_bytes);
     let end = scan.tally.end_bytes;
     let namespace = match replay.namespace_bytes {
         Some(namespace) if namespace < end => {
@@ -187,9 +193,8 @@ fn shape(replay: &Replay, scan: &Scan) -> Result<Shape, Error> {
         Some(namespace) => namespace,
         None => end.next_multiple_of(NAMESPACE_UNIT).max(NAMESPACE_IUS_LEAST * iu),
     };
-    let Profile { iu_bytes, over_provisioning, .. } = replay.profile;
-    let shape = Shape::over_provisioned(iu_bytes, namespace, over_provisioning);
-    Ok(Shape { collector: replay.collector, ..shape })
+    let Profile { iu_bytes, over_provisioning, .. } = *profile;
+    Ok(replay.drive.changed(Shape::over_provisioned(iu_bytes, namespace, over_provisioning)))
 }
 
 /// Plays the trace once, and returns how many requests that were.
@@ -204,8 +209,8 @@ fn play(replay: &Replay, scan: &Scan, drive: &mut Drive) -> Result<u64, Error> {
         let (offset, bytes) = whole_sectors(&request);
         match request.kind {
             Kind::Write => drive.write(offset, bytes, Handle(0))?,
-            Kind::Trim => drive.trim(offset, bytes)?,
-            Kind::Read => {}
+            Kind::Trim if !replay.without_trims => drive.trim(offset, bytes)?,
+            Kind::Trim | Kind::Read => {}
         }
     }
     // The drive is idle between two passes, and programs what waits in its buffer.

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::format::Format;
+use super::line::Parsed;
 use super::lines::{End, Lines};
-use super::{Format, Parsed, Request};
 use crate::Error;
+use crate::request::Request;
 
 /// Requests end below this: no device is larger, and sums of offsets and lengths stay numbers.
 const END_MOST: u64 = 1 << 60;

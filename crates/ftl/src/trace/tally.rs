@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Kind, Request};
+use crate::request::{Kind, Request};
 
 /// Counts of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -68,6 +68,8 @@ pub struct Job {
     pub queue_depth: u32,
     /// The share of the namespace that the job uses.
     pub span: f64,
+    /// Placement handles that the writers take in turn.
+    pub handles: u16,
 }
 
 impl Default for Job {
@@ -83,6 +85,7 @@ impl Default for Job {
             writers: 1,
             queue_depth: 128,
             span: 1.0,
+            handles: 1,
         }
     }
 }
@@ -173,6 +176,9 @@ impl Job {
             let given = format!("{} and {}", self.reads, self.trims);
             return value("the share of reads and of TRIMs", given, "from 0 to 1, and at most 1 together");
         }
+        if !(1..=128).contains(&self.handles) {
+            return value("the number of placement handles", self.handles.to_string(), "from 1 to 128");
+        }
         if !(self.span > 0.0 && self.span <= 1.0) {
             return value("the span", self.span.to_string(), "more than 0 and at most 1");
         }
@@ -201,4 +207,57 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 
 fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
     Pattern::parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Jobs, Error> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("jobs.toml");
+        std::fs::write(&path, text).expect("it is written");
+        Jobs::read(&path)
+    }
+
+    #[test]
+    fn a_file_of_jobs_is_read_and_its_faults_are_named() {
+        let text = "[[job]]\nblock = \"64k\"\npattern = \"zipf:1.2\"\nreads = 0.7\n[[job]]\nblock = 8192\nalign = \"4k\"";
+        let jobs = read(text).expect("it is good").jobs;
+        assert_eq!((jobs[0].block, jobs[0].pattern, jobs[0].reads), (65_536, Pattern::Zipf(1.2), 0.7));
+        assert_eq!(jobs[0].title(), "64 KiB Zipf 1.2, 70 % reads");
+        assert_eq!(jobs[1].title(), "8 KiB random on 4 KiB");
+        for (text, said) in [
+            ("", "no [[job]]"),
+            ("[[job]]\nblock = \"4q\"", "'4q' is not a size"),
+            ("[[job]]\npattern = \"up\"", "zipf:1.2"),
+            ("[[job]]\nblok = 1", "unknown field `blok`"),
+        ] {
+            let error = read(text).expect_err("it is refused").to_string();
+            assert!(error.contains("jobs.toml") && error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn jobs_that_no_drive_can_run_are_refused() {
+        let shape = Shape::over_provisioned(64 << 10, 1 << 30, 0.2);
+        let good = Job { writers: 4, ..Job::default() };
+        good.check(&shape).expect("it is good");
+        for (job, said) in [
+            (Job { block: 100, ..good.clone() }, "sectors of 512"),
+            (Job { block: 0, ..good.clone() }, "sectors of 512"),
+            (Job { writers: 0, ..good.clone() }, "1 or more"),
+            (Job { queue_depth: 1 << 20, ..good.clone() }, "at most 65536"),
+            (Job { reads: 0.6, trims: 0.6, ..good.clone() }, "at most 1 together"),
+            (Job { reads: f64::NAN, ..good.clone() }, "from 0 to 1"),
+            (Job { span: 0.0, ..good.clone() }, "more than 0"),
+            (Job { block: 512 << 20, ..good.clone() }, "make it wider"),
+            (Job { block: u64::MAX / 512 * 512, ..good.clone() }, "make it wider"),
+            (Job { shift: 1 << 30, ..good.clone() }, "make it wider"),
+            (Job { handles: 0, ..good.clone() }, "from 1 to 128"),
+        ] {
+            let error = job.check(&shape).expect_err("it is refused").to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
 }

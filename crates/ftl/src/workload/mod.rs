@@ -4,8 +4,8 @@ mod job;
 mod pattern;
 mod reproduce;
 mod run;
+mod shown;
 
 pub use job::{Job, Jobs, Pattern};
 pub use reproduce::{Reproduced, Row, Standing, reproduce};
-pub(crate) use run::fill;
 pub use run::{RunReport, run};

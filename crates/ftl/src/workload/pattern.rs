@@ -4,8 +4,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
-use super::{Job, Pattern};
-use crate::{Kind, Shape};
+use super::job::{Job, Pattern};
+use crate::Shape;
+use crate::request::Kind;
 
 /// Where requests go.
 #[derive(Debug)]

@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use super::{Job, Pattern, RunReport, run};
+use super::job::{Job, Pattern};
+use super::run::{RunReport, run};
 use crate::{Error, PROFILES, Profile};
 
 /// How far from the published figure a row may be.

@@ -7,10 +7,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::Job;
+use super::job::Job;
 use super::pattern::Stream;
 use crate::media::Recorder;
-use crate::{Counters, Drive, Error, Flash, Handle, Kind, Latencies, Profile, Shape, Timing, Wear};
+use crate::request::Kind;
+use crate::{Counters, Drive, Error, Flash, Handle, Latencies, Profile, Shape, Timing, Wear};
 
 /// Preconditioning writes in pieces of this size, as the white paper on coarse IUs does.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -66,8 +67,9 @@ pub struct RunReport {
 
 /// Runs a job on a fresh drive of a profile. The shape is the profile's, or one with other ratios.
 pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<RunReport, Error> {
-    let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     job.check(shape)?;
+    let shape = &Shape { handles: shape.handles.max(job.handles), ..shape.clone() };
+    let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     precondition(&mut drive, seed)?;
     let stream = Stream::new(job, shape, seed.wrapping_add(1));
     let mut bench = Bench { drive, stream, job, slots: BinaryHeap::new(), at: 0, next: 0 };
@@ -75,19 +77,9 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     bench.measure(is_steady)
 }
 
-/// Writes a share of the namespace once, in order.
-pub(crate) fn fill<F: Flash>(drive: &mut Drive<F>, share: f64) -> Result<(), Error> {
-    let iu = u64::from(drive.shape().iu_bytes);
-    let filled = (drive.shape().namespace_bytes as f64 * share) as u64 / iu * iu;
-    for offset in (0..filled).step_by(PIECE_BYTES as usize) {
-        drive.write(offset, PIECE_BYTES.min(filled - offset), Handle(0))?;
-    }
-    Ok(())
-}
-
 /// Fills a drive, and writes it at random in pieces of 1 MiB.
 fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
-    fill(drive, 1.0)?;
+    drive.fill(1.0)?;
     let namespace = drive.shape().namespace_bytes;
     let pieces = namespace / PIECE_BYTES;
     let mut random = SmallRng::seed_from_u64(seed);
@@ -166,6 +158,10 @@ impl Bench<'_> {
         })
     }
 
+    fn handle(&self, writer: usize) -> Handle {
+        Handle((writer % usize::from(self.job.handles)) as u16)
+    }
+
     /// IUs that a window writes: the job's span, divided.
     fn window(&self, divisor: u64) -> u64 {
         ((self.drive.shape().namespace_ius() as f64 * self.job.span) as u64 / divisor).max(1)
@@ -191,7 +187,7 @@ impl Bench<'_> {
         let writer = self.next;
         self.next = (self.next + 1) % self.job.writers as usize;
         match self.stream.next(writer, self.job.block) {
-            (Kind::Write, offset) => self.drive.write(offset, self.job.block, Handle(0)),
+            (Kind::Write, offset) => self.drive.write(offset, self.job.block, self.handle(writer)),
             (Kind::Trim, offset) => self.drive.trim(offset, self.job.block),
             (Kind::Read, _) => Ok(()),
         }
@@ -201,11 +197,12 @@ impl Bench<'_> {
     fn request(&mut self, [writes, reads]: &mut [Recorder; 2]) -> Result<(), Error> {
         let Reverse((at, slot)) = self.slots.pop().expect("there is a slot for each request in flight");
         self.at = at;
-        let (kind, offset) = self.stream.next(slot % self.job.writers as usize, self.job.block);
+        let writer = slot % self.job.writers as usize;
+        let (kind, offset) = self.stream.next(writer, self.job.block);
         let done = match kind {
             Kind::Write => {
                 let done = self.drive.flash_mut().accept_write(at, self.job.block);
-                self.drive.write(offset, self.job.block, Handle(0))?;
+                self.drive.write(offset, self.job.block, self.handle(writer))?;
                 writes.add(done - at);
                 done
             }

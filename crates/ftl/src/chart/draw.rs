@@ -3,57 +3,12 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-use serde::Serialize;
 
-use super::{Sweep, size};
+use super::sweep::Sweep;
 use crate::Error;
 
 const SIZE: (u32, u32) = (760, 440);
 const COLOURS: [RGBColor; 3] = [RGBColor(31, 119, 180), RGBColor(214, 119, 14), RGBColor(44, 140, 44)];
-
-/// What a chart's horizontal axis is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChartKind {
-    /// The size of random writes.
-    WriteSize,
-    /// The drive's over-provisioning.
-    OverProvisioning,
-}
-
-impl ChartKind {
-    /// What the axis is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            ChartKind::WriteSize => "size of random writes",
-            ChartKind::OverProvisioning => "over-provisioning",
-        }
-    }
-
-    /// A value on the axis.
-    pub(super) fn shown(self, x: f64) -> String {
-        match self {
-            ChartKind::WriteSize => size(x as u64),
-            ChartKind::OverProvisioning => format!("{x:.0} %"),
-        }
-    }
-
-    fn key_points(self) -> Vec<f64> {
-        match self {
-            ChartKind::WriteSize => [12, 14, 16, 18, 20].map(|bits| f64::from(1 << bits)).to_vec(),
-            ChartKind::OverProvisioning => vec![7.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0],
-        }
-    }
-
-    fn caption(self) -> &'static str {
-        match self {
-            ChartKind::WriteSize => {
-                "Device WAF of random writes in the steady state, 12.4 % over-provisioning"
-            }
-            ChartKind::OverProvisioning => "Device WAF of random writes in the steady state, IU of 64 KiB",
-        }
-    }
-}
 
 /// Draws a sweep into a file. Both axes are logarithmic.
 pub fn draw(path: &Path, sweep: &Sweep) -> Result<(), Error> {
@@ -68,17 +23,21 @@ fn svg(sweep: &Sweep) -> Result<String, Box<dyn std::error::Error>> {
         points().map(of).fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)))
     };
     let ((left, right), (_, top)) = (range(|point| point.0), range(|point| point.1));
+    let top = top * 1.2;
+    let amplifications =
+        [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0].into_iter().filter(|waf| *waf < top).collect();
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
         .margin(12)
+        .margin_right(32)
         .caption(sweep.over.caption(), ("sans-serif", 16))
         .x_label_area_size(40)
         .y_label_area_size(56)
         .build_cartesian_2d(
             (left..right * 1.02).log_scale().with_key_points(sweep.over.key_points()),
-            (1.0..top * 1.2).log_scale().with_key_points(vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]),
+            (1.0..top).log_scale().with_key_points(amplifications),
         )?;
     let shown = |x: &f64| sweep.over.shown(*x);
     chart
@@ -101,4 +60,27 @@ fn svg(sweep: &Sweep) -> Result<String, Box<dyn std::error::Error>> {
     drop(chart);
     drop(area);
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChartKind, Line};
+
+    #[test]
+    fn a_sweep_is_drawn_with_its_lines_and_names() {
+        let points = vec![(4096.0, 70.0), (65_536.0, 4.4)];
+        let line = Line { name: "IU of 64 KiB".to_owned(), points };
+        let sweep = Sweep { over: ChartKind::WriteSize, lines: vec![line] };
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("chart.svg");
+        draw(&path, &sweep).expect("it is drawn");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        for shown in ["<polyline", "IU of 64 KiB", "64 KiB", "size of random writes"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+        let error = draw(&dir.path().join("none/chart.svg"), &sweep).expect_err("there is no such directory");
+        assert!(matches!(error, Error::File { .. }) && error.to_string().contains("none/chart.svg"));
+        assert!(sweep.table().to_string().contains("| 64 KiB                |         4.40 |"));
+    }
 }

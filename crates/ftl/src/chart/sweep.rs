@@ -2,11 +2,14 @@
 
 use serde::Serialize;
 
-use super::{ChartKind, Table, size};
+use super::kind::ChartKind;
+use crate::report::{Table, size};
 use crate::{Error, Job, PROFILES, Shape, run};
 
-/// IUs of the modelled drives: small, as there are many of them.
-const NAMESPACE_IUS: u64 = 1 << 16;
+/// The modelled drives are small, as there are many of them. Still, a superblock is many of the longest writes, as in a real
+/// drive.
+const NAMESPACE_BYTES: u64 = 4 << 30;
+const SUPERBLOCK_BYTES: u64 = 16 << 20;
 /// Over-provisioning of the sweep over write sizes: that of the D5-P5316.
 const OVER_PROVISIONING: f64 = PROFILES[0].over_provisioning;
 /// IU of the sweep over over-provisioning.
@@ -33,7 +36,8 @@ pub struct Sweep {
 /// Runs random writes for each point of a chart.
 pub fn sweep(over: ChartKind, seed: u64) -> Result<Sweep, Error> {
     let amplification = |iu_bytes: u32, over_provisioning: f64, block: u64| {
-        let shape = Shape::over_provisioned(iu_bytes, NAMESPACE_IUS * u64::from(iu_bytes), over_provisioning);
+        let shape = Shape::over_provisioned(iu_bytes, NAMESPACE_BYTES, over_provisioning);
+        let shape = Shape { superblock_bytes: SUPERBLOCK_BYTES, ..shape };
         let job = Job { block, ..Job::default() };
         Ok::<_, Error>(run(&PROFILES[0], &shape, &job, seed)?.write_amplification)
     };
@@ -41,7 +45,7 @@ pub fn sweep(over: ChartKind, seed: u64) -> Result<Sweep, Error> {
     match over {
         ChartKind::WriteSize => {
             for iu_bytes in [4 << 10, 16 << 10, 64 << 10] {
-                let points = (12..=20).map(|bits| {
+                let points = (12..=18).map(|bits| {
                     let block = 1u64 << bits;
                     Ok((block as f64, amplification(iu_bytes, OVER_PROVISIONING, block)?))
                 });
