@@ -1,7 +1,5 @@
 //! The store's numbers against the devices' own: every byte that a device was sent has a cause, and every call is timed.
 
-mod support;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +7,7 @@ use esker::{Stats, Store};
 use esker_device::{Device, DeviceCounters, Runtime};
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, cases, value};
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
@@ -89,7 +87,7 @@ fn bytes_have_causes(seed: u64) {
 
 #[test]
 fn every_byte_sent_to_a_device_has_a_cause() {
-    cases("counters", "every_byte_sent_to_a_device_has_a_cause", 12, bytes_have_causes);
+    cases("counters::every_byte_sent_to_a_device_has_a_cause", 12, bytes_have_causes);
 }
 
 #[test]

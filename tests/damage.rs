@@ -26,22 +26,13 @@
 //!
 //! `ESKER_DAMAGES=200000` plants so many; `ESKER_DAMAGE=12:345` replays one, and `ESKER_DAMAGE=12` all of one image.
 
-#[path = "damage/anatomy.rs"]
 mod anatomy;
-#[path = "damage/files.rs"]
 mod files;
-#[path = "damage/history.rs"]
 mod history;
-#[path = "damage/image.rs"]
 mod image;
-#[path = "damage/judge.rs"]
 mod judge;
-#[path = "damage/life.rs"]
 mod life;
-#[path = "damage/plant.rs"]
 mod plant;
-mod support;
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,12 +40,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_sim::Random;
 use parking_lot::Mutex;
 
-use crate::anatomy::{Part, What};
-use crate::files::cut_files;
-use crate::image::Image;
-use crate::judge::{Fault, Outcome, control, judge};
-use crate::life::{Ending, LIVES};
-use crate::plant::{Damage, Kind};
+use crate::damage::anatomy::{Part, What};
+use crate::damage::files::cut_files;
+use crate::damage::image::Image;
+use crate::damage::judge::{Fault, Outcome, control, judge};
+use crate::damage::life::{Ending, LIVES};
+use crate::damage::plant::{Damage, Kind};
 
 /// How many damages are planted, in how many stores.
 const DAMAGES: u64 = 2400;
@@ -185,7 +176,7 @@ fn report(tally: &Tally) {
         let planted = first.damage.as_ref().map_or(String::new(), |(damage, _)| damage.to_string());
         println!("        {planted}: {}", first.fault.detail);
         println!(
-            "        ESKER_DAMAGE={}:{} cargo test --test damage no_damage_is_silent -- --exact --nocapture",
+            "        ESKER_DAMAGE={}:{} cargo test --test store damage::no_damage_is_silent -- --exact --nocapture",
             first.image, first.number
         );
     }

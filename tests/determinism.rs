@@ -2,8 +2,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "one of the tests lets the real clock into a simulated world")]
 
-mod support;
-
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +13,7 @@ use esker_device::{MemoryDevice, Runtime, Task};
 use esker_sim::{Random, SimRuntime};
 use futures_util::future::{join_all, select};
 
-use support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, cases, value};
 
 /// What leads a run away from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,7 +145,7 @@ fn life(seed: u64, leak: Leak) -> Run {
 #[test]
 fn the_same_seed_is_the_same_run() {
     let freed = AtomicU64::new(0);
-    cases("determinism", "the_same_seed_is_the_same_run", 12, |seed| {
+    cases("determinism::the_same_seed_is_the_same_run", 12, |seed| {
         let first = life(seed, Leak::Nothing);
         assert_eq!(first, life(seed, Leak::Nothing), "seed {seed}: two runs differ");
         freed.fetch_add(first.freed, Ordering::Relaxed);

@@ -1,14 +1,12 @@
 //! What calls cost the devices: a put reads nothing, a hit reads at most once, and what is not there is not looked for on
 //! a device. That the capacity tier gets whole, aligned units only is asserted by every world of these tests.
 
-mod support;
-
 use bytes::Bytes;
 use esker::Store;
 use esker_device::{Device, Fault, Operation, OperationKind, Runtime};
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 fn reads(world: &World) -> u64 {
     [&world.fast, &world.capacity].into_iter().flatten().map(|device| device.counters().reads).sum()
@@ -66,7 +64,7 @@ fn costs(seed: u64) {
 
 #[test]
 fn puts_read_nothing_and_hits_once() {
-    cases("device_use", "puts_read_nothing_and_hits_once", 30, costs);
+    cases("device_use::puts_read_nothing_and_hits_once", 30, costs);
 }
 
 /// What collecting read and wrote: there are no gets here, and outputs are written by collecting alone.

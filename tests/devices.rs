@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use esker::{Backend, Blocking, Durability, Error, ErrorKind, Options, Stats};
 
+use crate::support::{answer_of, child};
+
 fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory for the test")
 }
@@ -463,12 +465,5 @@ fn child_that_idles() {
 #[test]
 fn idle_stores_do_nothing() {
     let dir = temp();
-    let output = Command::new(std::env::current_exe().expect("this program has a path"))
-        .args(["child_that_idles", "--exact", "--nocapture", "--test-threads=1"])
-        .env("ESKER_CHILD_DIR", dir.path())
-        .output()
-        .expect("the child runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && out.contains("answer: idle"), "{out}\n{err}");
+    assert_eq!(answer_of(child("devices::child_that_idles", dir.path())), "idle");
 }

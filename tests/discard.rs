@@ -1,8 +1,6 @@
 //! Freed segments are discarded: after a moment, between their markers, while nobody can take them, also after a crash, and
 //! only once. Nothing depends on what a discarded range reads as.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use esker_device::{Device, Discarded, Fault, MemoryDevice, Operation, OperationK
 use esker_sim::Random;
 use parking_lot::Mutex;
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 const DISCARDED: [Discarded; 3] = [Discarded::Zeros, Discarded::Stale, Discarded::Noise];
@@ -123,7 +121,7 @@ fn lives(seed: u64) {
 
 #[test]
 fn crashes_among_discards_lose_nothing() {
-    cases("discard", "crashes_among_discards_lose_nothing", 60, lives);
+    cases("discard::crashes_among_discards_lose_nothing", 60, lives);
 }
 
 /// A crash comes before anything is discarded: it is made up for after the next opening, and not again after the one after.
@@ -184,12 +182,12 @@ fn left_over(seed: u64) {
 
 #[test]
 fn what_a_crash_left_is_discarded_once() {
-    cases("discard", "what_a_crash_left_is_discarded_once", 18, left_over);
+    cases("discard::what_a_crash_left_is_discarded_once", 18, left_over);
 }
 
 #[test]
 fn nothing_is_discarded_when_told_so() {
-    cases("discard", "nothing_is_discarded_when_told_so", 3, |seed| {
+    cases("discard::nothing_is_discarded_when_told_so", 3, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config { discard_after: None, ..config(seed) });
         let store = world.open();
@@ -204,7 +202,7 @@ fn nothing_is_discarded_when_told_so() {
 
 #[test]
 fn a_discard_that_fails_does_no_harm() {
-    cases("discard", "a_discard_that_fails_does_no_harm", 6, |seed| {
+    cases("discard::a_discard_that_fails_does_no_harm", 6, |seed| {
         let mut random = Random::new(seed);
         let mut world = World::new(seed, Config { discard_after: Some(Duration::ZERO), ..config(seed) });
         let store = world.open();
@@ -232,7 +230,7 @@ fn a_discard_that_fails_does_no_harm() {
 /// when that is used up, a put is refused, and nothing else.
 #[test]
 fn a_file_system_without_room_for_given_back_blocks_refuses_puts_only() {
-    cases("discard", "a_file_system_without_room_for_given_back_blocks_refuses_puts_only", 6, |seed| {
+    cases("discard::a_file_system_without_room_for_given_back_blocks_refuses_puts_only", 6, |seed| {
         let mut random = Random::new(seed);
         let mut config = Config { grows: true, ..config(seed) };
         config.discard_after = Some(Duration::ZERO);

@@ -1,12 +1,10 @@
 //! What each durability level survives, and what it does not: shown in a simulated world, where a power cut takes whatever
 //! was not flushed.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Config, Tiers, World, cases};
 use esker::{Durability, Store, WriteOptions};
-use support::{Config, Tiers, World, cases};
 
 const KEYS: u64 = 40;
 
@@ -40,6 +38,7 @@ fn count(world: &World, store: &Store) -> u64 {
     })
 }
 
+#[derive(Clone, Copy, Debug)]
 enum Crash {
     PowerCut,
     Kill,
@@ -66,35 +65,27 @@ fn survivors(seed: u64, config: Config, crash: Crash, after: Duration) -> u64 {
     there
 }
 
+/// Each level survives what it promises, and a crash that comes earlier takes everything: else the test would see nothing.
 #[test]
-fn sync_survives_a_power_cut_at_once() {
-    cases("durability", "sync_survives_a_power_cut_at_once", 20, |seed| {
-        assert_eq!(survivors(seed, config(Durability::Sync, false), Crash::PowerCut, Duration::ZERO), KEYS);
-    });
-}
-
-#[test]
-fn process_survives_a_kill_at_once_and_a_power_cut_takes_what_was_not_written() {
-    cases(
-        "durability",
-        "process_survives_a_kill_at_once_and_a_power_cut_takes_what_was_not_written",
-        20,
-        |seed| {
-            let config = config(Durability::Process, true);
-            assert_eq!(survivors(seed, config.clone(), Crash::Kill, Duration::ZERO), KEYS);
-            assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::ZERO), 0);
-        },
-    );
-}
-
-#[test]
-fn periodic_survives_a_power_cut_after_its_period() {
-    cases("durability", "periodic_survives_a_power_cut_after_its_period", 20, |seed| {
-        let config = config(Durability::Periodic(Duration::from_millis(50)), false);
-        // Twice the period: it may be written at its end, and the flush takes a moment too.
-        let late = Duration::from_millis(100);
-        assert_eq!(survivors(seed, config.clone(), Crash::PowerCut, late), KEYS);
-        assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::ZERO), 0);
+fn each_level_survives_what_it_promises_and_no_more() {
+    const AT_ONCE: Duration = Duration::ZERO;
+    // Twice the period: it may be written at its end, and the flush takes a moment too.
+    let (period, late) = (Duration::from_millis(50), Duration::from_millis(100));
+    let rows = [
+        (Durability::Sync, Crash::PowerCut, AT_ONCE, KEYS),
+        (Durability::Process, Crash::Kill, AT_ONCE, KEYS),
+        (Durability::Process, Crash::PowerCut, AT_ONCE, 0),
+        (Durability::Periodic(period), Crash::PowerCut, late, KEYS),
+        (Durability::Periodic(period), Crash::PowerCut, AT_ONCE, 0),
+        (Durability::None, Crash::PowerCut, Duration::from_secs(2), KEYS),
+        (Durability::None, Crash::PowerCut, AT_ONCE, 0),
+    ];
+    cases("durability::each_level_survives_what_it_promises_and_no_more", 20, |seed| {
+        for (durability, crash, after, left) in rows {
+            let config = config(durability, durability == Durability::Process);
+            let there = survivors(seed, config, crash, after);
+            assert_eq!(there, left, "{durability:?}, {crash:?} {after:?} after the last acknowledgement");
+        }
     });
 }
 
@@ -134,15 +125,6 @@ fn a_near_deadline_does_not_wait_for_a_far_one() {
 }
 
 #[test]
-fn none_survives_a_power_cut_only_once_it_was_written() {
-    cases("durability", "none_survives_a_power_cut_only_once_it_was_written", 20, |seed| {
-        let config = config(Durability::None, false);
-        assert_eq!(survivors(seed, config.clone(), Crash::PowerCut, Duration::ZERO), 0);
-        assert_eq!(survivors(seed, config, Crash::PowerCut, Duration::from_secs(2)), KEYS);
-    });
-}
-
-#[test]
 fn a_flush_makes_every_level_survive_a_power_cut() {
     for durability in [Durability::Process, Durability::Periodic(Duration::from_secs(9)), Durability::None] {
         let mut world = World::new(7, config(durability, durability == Durability::Process));
@@ -178,7 +160,7 @@ fn one_write_can_ask_for_more_than_the_store_gives() {
 /// A put that is not durable yet is seen by nobody.
 #[test]
 fn sync_is_visible_no_earlier_than_durable() {
-    cases("durability", "sync_is_visible_no_earlier_than_durable", 30, |seed| {
+    cases("durability::sync_is_visible_no_earlier_than_durable", 30, |seed| {
         use esker_device::Runtime;
         let mut world = World::new(seed, config(Durability::Sync, false));
         let store = world.open();

@@ -1,7 +1,5 @@
 //! What ends in the middle of something: a close while writers wait or after reads failed, a clear that is dropped, a kill.
 
-mod support;
-
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
 use esker_sim::Random;
 use futures_util::future::{Either, join, join_all, select};
 
-use support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, cases, value};
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
@@ -22,7 +20,7 @@ fn key(number: u64) -> Bytes {
 /// Writers that wait for room when the store is closed are told so.
 #[test]
 fn a_close_ends_the_wait_for_room() {
-    cases("endings", "a_close_ends_the_wait_for_room", 40, |seed| {
+    cases("endings::a_close_ends_the_wait_for_room", 40, |seed| {
         let mut config = Config::new(Tiers::Capacity);
         (config.durability, config.capacity_segments) = (Durability::None, 100);
         let mut random = Random::new(seed);
@@ -44,7 +42,7 @@ fn a_close_ends_the_wait_for_room() {
 #[test]
 fn a_clear_that_is_dropped_happens_or_not() {
     let cut_short = Cell::new(0);
-    cases("endings", "a_clear_that_is_dropped_happens_or_not", 60, |seed| {
+    cases("endings::a_clear_that_is_dropped_happens_or_not", 60, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config::new(Tiers::Capacity));
         let store = world.open();
@@ -79,7 +77,7 @@ fn a_clear_that_is_dropped_happens_or_not() {
 /// A close after relocation could not read something seals what there is of the copies.
 #[test]
 fn a_close_after_failed_reads_ends_well() {
-    cases("endings", "a_close_after_failed_reads_ends_well", 30, |seed| {
+    cases("endings::a_close_after_failed_reads_ends_well", 30, |seed| {
         let mut config = Config::new(Tiers::Capacity);
         config.capacity_segments = 40;
         let mut random = Random::new(seed);

@@ -1,7 +1,5 @@
 //! Expiry: what has expired stays so, whatever happens to the clock and to the store, and ceases to count.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use esker_device::{Latency, MemoryOptions, Runtime};
 use esker_sim::Random;
 use futures_util::future::{join, join_all};
 
-use support::{Config, Tiers, World, cases};
+use crate::support::{Config, Tiers, World, cases};
 
 fn put(world: &World, store: &Store, key: &str, value: Vec<u8>) {
     world.runtime.run(store.put(key.to_owned(), value)).expect("it is put");
@@ -90,8 +88,8 @@ fn large_value_expires(seed: u64) {
 
 #[test]
 fn a_large_value_that_expired_goes_on_hiding_older_versions() {
-    let test = "a_large_value_that_expired_goes_on_hiding_older_versions";
-    cases("expiry", test, 6, large_value_expires);
+    let test = "expiry::a_large_value_that_expired_goes_on_hiding_older_versions";
+    cases(test, 6, large_value_expires);
 }
 
 const SECOND_MS: u64 = 1000;
@@ -222,8 +220,8 @@ fn ahead_and_back(seed: u64) {
 
 #[test]
 fn a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for() {
-    let test = "a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for";
-    cases("expiry", test, 6, ahead_and_back);
+    let test = "expiry::a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for";
+    cases(test, 6, ahead_and_back);
 }
 
 /// The clock is ahead for so long that it is believed, and is then set right.
@@ -261,8 +259,8 @@ fn believed_and_set_back(seed: u64) {
 
 #[test]
 fn times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong() {
-    let test = "times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong";
-    cases("expiry", test, 6, believed_and_set_back);
+    let test = "expiry::times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong";
+    cases(test, 6, believed_and_set_back);
 }
 
 /// What is known of a key.
@@ -339,7 +337,7 @@ fn wandering_clock(seed: u64) {
 
 #[test]
 fn a_clock_that_wanders_loses_nothing_and_brings_nothing_back() {
-    cases("expiry", "a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 15, wandering_clock);
+    cases("expiry::a_clock_that_wanders_loses_nothing_and_brings_nothing_back", 15, wandering_clock);
 }
 
 /// Keys that expire cease to count, wherever their records lie, and without a value being read.
@@ -391,5 +389,5 @@ fn ceases_to_count(seed: u64) {
 
 #[test]
 fn keys_that_expired_cease_to_count_within_seconds() {
-    cases("expiry", "keys_that_expired_cease_to_count_within_seconds", 12, ceases_to_count);
+    cases("expiry::keys_that_expired_cease_to_count_within_seconds", 12, ceases_to_count);
 }

@@ -3,8 +3,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "the tests use threads as any program does")]
 
-mod support;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +16,8 @@ use esker_device::Runtime;
 use esker_sim::SimRuntime;
 use futures_util::StreamExt;
 
-use support::opening::{small, temp};
-use support::{Config, Tiers, World};
+use crate::support::opening::{small, temp};
+use crate::support::{Config, Tiers, World};
 
 fn open() -> (tempfile::TempDir, Blocking) {
     let dir = temp();

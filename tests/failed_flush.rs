@@ -1,8 +1,6 @@
 //! A flush that fails, for whomever it was, is the end of all acknowledgements that could rest on what it should have made
 //! durable: no flush beside it or after it heals it.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,7 +12,7 @@ use esker_device::{
 };
 use futures_util::future::join3;
 
-use support::{Config, Tiers, World, stamp_of, value};
+use crate::support::{Config, Tiers, World, stamp_of, value};
 
 /// What the device has seen since the test began to watch it.
 const WATCHED: u32 = 1;

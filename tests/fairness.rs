@@ -1,7 +1,5 @@
 //! Whoever wants to write keys that others keep reserving gets its turn: what came later does not overtake it.
 
-mod support;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +7,7 @@ use esker::{Batch, Condition, Durability, Store, WriteOptions};
 use esker_device::Runtime;
 use futures_util::future::{Either, join_all, select};
 
-use support::{Config, Tiers, World, cases};
+use crate::support::{Config, Tiers, World, cases};
 
 /// So many others.
 const TASKS: u64 = 8;
@@ -97,14 +95,14 @@ fn ends_beside_them<T>(
 
 #[test]
 fn a_clear_gets_its_turn() {
-    cases("fairness", "a_clear_gets_its_turn", 6, |seed| {
+    cases("fairness::a_clear_gets_its_turn", 6, |seed| {
         assert!(ends_beside_them(seed, 1, key, async |store| store.clear().await.expect("it is cleared")));
     });
 }
 
 #[test]
 fn an_update_of_many_hot_keys_gets_its_turn() {
-    cases("fairness", "an_update_of_many_hot_keys_gets_its_turn", 6, |seed| {
+    cases("fairness::an_update_of_many_hot_keys_gets_its_turn", 6, |seed| {
         let all: Vec<Bytes> = (0..TASKS).map(key).collect();
         let update = async |store: Store| {
             for _ in 0..3 {
@@ -125,7 +123,7 @@ fn an_update_of_many_hot_keys_gets_its_turn() {
 /// Plain puts too: one by one, as a batch, and in a row.
 #[test]
 fn plain_puts_of_a_hot_key_get_their_turn() {
-    cases("fairness", "plain_puts_of_a_hot_key_get_their_turn", 6, |seed| {
+    cases("fairness::plain_puts_of_a_hot_key_get_their_turn", 6, |seed| {
         let puts = async |store: Store| {
             for _ in 0..5 {
                 store.put(key(0), "put").await.expect("it is put");
@@ -145,7 +143,7 @@ fn plain_puts_of_a_hot_key_get_their_turn() {
 /// Waiting for a turn and giving it up holds nobody up.
 #[test]
 fn a_turn_that_is_given_up_is_passed_on() {
-    cases("fairness", "a_turn_that_is_given_up_is_passed_on", 20, |seed| {
+    cases("fairness::a_turn_that_is_given_up_is_passed_on", 20, |seed| {
         let given_up = async |store: Store| {
             for round in 0..40u64 {
                 let clear = Box::pin(store.clear());

@@ -1,8 +1,6 @@
 //! Devices that fail and bytes that rot: a call gets the right value or an error, never a wrong or an older value, and
 //! never `None` for a key that is there.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +13,7 @@ use esker_log::{SlotStart, Superblock, slot_start};
 use esker_sim::Random;
 use futures_util::future::{Either, join_all, select};
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 
@@ -180,7 +178,7 @@ fn failing_writes(seed: u64) {
 
 #[test]
 fn a_failed_write_or_flush_stops_the_store_and_loses_nothing() {
-    cases("faults", "a_failed_write_or_flush_stops_the_store_and_loses_nothing", 150, failing_writes);
+    cases("faults::a_failed_write_or_flush_stops_the_store_and_loses_nothing", 150, failing_writes);
 }
 
 /// Reads fail now and then, in background work too: that is an error of the call that met it, and nobody else's.
@@ -224,7 +222,7 @@ fn failing_reads(seed: u64) {
 
 #[test]
 fn a_failed_read_is_one_calls_error() {
-    cases("faults", "a_failed_read_is_one_calls_error", 60, failing_reads);
+    cases("faults::a_failed_read_is_one_calls_error", 60, failing_reads);
 }
 
 /// A store that was written, overwritten, deleted from and closed, and perhaps opened and closed once more; its devices' bytes are then damaged one place at a
@@ -319,20 +317,18 @@ fn rot(seed: u64, single_bits: bool, reopened: bool) {
 
 #[test]
 fn a_flipped_bit_is_never_a_wrong_answer() {
-    cases("faults", "a_flipped_bit_is_never_a_wrong_answer", 30, |seed| rot(seed, true, true));
+    cases("faults::a_flipped_bit_is_never_a_wrong_answer", 30, |seed| rot(seed, true, true));
 }
 
 #[test]
 fn a_damaged_sector_is_never_a_wrong_answer() {
-    cases("faults", "a_damaged_sector_is_never_a_wrong_answer", 30, |seed| rot(seed, false, true));
+    cases("faults::a_damaged_sector_is_never_a_wrong_answer", 30, |seed| rot(seed, false, true));
 }
 
 /// The same for what was written since the last opening: the newest segments have no summary yet.
 #[test]
 fn rot_in_open_segments_is_never_a_wrong_answer() {
-    cases("faults", "rot_in_open_segments_is_never_a_wrong_answer", 30, |seed| {
-        rot(seed, seed % 2 == 0, false)
-    });
+    cases("faults::rot_in_open_segments_is_never_a_wrong_answer", 30, |seed| rot(seed, seed % 2 == 0, false));
 }
 
 /// Where a write among many ends up.
@@ -494,7 +490,7 @@ fn one_write_goes_astray(seed: u64, astray: Astray) -> bool {
 #[test]
 fn a_lost_write_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("faults", "a_lost_write_is_never_a_wrong_answer", 60, |seed| {
+    cases("faults::a_lost_write_is_never_a_wrong_answer", 60, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::Nowhere)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");
@@ -503,7 +499,7 @@ fn a_lost_write_is_never_a_wrong_answer() {
 #[test]
 fn a_misdirected_write_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("faults", "a_misdirected_write_is_never_a_wrong_answer", 60, |seed| {
+    cases("faults::a_misdirected_write_is_never_a_wrong_answer", 60, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::AnotherUnit)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");
@@ -512,7 +508,7 @@ fn a_misdirected_write_is_never_a_wrong_answer() {
 #[test]
 fn a_write_to_another_slot_is_never_a_wrong_answer() {
     let damaged = AtomicU64::new(0);
-    cases("faults", "a_write_to_another_slot_is_never_a_wrong_answer", 120, |seed| {
+    cases("faults::a_write_to_another_slot_is_never_a_wrong_answer", 120, |seed| {
         damaged.fetch_add(u64::from(one_write_goes_astray(seed, Astray::AnotherSlot)), Ordering::Relaxed);
     });
     assert!(damaged.into_inner() > 0, "writes were missed");

@@ -1,8 +1,6 @@
 //! Full tiers: puts are refused with a typed error, reads and deletes go on, and room that is made is used again without
 //! anybody's help. A fast tier that fills faster than it drains slows writers down.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use esker_device::{Latency, MemoryOptions};
 use esker_sim::Random;
 use futures_util::future::{join_all, select};
 
-use support::{Config, Tiers, VALUE_BYTES_MIN, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, VALUE_BYTES_MIN, World, cases, stamp_of, value};
 
 const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
 
@@ -112,7 +110,7 @@ fn full(seed: u64) {
 
 #[test]
 fn a_full_store_reads_and_deletes_and_takes_puts_again() {
-    cases("full", "a_full_store_reads_and_deletes_and_takes_puts_again", 12, full);
+    cases("full::a_full_store_reads_and_deletes_and_takes_puts_again", 12, full);
 }
 
 /// The same few keys put and deleted for ever: tombstones must not pile up.
@@ -141,7 +139,7 @@ fn put_and_delete(seed: u64) {
 
 #[test]
 fn tombstones_do_not_fill_a_store() {
-    cases("full", "tombstones_do_not_fill_a_store", 6, put_and_delete);
+    cases("full::tombstones_do_not_fill_a_store", 6, put_and_delete);
 }
 
 /// Keys are put again and again in a store that has room for all of them: what is displaced makes room, in time.
@@ -183,7 +181,7 @@ fn overwrite(seed: u64) {
 
 #[test]
 fn overwriting_what_fits_never_fills_a_store() {
-    cases("full", "overwriting_what_fits_never_fills_a_store", 12, overwrite);
+    cases("full::overwriting_what_fits_never_fills_a_store", 12, overwrite);
 }
 
 /// A small store is filled to its limit, and what is in it is overwritten by as much again and again.
@@ -249,7 +247,7 @@ fn overwrite_at_limit(seed: u64) {
 
 #[test]
 fn overwriting_at_the_limit_goes_on() {
-    cases("full", "overwriting_at_the_limit_goes_on", 10, overwrite_at_limit);
+    cases("full::overwriting_at_the_limit_goes_on", 10, overwrite_at_limit);
 }
 
 /// A capacity device that is slow: writers wait, none fails, and reads are answered meanwhile.
@@ -283,13 +281,13 @@ fn back_pressure(seed: u64) {
 
 #[test]
 fn a_full_fast_tier_slows_writers_down() {
-    cases("full", "a_full_fast_tier_slows_writers_down", 6, back_pressure);
+    cases("full::a_full_fast_tier_slows_writers_down", 6, back_pressure);
 }
 
 /// A full store with nothing to do does nothing.
 #[test]
 fn a_full_store_rests() {
-    cases("full", "a_full_store_rests", 6, |seed| {
+    cases("full::a_full_store_rests", 6, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config::new(TIERS[seed as usize % 3]));
         let store = world.open();
@@ -362,7 +360,7 @@ fn clear(seed: u64) {
 
 #[test]
 fn clearing_races_with_writers() {
-    cases("full", "clearing_races_with_writers", 60, clear);
+    cases("full::clearing_races_with_writers", 60, clear);
 }
 
 fn small(tiers: Tiers) -> Config {
@@ -420,7 +418,7 @@ fn delete_heavy(seed: u64) {
 
 #[test]
 fn deleting_for_ever_leaves_nothing_behind() {
-    cases("full", "deleting_for_ever_leaves_nothing_behind", 6, delete_heavy);
+    cases("full::deleting_for_ever_leaves_nothing_behind", 6, delete_heavy);
 }
 
 /// Everything expires, and a put comes only when all before it that expired is the room that it needs.
@@ -453,5 +451,5 @@ fn expiring(seed: u64) {
 
 #[test]
 fn what_has_expired_is_no_reason_to_refuse_a_put() {
-    cases("full", "what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
+    cases("full::what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
 }

@@ -1,8 +1,6 @@
 //! A full store that is killed, again and again, at any moment: while it relocates, while it is opened. It opens, deletes go
 //! on, puts go on once there is room, and nothing that was acknowledged is lost.
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use esker_device::Runtime;
 use esker_sim::Random;
 use futures_util::future::{Either, select};
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
@@ -176,5 +174,5 @@ fn killed(seed: u64) {
 
 #[test]
 fn a_full_store_may_be_killed_as_often_as_one_likes() {
-    cases("full_kills", "a_full_store_may_be_killed_as_often_as_one_likes", 16, killed);
+    cases("full_kills::a_full_store_may_be_killed_as_often_as_one_likes", 16, killed);
 }

@@ -1,14 +1,12 @@
 //! What becomes of handles and futures: closing, letting go of every handle, dropping a future halfway, other threads.
 
-mod support;
-
 use std::future::Future;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use esker::{Blocking, Condition, Cursor, Error, ErrorKind, Options, Store, WriteOptions};
 
-use support::opening::{if_absent, one_put, opens_with_its_key, small, temp, two_tiers};
+use crate::support::opening::{if_absent, one_put, opens_with_its_key, small, temp, two_tiers};
 
 #[test]
 fn a_closed_store_refuses_everything_and_reopens_at_once() {

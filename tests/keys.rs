@@ -1,7 +1,5 @@
 //! An iteration over keys does not read their values, and meets every key all the same.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use bytes::Bytes;
 use esker::{Blocking, Cursor, ErrorKind, Options};
 use esker_device::{Device, MemoryDevice};
 
-use support::opening::small;
+use crate::support::opening::small;
 
 const KEYS: usize = 200;
 const VALUE_BYTES: usize = 64 << 10;
@@ -141,13 +139,14 @@ fn damage_of_a_value_hides_no_key_and_damage_of_a_key_is_told() {
     assert_eq!(all_keys(&store, 50, 1 << 20).len(), KEYS);
     assert_eq!(store.get(&key).expect_err("the value is damaged").kind(), ErrorKind::Corrupt);
     device.corrupt(at as u64, 0x10);
-    let mut cursor = Some(Cursor::START);
-    let error = loop {
-        let at = cursor.expect("the damage is met");
-        match store.scan_keys(at, 50, 1 << 20) {
-            Ok(page) => cursor = page.next,
-            Err(error) => break error,
-        }
-    };
+    let (mut cursor, mut damaged, mut keys) = (Some(Cursor::START), Vec::new(), 0);
+    while let Some(at) = cursor {
+        let page = store.scan_keys(at, 50, 1 << 20).expect("damage ends no iteration");
+        keys += page.keys.len();
+        damaged.extend(page.damaged);
+        cursor = page.next;
+    }
+    assert_eq!(keys, KEYS - 1);
+    let [error] = &damaged[..] else { panic!("one record is damaged, not {damaged:?}") };
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

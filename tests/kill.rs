@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use esker::{Batch, Blocking, Durability, Options};
+
+use crate::support::child;
 
 const WRITERS: u64 = 4;
 const KEYS: u64 = 200;
@@ -130,10 +132,8 @@ fn run_and_kill(
     after: Duration,
     known: &mut Acknowledged,
 ) {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    let mut command = child("kill::child_that_writes", dir);
     command
-        .args(["child_that_writes", "--exact", "--nocapture", "--test-threads=1"])
-        .env("ESKER_CHILD_DIR", dir)
         .env("ESKER_CHILD_CONFIGURATION", format!("{configuration:?}"))
         .env("ESKER_CHILD_SEED", seed.to_string())
         .stdout(Stdio::piped())
@@ -201,7 +201,7 @@ fn kill_again_and_again(configuration: Configuration, sync: bool) {
     let mut known = Acknowledged::new();
     let mut numbers = Numbers(first);
     for seed in first..first + kills {
-        let replay = format!("ESKER_SEED={first} ESKER_KILLS={kills} cargo test --test kill");
+        let replay = format!("ESKER_SEED={first} ESKER_KILLS={kills} cargo test --test store kill::");
         // One in five dies while it recovers.
         let after = if numbers.next().is_multiple_of(5) {
             5 + numbers.next() % 40

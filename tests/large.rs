@@ -1,15 +1,11 @@
 //! Large values: parts of them, and what they take in memory.
 
-mod support;
-
-use std::process::Command;
-
 use bytes::Bytes;
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::Runtime;
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, status, value};
+use crate::support::{Config, Tiers, World, answer_of, cases, child, status, value};
 
 fn parts(seed: u64) {
     let mut random = Random::new(seed);
@@ -81,7 +77,7 @@ fn parts(seed: u64) {
 
 #[test]
 fn parts_of_values_are_those_of_the_whole() {
-    cases("large", "parts_of_values_are_those_of_the_whole", 8, parts);
+    cases("large::parts_of_values_are_those_of_the_whole", 8, parts);
 }
 
 const VALUE_BYTES: usize = 100 << 20;
@@ -113,26 +109,19 @@ fn child_with_a_large_value() {
     let (found, get) = peak_of(|| store.get("large").expect("a get succeeds").expect("it is there"));
     let held = status("VmRSS").saturating_sub(rss) >> 20;
     assert!(found == large);
-    println!("100 MiB value: a put takes {put} MiB, a range {range} MiB, a get {get} MiB, then {held} MiB");
     // The copy in the segment; with one more it would be twice that.
     assert!(put < 115, "a put of 100 MiB takes {put} MiB more");
     assert!(range < 16, "a range of 1000 bytes takes {range} MiB");
     // The last size class reaches to the end of the segment.
     assert!(get < 140, "a get of 100 MiB takes {get} MiB");
     assert!(held < 105, "100 MiB in the caller's hand take {held} MiB");
-    println!("\nanswer: small");
+    println!(
+        "\nanswer: 100 MiB value: a put takes {put} MiB, a range {range} MiB, a get {get} MiB, then {held} MiB"
+    );
 }
 
 #[test]
 fn large_values_are_not_copied_twice() {
     let dir = tempfile::tempdir().expect("a directory");
-    let output = Command::new(std::env::current_exe().expect("this program has a path"))
-        .args(["child_with_a_large_value", "--exact", "--nocapture", "--test-threads=1"])
-        .env("ESKER_CHILD_DIR", dir.path())
-        .output()
-        .expect("the child runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    println!("{}", out.lines().find(|line| line.contains("100 MiB")).unwrap_or(""));
-    assert!(output.status.success() && out.contains("answer: small"), "{out}\n{err}");
+    println!("{}", answer_of(child("large::child_with_a_large_value", dir.path())));
 }

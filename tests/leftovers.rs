@@ -1,14 +1,12 @@
 //! What earlier openings left on the medium is never taken for something of a later one.
 
-mod support;
-
 use esker::{Batch, Store};
 use esker_device::{MemoryDevice, MemoryOptions};
 use esker_log::{
     FOOTER_BYTES, FRAME_HEADER_BYTES, Secret, SlotStart, Superblock, free_marker, record_bytes, slot_start,
 };
 
-use support::{Config, Tiers, World, value};
+use crate::support::{Config, Tiers, World, value};
 
 /// Without discards the lowest free slot is the next that is taken.
 fn config() -> Config {

@@ -1,8 +1,6 @@
 //! The bytes of current records that a store tells of are those of the records: whatever was estimated is put right when
 //! its unverified overwrite is verified, and moving, a crash and opening again change nothing.
 
-mod support;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use esker_device::Runtime;
 use esker_log::{MIN_GRANULE_BYTES, record_bytes};
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, cases, value};
 
 /// What the records of a store take.
 #[derive(Default)]
@@ -153,7 +151,7 @@ fn delete_some(world: &World, store: &Store, book: &mut Book, random: &mut Rando
 #[test]
 fn live_bytes_are_those_of_the_records() {
     let total = Cell::new((0, 0, 0));
-    cases("live_bytes", "live_bytes_are_those_of_the_records", 24, |seed| {
+    cases("live_bytes::live_bytes_are_those_of_the_records", 24, |seed| {
         let (unverified, freed, hidden) = account(seed);
         let known = total.get();
         total.set((known.0 + unverified, known.1 + freed, known.2 + hidden));
@@ -172,7 +170,7 @@ fn what_is_remembered_of_dead_records_is_bounded() {
     const KEYS: u64 = 300_000;
     /// 28 bytes each, of an eighth of what the smallest store has for its index. Without a limit they are three times as many.
     const UNVERIFIED: u64 = (12 << 20) / 8 / 28;
-    cases("live_bytes", "what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
+    cases("live_bytes::what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
         let (durability, capacity_segments) = (Durability::None, 840);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
         let world = World::new(seed, config);

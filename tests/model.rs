@@ -1,8 +1,6 @@
 //! Random lives of a store against a model: many clients at once, clean closes, power cuts and kills at any moment,
 //! during recovery too, in all three configurations and at all durabilities.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +11,9 @@ use esker_sim::Random;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
-use support::clients::{Client, Load, check_recovered, read_all};
-use support::model::{End, Model};
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::clients::{Client, Load, check_recovered, read_all};
+use crate::support::model::{End, Model};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 /// One store through several lives.
 fn lives(seed: u64, tiers: Tiers, staging: bool) {
@@ -184,22 +182,22 @@ fn open_again(world: &mut World, store: Store, model: &Mutex<Model>, random: &mu
 
 #[test]
 fn capacity_only() {
-    cases("model", "capacity_only", 90, |seed| lives(seed, Tiers::Capacity, false));
+    cases("model::capacity_only", 90, |seed| lives(seed, Tiers::Capacity, false));
 }
 
 #[test]
 fn fast_and_capacity() {
-    cases("model", "fast_and_capacity", 90, |seed| lives(seed, Tiers::Both, false));
+    cases("model::fast_and_capacity", 90, |seed| lives(seed, Tiers::Both, false));
 }
 
 #[test]
 fn fast_only() {
-    cases("model", "fast_only", 90, |seed| lives(seed, Tiers::Fast, false));
+    cases("model::fast_only", 90, |seed| lives(seed, Tiers::Fast, false));
 }
 
 #[test]
 fn with_a_staging_file() {
-    cases("model", "with_a_staging_file", 60, |seed| {
+    cases("model::with_a_staging_file", 60, |seed| {
         let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
         lives(seed, tiers, true);
     });
@@ -253,6 +251,6 @@ fn deletes_beside_expiry(seed: u64) {
 
 #[test]
 fn a_delete_takes_no_key_with_it_that_shares_its_stored_hash() {
-    let test = "a_delete_takes_no_key_with_it_that_shares_its_stored_hash";
-    cases("model", test, 20, deletes_beside_expiry);
+    let test = "model::a_delete_takes_no_key_with_it_that_shares_its_stored_hash";
+    cases(test, 20, deletes_beside_expiry);
 }

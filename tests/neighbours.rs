@@ -1,15 +1,13 @@
 //! A record that cannot be read is the trouble of whoever asks for it, and of nobody else: keys that share its slot of the
 //! index are read, written and deleted, their segments are collected, and an iteration goes past it.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use esker::{Cursor, Durability, ErrorKind, Store, WriteOptions};
 use esker_sim::Random;
 
-use support::{Config, Tiers, World, cases, stamp_of, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 const KEYS: u64 = 300;
 
@@ -105,5 +103,5 @@ fn one_rotten_record(seed: u64) {
 
 #[test]
 fn a_rotten_record_is_nobody_elses_trouble() {
-    cases("neighbours", "a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
+    cases("neighbours::a_rotten_record_is_nobody_elses_trouble", 12, one_rotten_record);
 }

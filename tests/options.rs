@@ -1,8 +1,6 @@
 //! Which options and arguments a store refuses, and how: the kind of the error, a message that names the value and the limit,
 //! and nothing written.
 
-mod support;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +9,7 @@ use esker::{
 };
 use esker_device::{Device, Fault, MemoryDevice, Operation, OperationKind};
 
-use support::opening::{
+use crate::support::opening::{
     listing_at_rest, make, one_delete, one_put, opens_with_its_key, refused, small, temp, two_tiers,
 };
 

@@ -1,14 +1,16 @@
 //! Where a store is not opened, and what is left as it was: paths that cannot hold one, what somebody else wrote, tiers of
 //! different stores, other versions of the format, and stores that somebody has open.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use esker::{Blocking, ErrorKind, Options};
 
-use support::opening::{listing, listing_at_rest, make, opens_with_its_key, refused, small, temp, two_tiers};
+use crate::support::opening::{
+    listing, listing_at_rest, make, opens_with_its_key, refused, small, temp, two_tiers,
+};
+
+use crate::support::{answer_of, child};
 
 #[test]
 fn paths_that_cannot_hold_a_store_are_refused() {
@@ -200,14 +202,7 @@ fn child_that_opens() {
 }
 
 fn open_in_another_process(dir: &Path) -> String {
-    let output = Command::new(std::env::current_exe().expect("this program has a path"))
-        .args(["child_that_opens", "--exact", "--nocapture", "--test-threads=1"])
-        .env("ESKER_CHILD_DIR", dir)
-        .output()
-        .expect("the child runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let answer = text.lines().find_map(|line| line.strip_prefix("answer: ")).map(str::to_string);
-    answer.unwrap_or_else(|| panic!("the child says what it found: {text}"))
+    answer_of(child("places::child_that_opens", dir))
 }
 
 #[test]

@@ -2,8 +2,6 @@
 //!
 //! The last needs root, to mount a small file system; where that fails, `SKIPPED: ` and why is printed.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +11,7 @@ use bytes::Bytes;
 use esker::{Batch, Blocking, Durability, Error, Options, WriteOptions};
 use esker_device::{DeviceError, Fault, Operation, OperationKind, Runtime, WriteMode};
 
-use support::{Config, Tiers, World, value};
+use crate::support::{Config, Tiers, World, value};
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))

@@ -1,8 +1,6 @@
 //! How much of its devices a store has, from one opening to the next: limits that are raised and lowered, files that were cut
 //! off, devices that shrank, and tiers that are from different times.
 
-mod support;
-
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use std::sync::Arc;
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device, MemoryDevice};
 
-use support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
+use crate::support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
 
 const MIB: u64 = 1 << 20;
 

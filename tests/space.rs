@@ -3,8 +3,6 @@
 //!
 //! The test on a block device needs root and loop devices. Where something is not to be had, `SKIPPED: ` and why is printed.
 
-mod support;
-
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +15,7 @@ use esker::{Backend, Blocking, Durability, Options, Stats, WriteOptions};
 use esker_device::{Latency, MemoryOptions, Runtime};
 use futures_util::future::{Either, join_all, select};
 
-use support::{Config, Tiers, World, cases};
+use crate::support::{Config, Tiers, World, cases};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 
@@ -255,7 +253,7 @@ fn compacted_under_load(seed: u64) {
 
 #[test]
 fn compacting_ends_while_others_write() {
-    cases("space", "compacting_ends_while_others_write", 4, compacted_under_load);
+    cases("space::compacting_ends_while_others_write", 4, compacted_under_load);
 }
 
 /// A loop device over a file; detached when dropped.

@@ -1,7 +1,5 @@
 //! The staging file and everything else that a store makes: for one store at a time, and for its user alone.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -11,8 +9,8 @@ use std::sync::Arc;
 use esker::{Blocking, Durability, Error, ErrorKind, Options, WriteOptions};
 use esker_device::MemoryDevice;
 
-use support::block::{Loop, skipped};
-use support::opening::{make, opens_with_its_key, small, temp, two_tiers};
+use crate::support::block::{Loop, skipped};
+use crate::support::opening::{make, opens_with_its_key, small, temp, two_tiers};
 
 fn in_memory() -> Options {
     small(Options::devices(None, Some(Arc::new(MemoryDevice::new(64 << 20)))))
@@ -245,7 +243,7 @@ fn without_a_boot_id() {
 fn without_a_boot_id_the_level_process_is_refused() {
     let test = std::env::current_exe().expect("this test has a path");
     let hide = "mount --bind /dev/null /proc/sys/kernel/random/boot_id || exit 77; \
-                exec \"$0\" --exact without_a_boot_id --ignored --nocapture";
+                exec \"$0\" --exact staging_file::without_a_boot_id --ignored --nocapture";
     let mut command = Command::new("unshare");
     let ran = match command.args(["--mount", "sh", "-c", hide]).arg(test).output() {
         Ok(ran) => ran,

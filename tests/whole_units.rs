@@ -2,9 +2,7 @@
 //! units long, however short the commands are that the device's queue allows.
 //!
 //! These tests need root, loop devices and tracefs. Where there are none they print `SKIPPED: ` and why.
-//! `ESKER_CASES=100 cargo test --test whole_units` repeats each so often.
-
-mod support;
+//! `ESKER_CASES=100 cargo test --test store whole_units` repeats each so often.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use esker::{Backend, Blocking, Durability, Options, WriteOptions};
 use esker_device::{Buffer, Device, Direct, OpenOptions, SegmentBuffer, Source, WriteMode, block_on};
 use futures_util::future::{join, join_all};
 
-use support::block::{Issued, Loop, Trace, skipped};
+use crate::support::block::{Issued, Loop, Trace, skipped};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -19,19 +19,26 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-gc", &["esker-device", "esker-log"]),
     ("esker-sim", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
+    ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
+    ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
     ("esker-rdb", &[]),
     ("esker-server", &["esker-engine", "esker-rdb"]),
     ("esker-size", &[]),
+    ("esker-ftl", &["esker-size"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-cli", &["esker-device", "esker-engine", "esker-rdb", "esker-server", "esker-bench", "esker-size"]),
+    ("esker-cli", &[
+        "esker-device", "esker-engine", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
+        "esker-ftl",
+    ]),
 ];
 
 /// Which may use more in their tests.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-sim"]),
+    ("esker-inspect", &["esker-sim"]),
     ("esker", &["esker-device", "esker-log", "esker-sim"]),
     ("esker-server", &["esker-device"]),
 ];

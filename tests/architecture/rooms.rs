@@ -38,11 +38,14 @@ const ROWS: &[Row] = &[
     row("engine", &[
         &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
     ]),
+    row("backup", &[]),
     row("server", &[
         &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["listen"],
     ]),
     row("rdb", &[]),
+    row("inspect", &[]),
     row("size", &[]),
+    row("ftl", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),

@@ -6,9 +6,9 @@ use std::path::Path;
 use esker::{Blocking, ErrorKind, Options};
 use esker_sim::Random;
 
-use crate::anatomy::Part;
-use crate::history::{Key, Stamp, stamp_in};
-use crate::image::Image;
+use crate::damage::anatomy::Part;
+use crate::damage::history::{Key, Stamp, stamp_in};
+use crate::damage::image::Image;
 use crate::support::Tiers;
 
 /// The file of a part.

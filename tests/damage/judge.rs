@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use esker::{Cursor, Error, ErrorKind, Store};
 use esker_device::Runtime;
 
-use crate::history::{Key, Stamp, stamp_in};
-use crate::image::Image;
-use crate::life::batches;
-use crate::plant::Damage;
+use crate::damage::history::{Key, Stamp, stamp_in};
+use crate::damage::image::Image;
+use crate::damage::life::batches;
+use crate::damage::plant::Damage;
 use crate::support::World;
 
 /// What became of a damage.

@@ -11,7 +11,7 @@ use esker_sim::{Random, SimRuntime};
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
-use crate::history::{Histories, Key, stamp_in};
+use crate::damage::history::{Histories, Key, stamp_in};
 use crate::support::{Tiers, World, value};
 
 /// How a store ended before it was damaged.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use esker_sim::Random;
 
-use crate::anatomy::{Part, Piece, What};
+use crate::damage::anatomy::{Part, Piece, What};
 
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;

@@ -1,16 +1,15 @@
 //! What the tests of the engine in a simulated world share: stores on devices in memory, values that say where they
 //! belong, and cases that are drawn from a seed and replay from it.
 //!
-//! `ESKER_SEED=7 cargo test --test model name` runs one case of one test; `ESKER_CASES=100000` runs so many.
-
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! `ESKER_SEED=7 cargo test --test store model::name` runs one case of one test; `ESKER_CASES=100000` runs so many.
 
 pub(crate) mod block;
 pub(crate) mod clients;
 pub(crate) mod model;
 pub(crate) mod opening;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -266,7 +265,7 @@ fn checksum(key: &[u8], stamp: u64, bytes: u64) -> u64 {
 }
 
 /// Runs `case` for a number of seeds, or for the one that `ESKER_SEED` names. The line that replays a failure is printed.
-pub(crate) fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
+pub(crate) fn cases(test: &str, count: u64, case: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seeds = match number("ESKER_SEED") {
         Some(seed) => seed..seed + 1,
@@ -280,7 +279,7 @@ pub(crate) fn cases(binary: &str, test: &str, count: u64, case: impl Fn(u64)) {
     for seed in seeds {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(seed)));
         if let Err(panic) = result {
-            eprintln!("replay: ESKER_SEED={seed} cargo test --test {binary} {test} -- --exact --nocapture");
+            eprintln!("replay: ESKER_SEED={seed} cargo test --test store {test} -- --exact --nocapture");
             failed += 1;
             if !keep_going {
                 std::panic::resume_unwind(panic);
@@ -295,4 +294,20 @@ pub(crate) fn status(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("it has the line");
     line.trim().trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// This program once more, to run one test alone in its process, which finds a directory in `ESKER_CHILD_DIR`.
+pub(crate) fn child(test: &str, dir: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env("ESKER_CHILD_DIR", dir);
+    command
+}
+
+/// Runs a child to its end and returns what it says after `answer: `.
+pub(crate) fn answer_of(mut child: Command) -> String {
+    let output = child.output().expect("the child runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let answer = out.lines().find_map(|line| line.strip_prefix("answer: ")).map(str::to_string);
+    answer.filter(|_| output.status.success()).unwrap_or_else(|| panic!("a child failed: {out}\n{err}"))
 }

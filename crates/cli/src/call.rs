@@ -4,10 +4,15 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::settings::{Places, Setting, flag_for};
 
+/// What has a `--help` of its own.
+const VERBS: &[&str] = &[
+    "serve", "user", "inspect", "segments", "records", "trace", "get", "put", "del", "scan", "check",
+    "repair", "import", "export",
+];
+
 /// The parser's message without its usage and hints, which are what `--help` is for. `call` is what followed the command's name.
 pub(crate) fn one_line(error: &clap::Error, call: &[String]) -> String {
-    let verb =
-        call.first().map(String::as_str).filter(|verb| ["serve", "user", "import", "export"].contains(verb));
+    let verb = call.first().map(String::as_str).filter(|verb| VERBS.contains(verb));
     let help = verb.map_or("esker --help".to_owned(), |verb| format!("esker {verb} --help"));
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("which verb? (see {help})");

@@ -1,10 +1,13 @@
 //! The `esker` command.
 //!
 //! Results go to stdout, logs to stderr. Whatever keeps a verb from running is one line on stderr: exit code 2 if the
-//! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way.
+//! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way, or a store that was
+//! looked at is not well.
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
 mod call;
+mod inspect;
+mod ftl;
 mod notify;
 mod serve;
 mod settings;
@@ -40,6 +43,10 @@ enum Verb {
     Import(transfer::Import),
     /// Writes the keys of a server or a store to a file.
     Export(transfer::Export),
+    #[command(flatten)]
+    Look(inspect::Verb),
+    /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
+    Ftl(ftl::Arguments),
     /// Measures a store; see `esker bench --help`.
     #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
     Bench {
@@ -67,6 +74,8 @@ fn main() -> ExitCode {
         Verb::User(arguments) => user::run(arguments),
         Verb::Import(arguments) => transfer::import(&arguments),
         Verb::Export(arguments) => transfer::export(&arguments),
+        Verb::Look(verb) => return inspect::run(verb),
+        Verb::Ftl(arguments) => ftl::run(arguments),
         #[cfg(feature = "bench")]
         Verb::Bench { arguments } => {
             start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()));

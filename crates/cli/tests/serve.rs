@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+#[path = "serve/inspect.rs"]
+mod inspect;
 #[path = "serve/service.rs"]
 mod service;
 #[path = "serve/transfer.rs"]

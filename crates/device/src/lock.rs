@@ -39,6 +39,24 @@ fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether somebody else has it, as far as the system tells without taking it.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_locked(file: &File) -> bool {
+    // SAFETY: an all-zero `flock` is a valid value: it consists of integers only. `l_pid` must be zero.
+    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    request.l_type = libc::F_RDLCK as _;
+    request.l_whence = libc::SEEK_SET as _;
+    // SAFETY: the descriptor is open, and F_OFD_GETLK reads a `flock` from the address and writes one to it.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut request) };
+    outcome == 0 && request.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// Nobody tells.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_locked(_: &File) -> bool {
+    false
+}
+
 /// Closing gives the lock up.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn unlock(_: &File) {}

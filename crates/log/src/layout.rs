@@ -18,6 +18,7 @@ impl Field {
         Field { name, offset, bytes, meaning }
     }
 
+    #[inline]
     pub(crate) fn put(&self, to: &mut [u8], value: u64) {
         let bytes = value.to_le_bytes();
         assert!(
@@ -29,6 +30,8 @@ impl Field {
         to[self.offset..self.offset + self.bytes].copy_from_slice(&bytes[..self.bytes]);
     }
 
+    // Inlined, the length is known, and a field is one load.
+    #[inline]
     pub(crate) fn get(&self, from: &[u8]) -> u64 {
         let mut bytes = [0u8; 8];
         bytes[..self.bytes].copy_from_slice(&from[self.offset..self.offset + self.bytes]);

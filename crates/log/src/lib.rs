@@ -15,12 +15,14 @@ mod location;
 mod record;
 mod scan;
 mod segment;
+mod slots;
 mod summary;
 mod superblock;
+mod unsealed;
 
 pub use checksum::{Identity, Secret, ValueHasher};
 pub use esker_index::KeyHash;
-pub use format::describe as describe_format;
+pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
 };
@@ -34,6 +36,7 @@ pub use record::{
 };
 pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
+pub use slots::{FoundSlot, SlotEnds, find_in_slots};
 pub use summary::{
     Entry, FOOTER_BYTES, Footer, MAX_ENTRY_BYTES, SummaryHead, next_expiry_ms,
     space_bytes as summary_space_bytes,
@@ -41,3 +44,4 @@ pub use summary::{
 pub use superblock::{
     COPIES as SUPERBLOCK_COPIES, Census, ExpiryWatermark, FORMAT_VERSION, Superblock, SuperblockError,
 };
+pub use unsealed::{Follower, Unsealed, scan_unsealed};

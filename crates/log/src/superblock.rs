@@ -176,6 +176,16 @@ impl Superblock {
         if belongs { Ok(superblock) } else { Err(SuperblockError::Absent) }
     }
 
+    /// What is where each copy of a superblock like this one lies, in the first bytes of a device.
+    pub fn copies(&self, bytes: &[u8]) -> [Result<Superblock, SuperblockError>; COPIES] {
+        let stride = Superblock::stride_bytes(self.unit_bytes);
+        std::array::from_fn(|copy| {
+            let offset = copy as u64 * stride;
+            let from = bytes.get(offset as usize..).unwrap_or(&[]);
+            Superblock::decode(from, offset)
+        })
+    }
+
     /// The newest valid copy in the first bytes of a device, which must hold all copies of the largest stride to be
     /// found, 1 MiB. The stride is not known before a copy is read, so every power of two is tried.
     ///

@@ -6,6 +6,7 @@ mod copies;
 pub(crate) mod discard;
 mod expire;
 pub(crate) mod file_system;
+pub(crate) mod pause;
 pub(crate) mod reclaim;
 mod reclaimer;
 mod relocate;

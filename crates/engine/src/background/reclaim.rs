@@ -16,6 +16,7 @@ use esker_log::Tier as TierName;
 use futures_util::future::{Either, select};
 
 use crate::background::expire::Expirer;
+use crate::background::pause::Pauses;
 use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
 use crate::background::relocate::{Outcome, Relocator};
 use crate::base::error::{Error, Result};
@@ -34,7 +35,12 @@ const READ_ATTEMPTS: u32 = 3;
 const ENTRY_BYTES: u64 = 22;
 
 /// Destages and collects until the store closes.
-pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_per_s: u64) {
+pub(crate) async fn run(
+    writer: Arc<Writer>,
+    compactions: Arc<Requests>,
+    pauses: Arc<Pauses>,
+    bytes_per_s: u64,
+) {
     let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
     let expirer = Expirer { space, catalog, writer };
     let mut reclaimer = Reclaimer {
@@ -63,6 +69,9 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_p
             }
             break;
         }
+        if let Some(pause) = pauses.take() {
+            pause.rest(reclaimer.relocator.output_ends()).await;
+        }
         reclaimer.begin_compaction();
         writer.pressure.requests.look();
         match reclaimer.step().await {
@@ -80,6 +89,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, bytes_p
     }
     let error = Error::Closed { reason: "it was closed while it was compacted".into() };
     compactions.fail(&error);
+    pauses.end();
     writer.pressure.requests.fail(&error);
 }
 

@@ -1,6 +1,6 @@
 //! Verifying unverified overwrites: was the record that a put displaced without looking really an older one of the same key?
 //!
-//! See `docs/decisions/0002-index-slot-and-claims.md`.
+//! See `docs/decisions/0002-index-slot-and-unverified-overwrites.md`.
 
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Entry, Kind, Tier as TierName};

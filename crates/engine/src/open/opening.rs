@@ -16,6 +16,7 @@ use esker_gc::Placement;
 use esker_index::{Index, IndexOptions, UnverifiedLimit};
 use esker_log::{Packing, Stream, SummaryHead, Superblock};
 
+use crate::background::pause::Pauses;
 use crate::background::{discard, file_system, reclaim};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
@@ -54,6 +55,8 @@ pub(crate) struct Opened {
     pub(crate) writer: Arc<Writer>,
     /// Where compactions are asked for.
     pub(crate) compactions: Arc<Requests>,
+    /// Where the reclaimer is asked to rest.
+    pub(crate) pauses: Arc<Pauses>,
     pub(crate) recovery: Recovery,
 }
 
@@ -98,7 +101,7 @@ pub(crate) async fn open(options: Options) -> Result<Opened> {
     }
     writer.catalog.balance_memory();
     // 6.
-    let compactions = start(&options, &writer)?;
+    let (compactions, pauses) = start(&options, &writer)?;
     let bulk = space.output_tier();
     tracing::info!(
         user_limit_bytes = space.user_limit_bytes(),
@@ -108,7 +111,7 @@ pub(crate) async fn open(options: Options) -> Result<Opened> {
     );
     let duration = space.runtime.now().saturating_sub(began);
     let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
-    Ok(Opened { writer, compactions, recovery })
+    Ok(Opened { writer, compactions, pauses, recovery })
 }
 
 /// The devices of a store, and what their superblocks and the staging file say.
@@ -273,7 +276,7 @@ async fn void_staging(space: &Space, staging: Option<&StagingFile>, lane_buffers
 }
 
 /// 6. Starts the background tasks.
-fn start(options: &Options, writer: &Arc<Writer>) -> Result<Arc<Requests>> {
+fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<Pauses>)> {
     let (space, catalog, tasks) = (&writer.space, &writer.catalog, &writer.tasks);
     for lane in writer.lanes() {
         let device = space.tier(lane.shape.tier).device()?;
@@ -283,7 +286,9 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<Arc<Requests>> {
     }
     let compactions = Requests::following(&space.health);
     let bytes_per_s = options.background_bytes_per_s.unwrap_or(0);
-    tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), bytes_per_s));
+    let pauses = Pauses::following(&space.health);
+    let reclaim = reclaim::run(writer.clone(), compactions.clone(), pauses.clone(), bytes_per_s);
+    tasks.spawn("reclaim", reclaim);
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
         tier.allocation(|slots| slots.begin_discards());
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));
@@ -291,7 +296,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<Arc<Requests>> {
     for tier in space.tiers().filter(|tier| tier.grows()) {
         tasks.spawn("file system", file_system::run(space.clone(), tier.name()));
     }
-    Ok(compactions)
+    Ok((compactions, pauses))
 }
 
 /// What was asked for has to agree with what the store was formatted with.

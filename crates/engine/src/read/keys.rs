@@ -6,14 +6,15 @@
 use bytes::Bytes;
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
 use esker_log::{Damage, Kind, RecordHead, claimed_head_bytes, class_bytes};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::catalog::cache::Cached;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
+use crate::read::sift::{Met, Scanned, Sifted};
 
 /// What is read of a record at first. Few keys are longer, and a device reads whole blocks anyway.
 const HEAD_BYTES: u64 = 256;
@@ -32,10 +33,12 @@ pub struct KeyEntry {
 }
 
 /// A piece of an iteration over keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KeyPage {
     /// Keys, in no order.
     pub keys: Vec<KeyEntry>,
+    /// As [`Page::damaged`](crate::Page::damaged), where the key is what is damaged.
+    pub damaged: Vec<Error>,
     /// Where to go on, or `None` at the end.
     pub next: Option<Cursor>,
 }
@@ -50,15 +53,16 @@ enum Head {
 /// What was read at a pointer, and the segment in which it was looked for.
 struct Started {
     place: Place,
-    head: Head,
+    head: Result<Head>,
 }
 
 impl Started {
     /// Length of the key, if there is one.
     fn key_bytes(&self) -> usize {
         match &self.head {
-            Head::Read(read) => read.as_ref().map_or(0, |entry| entry.key.len()),
-            Head::Longer(bytes) => *bytes,
+            Ok(Head::Read(Ok(entry))) => entry.key.len(),
+            Ok(Head::Longer(bytes)) => *bytes,
+            Ok(Head::Read(Err(_))) | Err(_) => 0,
         }
     }
 }
@@ -72,70 +76,38 @@ impl Reader {
             // Must be read before the pointers; see `scan`.
             let opened_through = self.space.newest_segment();
             let (pointers, next) = self.catalog.index.scan(IndexCursor::from_u64(cursor.to_u64()), limit);
-            let started = try_join_all(pointers.into_iter().map(|pointer| self.start(pointer))).await?;
+            let started = join_all(pointers.into_iter().map(|pointer| self.start(pointer))).await;
             let wanted: usize = started.iter().map(Started::key_bytes).sum();
             let count = limit.min(started.len());
             if wanted > bytes && limit > 1 {
                 limit = (count.saturating_mul(bytes) / wanted).clamp(1, (count / 2).max(1));
                 continue;
             }
-            let (mut keys, mut failed) = (Vec::with_capacity(started.len()), Vec::new());
-            for Started { place, head } in started {
-                let entry = match self.finish(&place, head).await? {
-                    Ok(entry) if place.segment <= opened_through => entry,
-                    // As in `scan`: only what is met twice is damage.
-                    Err(damaged) if suspects.contains(&place) => {
-                        return Err(damaged.into_error(None));
-                    }
-                    Ok(_) | Err(_) => {
-                        failed.push(place);
-                        continue;
-                    }
-                };
-                let hash = self.catalog.hash(&entry.key);
-                let entry = match self.catalog.index.is_current(&hash, place.pointer) {
-                    true => Some(entry),
-                    false => self.look_up_key(&entry.key, &hash).await?,
-                };
-                let Some(entry) = entry else { continue };
-                if self.writer.may_show(&entry.key, &hash, entry.version, entry.expires_at_ms).await {
-                    keys.push(entry);
-                }
+            let met = join_all(started.into_iter().map(|started| self.finish(started))).await;
+            let Sifted { current, damaged, again } = self.sift(met, opened_through, &suspects).await?;
+            if again.is_empty() {
+                let next = next.map(|next| Cursor::from_u64(next.to_u64()));
+                return Ok(KeyPage { keys: current, damaged, next });
             }
-            if failed.is_empty() {
-                // A key may have been met at its place and behind an unverified overwrite.
-                keys.sort_unstable_by(|a, b| (&a.key, b.version).cmp(&(&b.key, a.version)));
-                keys.dedup_by(|later, first| later.key == first.key);
-                return Ok(KeyPage { keys, next: next.map(|next| Cursor::from_u64(next.to_u64())) });
-            }
-            suspects = failed;
+            suspects = again;
         }
     }
 
-    /// What is current of a key, where another record of it was met.
-    async fn look_up_key(&self, key: &[u8], hash: &KeyHash) -> Result<Option<KeyEntry>> {
-        if let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(hash))
-            && let Some(place) = self.catalog.place(hash, pointer)
-        {
-            let head = self.head(&place, HEAD_BYTES).await?;
-            if let Ok(entry) = self.finish(&place, head).await?
-                && entry.key == key
-            {
-                return Ok(Some(entry));
-            }
-        }
-        // It moved, or another key has the slot.
-        Ok(self.catalog.look_up(key, hash).await?.map(|found| KeyEntry::of(&found.record)))
-    }
-
-    async fn start(&self, pointer: Pointer) -> Result<Started> {
+    async fn start(&self, pointer: Pointer) -> Started {
         let place = self.catalog.unchecked_place(pointer);
-        let head = self.head(&place, HEAD_BYTES).await?;
-        Ok(Started { place, head })
+        Started { place, head: self.head(&place, HEAD_BYTES).await }
+    }
+
+    async fn finish(&self, Started { place, head }: Started) -> Met<KeyEntry> {
+        let whole = match head {
+            Ok(head) => self.whole(&place, head).await,
+            Err(error) => Err(error),
+        };
+        (place, whole)
     }
 
     /// The whole head of a record whose beginning was read.
-    async fn finish(&self, place: &Place, head: Head) -> Result<std::result::Result<KeyEntry, Damaged>> {
+    async fn whole(&self, place: &Place, head: Head) -> Result<std::result::Result<KeyEntry, Damaged>> {
         let longer = match head {
             Head::Read(read) => return Ok(read),
             Head::Longer(bytes) => self.head(place, bytes as u64).await?,
@@ -198,5 +170,34 @@ impl KeyEntry {
             version: record.sequence,
             expires_at_ms: record.expires_at_ms,
         }
+    }
+}
+
+impl Scanned for KeyEntry {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn expires_at_ms(&self) -> Option<u64> {
+        self.expires_at_ms
+    }
+
+    async fn look_up(reader: &Reader, key: &[u8], hash: &KeyHash) -> Result<Option<KeyEntry>> {
+        if let Some(pointer) = reader.catalog.between_batches(|| reader.catalog.index.get(hash))
+            && let Some(place) = reader.catalog.place(hash, pointer)
+        {
+            let head = reader.head(&place, HEAD_BYTES).await?;
+            if let Ok(entry) = reader.whole(&place, head).await?
+                && entry.key == key
+            {
+                return Ok(Some(entry));
+            }
+        }
+        // It moved, or another key has the slot.
+        Ok(reader.catalog.look_up(key, hash).await?.map(|found| KeyEntry::of(&found.record)))
     }
 }

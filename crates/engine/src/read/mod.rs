@@ -5,6 +5,7 @@ pub(crate) mod keys;
 pub(crate) mod peek;
 pub(crate) mod range;
 pub(crate) mod scan;
+mod sift;
 
 use std::sync::Arc;
 

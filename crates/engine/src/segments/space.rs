@@ -15,6 +15,7 @@ use crate::base::health::{Follower, Health};
 use crate::base::latency::{Recorder, Timed};
 use crate::base::option_name::OptionName;
 use crate::segments::buffers::BufferedSegments;
+use crate::segments::kept::KeptSegments;
 use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::Tier;
@@ -77,6 +78,8 @@ pub(crate) struct Space {
     /// Nor is there a slot that could be lent to deletes beside those that relocation is to have, and nothing to relocate before
     /// something is deleted.
     pub(crate) stuck: AtomicBool,
+    /// What a checkpoint has still to read.
+    pub(crate) kept: KeptSegments,
     /// Wakes the reclaimer.
     pub(crate) reclaim: Notify,
     /// A slot was freed, or none will be.
@@ -108,6 +111,7 @@ impl Space {
             dead_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            kept: KeptSegments::default(),
             reclaim: Notify::new(),
             slot_freed: Announcement::new(),
         });

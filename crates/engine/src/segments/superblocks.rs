@@ -45,6 +45,11 @@ impl Superblocks {
         Ok(())
     }
 
+    /// The superblocks as they are.
+    pub(crate) async fn all(&self) -> Vec<Superblock> {
+        self.all.lock().await.clone()
+    }
+
     /// Sees to it that the superblock of a tier covers a slot before it is used for the first time.
     pub(crate) async fn cover_slot(&self, tier: &Tier, slot: u32) -> Result<()> {
         let mut superblocks = self.all.lock().await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_log::RECORD_HEADER_BYTES;
 
+use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
@@ -32,6 +33,8 @@ pub struct Store {
     pub(super) reader: Arc<Reader>,
     /// Where compactions are asked for.
     compactions: Arc<Requests>,
+    /// Where the reclaimer is asked to rest.
+    pub(super) pauses: Arc<Pauses>,
     recovery: Recovery,
     _last: Arc<LastHandle>,
 }
@@ -61,7 +64,7 @@ impl Store {
     /// `Invalid` if options contradict each other or the store, `Locked` if another process has it, `Corrupt` if damage
     /// was found beyond naming the keys, `Io` if a device fails.
     pub async fn open(options: Options) -> Result<Store> {
-        let Opened { writer, compactions, recovery } = opening::open(options).await?;
+        let Opened { writer, compactions, pauses, recovery } = opening::open(options).await?;
         Ok(Store {
             space: writer.space.clone(),
             catalog: writer.catalog.clone(),
@@ -69,6 +72,7 @@ impl Store {
             _last: Arc::new(LastHandle(writer.clone())),
             writer,
             compactions,
+            pauses,
             recovery,
         })
     }

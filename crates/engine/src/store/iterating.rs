@@ -186,22 +186,7 @@ async fn read_entries(store: &Store, cursor: Cursor) -> Result<Piece<Entry>> {
 }
 
 async fn read_keys(store: &Store, cursor: Cursor) -> Result<Piece<KeyEntry>> {
-    match store.scan_keys(cursor, PIECE_ENTRIES, PIECE_BYTES).await {
-        Ok(page) => Ok(Piece { items: page.keys.into_iter().map(Ok).collect(), next: page.next }),
-        // A scan of keys says only that there is damage; one of entries tells it from what is whole.
-        Err(error) if error.is_of_reading() => {
-            let Piece { items, next } = read_entries(store, cursor).await?;
-            let items = items.into_iter().map(|item| item.map(KeyEntry::from)).collect();
-            Ok(Piece { items, next })
-        }
-        Err(error) => Err(error),
-    }
-}
-
-impl From<Entry> for KeyEntry {
-    fn from(Entry { key, value, version, expires_at_ms }: Entry) -> KeyEntry {
-        // The key is copied, so that it does not keep the value in memory.
-        let key = Bytes::copy_from_slice(&key);
-        KeyEntry { key, value_bytes: value.len() as u64, version, expires_at_ms }
-    }
+    let page = store.scan_keys(cursor, PIECE_ENTRIES, PIECE_BYTES).await?;
+    let keys = page.keys.into_iter().map(Ok);
+    Ok(Piece { items: keys.chain(page.damaged.into_iter().map(Err)).collect(), next: page.next })
 }

@@ -2,9 +2,11 @@
 
 pub(crate) mod blocking;
 mod changing;
+pub(crate) mod checkpoint;
 pub(crate) mod close;
 pub(crate) mod handle;
 pub(crate) mod iterating;
+pub(crate) mod places;
 mod reading;
 pub(crate) mod stats;
 mod writing;

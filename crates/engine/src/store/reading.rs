@@ -112,7 +112,7 @@ impl Store {
     /// more than `bytes` together, unless it is a single one.
     ///
     /// # Errors
-    /// As [`scan`](Self::scan). Damage in a value is not found, since it is not read.
+    /// As [`scan`](Self::scan). Damage in a value is not met, since it is not read.
     pub async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
         self.reader.scan_keys(cursor, limit, bytes).await
     }

@@ -65,6 +65,11 @@ impl AppendPoints {
         self.open.iter().all(Option::is_none)
     }
 
+    /// The segments, each with where what was appended to it ends.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.open.iter().flatten().map(|open| (open.segment.name().segment, open.segment.tail()))
+    }
+
     pub(crate) fn open(&mut self, point: AppendPoint) -> Option<&mut OpenSegment> {
         self.open[point.0].as_mut().map(|open| &mut open.segment)
     }

@@ -302,7 +302,10 @@ impl Committer<'_> {
                 Err(error) => Err(error),
             };
             match sealed {
-                Ok(()) => space.reclaim.notify_one(),
+                Ok(()) => {
+                    lane.sealed(name.segment);
+                    space.reclaim.notify_one();
+                }
                 Err(error) => space.health.latch(&error),
             }
         });

@@ -15,7 +15,7 @@ pub(crate) mod preallocate;
 mod prepared;
 mod put;
 mod put_each;
-mod reserve;
+pub(crate) mod reserve;
 mod room;
 mod update;
 

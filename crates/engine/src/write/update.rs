@@ -62,25 +62,14 @@ impl Writer {
         let reservation = self.lane.reserve(stored).await?;
 
         // 2.
-        let found = match (keys, &*hashes) {
-            ([key], [hash]) => vec![self.catalog.look_up(key.as_ref(), hash).await?],
-            _ => {
-                try_join_all(
-                    keys.iter().zip(&hashes).map(|(key, hash)| self.catalog.look_up(key.as_ref(), hash)),
-                )
-                .await?
-            }
+        let look_up = |(key, hash)| self.catalog.look_up(key, hash);
+        let named = || keys.iter().map(AsRef::as_ref).zip(&hashes);
+        let found = match &*hashes {
+            // As most updates are: no list of futures.
+            [_] => vec![look_up(named().next().expect("it has one")).await?],
+            _ => try_join_all(named().map(look_up)).await?,
         };
-        let mut show = |(at, found): (usize, &Option<Found>)| {
-            let record = &found.as_ref()?.record;
-            let (sequence, expires_at_ms) = (record.sequence, record.expires_at_ms);
-            let life = self.catalog.life(sequence, expires_at_ms);
-            if life == Life::Unconfirmed {
-                told.push((at, hashes[at], Expired { sequence, expires_at_ms }));
-            }
-            (life == Life::Alive).then(|| record.clone().into_entry())
-        };
-        let entries: Vec<Option<Entry>> = found.iter().enumerate().map(&mut show).collect();
+        let entries = self.shown(&hashes, &found, told);
         let (batch, outcome) = change(&entries);
         drop(entries);
         if !batch.conditions.is_empty() {
@@ -94,22 +83,52 @@ impl Writer {
 
         // 3.
         self.find_room(self.padded_bytes_of(&batch, &options)).await;
-        let mut places: Vec<usize> = (0..keys.len()).collect();
+        let records = self.replacing(self.records_of(batch, &options)?, &hashes, &found).await?;
+        self.commit(records, durability, Some(reservation)).await?;
+        Ok(outcome)
+    }
+
+    /// What the caller is shown of what was found: not what has expired.
+    fn shown(
+        &self,
+        hashes: &[KeyHash],
+        found: &[Option<Found>],
+        told: &mut Vec<(usize, KeyHash, Expired)>,
+    ) -> Vec<Option<Entry>> {
+        let mut show = |(at, found): (usize, &Option<Found>)| {
+            let record = &found.as_ref()?.record;
+            let (sequence, expires_at_ms) = (record.sequence, record.expires_at_ms);
+            let life = self.catalog.life(sequence, expires_at_ms);
+            if life == Life::Unconfirmed {
+                told.push((at, hashes[at], Expired { sequence, expires_at_ms }));
+            }
+            (life == Life::Alive).then(|| record.clone().into_entry())
+        };
+        found.iter().enumerate().map(&mut show).collect()
+    }
+
+    /// Notes with each record what it replaces, which was found under one of the hashes; leaves out tombstones of nothing.
+    async fn replacing(
+        &self,
+        records: Vec<Prepared>,
+        hashes: &[KeyHash],
+        found: &[Option<Found>],
+    ) -> Result<Vec<Prepared>> {
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
+        let mut places: Vec<usize> = (0..hashes.len()).collect();
         places.sort_unstable_by_key(|&at| digest(&hashes[at]));
-        let mut records = Vec::with_capacity(batch.len());
-        for mut record in self.records_of(batch, &options)? {
+        let mut replacing = Vec::with_capacity(records.len());
+        for mut record in records {
             let place = places.binary_search_by_key(&digest(&record.hash), |&at| digest(&hashes[at]));
             let Ok(at) = place.map(|place| places[place]) else {
                 let key = record.key.escape_ascii();
                 return Err(Error::invalid(format!("key \"{key}\" is written, but was not named to update")));
             };
             if self.attach(&mut record, found[at].as_ref()).await? {
-                records.push(record);
+                replacing.push(record);
             }
         }
-        self.commit(records, durability, Some(reservation)).await?;
-        Ok(outcome)
+        Ok(replacing)
     }
 
     /// Writes a batch if its conditions hold.

@@ -96,11 +96,12 @@ impl Scan {
     }
 
     /// The same without values, which are not read.
-    async fn keys(&self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
+    async fn keys(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
         let bytes = self.service.step_of_keys(cursor, most, STEP_BYTES);
         self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
         let page = self.service.store.scan_keys(cursor, most, STEP_BYTES).await;
         let page = page.map_err(|error| of_store(&error))?;
+        self.damaged = page.damaged.into_iter().next();
         let looked_at = page.keys.len().max(1);
         Ok((page.keys.into_iter().map(convert::key_entry).collect(), looked_at, page.next))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_device::Runtime;
 use esker_index::Index;
 use esker_log::{
-    Entry, Footer, FrameHeader, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
+    Entry, Footer, FoundSlot, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
 };
 
 use crate::base::error::{Error, Result};
@@ -67,20 +67,10 @@ impl Segment {
     }
 }
 
-/// What the start and the end of a slot say.
+/// A slot of a tier that holds a segment, or may hold one.
 pub(super) struct Found {
     pub(super) tier: TierName,
-    pub(super) slot: u32,
-    pub(super) first: Option<FrameHeader>,
-    pub(super) footer: Option<Footer>,
-    /// Frames up to this segment number are leftovers of what was freed.
-    pub(super) after: u64,
-    /// Its start and its end are of different segments: one of them was written to the wrong place.
-    pub(super) contradicted: bool,
-    /// What it began with may be lost: the write went to another slot, or another slot's went here.
-    pub(super) beheaded: bool,
-    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
-    pub(super) may_be_torn: bool,
+    pub(super) in_slot: FoundSlot,
 }
 
 impl RecoveryContext<'_> {

@@ -36,6 +36,9 @@ pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
 /// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
 type Holder = (usize, u32);
 
+/// Which segment, by its number among those found, lies in a slot.
+type Slots = BTreeMap<(TierName, u32), usize>;
+
 impl RecoveryContext<'_> {
     /// Step 4. Returns which staged records won, and counts copies.
     pub(super) async fn resolve(
@@ -44,20 +47,41 @@ impl RecoveryContext<'_> {
         partitions: Vec<Partition>,
         copies: &mut Copies,
     ) -> Result<Vec<StagedWinner>> {
-        let workers = self.runtime.parallelism().max(1);
-        let mut parts = vec![Vec::new(); workers];
+        let mut left = Vec::new();
         for partition in partitions {
             self.count_live(partition.live);
-            for candidate in partition.left {
-                parts[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
-            }
+            left.extend(partition.left);
         }
-        if parts.iter().all(Vec::is_empty) {
+        if left.is_empty() {
             return Ok(Vec::new());
         }
-        // 1.
         let slots = segments.iter().enumerate().map(|(number, s)| ((s.tier, s.slot), number));
-        let slots: Arc<BTreeMap<_, _>> = Arc::new(slots.collect());
+        let slots: Arc<Slots> = Arc::new(slots.collect());
+        let (parts, holders) = self.sort_left(self.deal(left), &slots).await?;
+        let holding = self.read_holders(segments, holders).await?;
+        let ages = Arc::new(Ages {
+            slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
+            staged: self.staged.iter().map(|staged| staged.segment).collect(),
+        });
+        self.choose_winners(parts, self.deal(holding), &ages, copies).await
+    }
+
+    /// Candidates by the worker who sees to them: those of one stored hash have one.
+    fn deal(&self, candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
+        let workers = self.runtime.parallelism().max(1);
+        let mut parts = vec![Vec::new(); workers];
+        for candidate in candidates {
+            parts[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
+        }
+        parts
+    }
+
+    /// 1. Sorts what was left, and finds the entries that have the slots of the index.
+    async fn sort_left(
+        &self,
+        parts: Vec<Vec<Candidate>>,
+        slots: &Arc<Slots>,
+    ) -> Result<(Vec<Vec<Candidate>>, Vec<Holder>)> {
         let sort = parts.into_iter().map(|mut part| {
             let (index, packing, slots) = (self.index.clone(), self.packing, slots.clone());
             run(self.runtime, async move {
@@ -73,11 +97,19 @@ impl RecoveryContext<'_> {
                 Ok((part, holders))
             })
         });
-        let (mut parts, holders): (Vec<_>, Vec<_>) = try_join_all(sort).await?.into_iter().unzip();
-        // 2.
+        let (parts, holders): (Vec<_>, Vec<_>) = try_join_all(sort).await?.into_iter().unzip();
         let mut holders = holders.concat();
         holders.sort_unstable();
-        let holders = Arc::new(holders);
+        Ok((parts, holders))
+    }
+
+    /// 2. Reads what the summaries say of those entries.
+    async fn read_holders(
+        &self,
+        segments: &Arc<Vec<Segment>>,
+        holders: Vec<Holder>,
+    ) -> Result<Vec<Candidate>> {
+        let (workers, holders) = (self.runtime.parallelism().max(1), Arc::new(holders));
         let find = (0..workers).map(|worker| {
             let finder = Finder {
                 tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
@@ -88,17 +120,18 @@ impl RecoveryContext<'_> {
             };
             run(self.runtime, async move { finder.find(worker, workers).await })
         });
-        let mut holding = vec![Vec::new(); workers];
-        for candidate in try_join_all(find).await?.into_iter().flatten() {
-            holding[(self.index.stored_hash(&candidate.hash) >> 32) as usize % workers].push(candidate);
-        }
-        // 3.
-        let ages = Ages {
-            slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
-            staged: self.staged.iter().map(|staged| staged.segment).collect(),
-        };
-        let ages = Arc::new(ages);
-        let resolver = parts.drain(..).zip(holding).map(|(part, mut holding)| {
+        Ok(try_join_all(find).await?.concat())
+    }
+
+    /// 3. Gives the newest versions their places. Returns which staged records are among them.
+    async fn choose_winners(
+        &self,
+        parts: Vec<Vec<Candidate>>,
+        holding: Vec<Vec<Candidate>>,
+        ages: &Arc<Ages>,
+        copies: &mut Copies,
+    ) -> Result<Vec<StagedWinner>> {
+        let resolvers = parts.into_iter().zip(holding).map(|(part, mut holding)| {
             let mut resolver = Resolver {
                 index: self.index.clone(),
                 packing: self.packing,
@@ -109,12 +142,12 @@ impl RecoveryContext<'_> {
             };
             run(self.runtime, async move {
                 holding.sort_unstable_by_key(|candidate| candidate.order(&resolver.index));
-                resolver.resolver(&part, &holding);
+                resolver.resolve(&part, &holding);
                 Ok((resolver.live, resolver.staged, resolver.copies))
             })
         });
         let mut winners = Vec::new();
-        for (live, staged, of_slots) in try_join_all(resolver).await? {
+        for (live, staged, of_slots) in try_join_all(resolvers).await? {
             self.count_live(live);
             of_slots.into_iter().for_each(|(slot, count)| *copies.entry(slot).or_default() += count);
             winners.extend(staged.into_iter().map(|(piece, number): (usize, usize)| StagedWinner {
@@ -212,7 +245,7 @@ struct Resolver {
 
 impl Resolver {
     /// Both are in the order of candidates; `holding` are those that have the slots.
-    fn resolver(&mut self, left: &[Candidate], holding: &[Candidate]) {
+    fn resolve(&mut self, left: &[Candidate], holding: &[Candidate]) {
         let index = self.index.clone();
         let stored = |candidate: &Candidate| index.stored_hash(&candidate.hash);
         let mut holding = holding.iter().peekable();
@@ -224,7 +257,7 @@ impl Resolver {
             rivals.sort_unstable_by_key(|candidate| candidate.order(&index));
             self.oldest_copies_first(&mut rivals);
             rivals.dedup_by_key(|candidate| candidate.hash);
-            self.holder(&rivals, in_slot.copied());
+            self.place(&rivals, in_slot.copied());
         }
     }
 
@@ -254,7 +287,7 @@ impl Resolver {
     }
 
     /// Gives the winners, one version of each key, their places.
-    fn holder(&mut self, winners: &[Candidate], in_slot: Option<Candidate>) {
+    fn place(&mut self, winners: &[Candidate], in_slot: Option<Candidate>) {
         let stays = in_slot.is_some_and(|in_slot| winners.contains(&in_slot));
         let mut vacated = in_slot.filter(|_| !stays);
         if let Some(loser) = vacated {

@@ -1,8 +1,6 @@
 //! Segments without a summary that can be used: they are read whole and scanned frame by frame.
 
-use esker_log::{
-    FOOTER_BYTES, Footer, FrameHeader, SegmentScan, SegmentShape, Stream, scan_segment, scan_segment_up_to,
-};
+use esker_log::{Follower, SegmentScan, Stream, Unsealed, scan_segment, scan_unsealed};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::{Content, Found, RecoveryContext, Segment};
@@ -14,72 +12,34 @@ use crate::segments::tier::Tier;
 const PIECE_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
-/// A segment of which start or end is readable.
-struct Known {
-    stream: Stream,
-    epoch: u64,
-    segment: u64,
-    /// Where it says that the segment before it ended.
-    follows: Option<u32>,
-}
-
-impl Known {
-    fn of(found: &Found) -> Option<Known> {
-        match (found.first, found.footer) {
-            (Some(FrameHeader { stream, epoch, segment, durable_through, .. }), _) => {
-                Some(Known { stream, epoch, segment, follows: Some(durable_through).filter(|&at| at > 0) })
-            }
-            (_, Some(Footer { stream, epoch, segment, .. })) => {
-                Some(Known { stream, epoch, segment, follows: None })
-            }
-            _ => None,
-        }
-    }
-}
-
 impl RecoveryContext<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are loaded.
     /// `highest`: no slot tells of a segment number above it.
     pub(super) async fn scan_unsealed(&self, found: Vec<Found>, highest: u64) -> Result<Vec<Segment>> {
-        // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
-        let all: Vec<Known> = found.iter().filter_map(Known::of).collect();
+        let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
-        for f in found {
-            let tier = self.tier(f.tier);
-            let opened_at = f.first.map_or(0, |first| first.opened_at);
-            if let Some(footer) = f.footer {
-                let content = Content::Sealed(footer);
-                segments.push(Segment {
-                    tier: f.tier,
-                    slot: f.slot,
-                    segment: footer.segment,
-                    opened_at,
-                    content,
-                });
-                continue;
-            }
-            let bytes = read_whole(tier, f.slot).await?;
-            let shape = tier.shape();
-            let Some(header) = f.first.or_else(|| self.any_frame(&bytes, &f, shape)) else {
-                if f.beheaded || self.is_displaced(&bytes, &f, shape) {
-                    nameless.push((f.tier, f.slot, shape.segment_bytes));
-                } else {
+        for Found { tier: name, in_slot } in found {
+            let (tier, slot) = (self.tier(name), in_slot.slot);
+            let opened_at = in_slot.first.map_or(0, |first| first.opened_at);
+            let (segment, content) = if let Some(footer) = in_slot.footer {
+                (footer.segment, Content::Sealed(footer))
+            } else {
+                let bytes = read_whole(tier, slot).await?;
+                match scan_unsealed(&in_slot, &all, &bytes, &self.secret, tier.shape()) {
+                    Unsealed::Segment(segment, stream, scan) => (segment, Content::Scanned(scan, stream)),
+                    Unsealed::Nameless => {
+                        nameless.push((name, slot, tier.shape().segment_bytes));
+                        continue;
+                    }
                     // Never ours: foreign bytes that were there before.
-                    tier.give_back_slot(f.slot);
+                    Unsealed::Foreign => {
+                        tier.give_back_slot(slot);
+                        continue;
+                    }
                 }
-                continue;
             };
-            let FrameHeader { segment, stream, epoch, .. } = header;
-            let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED].contains(&stream);
-            let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
-            let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
-            let lost_start = f.first.is_none() && !f.may_be_torn;
-            let durable = lost_start || next.is_some() || f.contradicted;
-            let tail = next.and_then(|next| next.follows);
-            let scan = scan_segment_up_to(&bytes, &self.secret, shape, segment, durable, tail);
-            let content = Content::Scanned(scan, stream);
-            segments.push(Segment { tier: f.tier, slot: f.slot, segment, opened_at, content });
+            segments.push(Segment { tier: name, slot, segment, opened_at, content });
         }
         // Whatever it was, all of it lay in the one frame that is lost. It gets a number that nobody has, to be sealed with.
         let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
@@ -92,26 +52,6 @@ impl RecoveryContext<'_> {
         }
         segments.retain(|s| self.holds_anything(s));
         Ok(segments)
-    }
-
-    /// A frame of the segment in a slot whose start and end are lost: it says who it was.
-    fn any_frame(&self, bytes: &[u8], found: &Found, shape: SegmentShape) -> Option<FrameHeader> {
-        let headers = (0..bytes.len()).step_by(shape.unit_bytes as usize);
-        let parse = |at: usize| FrameHeader::parse(&bytes[at..], &self.secret, at as u32);
-        headers.filter_map(parse).find(|h| h.segment > found.after && h.slot == found.slot)
-    }
-
-    /// Whether the start or the end of a segment of this slot lies somewhere else in it.
-    fn is_displaced(&self, bytes: &[u8], found: &Found, shape: SegmentShape) -> bool {
-        let footer = |page: &[u8]| {
-            let end = &page[page.len() - FOOTER_BYTES..];
-            Footer::parse(end, &self.secret, shape.segment_bytes).is_some_and(|f| f.segment > found.after)
-        };
-        let header = |page: &[u8]| {
-            let header = FrameHeader::parse_displaced(page, &self.secret);
-            header.is_some_and(|h| h.segment > found.after && h.slot == found.slot)
-        };
-        bytes.chunks_exact(esker_log::PAGE_BYTES).any(|page| header(page) || footer(page))
     }
 
     /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.

@@ -70,6 +70,7 @@ impl Lane {
     pub(super) fn seal_point(&self, state: &mut LaneState, point: AppendPoint) {
         self.close_point(state, point);
         if let Some((segment, piece)) = state.points.take(point) {
+            state.sealing.insert(segment.name().segment);
             state.jobs.push_back(Job::Seal(segment, piece));
             self.work.notify_one();
         }

@@ -51,6 +51,19 @@ impl Lane {
         room.open(Err(error));
     }
 
+    /// The segments that it fills, each with where what was appended to it ends; those that it has filled and that have no
+    /// summary yet end at their end.
+    pub(crate) fn ends(&self) -> Vec<(u64, u32)> {
+        let state = self.state.lock();
+        let sealing = state.sealing.iter().map(|segment| (*segment, self.shape.segment_bytes));
+        state.points.ends().chain(sealing).collect()
+    }
+
+    /// A segment has its summary.
+    pub(crate) fn sealed(&self, segment: u64) {
+        self.state.lock().sealing.remove(&segment);
+    }
+
     /// Whether writers wait for room, or soon will. Of large values there may never be any.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();

@@ -112,7 +112,11 @@ async fn page(
 ) -> Result<KeyPage, String> {
     let wanted = service.step_of_keys(at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
     session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
-    service.store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))
+    let page =
+        service.store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))?;
+    // An answer has no place for damage beside keys; nobody is to take what is left for all that there is.
+    page.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
+    Ok(page)
 }
 
 /// Keys are named only to those who may read them.

@@ -1,0 +1,231 @@
+//! A directory of backups.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use esker_device::{PrivateFile, make_directory};
+use twox_hash::XxHash3_64;
+
+use crate::error::{Error, Result};
+use crate::manifest::{FORMAT, Manifest, Segment};
+
+/// Files are read and written in pieces of so many bytes.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// What a backup is, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Its number, which [`restore`](crate::restore) takes.
+    pub id: u64,
+    /// When it was taken, in milliseconds since the Unix epoch.
+    pub taken_at_ms: u64,
+    /// How many keys the store had, those that had expired and were not collected yet among them.
+    pub keys: u64,
+    /// How many segments.
+    pub segments: usize,
+    /// Bytes of the segments, most of which it may share with other backups.
+    pub bytes: u64,
+}
+
+impl Summary {
+    pub(crate) fn of(manifest: &Manifest) -> Summary {
+        Summary {
+            id: manifest.id,
+            taken_at_ms: manifest.taken_at_ms,
+            keys: manifest.keys,
+            segments: manifest.segments.len(),
+            bytes: manifest.bytes(),
+        }
+    }
+}
+
+/// A directory of backups, locked against others who would change it.
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    _lock: PrivateFile,
+}
+
+impl Directory {
+    /// Opens a directory of backups, or makes one.
+    pub(crate) fn open_or_make(path: &Path) -> Result<Directory> {
+        for made in [path.to_owned(), path.join("backups"), path.join("segments")] {
+            make_directory(&made).map_err(Error::io(&made))?;
+        }
+        Directory::lock(path)
+    }
+
+    fn lock(path: &Path) -> Result<Directory> {
+        let lock = PrivateFile::open(&path.join("lock"))?;
+        Ok(Directory { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn segment_path(&self, file: &str) -> PathBuf {
+        self.path.join("segments").join(file)
+    }
+
+    /// Writes a manifest, durably: from then on the backup is there.
+    pub(crate) fn add(&self, manifest: &Manifest) -> Result<()> {
+        let path = manifest_path(&self.path, manifest.id);
+        let text = serde_json::to_vec_pretty(manifest).expect("a manifest has nothing that JSON has not");
+        let staged = path.with_extension("tmp");
+        write_durably(&staged, &text)?;
+        sync(&self.path.join("segments"))?;
+        fs::rename(&staged, &path).map_err(Error::io(&path))?;
+        sync(&self.path.join("backups"))
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).and_then(|()| File::open(path)?.sync_all()).map_err(Error::io(path))
+}
+
+/// Makes the entries of a directory durable.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(Error::io(path))
+}
+
+fn manifest_path(directory: &Path, id: u64) -> PathBuf {
+    directory.join("backups").join(format!("{id:06}.json"))
+}
+
+/// All manifests of a directory, the oldest first.
+pub(crate) fn manifests(directory: &Path) -> Result<Vec<Manifest>> {
+    let backups = directory.join("backups");
+    let entries = fs::read_dir(&backups)
+        .map_err(|_| Error::Invalid(format!("{} is no directory of backups", directory.display())))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(Error::io(&backups))?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            found.push(read_manifest(&path)?);
+        }
+    }
+    found.sort_unstable_by_key(|manifest| manifest.id);
+    Ok(found)
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest> {
+    let text = fs::read(path).map_err(Error::io(path))?;
+    let json: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| Error::damaged(path, error.to_string()))?;
+    if let Some(format) = json.get("format").and_then(|format| format.as_u64())
+        && format != u64::from(FORMAT)
+    {
+        return Err(Error::Invalid(format!(
+            "{} has format {format}; this program reads format {FORMAT}",
+            path.display()
+        )));
+    }
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|error| Error::damaged(path, error.to_string()))?;
+    let is_plain = |file: &str| !file.is_empty() && !file.contains('/');
+    if let Some(segment) = manifest.segments.iter().find(|segment| !is_plain(&segment.file)) {
+        return Err(Error::damaged(path, format!("{:?} is no name of a segment's file", segment.file)));
+    }
+    Ok(manifest)
+}
+
+/// The manifest of a backup: of the newest where none is named.
+pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
+    let mut all = manifests(directory)?;
+    let Some(id) = id else {
+        return all.pop().ok_or_else(|| Error::Invalid(format!("{} has no backup", directory.display())));
+    };
+    let known: Vec<String> = all.iter().map(|manifest| manifest.id.to_string()).collect();
+    all.into_iter().find(|manifest| manifest.id == id).ok_or_else(|| {
+        Error::Invalid(format!(
+            "{} has no backup {id}; it has {}",
+            directory.display(),
+            if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+        ))
+    })
+}
+
+/// The backups of a directory, the oldest first.
+///
+/// # Errors
+/// `Invalid` if it is no directory of backups, `Damaged` if a manifest cannot be read.
+pub fn list(directory: &Path) -> Result<Vec<Summary>> {
+    Ok(manifests(directory)?.iter().map(Summary::of).collect())
+}
+
+/// Removes all backups but the newest ones, and the segments that only they have. Returns how many backups and bytes went.
+///
+/// # Errors
+/// As [`list`], and `Device` if somebody else changes the directory.
+pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
+    let mut all = manifests(directory)?;
+    let locked = Directory::lock(directory)?;
+    let kept = all.split_off(all.len().saturating_sub(keep.max(1)));
+    for old in &all {
+        let path = manifest_path(directory, old.id);
+        fs::remove_file(&path).map_err(Error::io(&path))?;
+    }
+    // Before their segments go, so that no manifest names what is not there.
+    sync(&directory.join("backups"))?;
+    let needed: BTreeSet<&str> =
+        kept.iter().flat_map(|manifest| &manifest.segments).map(|segment| segment.file.as_str()).collect();
+    let segments = locked.path.join("segments");
+    let mut bytes = 0;
+    for entry in fs::read_dir(&segments).map_err(Error::io(&segments))? {
+        let entry = entry.map_err(Error::io(&segments))?;
+        if !entry.file_name().to_str().is_some_and(|name| needed.contains(name)) {
+            bytes += entry.metadata().map_or(0, |metadata| metadata.len());
+            fs::remove_file(entry.path()).map_err(Error::io(&entry.path()))?;
+        }
+    }
+    Ok((all.len(), bytes))
+}
+
+/// Reads a backup, the newest where none is named, and compares it with its manifest. `progress` is told how many bytes of
+/// how many were read.
+///
+/// # Errors
+/// `Damaged` with the first file that is not what it was.
+pub fn verify(directory: &Path, id: Option<u64>, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
+    let manifest = find(directory, id)?;
+    let (mut done, all) = (0, manifest.bytes());
+    for segment in &manifest.segments {
+        read_segment(directory, segment, |_, piece| {
+            done += piece.len() as u64;
+            progress(done, all);
+            Ok(())
+        })?;
+    }
+    Ok(Summary::of(&manifest))
+}
+
+/// Reads the file of a segment, piece by piece with the offset of each, and compares it with what the manifest says.
+pub(crate) fn read_segment(
+    directory: &Path,
+    segment: &Segment,
+    mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let path = directory.join("segments").join(&segment.file);
+    let mut file = File::open(&path).map_err(Error::io(&path))?;
+    let (mut check, mut at) = (XxHash3_64::new(), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let read = file.read(&mut piece).map_err(Error::io(&path))?;
+        if read == 0 {
+            break;
+        }
+        check.write(&piece[..read]);
+        if at + read as u64 > segment.bytes {
+            return Err(Error::damaged(&path, format!("it is longer than {} bytes", segment.bytes)));
+        }
+        take(at, &piece[..read])?;
+        at += read as u64;
+    }
+    if at != segment.bytes {
+        return Err(Error::damaged(&path, format!("it has {at} bytes of {}", segment.bytes)));
+    }
+    if check.finish() != segment.check {
+        return Err(Error::damaged(&path, "its checksum differs"));
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! What goes wrong with backups.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a backup could not be taken, read or restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store could not be read.
+    #[error("{0}")]
+    Store(#[from] esker_engine::Error),
+    /// A file or device could not be opened or made.
+    #[error("{0}")]
+    Device(#[from] esker_device::DeviceError),
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What was asked for makes no sense here.
+    #[error("{0}")]
+    Invalid(String),
+    /// A file of the backup is not what the manifest says.
+    #[error("{}: {what}; the backup cannot be restored from it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+        |source| Error::Io { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Error {
+        Error::Damaged { path: path.to_owned(), what: what.into() }
+    }
+}

@@ -1,0 +1,23 @@
+//! Backups of an Esker store: what it holds at one point in time, copied while it is written to.
+//!
+//! A backup directory has one file for each segment and one manifest for each backup. A sealed segment never changes, so the
+//! next backup copies only what is new. See `docs/decisions/0017-backups.md`.
+//!
+//! ```text
+//! DIR/lock                          held while somebody changes the directory
+//! DIR/backups/000007.json           the manifest: superblocks, segments, checksums
+//! DIR/segments/capacity-65543.seg   a sealed segment; any number of backups share it
+//! DIR/segments/7-capacity-65544.seg the part of a segment that backup 7 found still open
+//! ```
+#![allow(clippy::disallowed_methods, reason = "a backup is taken in real time; only the engine is replayed")]
+
+mod directory;
+mod error;
+mod manifest;
+mod restore;
+mod take;
+
+pub use directory::{Summary, list, prune, verify};
+pub use error::{Error, Result};
+pub use restore::{Target, restore};
+pub use take::{Copied, Report, backup};

@@ -1,0 +1,50 @@
+//! Options that choose a drive.
+
+use clap::{Args, ValueEnum};
+use esker_ftl::{Choice, Collector};
+
+#[derive(Args)]
+pub(super) struct Drive {
+    /// The drive: d5-p5316 (15.36 TB of QLC, IU of 64 KiB), cm6 (3.84 TB of TLC, IU of 4 KiB), low-latency (a cache drive).
+    #[arg(long, value_name = "NAME", default_value = "d5-p5316")]
+    drive: String,
+    /// Another indirection unit: 4k to 64k.
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    iu: Option<u64>,
+    /// Other over-provisioning, as a share of the namespace: 0.07 is 7 %.
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["raw", "namespace"])]
+    over_provisioning: Option<f64>,
+    /// The capacity of the flash.
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    raw: Option<u64>,
+    /// The capacity of the namespace; what of the flash it leaves is over-provisioning.
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    namespace: Option<u64>,
+    /// How the collector chooses its victim.
+    #[arg(long, value_name = "HOW", default_value = "greedy")]
+    collector: How,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    /// The superblock with the fewest valid IUs.
+    Greedy,
+    /// The superblock with the most to gain for its cost and age.
+    CostBenefit,
+}
+
+impl Drive {
+    pub(super) fn choice(&self) -> Choice {
+        Choice {
+            name: self.drive.clone(),
+            iu_bytes: self.iu,
+            over_provisioning: self.over_provisioning,
+            raw_bytes: self.raw,
+            namespace_bytes: self.namespace,
+            collector: match self.collector {
+                How::Greedy => Collector::Greedy,
+                How::CostBenefit => Collector::CostBenefit,
+            },
+        }
+    }
+}

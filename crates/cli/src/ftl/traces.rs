@@ -1,0 +1,65 @@
+//! `esker ftl replay`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use esker_ftl::{Endurance, Replay, json, replay};
+
+use super::{drive, failure};
+use crate::terminal::{Failure, say};
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The trace. It is read several times, so it has to be a file.
+    trace: PathBuf,
+    /// The device, if the trace has several: as it names it, such as 7,0.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// The size of the traced device [default: where the last request ends].
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    device_size: Option<u64>,
+    /// The share of the device that holds something before the trace starts.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    filled: f64,
+    /// The capacity of the drive whose life is told [default: that of the drive's name].
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
+    capacity: Option<u64>,
+    /// Erases that the flash stands.
+    #[arg(long, value_name = "N", conflicts_with = "pbw")]
+    pe_cycles: Option<f64>,
+    /// Petabytes (10^15 bytes) that the drive is rated for.
+    #[arg(long, value_name = "PB")]
+    pbw: Option<f64>,
+    /// The write amplification of the workload that --pbw holds for.
+    #[arg(long, value_name = "WAF", default_value_t = 1.0, requires = "pbw")]
+    pbw_waf: f64,
+    /// How often the capacity is written in a day [default: the trace's pace, if it has times].
+    #[arg(long, value_name = "N")]
+    drive_writes_a_day: Option<f64>,
+    #[command(flatten)]
+    drive: drive::Drive,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let choice = arguments.drive.choice();
+    let asked = Replay {
+        path: arguments.trace,
+        device: arguments.device,
+        profile: choice.profile().map_err(failure)?,
+        collector: choice.collector,
+        namespace_bytes: arguments.device_size,
+        filled: arguments.filled,
+        endurance: Endurance {
+            capacity_bytes: arguments.capacity,
+            pe_cycles: arguments.pe_cycles,
+            pbw: arguments.pbw,
+            pbw_write_amplification: arguments.pbw_waf,
+            drive_writes_a_day: arguments.drive_writes_a_day,
+        },
+    };
+    let report = replay(&asked).map_err(failure)?;
+    say(&if arguments.json { json(&report) } else { report.to_string() })
+}

@@ -1,0 +1,268 @@
+//! `esker get`, `put`, `del` and `scan`: keys of a store that no server has open. `get` and `scan` only read.
+
+use std::io::{BufWriter, Read, Write, stdin, stdout};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use esker_engine::{Blocking, WriteOptions};
+use esker_inspect::{Item, Key, StoreView, hex, shown};
+use serde_json::json;
+
+use super::outcome::{Outcome, failure};
+use super::place::{KeyForm, Output, Place, now_ms};
+use super::watch::Bar;
+use crate::terminal::{Failure, say};
+
+/// Prints the value of a key. Exits with 1 if the key is not there.
+///
+/// The newest record in the log counts. Beside a server, ask the server instead: what only its memory holds is not seen.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker get store greeting\n",
+    "  esker get store picture --values raw > picture.png\n",
+    "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
+))]
+pub(crate) struct Get {
+    #[command(flatten)]
+    place: Place,
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    form: KeyForm,
+    #[command(flatten)]
+    values: Values,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Puts a key. The store is opened, and closed again when the key is durable.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker put store greeting hello\n",
+    "  esker put store session secret --ttl 30m\n",
+    "  esker put store picture - < picture.png\n",
+    "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
+))]
+pub(crate) struct Put {
+    #[command(flatten)]
+    place: Place,
+    /// The key.
+    key: String,
+    /// The value; - reads it from stdin.
+    value: String,
+    #[command(flatten)]
+    form: KeyForm,
+    /// How long the value lives, such as 500ms, 30s, 5m or 2h.
+    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    ttl: Option<Duration>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Deletes keys. Prints how many were there; exits with 1 if none was.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker del store greeting\n",
+    "  esker del store 00ff 00fe --hex\n",
+    "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
+))]
+pub(crate) struct Del {
+    #[command(flatten)]
+    place: Place,
+    /// The keys.
+    #[arg(required = true)]
+    keys: Vec<String>,
+    #[command(flatten)]
+    form: KeyForm,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Prints keys with their values, a line each, in the order in which their records lie. What cannot be read is told on
+/// stderr, and makes the exit code 1.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker scan store --prefix user: --limit 10\n",
+    "  esker scan store --keys-only | wc -l\n",
+    "  esker scan store --json > store.jsonl                     one JSON object a line\n",
+    "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
+))]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    place: Place,
+    /// Only keys that begin so.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    prefix: String,
+    #[command(flatten)]
+    form: KeyForm,
+    /// So many keys at most.
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u64>,
+    /// No values.
+    #[arg(long)]
+    keys_only: bool,
+    #[command(flatten)]
+    values: Values,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Values {
+    /// How values are printed: text with escapes, hexadecimal digits, or their bytes as they are.
+    #[arg(long, value_enum, default_value = "text")]
+    values: Form,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Form {
+    Text,
+    Hex,
+    Raw,
+}
+
+impl Form {
+    fn of(self, value: &[u8]) -> Vec<u8> {
+        match self {
+            Form::Text => shown(value).into_bytes(),
+            Form::Hex => hex(value).into_bytes(),
+            Form::Raw => value.to_vec(),
+        }
+    }
+}
+
+fn as_json(item: &Item, with_value: bool) -> serde_json::Value {
+    let text = |bytes: &[u8]| json!(Key::Named(bytes.to_vec()));
+    let mut object =
+        json!({ "key": text(&item.key), "sequence": item.sequence, "expires_at_ms": item.expires_at_ms });
+    if with_value {
+        object["value"] = text(&item.value);
+    }
+    object
+}
+
+pub(crate) fn get(arguments: &Get) -> Result<Outcome, Failure> {
+    let key = arguments.form.parse(&arguments.key)?;
+    let view = arguments.place.view()?;
+    warn_if_open(&view);
+    let Some(item) = view.get(&key, now_ms(), &Bar::new()).map_err(failure)? else {
+        return Err(Failure::Failed(format!("there is no key {}", shown(&key))));
+    };
+    if arguments.output.json {
+        super::show::json(&as_json(&item, true))?;
+        return Ok(Outcome::Well);
+    }
+    let mut bytes = arguments.values.values.of(&item.value);
+    if arguments.values.values != Form::Raw {
+        bytes.push(b'\n');
+    }
+    stdout()
+        .write_all(&bytes)
+        .map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))?;
+    Ok(Outcome::Well)
+}
+
+fn warn_if_open(view: &StoreView) {
+    if !view.is_closed() {
+        let what = "the store is not closed: what only memory or the staging file holds is not seen";
+        let _ = writeln!(std::io::stderr(), "esker: {what}");
+    }
+}
+
+/// The store, opened for writing.
+fn open(place: &Place) -> Result<Blocking, Failure> {
+    let options = place.view()?.engine_options().map_err(failure)?;
+    Blocking::open(options).map_err(|error| failure(error.into()))
+}
+
+fn engine(error: esker_engine::Error) -> Failure {
+    failure(error.into())
+}
+
+pub(crate) fn put(arguments: &Put) -> Result<Outcome, Failure> {
+    let key = arguments.form.parse(&arguments.key)?;
+    let mut value = arguments.value.clone().into_bytes();
+    if arguments.value == "-" {
+        value.clear();
+        let read = stdin().read_to_end(&mut value);
+        read.map_err(|error| Failure::Failed(format!("the value cannot be read from stdin: {error}")))?;
+    }
+    let store = open(&arguments.place)?;
+    let options = WriteOptions { ttl: arguments.ttl, ..WriteOptions::new() };
+    let sequence = store.put_with(key, value, options).map_err(engine)?;
+    store.close().map_err(engine)?;
+    if arguments.output.json {
+        super::show::json(&json!({ "sequence": sequence }))?;
+    }
+    Ok(Outcome::Well)
+}
+
+pub(crate) fn del(arguments: &Del) -> Result<Outcome, Failure> {
+    let keys: Vec<Vec<u8>> =
+        arguments.keys.iter().map(|key| arguments.form.parse(key)).collect::<Result<_, _>>()?;
+    let store = open(&arguments.place)?;
+    let mut deleted = 0;
+    for key in keys {
+        deleted += u64::from(store.delete(key).map_err(engine)?);
+    }
+    store.close().map_err(engine)?;
+    match arguments.output.json {
+        true => super::show::json(&json!({ "deleted": deleted }))?,
+        false => say(&format!("{deleted}\n"))?,
+    }
+    Ok(if deleted == 0 { Outcome::NotWell } else { Outcome::Well })
+}
+
+pub(crate) fn scan(arguments: &Scan) -> Result<Outcome, Failure> {
+    let prefix =
+        if arguments.prefix.is_empty() { Vec::new() } else { arguments.form.parse(&arguments.prefix)? };
+    let view = arguments.place.view()?;
+    warn_if_open(&view);
+    let mut out = BufWriter::new(stdout().lock());
+    let (mut left, mut outcome, mut broken) = (arguments.limit.unwrap_or(u64::MAX), Outcome::Well, None);
+    let bar = Bar::new();
+    let scanned = view.scan(now_ms(), &bar, |item| {
+        let item = match item {
+            Ok(item) if item.key.starts_with(&prefix) => item,
+            Ok(_) => return Ok(ControlFlow::Continue(())),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "esker: {error}");
+                outcome = Outcome::NotWell;
+                return Ok(ControlFlow::Continue(()));
+            }
+        };
+        if left == 0 {
+            return Ok(ControlFlow::Break(()));
+        }
+        left -= 1;
+        if let Err(error) = write_item(arguments, &item, &mut out) {
+            broken = Some(error);
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    });
+    scanned.map_err(failure)?;
+    match broken.or(out.flush().err()) {
+        Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(outcome),
+    }
+}
+
+fn write_item(arguments: &Scan, item: &Item, out: &mut impl Write) -> std::io::Result<()> {
+    if arguments.output.json {
+        return writeln!(out, "{}", as_json(item, !arguments.keys_only));
+    }
+    out.write_all(shown(&item.key).as_bytes())?;
+    if !arguments.keys_only {
+        out.write_all(b"\t")?;
+        out.write_all(&arguments.values.values.of(&item.value))?;
+    }
+    out.write_all(b"\n")
+}

@@ -1,0 +1,201 @@
+//! `esker check` and `esker repair`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
+
+use super::outcome::{Outcome, failure};
+use super::place::{Output, Place};
+use super::show::{bytes, colours, count, json, things};
+use super::watch::Bar;
+use crate::terminal::{Failure, say};
+
+/// Verifies everything in a store: every checksum, every version of every key, summaries against records, superblocks
+/// against segments, and the index that a server would build against the log. Nothing is written.
+///
+/// Names what is damaged, which keys are concerned and what to do. Beside a server that has the store open the index is not
+/// compared, and what the server writes meanwhile may look damaged: check again, or check a copy.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker check /var/lib/esker/store && echo all is well\n",
+    "  esker check /dev/nvme0n1 --peer /dev/nvme1n1 --json | jq .lost_keys\n",
+    "\nExit codes: 0 all is well; 1 it is not, or something failed; 2 the call is wrong."
+))]
+pub(crate) struct Check {
+    #[command(flatten)]
+    place: Place,
+    /// Do not open the store in memory to compare its index with the log.
+    #[arg(long)]
+    skip_index: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Makes a new store with every key whose newest version is healthy, with that value and its expiry. The damaged store is
+/// not changed.
+///
+/// A key whose newest version is damaged is left out and listed; an older version is never shown in its place. Where keys
+/// were lost that cannot be named, every key that may be stale because of that is listed too.
+#[derive(Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  esker repair /var/lib/esker/store --to /var/lib/esker/store.new\n",
+    "  esker repair fast.img --peer capacity.img --to new-fast.img --to-peer new-capacity.img\n",
+    "  esker repair /var/lib/esker/store --in-place --confirm      the old store is kept as store.damaged\n",
+    "\nExit codes: 0 nothing was lost; 1 something was, or something failed; 2 the call is wrong."
+))]
+pub(crate) struct Repair {
+    #[command(flatten)]
+    place: Place,
+    /// Where to make the new store; for a store with two tiers, its fast tier.
+    #[arg(long, value_name = "PATH", required_unless_present = "in_place")]
+    to: Option<PathBuf>,
+    /// Where to make the new store's capacity tier.
+    #[arg(long, value_name = "PATH", requires = "to")]
+    to_peer: Option<PathBuf>,
+    /// Make the new store beside the old one and give it the old one's name; the old one is kept as PATH.damaged.
+    #[arg(long, requires = "confirm", conflicts_with = "to")]
+    in_place: bool,
+    /// Yes, in place.
+    #[arg(long)]
+    confirm: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(crate) fn check(arguments: &Check) -> Result<Outcome, Failure> {
+    let view = arguments.place.view()?;
+    let bar = Bar::new();
+    let report = view.check(CheckOptions { index: !arguments.skip_index }, &bar).map_err(failure)?;
+    bar.clear();
+    match arguments.output.json {
+        true => json(&report)?,
+        false => say(&text(&report, bar.elapsed().as_secs_f64()))?,
+    }
+    Ok(if report.well { Outcome::Well } else { Outcome::NotWell })
+}
+
+/// Findings and keys that are shown; JSON has all.
+const SHOWN: usize = 100;
+
+fn text(report: &Report, seconds: f64) -> String {
+    let counts = &report.counts;
+    let mut text = format!(
+        "read {} of {} in {seconds:.1} s\n{}, {}: {} superseded, {} ({} with nothing behind)\n",
+        bytes(counts.read_bytes),
+        things(counts.segments, "segment"),
+        things(counts.keys, "key"),
+        things(counts.records, "record"),
+        count(counts.superseded),
+        things(counts.tombstones, "tombstone"),
+        count(counts.tombstones_needless),
+    );
+    let _ = match &report.index {
+        IndexCheck::Compared { keys, wrong: 0 } => {
+            writeln!(text, "the index agrees with the log for all {} keys", count(*keys))
+        }
+        IndexCheck::Compared { keys, wrong } => {
+            writeln!(text, "the index disagrees with the log for {} of {} keys", count(*wrong), count(*keys))
+        }
+        IndexCheck::Skipped => writeln!(text, "the index was not compared with the log"),
+        IndexCheck::Refused { .. } => writeln!(text, "a server would refuse to open it"),
+    };
+    for finding in report.findings.iter().take(SHOWN) {
+        text.push_str(&shown(finding));
+    }
+    let more = report.findings.len().saturating_sub(SHOWN) as u64 + report.findings_not_shown;
+    if more > 0 {
+        let _ = writeln!(text, "and {} more; --json has them", things(more, "finding"));
+    }
+    text.push_str(&keys("lost", &report.lost_keys, report.lost_keys.len() as u64));
+    if report.unnamed_keys {
+        text.push_str("keys were lost that cannot be named: any key may have an older value, or be back\n");
+    }
+    let damages = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
+    let notes = report.findings.len() - damages;
+    let notes = if notes > 0 { format!(" ({})", things(notes as u64, "note")) } else { String::new() };
+    let _ = match report.well {
+        true => writeln!(text, "all is well{notes}"),
+        false => writeln!(text, "NOT WELL: {}{notes}", things(damages as u64, "damage")),
+    };
+    text
+}
+
+fn shown(finding: &Finding) -> String {
+    let (name, colour) = match finding.severity {
+        Severity::Damage => ("damage", 31),
+        Severity::Note => ("note", 33),
+    };
+    let name = if colours() { format!("\x1b[{colour}m{name}\x1b[0m") } else { name.to_owned() };
+    let segment = finding.segment.map_or(String::new(), |number| format!(", segment {number}"));
+    let key = finding.key.as_ref().map_or(String::new(), |key| format!("; key {key}"));
+    format!(
+        "{name}: {} at {}{segment}: {}{key}\n  {}\n",
+        finding.path, finding.offset, finding.what, finding.consequence
+    )
+}
+
+fn keys(what: &str, keys: &[Key], number: u64) -> String {
+    if number == 0 {
+        return String::new();
+    }
+    let mut text = format!("{} {what}:\n", things(number, "key"));
+    keys.iter().take(SHOWN).for_each(|key| {
+        let _ = writeln!(text, "  {key}");
+    });
+    if number > SHOWN as u64 {
+        let _ = writeln!(text, "  and {} more; --json has them", count(number - SHOWN as u64));
+    }
+    text
+}
+
+pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
+    let view = arguments.place.view()?;
+    let bar = Bar::new();
+    let to: Vec<PathBuf> = arguments.to.iter().chain(&arguments.to_peer).cloned().collect();
+    let repaired = match arguments.in_place {
+        true => view.repair_in_place(&bar),
+        false => view.repair_to(&to, &bar),
+    };
+    let repaired = repaired.map_err(failure)?;
+    bar.clear();
+    match arguments.output.json {
+        true => json(&repaired)?,
+        false => say(&repaired_text(&repaired))?,
+    }
+    let lost = !repaired.lost_keys.is_empty() || repaired.unnamed_keys || !repaired.well;
+    Ok(if lost { Outcome::NotWell } else { Outcome::Well })
+}
+
+fn repaired_text(repaired: &Repaired) -> String {
+    let paths = |paths: &[PathBuf]| {
+        let shown: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        shown.join(" and ")
+    };
+    let mut text = format!(
+        "{} with {} in the new store {}\n",
+        things(repaired.kept_keys, "key"),
+        bytes(repaired.kept_bytes),
+        paths(&repaired.to)
+    );
+    if !repaired.damaged.is_empty() {
+        let _ = writeln!(text, "the old store is kept as {}", paths(&repaired.damaged));
+    }
+    text.push_str(&keys("lost", &repaired.lost_keys, repaired.lost_keys.len() as u64));
+    if repaired.unnamed_keys {
+        text.push_str("keys were lost that cannot be named\n");
+        text.push_str(&keys(
+            "with an older value perhaps, or that may have been deleted",
+            &repaired.stale_keys,
+            repaired.stale_count,
+        ));
+    }
+    text.push_str(match repaired.well {
+        true => "the new store passes a check\n",
+        false => "THE NEW STORE DOES NOT PASS A CHECK\n",
+    });
+    text
+}

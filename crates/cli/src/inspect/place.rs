@@ -1,0 +1,74 @@
+//! Which store is meant, and which key.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use esker_inspect::StoreView;
+
+use super::outcome::failure;
+use crate::terminal::Failure;
+
+/// A store.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The store: its directory, or the file or block device of its tier.
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// The file or block device of the other tier, of a store that has two; in any order.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) peer: Option<PathBuf>,
+}
+
+impl Place {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        [&self.store].into_iter().chain(&self.peer).cloned().collect()
+    }
+
+    /// The store, opened for a look.
+    pub(crate) fn view(&self) -> Result<StoreView, Failure> {
+        StoreView::open(&self.paths()).map_err(failure)
+    }
+}
+
+/// How output is written.
+#[derive(Args)]
+pub(crate) struct Output {
+    /// Print JSON instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How a key is written on the command line.
+#[derive(Args)]
+pub(crate) struct KeyForm {
+    /// Keys are given in hexadecimal digits.
+    #[arg(long)]
+    hex: bool,
+}
+
+impl KeyForm {
+    /// The bytes of a key.
+    pub(crate) fn parse(&self, text: &str) -> Result<Vec<u8>, Failure> {
+        let key = if self.hex { unhex(text) } else { Some(text.as_bytes().to_vec()) };
+        match key {
+            None => {
+                Err(Failure::Usage(format!("'{text}' is not a whole number of bytes in hexadecimal digits")))
+            }
+            Some(key) if key.is_empty() => Err(Failure::Usage("a key has at least one byte".to_owned())),
+            Some(key) => Ok(key),
+        }
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+/// The time, in milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,138 @@
+//! Looking into stores: beside a server, closed, damaged and repaired; and calls that are wrong.
+
+use serde_json::Value;
+
+use super::*;
+
+/// Runs a call to its end: exit code, stdout, stderr.
+fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = esker(directory, arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// What a call that ends well prints.
+fn printed(directory: &Path, arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = run(directory, arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}: {stdout}");
+    stdout
+}
+
+fn json(directory: &Path, arguments: &[&str]) -> Value {
+    serde_json::from_str(&printed(directory, &[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// A directory with a closed store in it, which a server made.
+fn closed_store() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Serving::start(directory.path(), &["--dir", "store"]);
+    let said = server
+        .ask("SET river meander\r\nSET oxbow lake\r\nSET delta sand\r\nDEL delta\r\nSET river wide-and-slow");
+    assert!(said.starts_with("+OK"), "{said}");
+    // Beside the server: what is there is shown, and nothing is written.
+    let seen = json(directory.path(), &["inspect", "store"]);
+    assert_eq!(seen["state"], "in_use");
+    let (code, _, stderr) = run(directory.path(), &["put", "store", "river", "x"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("open in another process"), "{stderr}");
+    let (code, _, stderr) = run(directory.path(), &["repair", "store", "--to", "copy"]);
+    assert_eq!(code, 2, "{stderr}");
+    server.stop(Signal::TERM);
+    directory
+}
+
+#[test]
+fn a_store_is_looked_into_written_to_and_repaired() {
+    let directory = closed_store();
+    let path = directory.path();
+    assert_eq!(json(path, &["inspect", "store"])["state"], "closed");
+    assert_eq!(printed(path, &["get", "store", "river"]), "wide-and-slow\n");
+    assert_eq!(printed(path, &["get", "store", "6f78626f77", "--hex", "--values", "raw"]), "lake");
+    assert_eq!(printed(path, &["scan", "store", "--prefix", "ox"]), "oxbow\tlake\n");
+    assert_eq!(printed(path, &["put", "store", "creek", "dry", "--ttl", "2h"]), "");
+    assert_eq!(printed(path, &["del", "store", "oxbow", "nothing"]), "1\n");
+    let (code, stdout, stderr) = run(path, &["get", "store", "oxbow"]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("there is no key oxbow"), "{stderr}");
+
+    let versions = json(path, &["trace", "store", "river"]);
+    assert_eq!(
+        (&versions[0]["standing"], &versions[1]["standing"]),
+        (&"current".into(), &"superseded".into())
+    );
+    let number = versions[0]["segment"].to_string();
+    let records = json(path, &["records", "store", "--segment", &number]);
+    assert!(records.as_array().unwrap().iter().any(|record| record["key"] == "river"));
+    let rows = json(path, &["segments", "store", "--state", "sealed", "--sort", "live"]);
+    assert!(!rows["slots"].as_array().unwrap().is_empty());
+    printed(path, &["segments", "store", "--map", "--svg", "map.svg"]);
+    assert!(std::fs::read_to_string(path.join("map.svg")).unwrap().starts_with("<svg "));
+    let report = json(path, &["check", "store"]);
+    assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
+
+    // A bit of a value.
+    let file = path.join("store/data.esker");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(13).position(|window| window == b"wide-and-slow").unwrap();
+    bytes[at] ^= 4;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, stdout, _) = run(path, &["check", "store"]);
+    assert_eq!(code, 1);
+    assert!(stdout.contains("key river") && stdout.contains("NOT WELL: 1 damage"), "{stdout}");
+    let (code, stdout, _) = run(path, &["repair", "store", "--to", "copy"]);
+    assert_eq!(code, 1, "something was lost: {stdout}");
+    assert_eq!(json(path, &["check", "copy"])["well"], true);
+    let (code, _, stderr) = run(path, &["repair", "store", "--to", "copy"]);
+    assert_eq!((code, stderr.lines().count()), (2, 1), "it is there already: {stderr}");
+    let (code, _, stderr) = run(path, &["repair", "store", "--in-place", "--confirm"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    assert_eq!(json(path, &["check", "store"])["well"], true);
+    assert_eq!(printed(path, &["get", "store", "creek"]), "dry\n");
+    assert_eq!(run(path, &["get", "store", "river"]).0, 1, "no older value is shown");
+    assert_eq!(run(path, &["check", "store.damaged"]).0, 1, "it is kept as it was");
+    let server = Serving::start(path, &["--dir", "store"]);
+    assert_eq!(server.ask("GET creek\r\nGET river"), "$3\r\ndry\r\n$-1\r\n+OK\r\n");
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn a_wrong_call_of_an_inspection_is_refused_in_one_line() {
+    let directory = closed_store();
+    let path = directory.path();
+    std::fs::write(path.join("text"), "no store").unwrap();
+    for (arguments, what) in [
+        (&["inspect", "missing"][..], "cannot be opened"),
+        (&["inspect", "."], "no data.esker"),
+        (&["segments", "text"], "holds no store"),
+        (&["check", "/dev/zero"], "special file"),
+        (&["check", "store", "--peer", "store"], "not the two tiers"),
+        (&["records", "store", "--segment", "12345"], "there is no segment 12345"),
+        (&["records", "store"], "--segment"),
+        (&["trace", "store", "0g", "--hex"], "hexadecimal"),
+        (&["get", "store", ""], "at least one byte"),
+        (&["segments", "store", "--sort", "sise"], "possible values"),
+        (&["repair", "store"], "--to"),
+        (&["repair", "store", "--in-place"], "--confirm"),
+        (&["chekc", "store"], "did you mean check?"),
+    ] {
+        let text = refused(path, arguments);
+        assert!(text.contains(what), "{arguments:?}: {text}");
+    }
+    // A store that was cut off is one that is not well, and no wrong call.
+    let file = std::fs::File::options().write(true).open(path.join("store/data.esker")).unwrap();
+    file.set_len((1 << 20) + 5000).unwrap();
+    let (code, stdout, stderr) = run(path, &["check", "store"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    assert!(stdout.contains("cut off"), "{stdout}");
+}
+
+#[test]
+fn the_layout_is_printed_as_the_document_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let document =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md")).unwrap();
+    let printed = printed(directory.path(), &["inspect", "layout"]);
+    let (head, tables) = printed.split_once("\n\n").unwrap();
+    assert!(document.starts_with(&format!("# {head}\n")), "{head}");
+    assert!(document.contains(tables.trim()), "{tables}");
+}

@@ -1,0 +1,162 @@
+//! The segments that are emptied: chosen by what copying them would give back, and freed when nothing leads to them any more.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
+use esker_log::{Entry, Location, Tier as TierName};
+
+use super::{Relocator, Victims};
+
+use crate::base::error::{Error, Result};
+use crate::segments::limit::{LEAST_YIELD, frame_bytes};
+use crate::segments::slot::SlotState;
+
+/// A tombstone is taken to be so long where the length of its key is not at hand.
+const TOMBSTONE_BYTES: u32 = 96;
+
+impl Relocator<'_> {
+    /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
+    pub(super) async fn make_victim(
+        &self,
+        tier_name: TierName,
+        slot: u32,
+        always: bool,
+    ) -> Result<Option<(Victim, Vec<Entry>)>> {
+        let tier = self.space.tier(tier_name);
+        let state = tier.slot(slot);
+        if !tier.slots().advance(slot, SlotState::Sealed, SlotState::Victim) {
+            return Ok(None);
+        }
+        let Some(entries) = self.space.read_entries(tier, slot).await? else {
+            tracing::error!(segment = state.segment(), "a summary is damaged; its segment is kept as it is");
+            tier.slots().set_state(slot, SlotState::Damaged);
+            return Ok(None);
+        };
+        self.expirer.expire_segment(tier_name, slot, &entries).await?;
+        let records = entries.len();
+        let entries = self.catalog.verify_segment(tier_name, slot, &entries).await?;
+        let (segment, stream) = (state.segment(), state.stream());
+        let victim = Victim { segment, slot, shape: tier.shape(), stream, records };
+        if !always && tier_name == self.space.output_tier().name() && !self.is_worth_it(&victim, &entries) {
+            // It looked emptier than it is: records that do not fill their write units fill no others better. It is left
+            // alone until more of it is dead.
+            state.do_not_collect();
+            tier.slots().set_state(slot, SlotState::Sealed);
+            return Ok(None);
+        }
+        Ok(Some((victim, entries)))
+    }
+
+    /// Only those victims stay victims of which everything needed was copied and to which nothing leads any more.
+    pub(super) async fn keep_emptied(
+        &self,
+        tier_name: TierName,
+        victims: &mut Victims,
+        copied: &BTreeSet<u32>,
+    ) -> std::result::Result<(), Failed<Error>> {
+        for (number, (victim, entries)) in victims.iter().enumerate() {
+            if copied.contains(&victim.slot) {
+                let verified = self.catalog.verify_segment(tier_name, victim.slot, entries).await;
+                verified.map_err(|error| Failed { victim: number, error })?;
+            }
+        }
+        let is_emptied = |(victim, entries): &(Victim, Vec<Entry>)| {
+            copied.contains(&victim.slot) && self.is_empty(victim, entries)
+        };
+        let (emptied, others) = std::mem::take(victims).into_iter().partition(is_emptied);
+        *victims = emptied;
+        self.give_up(tier_name, &others);
+        Ok(())
+    }
+
+    /// Whether nothing leads to a victim any more.
+    pub(super) fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
+        let tier = victim.shape.tier;
+        let is_empty = !entries.iter().any(|entry| self.catalog.is_known(tier, victim.slot, entry));
+        if cfg!(debug_assertions) && is_empty {
+            self.catalog.index.displaced(|pointer| {
+                let Location { tier: of, slot, .. } = self.catalog.packing.unpack(pointer.get());
+                assert!(of != tier || slot != victim.slot, "there are unverified against records only");
+            });
+        }
+        is_empty
+    }
+
+    /// The victims stay, with what is left in them.
+    pub(super) fn give_up(&self, tier: TierName, victims: &[(Victim, Vec<Entry>)]) {
+        for (victim, _) in victims {
+            self.space.tier(tier).slots().advance(victim.slot, SlotState::Victim, SlotState::Sealed);
+        }
+    }
+
+    /// Frees emptied victims.
+    pub(super) async fn free(&self, tier_name: TierName, victims: &Victims, worked: Duration) -> Result<()> {
+        if victims.is_empty() {
+            return Ok(());
+        }
+        let tier = self.space.tier(tier_name);
+        // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
+        self.writer.flush().await?;
+        for (at, (victim, _)) in victims.iter().enumerate() {
+            if !self.space.is_let_go(victim.segment).await {
+                self.give_up(tier_name, &victims[at..]);
+                return Ok(());
+            }
+            let state = tier.slot(victim.slot);
+            self.note_life(victim, state.lived(self.space.sequence.load(Ordering::Relaxed)));
+            tier.free_slot(victim.slot, &self.space.secret, self.space.runtime.now()).await?;
+            if tier_name == self.space.output_tier().name() {
+                self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
+            }
+            self.space.counters.count_freed(victim.records as u64);
+            self.space.is_no_longer_full();
+            self.space.announce_free_slot();
+        }
+        self.writer.admission.drained(self.drained_bytes(tier_name, victims.len()), worked);
+        Ok(())
+    }
+
+    /// Bytes that so many freed segments mean for the tier that writers write to, since it was last asked.
+    fn drained_bytes(&self, tier_name: TierName, victims: usize) -> i64 {
+        if tier_name != self.writer.lane.shape.tier {
+            return 0;
+        }
+        if tier_name != self.space.output_tier().name() {
+            return victims as i64 * i64::from(self.space.tier(tier_name).shape().segment_bytes);
+        }
+        let gained = self.gained_bytes();
+        gained - self.told_bytes.swap(gained, Ordering::Relaxed)
+    }
+
+    /// Placement learns from how long segments of short-lived records last.
+    fn note_life(&self, victim: &Victim, lived: Option<u64>) {
+        let collected = victim.shape.tier == self.space.output_tier().name();
+        if let Some(lived) = lived
+            && collected
+            && victim.stream.is_short_lived()
+        {
+            self.catalog.placement.note_collected(lived, self.catalog.index.len());
+        }
+    }
+
+    /// Whether the copies would take noticeably less room than the victim.
+    fn is_worth_it(&self, victim: &Victim, entries: &[Entry]) -> bool {
+        let copies = self.copies(true, 1.0);
+        let copies: Vec<Entry> = entries
+            .iter()
+            .filter_map(|entry| match copies.need(victim, entry) {
+                Need::Nothing => None,
+                Need::Record => Some(*entry),
+                // It takes its key, not its value.
+                Need::Tombstone => Some(Entry { bytes: entry.bytes.min(TOMBSTONE_BYTES), ..*entry }),
+            })
+            .collect();
+        let shape = self.space.output_tier().shape();
+        // And the frame that says that they are durable.
+        let bytes = copied_bytes(&copies, shape, frame_bytes(shape)) + u64::from(shape.unit_bytes);
+        let used = u64::from(self.space.tier(victim.shape.tier).slot(victim.slot).used_bytes());
+        bytes + (used as f64 * LEAST_YIELD) as u64 <= used
+    }
+}

@@ -1,0 +1,199 @@
+//! A checkpoint: what the store holds at one point in time, to be read while it is written to.
+//!
+//! 1. Relocation rests, and every key is reserved: nothing moves and nobody writes.
+//! 2. What was acknowledged is flushed. The segments that there are now, each up to where it is filled, are the checkpoint: a
+//!    store that recovers from them is the store of this moment.
+//! 3. Writers and relocation go on. Records are only ever appended, so a segment changes below its end no more; and it is
+//!    not freed before it was read, or the checkpoint is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_log::{Superblock, Tier as TierName};
+use futures_util::future::{Either, select};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::background::pause::Rest;
+use crate::base::error::{Error, Result};
+use crate::segments::slot::{Slot, SlotState};
+use crate::segments::space::Space;
+use crate::segments::tier::Tier;
+use crate::store::handle::Store;
+use crate::write::reserve::Reservation;
+
+/// How often a segment that is being sealed is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long relocation rests for writers to end what they have begun.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// A segment of a [`Checkpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointSegment {
+    /// Which tier it lies on.
+    pub tier: TierName,
+    /// Its slot there.
+    pub slot: u32,
+    /// Its number, which no other segment of the store has had or will have.
+    pub number: u64,
+    /// How many of its bytes belong to the checkpoint.
+    pub bytes: u32,
+    /// All of it does, and nothing in it changes any more.
+    pub is_sealed: bool,
+}
+
+/// What a store holds at one point in time. See [`Store::checkpoint`].
+pub struct Checkpoint {
+    space: Arc<Space>,
+    superblocks: Vec<Superblock>,
+    taken_at_ms: u64,
+    keys: u64,
+    left: BTreeMap<u64, CheckpointSegment>,
+    _only: OwnedMutexGuard<()>,
+}
+
+impl Store {
+    /// What the store holds now, to be read segment by segment while it is written to. Writers wait for about as long as a
+    /// flush takes. Segments are kept until they were read or the checkpoint is dropped: where writers run out of room, they wait
+    /// for it, so whoever has it reads on without a pause, in the order of [`next`](Checkpoint::next).
+    ///
+    /// # Errors
+    /// `Invalid` if there is another checkpoint of this store, `Closed` after a close or a failed write.
+    pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        let (space, writer) = (&self.space, &self.writer);
+        space.health.check_writable()?;
+        let only = space.kept.only_one.clone().try_lock_owned().map_err(|_| {
+            Error::invalid("another checkpoint of this store is being read; it has to be dropped first")
+        })?;
+        // 1.
+        let (rest, reservation) = self.still().await?;
+        // 2.
+        writer.flush().await?;
+        let filled = writer.lanes().flat_map(|lane| lane.ends());
+        let ends: BTreeMap<u64, u32> = filled.chain(rest.outputs.iter().copied()).collect();
+        let segments = space.tiers().flat_map(|tier| segments_of(tier, &ends));
+        let left: BTreeMap<u64, CheckpointSegment> = segments.map(|s| (s.number, s)).collect();
+        space.kept.keep(left.keys().copied());
+        let mut checkpoint = Checkpoint {
+            space: space.clone(),
+            superblocks: Vec::new(),
+            taken_at_ms: self.now_ms(),
+            keys: self.len(),
+            left,
+            _only: only,
+        };
+        checkpoint.superblocks = space.superblocks.all().await;
+        // 3.
+        drop((reservation, rest));
+        Ok(checkpoint)
+    }
+
+    /// Relocation rests and every key is reserved. Somebody who has a key reserved may wait for room that only relocation makes,
+    /// so that one has its turn in between.
+    async fn still(&self) -> Result<(Rest, Reservation)> {
+        loop {
+            let rest = self.pauses.ask(|| self.space.reclaim.notify_one()).await?;
+            let reserved = std::pin::pin!(self.writer.lane.reserve_all());
+            match select(reserved, self.space.runtime.sleep(PATIENCE)).await {
+                Either::Left((reservation, _)) => return Ok((rest, reservation?)),
+                Either::Right(_) => drop(rest),
+            }
+        }
+    }
+}
+
+/// The segments of a tier that have anything in them. `ends`: of those that are still filled.
+fn segments_of<'a>(
+    tier: &'a Tier,
+    ends: &'a BTreeMap<u64, u32>,
+) -> impl Iterator<Item = CheckpointSegment> + 'a {
+    let bytes_of = |slot: &Slot| match (slot.state(), ends.get(&slot.segment())) {
+        (SlotState::Free, _) => 0,
+        // Those that are in nobody's hands are spare.
+        (SlotState::Open, end) => end.copied().unwrap_or(0),
+        (SlotState::Sealed | SlotState::Victim | SlotState::Damaged, _) => tier.shape().segment_bytes,
+    };
+    let segment = move |(slot, at): (u32, &Slot)| CheckpointSegment {
+        tier: tier.name(),
+        slot,
+        number: at.segment(),
+        bytes: bytes_of(at),
+        is_sealed: bytes_of(at) == tier.shape().segment_bytes,
+    };
+    (0..).zip(tier.slots().all()).map(segment).filter(|segment| segment.bytes > 0)
+}
+
+impl Checkpoint {
+    /// The superblocks of the store's tiers.
+    pub fn superblocks(&self) -> &[Superblock] {
+        &self.superblocks
+    }
+
+    /// When it was taken, by the store's clock, in milliseconds since the Unix epoch.
+    pub fn taken_at_ms(&self) -> u64 {
+        self.taken_at_ms
+    }
+
+    /// How many keys there are in it.
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// How many segments are still to be read.
+    pub fn segments_left(&self) -> usize {
+        self.left.len()
+    }
+
+    /// How many bytes of segments are still to be read.
+    pub fn bytes_left(&self) -> u64 {
+        self.left.values().map(|segment| u64::from(segment.bytes)).sum()
+    }
+
+    /// The segment to read next: the one that is waited for, if there is one, else the oldest. `None` when all were read.
+    pub fn next(&self) -> Option<CheckpointSegment> {
+        let wanted = self.space.kept.waited_for().and_then(|number| self.left.get(&number));
+        wanted.or_else(|| self.left.values().next()).copied()
+    }
+
+    /// Some bytes of a segment, as they are in the checkpoint.
+    ///
+    /// # Errors
+    /// `Invalid` if the segment was let go or the bytes are not in it, `Io` if they cannot be read, `Closed` after a close.
+    pub async fn read(&self, segment: &CheckpointSegment, offset: u32, bytes: u32) -> Result<Vec<u8>> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= segment.bytes);
+        if end.is_none() || self.left.get(&segment.number) != Some(segment) {
+            return Err(Error::invalid(format!(
+                "bytes {offset} to {offset}+{bytes} of segment {} are not in the checkpoint",
+                segment.number
+            )));
+        }
+        let tier = self.space.tier(segment.tier);
+        // Until its summary is whole.
+        while segment.is_sealed && tier.slot(segment.slot).state() == SlotState::Open {
+            self.space.health.check_writable()?;
+            self.space.runtime.sleep(LOOK_EVERY).await;
+        }
+        let (buffer, at) = tier.read_background(segment.slot, offset, bytes.into()).await?;
+        Ok(buffer[at..at + bytes as usize].to_vec())
+    }
+
+    /// A segment is not needed any more.
+    pub fn let_go(&mut self, segment: &CheckpointSegment) {
+        self.left.remove(&segment.number);
+        self.space.kept.let_go(segment.number);
+    }
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        self.space.kept.let_all_go();
+    }
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Checkpoint");
+        shown.field("taken_at_ms", &self.taken_at_ms).field("keys", &self.keys);
+        shown.field("segments_left", &self.left.len()).finish_non_exhaustive()
+    }
+}

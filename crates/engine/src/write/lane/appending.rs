@@ -1,0 +1,259 @@
+//! Appending records: everything here happens under the lane's lock, and waits for nothing.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use esker_log::{Kind, Location, OpenSegment, Stream, class_of};
+
+use super::{Lane, LaneState};
+
+use crate::base::completion::Waiter;
+use crate::base::durability::Durability;
+use crate::base::error::{Error, Result};
+use crate::catalog::appended::{Appended, pointer};
+use crate::write::append_points::AppendPoint;
+use crate::write::prepared::{Group, Prepared};
+use crate::write::reserve::Reservation;
+
+/// How an append went.
+pub(crate) enum Append {
+    /// It is acknowledged: in memory and visible.
+    Done(u64),
+    /// It is acknowledged when the completion event opens.
+    Wait(u64, Waiter),
+    /// There is no room: try again when the completion event opens.
+    Blocked(Waiter),
+    /// Others have a key reserved, or are waiting to: wait for a turn.
+    Reserved,
+}
+
+/// Appends the records of one group to an open segment, one after the other.
+struct Appender<'a> {
+    lane: &'a Lane,
+    open: &'a mut OpenSegment,
+    /// What is expected of them.
+    short_lived: bool,
+    records: &'a [Prepared],
+    first_sequence: u64,
+    last_sequence: u64,
+}
+
+impl Appender<'_> {
+    /// Appends the record with a number, and gives it its sequence number.
+    fn append(&mut self, at: usize, key: Bytes) -> Appended {
+        let (prepared, lane) = (&self.records[at], self.lane);
+        let sequence = prepared.sequence.unwrap_or_else(|| lane.catalog.space.next_sequence());
+        if at == 0 {
+            self.first_sequence = sequence;
+        }
+        self.last_sequence = sequence;
+        let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
+        let offset = self.open.append(&record, prepared.hash);
+        let class = class_of(record.bytes() as u64);
+        let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
+        Appended {
+            kind: prepared.kind,
+            key,
+            hash: prepared.hash,
+            location,
+            pointer: pointer(&lane.catalog.packing, location),
+            padded_bytes: lane.shape.padded(record.bytes()) as u32,
+            replaces: prepared.replaces,
+        }
+    }
+
+    /// Appends all of them, with keys of their own.
+    fn append_all(&mut self) -> Vec<Appended> {
+        (0..self.records.len()).map(|at| self.append(at, self.records[at].key.clone())).collect()
+    }
+}
+
+impl Lane {
+    /// Appends records as one atomic group, publishes them if they may be seen, and says how they are acknowledged.
+    ///
+    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; that of plain puts is
+    /// left to the caller, since it is of no use any more once they are appended.
+    pub(crate) fn append(
+        &self,
+        records: &[Prepared],
+        durability: Durability,
+        reserved: &mut Option<Reservation>,
+    ) -> Result<Append> {
+        self.append_locked(&mut self.state.lock(), records, durability, reserved)
+    }
+
+    /// Appends records that have nothing to do with each other, each as a group of its own, as far as it gets: what is left
+    /// is to be tried again when the last answer says so.
+    pub(crate) fn append_each(
+        &self,
+        records: &[Prepared],
+        durability: Durability,
+        answers: &mut Vec<Append>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        for record in records {
+            let record = std::slice::from_ref(record);
+            let answer = self.append_locked(&mut state, record, durability, &mut None)?;
+            let blocked = matches!(answer, Append::Blocked(_) | Append::Reserved);
+            answers.push(answer);
+            if blocked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut LaneState,
+        records: &[Prepared],
+        durability: Durability,
+        reserved: &mut Option<Reservation>,
+    ) -> Result<Append> {
+        self.catalog.space.health.check_writable()?;
+        if state.stopping {
+            return Err(Error::Closed { reason: "it was closed".into() });
+        }
+        if reserved.is_none() {
+            let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash));
+            if state.reservations.conflict(keys) {
+                return Ok(Append::Reserved);
+            }
+        }
+        let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
+        // A batch goes to one segment: by its first record.
+        let short_lived = self
+            .catalog
+            .expects_short_life(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
+        let wanted =
+            if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
+        let Some(point) = self.make_room(state, wanted, records.len(), padded) else {
+            return Ok(Append::Blocked(state.room.waiter()));
+        };
+        let answer = self.append_to_open(state, point, short_lived, records, durability, reserved);
+        if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
+            && self.expires_from_at_most(at_ms)
+        {
+            self.catalog.space.reclaim.notify_one();
+        }
+        Ok(answer)
+    }
+
+    /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
+    /// two segments would be mostly padding.
+    fn separates(&self, state: &LaneState) -> bool {
+        self.may_separate && self.catalog.placement.parts() && state.points.frames_may_separate(self.shape)
+    }
+
+    /// Sees to it that an append point has room for records, and says which: the one wanted, if there is a segment for it.
+    fn make_room(
+        &self,
+        state: &mut LaneState,
+        wanted: AppendPoint,
+        records: usize,
+        padded: u64,
+    ) -> Option<AppendPoint> {
+        if state.points.runs_over(wanted, padded, self.frame_target_bytes) {
+            // Before it would run over into another write unit, which would be mostly padding.
+            self.close_point(state, wanted);
+        }
+        if state.points.has_room(wanted, records, padded) {
+            return Some(wanted);
+        }
+        self.seal_point(state, wanted);
+        let other = wanted.other();
+        let other_has_room = state.points.has_room(other, records, padded);
+        // Where nothing is separated, what is left of the other segment is filled first.
+        if other_has_room && !self.separates(state) {
+            return Some(other);
+        }
+        self.spare_taken.notify_one();
+        let Some((mut segment, piece)) = state.spare.take() else {
+            if other_has_room {
+                return Some(other);
+            }
+            // So that it shows that there is no room.
+            self.seal_point(state, other);
+            state.lacks_room = true;
+            self.catalog.space.reclaim.notify_one();
+            return None;
+        };
+        segment.set_stream(if wanted == AppendPoint::LONG_LIVED { Stream::LONG_LIVED } else { self.stream });
+        let name = segment.name();
+        self.catalog.space.tier(self.shape.tier).slots().begin(
+            name.slot,
+            name.stream,
+            self.catalog.space.sequence.load(Ordering::Relaxed),
+        );
+        state.points.put(wanted, segment, piece);
+        Some(wanted)
+    }
+
+    /// Appends records to an open segment that has room for them.
+    fn append_to_open(
+        &self,
+        state: &mut LaneState,
+        point: AppendPoint,
+        short_lived: bool,
+        records: &[Prepared],
+        durability: Durability,
+        reserved: &mut Option<Reservation>,
+    ) -> Append {
+        if state.filling.expect(durability, || self.catalog.space.runtime.now()) {
+            // The committer may be asleep until the deadline before.
+            self.work.notify_one();
+        }
+        let open = state.points.open(point).expect("the caller saw to it");
+        let before = open.tail();
+        let mut appender =
+            Appender { lane: self, open, short_lived, records, first_sequence: 0, last_sequence: 0 };
+        let reservation = reserved.take_if(|reserved| !reserved.is_shared());
+        // Records of the large lane are not in order with those of the main lane, so they are seen when written.
+        let waits = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
+        let answer = if waits || state.unpublished > 0 {
+            let group = Group { records: appender.append_all(), reservation };
+            let (first, last) = (appender.first_sequence, appender.last_sequence);
+            self.leave_to_committer(state, group, first, last)
+        } else {
+            self.publish(appender, reservation)
+        };
+        let open = state.points.open(point).expect("it was appended to");
+        if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
+            self.spare_taken.notify_one();
+        }
+        if open.open_frame_bytes() >= u64::from(self.frame_target_bytes) {
+            self.close_point(state, point);
+        }
+        answer
+    }
+
+    /// Appends records and publishes them at once.
+    fn publish(&self, mut appender: Appender<'_>, reservation: Option<Reservation>) -> Append {
+        if let ([put], None) = (appender.records, &reservation)
+            && put.kind == Kind::Put
+        {
+            // Nobody holds the record any longer than this, so it needs no key of its own.
+            self.catalog.publish_put(&appender.append(0, Bytes::new()), &put.key);
+        } else {
+            self.catalog.publish(&appender.append_all());
+            drop(reservation);
+        }
+        Append::Done(appender.last_sequence)
+    }
+
+    /// Has the committer publish records that were appended, with these first and last sequence numbers, when their frame is
+    /// written.
+    fn leave_to_committer(&self, state: &mut LaneState, group: Group, first: u64, last: u64) -> Append {
+        let filling = &mut state.filling;
+        if filling.groups.is_empty() {
+            state.newest_unpublished = Some(filling.completion.waiter());
+            state.unpublished_from.push_back(first);
+        }
+        filling.groups.push(group);
+        state.unpublished += 1;
+        if !std::mem::replace(&mut filling.due, true) {
+            self.work.notify_one();
+        }
+        Append::Wait(last, filling.completion.waiter())
+    }
+}

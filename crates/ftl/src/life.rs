@@ -1,0 +1,85 @@
+//! How long a drive lasts under a write amplification.
+//!
+//! Flash lasts for a number of erases: raw capacity times P/E cycles is what may be programmed. Makers tell petabytes written
+//! (PBW) instead; that counts bytes of the host under a workload of theirs, so it is multiplied by the write amplification of
+//! that workload.
+
+use serde::Serialize;
+
+use crate::{Error, Profile};
+
+const PETABYTE: f64 = 1e15;
+const DAYS_A_YEAR: f64 = 365.25;
+
+/// What a drive is rated for, and how much is written to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Endurance {
+    /// What it can store; `None` for the profile's.
+    pub capacity_bytes: Option<u64>,
+    /// Erases that each block stands.
+    pub pe_cycles: Option<f64>,
+    /// Petabytes (10^15 bytes) that the host may write by the maker's word.
+    pub pbw: Option<f64>,
+    /// The write amplification of the workload that the maker's word holds for.
+    pub pbw_write_amplification: f64,
+    /// How often the host writes the capacity in a day.
+    pub drive_writes_a_day: Option<f64>,
+}
+
+/// How long a drive lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Life {
+    /// What the drive can store.
+    pub capacity_bytes: u64,
+    /// What its flash can be programmed with in its life.
+    pub nand_bytes_in_life: f64,
+    /// How often the host writes the capacity in a day.
+    pub drive_writes_a_day: f64,
+    /// What is programmed in a day.
+    pub nand_bytes_a_day: f64,
+    /// Until the flash is worn.
+    pub years: f64,
+}
+
+impl Endurance {
+    /// Whether the figures can be.
+    pub fn check(&self) -> Result<(), Error> {
+        let given = [
+            ("P/E cycles", self.pe_cycles),
+            ("PBW", self.pbw),
+            ("drive writes a day", self.drive_writes_a_day),
+            ("the write amplification of the PBW", Some(self.pbw_write_amplification)),
+            ("the capacity", self.capacity_bytes.map(|bytes| bytes as f64)),
+        ];
+        for (what, value) in given {
+            if let Some(value) = value.filter(|value| !(*value > 0.0 && value.is_finite())) {
+                return Err(Error::Value { what, given: value.to_string(), allowed: "more than 0" });
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the drive lasts; `None` if it is not said what it stands. Bytes a day are used if no drive writes a day are
+    /// given.
+    pub fn life(
+        &self,
+        profile: &Profile,
+        write_amplification: f64,
+        bytes_a_day: Option<f64>,
+    ) -> Option<Life> {
+        let capacity_bytes = self.capacity_bytes.unwrap_or(profile.namespace_bytes);
+        let capacity = capacity_bytes as f64;
+        let by_cycles = self.pe_cycles.map(|cycles| capacity * (1.0 + profile.over_provisioning) * cycles);
+        let by_word = self.pbw.map(|pbw| pbw * PETABYTE * self.pbw_write_amplification);
+        let nand_bytes_in_life = by_cycles.or(by_word)?;
+        let drive_writes_a_day = self.drive_writes_a_day.or(bytes_a_day.map(|bytes| bytes / capacity))?;
+        let nand_bytes_a_day = drive_writes_a_day * capacity * write_amplification;
+        Some(Life {
+            capacity_bytes,
+            nand_bytes_in_life,
+            drive_writes_a_day,
+            nand_bytes_a_day,
+            years: nand_bytes_in_life / nand_bytes_a_day / DAYS_A_YEAR,
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! A drive by name, with some of its properties changed.
+
+use super::Profile;
+use crate::{Collector, Error, Shape};
+
+/// Which drive is modelled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// A profile's name.
+    pub name: String,
+    /// Another indirection unit.
+    pub iu_bytes: Option<u64>,
+    /// Other over-provisioning, as a share of the namespace.
+    pub over_provisioning: Option<f64>,
+    /// The same, told by the capacity of the flash and of the namespace.
+    pub raw_bytes: Option<u64>,
+    /// The namespace; without a raw capacity the flash stays that of the profile.
+    pub namespace_bytes: Option<u64>,
+    /// How victims are chosen.
+    pub collector: Collector,
+}
+
+impl Choice {
+    /// The drive's profile.
+    pub fn profile(&self) -> Result<Profile, Error> {
+        let mut profile = *Profile::named(&self.name)?;
+        if let Some(bytes) = self.iu_bytes {
+            let iu_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            if !iu_bytes.is_power_of_two() {
+                return Err(Error::Iu { iu_bytes });
+            }
+            profile.iu_bytes = iu_bytes;
+        }
+        if let Some(share) = self.over_provisioning {
+            if !(share > 0.0 && share <= 10.0) {
+                let given = share.to_string();
+                return Err(Error::Value {
+                    what: "over-provisioning",
+                    given,
+                    allowed: "a share such as 0.07",
+                });
+            }
+            profile.over_provisioning = share;
+        }
+        if self.raw_bytes.is_none() && self.namespace_bytes.is_none() {
+            return Ok(profile);
+        }
+        let raw = self.raw_bytes.unwrap_or(profile.raw_bytes());
+        let namespace = self.namespace_bytes.unwrap_or(profile.namespace_bytes);
+        let (iu, below) = (u64::from(profile.iu_bytes), namespace / u64::from(profile.iu_bytes));
+        if !namespace.is_multiple_of(iu) {
+            let (what, iu_bytes) = ("a namespace", profile.iu_bytes);
+            return Err(Error::NotWholeIus { what, bytes: namespace, iu_bytes, below: below * iu });
+        }
+        if namespace == 0 || raw <= namespace {
+            let given = format!("{raw} bytes with a namespace of {namespace}");
+            return Err(Error::Value { what: "the raw capacity", given, allowed: "more than the namespace" });
+        }
+        (profile.namespace_bytes, profile.over_provisioning) =
+            (namespace, raw as f64 / namespace as f64 - 1.0);
+        Ok(profile)
+    }
+
+    /// The drive scaled down.
+    pub fn shape(&self) -> Result<Shape, Error> {
+        Ok(Shape { collector: self.collector, ..self.profile()?.shape(1.0) })
+    }
+}

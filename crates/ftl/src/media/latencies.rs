@@ -1,0 +1,69 @@
+//! Latencies, recorded in nanoseconds to three digits.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// The longest that is told apart: 100 s.
+const MOST_NS: u64 = 100_000_000_000;
+
+/// Latencies as they are printed, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latencies {
+    /// How many there were.
+    pub count: u64,
+    /// The shortest.
+    pub min_us: f64,
+    /// The average.
+    pub mean_us: f64,
+    /// Half took no longer.
+    pub p50_us: f64,
+    /// The 75th percentile.
+    pub p75_us: f64,
+    /// The 90th percentile.
+    pub p90_us: f64,
+    /// The 95th percentile.
+    pub p95_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+    /// The 99.9th percentile.
+    pub p999_us: f64,
+    /// The 99.99th percentile.
+    pub p9999_us: f64,
+    /// The 99.999th percentile.
+    pub p99999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// Takes latencies.
+#[derive(Debug)]
+pub(crate) struct Recorder(Histogram<u64>);
+
+impl Recorder {
+    pub(crate) fn new() -> Recorder {
+        Recorder(Histogram::new_with_max(MOST_NS, 3).expect("the bounds are in order"))
+    }
+
+    pub(crate) fn add(&mut self, latency_ns: u64) {
+        self.0.saturating_record(latency_ns);
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let at = |quantile: f64| us(self.0.value_at_quantile(quantile));
+        Latencies {
+            count: self.0.len(),
+            min_us: us(self.0.min()),
+            mean_us: self.0.mean() / 1000.0,
+            p50_us: at(0.5),
+            p75_us: at(0.75),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            p9999_us: at(0.9999),
+            p99999_us: at(0.99999),
+            max_us: us(self.0.max()),
+        }
+    }
+}

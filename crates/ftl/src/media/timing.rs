@@ -1,0 +1,253 @@
+//! When each program, read and erase happens on the dies of a drive.
+//!
+//! Nothing is simulated step by step: each resource knows until when it is taken, and an operation that needs several starts
+//! when the last of them is free. Requests come in the order of time.
+//!
+//! 1. A command takes its turn at the controller.
+//! 2. A write waits until the cache has room for its IUs, and is acknowledged: the cache survives a power cut.
+//! 3. IUs are gathered into one program of a die, which is transferred over the channel and programmed. Then they leave the
+//!    cache.
+//! 4. A read of the host goes before programs: it interrupts one that runs. Reads for the drive itself wait for their turn,
+//!    and take the time of their die; the program that they are for does not wait, as the collector reads ahead.
+//! 5. An erase takes the share of an erase that a scaled-down superblock is of a real one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Profile;
+use crate::{Cause, Flash, Shape};
+
+const SECOND_NS: u128 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Die {
+    /// Until when programs, erases and background reads take it.
+    busy_until: u64,
+    /// Until when reads of the host take it.
+    read_until: u64,
+    /// Which row is in its registers, for the drive's own reads.
+    row: Option<u64>,
+}
+
+/// Something that bytes pass through: a channel, or the controller. Reads of the host pass programs and the drive's own reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lanes {
+    background_until: u64,
+    reads_until: u64,
+}
+
+impl Lanes {
+    /// Bytes of a program or of the drive's own read pass in their turn; when they are through.
+    fn pass_in_turn(&mut self, at: u64, takes: u64) -> u64 {
+        self.background_until = self.background_until.max(at) + takes;
+        self.background_until
+    }
+
+    /// Bytes of a host's read pass before those; when they are through.
+    fn pass_first(&mut self, at: u64, takes: u64) -> u64 {
+        self.reads_until = self.reads_until.max(at) + takes;
+        self.background_until += takes;
+        self.reads_until
+    }
+}
+
+/// IUs that are being gathered for one program of a die.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    program: u32,
+    /// IUs of the host among them, which take room in the cache.
+    host_ius: u32,
+}
+
+/// Flash that takes the time of a drive's profile.
+#[derive(Debug)]
+pub struct Timing {
+    profile: Profile,
+    iu_bytes: u32,
+    ius_per_program: u32,
+    program_ns: u64,
+    erase_ns: u64,
+    is_on: bool,
+    now: u64,
+    read_done: u64,
+    command_until: u64,
+    /// When the last write found room in the cache; the next one finds it no earlier.
+    accepted_at: u64,
+    controller: Lanes,
+    dies: Vec<Die>,
+    channels: Vec<Lanes>,
+    gathered: Vec<Gathered>,
+    cached_ius: u64,
+    /// IUs that leave the cache, and when.
+    leaving: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Timing {
+    /// The flash of a drive. It takes no time before it is turned on.
+    pub fn new(profile: &Profile, shape: &Shape) -> Timing {
+        let medium = &profile.medium;
+        let ius_per_program = (medium.program_bytes() / u64::from(shape.iu_bytes)).max(1);
+        let program_bytes = ius_per_program * u64::from(shape.iu_bytes);
+        let superblock_erase = u64::from(profile.dies) * medium.erase_bytes;
+        Timing {
+            profile: *profile,
+            iu_bytes: shape.iu_bytes,
+            ius_per_program: ius_per_program as u32,
+            program_ns: scale(medium.program_ns, program_bytes, medium.program_bytes()),
+            erase_ns: scale(medium.erase_ns, shape.superblock_bytes, superblock_erase),
+            is_on: false,
+            now: 0,
+            read_done: 0,
+            command_until: 0,
+            accepted_at: 0,
+            controller: Lanes::default(),
+            dies: vec![Die::default(); profile.dies as usize],
+            channels: vec![Lanes::default(); profile.channels as usize],
+            gathered: Vec::new(),
+            cached_ius: 0,
+            leaving: BinaryHeap::new(),
+        }
+    }
+
+    /// From here on everything takes its time.
+    pub fn turn_on(&mut self) {
+        self.is_on = true;
+        self.gathered.clear();
+    }
+
+    /// A write comes, and is about to be done to the drive; when it is acknowledged.
+    pub fn accept_write(&mut self, at: u64, bytes: u64) -> u64 {
+        self.start_command(at);
+        let ius = bytes.div_ceil(u64::from(self.iu_bytes));
+        let room = (self.profile.cache_bytes / u64::from(self.iu_bytes)).max(ius);
+        while self.cached_ius + ius > room {
+            let Some(Reverse((left, ius))) = self.leaving.pop() else { break };
+            self.cached_ius -= u64::from(ius);
+            self.accepted_at = self.accepted_at.max(left);
+        }
+        self.accepted_at = self.accepted_at.max(self.now);
+        self.now = self.accepted_at;
+        self.now
+    }
+
+    /// A read or a TRIM comes, and is about to be done to the drive.
+    pub fn start_command(&mut self, at: u64) {
+        self.command_until = self.command_until.max(at) + self.profile.command_ns;
+        self.now = self.command_until;
+        self.read_done = 0;
+    }
+
+    /// When everything is there that was read since the last command started.
+    pub fn finish_read(&self) -> u64 {
+        self.now.max(self.read_done)
+    }
+
+    fn die(&self, place: u32) -> usize {
+        (place / self.ius_per_program) as usize % self.dies.len()
+    }
+
+    /// What the controller takes to move bytes.
+    fn controller_ns(&self, bytes: u64) -> u64 {
+        self.profile.flash_bytes_per_s.map_or(0, |bytes_per_s| transfer_ns(bytes, bytes_per_s))
+    }
+
+    /// A full program of a die; when it is done.
+    fn program_die(&mut self, program: u32) -> u64 {
+        let bytes = u64::from(self.ius_per_program) * u64::from(self.iu_bytes);
+        let sent = self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
+        let at = program as usize % self.dies.len();
+        let channel = at % self.channels.len();
+        let moved = transfer_ns(bytes, self.profile.medium.bus_bytes_per_s);
+        let there = self.channels[channel].pass_in_turn(self.now, moved).max(sent);
+        let die = &mut self.dies[at];
+        die.row = None;
+        die.busy_until = die.busy_until.max(die.read_until).max(there) + self.program_ns;
+        die.busy_until
+    }
+
+    /// A read for the host, which goes before programs.
+    fn read_now(&mut self, place: u32, bytes: u32) {
+        let (at, medium) = (self.die(place), &self.profile.medium);
+        let die = &mut self.dies[at];
+        let is_first = die.read_until <= self.now;
+        let mut start = self.now.max(die.read_until);
+        if die.busy_until > start {
+            let suspend = if is_first { medium.suspend_ns } else { 0 };
+            start += suspend;
+            die.busy_until += suspend + medium.read_ns;
+        }
+        die.read_until = start + medium.read_ns;
+        let read = die.read_until;
+        let moved = transfer_ns(u64::from(bytes), medium.bus_bytes_per_s);
+        let channel = at % self.channels.len();
+        let moved = self.channels[channel].pass_first(read, moved);
+        let sent = self.controller.pass_first(read, self.controller_ns(u64::from(bytes)));
+        self.read_done = self.read_done.max(moved).max(sent);
+    }
+
+    /// A read for the drive itself, which waits for its turn.
+    fn read_later(&mut self, place: u32) {
+        let bytes = u64::from(self.iu_bytes);
+        self.controller.pass_in_turn(self.now, self.controller_ns(bytes));
+        let (at, medium) = (self.die(place), &self.profile.medium);
+        let row = u64::from(place) * bytes / medium.row_bytes();
+        let die = &mut self.dies[at];
+        if die.row.replace(row) != Some(row) {
+            die.busy_until = die.busy_until.max(die.read_until).max(self.now) + medium.read_ns;
+        }
+        let channel = at % self.channels.len();
+        self.channels[channel].pass_in_turn(self.now, transfer_ns(bytes, medium.bus_bytes_per_s));
+    }
+}
+
+impl Flash for Timing {
+    fn program(&mut self, place: u32, cause: Cause) {
+        if !self.is_on {
+            return;
+        }
+        let (program, last) = (place / self.ius_per_program, place % self.ius_per_program + 1);
+        let found = self.gathered.iter().position(|gathered| gathered.program == program);
+        let at = found.unwrap_or_else(|| {
+            self.gathered.push(Gathered { program, host_ius: 0 });
+            self.gathered.len() - 1
+        });
+        let gathered = &mut self.gathered[at];
+        if cause != Cause::Collect {
+            gathered.host_ius += 1;
+            self.cached_ius += 1;
+        }
+        if last == self.ius_per_program {
+            let full = self.gathered.swap_remove(at);
+            let done = self.program_die(full.program);
+            self.leaving.push(Reverse((done, full.host_ius)));
+        }
+    }
+
+    fn read(&mut self, place: u32, bytes: u32, cause: Cause) {
+        if !self.is_on {
+            return;
+        }
+        match cause {
+            Cause::Host => self.read_now(place, bytes),
+            Cause::Modify | Cause::Collect => self.read_later(place),
+        }
+    }
+
+    fn erase(&mut self, _: u32) {
+        if self.is_on {
+            for die in &mut self.dies {
+                die.busy_until = die.busy_until.max(self.now) + self.erase_ns;
+                die.row = None;
+            }
+        }
+    }
+}
+
+fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    (u128::from(bytes) * SECOND_NS / u128::from(bytes_per_s)) as u64
+}
+
+/// A time, for so many bytes of those that it is for.
+fn scale(ns: u64, bytes: u64, of_bytes: u64) -> u64 {
+    (u128::from(ns) * u128::from(bytes) / u128::from(of_bytes)) as u64
+}

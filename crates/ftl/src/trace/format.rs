@@ -1,0 +1,104 @@
+//! Which format a trace has.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::lines::{End, Lines};
+use super::{Parsed, blkparse, fio, ftrace};
+use crate::Error;
+
+/// A format of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// The text of `blkparse`.
+    Blkparse,
+    /// The text of ftrace.
+    Ftrace,
+    /// An iolog of fio, version 2.
+    Fio2,
+    /// An iolog of fio, version 3.
+    Fio3,
+}
+
+/// How binary files start that have a text to them, and how to get it.
+const BINARIES: [(&[u8], &str); 5] = [
+    (b"\x07\x74\x61\x65", "it is blktrace's binary output, whose text is printed by: blkparse -i FILE"),
+    (b"PERFILE2", "it is perf's binary output, whose text is printed by: perf script -i FILE"),
+    (
+        b"\x17\x08\x44tracing",
+        "it is trace-cmd's binary output, whose text is printed by: trace-cmd report FILE",
+    ),
+    (b"\x1f\x8b", "it is compressed; unpack it with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed; unpack it with unzstd"),
+];
+
+impl Format {
+    /// The format of a file, by its first line with content.
+    pub fn of(path: &Path) -> Result<Format, Error> {
+        let mut lines = Lines::open(path)?;
+        while let Some(end) = lines.read(path)? {
+            let unknown = |what: String| {
+                Err(Error::UnknownFormat { path: path.to_owned(), line: lines.number(), what })
+            };
+            let bytes = lines.bytes();
+            if let Some((_, what)) = BINARIES.iter().find(|(start, _)| bytes.starts_with(start)) {
+                return unknown((*what).to_owned());
+            }
+            let text = match std::str::from_utf8(bytes) {
+                Ok(text) if end != End::TooLong => text.trim_start(),
+                _ => return unknown("it is no text".to_owned()),
+            };
+            if text.is_empty() {
+                continue;
+            }
+            return match Format::of_line(text) {
+                Some(Ok(format)) => Ok(format),
+                Some(Err(version)) => unknown(format!("its iolog version is {version}")),
+                None if text.starts_with('#') => continue,
+                None => unknown(format!("it starts with '{}'", text.chars().take(40).collect::<String>())),
+            };
+        }
+        Err(Error::Trace {
+            path: path.to_owned(),
+            what: "the file is empty: record the trace again".to_owned(),
+        })
+    }
+
+    /// The format that starts with a line, or the version of an iolog that is not read.
+    fn of_line(line: &str) -> Option<Result<Format, String>> {
+        match fio::version(line) {
+            Some("2") => return Some(Ok(Format::Fio2)),
+            Some("3") => return Some(Ok(Format::Fio3)),
+            Some(other) => return Some(Err(other.to_owned())),
+            None => {}
+        }
+        if line.starts_with("# tracer:") || line.starts_with("cpus=") || ftrace::has_event(line) {
+            return Some(Ok(Format::Ftrace));
+        }
+        let device = line.split_ascii_whitespace().next()?;
+        blkparse::is_device(device).then_some(Ok(Format::Blkparse))
+    }
+
+    /// What a line says.
+    pub(super) fn parse(self, line: &str) -> Result<Parsed<'_>, String> {
+        match self {
+            Format::Blkparse => blkparse::parse(line),
+            Format::Ftrace => ftrace::parse(line),
+            Format::Fio2 | Format::Fio3 if fio::version(line).is_some() => Ok(Parsed::Nothing),
+            Format::Fio2 => fio::parse_2(line),
+            Format::Fio3 => fio::parse_3(line),
+        }
+    }
+
+    /// What it is called in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Blkparse => "blkparse",
+            Format::Ftrace => "ftrace",
+            Format::Fio2 => "fio iolog, version 2",
+            Format::Fio3 => "fio iolog, version 3",
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The requests of a trace, in the order of its lines.
+
+use std::path::{Path, PathBuf};
+
+use super::lines::{End, Lines};
+use super::{Format, Parsed, Request};
+use crate::Error;
+
+/// Requests end below this: no device is larger, and sums of offsets and lengths stay numbers.
+const END_MOST: u64 = 1 << 60;
+
+/// Reads a trace.
+#[derive(Debug)]
+pub struct Requests {
+    path: PathBuf,
+    format: Format,
+    lines: Lines,
+    devices: Vec<String>,
+    lost: u64,
+    is_over: bool,
+}
+
+impl Requests {
+    /// Opens a trace.
+    pub fn open(path: &Path) -> Result<Requests, Error> {
+        let format = Format::of(path)?;
+        let lines = Lines::open(path)?;
+        Ok(Requests { path: path.to_owned(), format, lines, devices: Vec::new(), lost: 0, is_over: false })
+    }
+
+    /// Its format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The devices that were met so far.
+    pub fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    /// Events that the tracer says it lost, so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The next request; `None` at the end.
+    pub fn read(&mut self) -> Result<Option<Request>, Error> {
+        while !self.is_over {
+            let Some(end) = self.lines.read(&self.path)? else {
+                self.is_over = true;
+                break;
+            };
+            if let Some(request) = self.line(end).map_err(|what| self.damaged(end, what))? {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+
+    fn line(&mut self, end: End) -> Result<Option<Request>, String> {
+        let line = std::str::from_utf8(self.lines.bytes()).map_err(|_| "it is no text".to_owned())?;
+        if end == End::TooLong {
+            return Err("it is longer than any line of a trace".to_owned());
+        }
+        let parsed = self.format.parse(line)?;
+        // A line without an end may be the beginning of another.
+        if end == End::Cut && !line.trim().is_empty() {
+            return Err("the file ends in the middle of the line".to_owned());
+        }
+        match parsed {
+            Parsed::Nothing => {}
+            Parsed::Lost(lost) => self.lost += lost,
+            Parsed::End => self.is_over = true,
+            Parsed::Request(_, request) if !is_on_a_device(&request) => {
+                return Err("its request ends beyond 2^60 bytes".to_owned());
+            }
+            Parsed::Request(device, request) => {
+                let device = match self.devices.iter().position(|known| known == device) {
+                    Some(known) => known,
+                    None => {
+                        self.devices.push(device.to_owned());
+                        self.devices.len() - 1
+                    }
+                };
+                return Ok(Some(Request { device, ..request }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn damaged(&self, end: End, what: String) -> Error {
+        let (line, name) = (self.lines.number(), self.path.display());
+        let kept = line.saturating_sub(1);
+        let remedy = match end {
+            End::Cut => format!("the trace was cut; keep what is whole: head -n {kept} {name} > whole.txt"),
+            _ => format!(
+                "this line is not {}; record the trace again, or keep what is before it: head -n {kept} {name} > whole.txt",
+                self.format.name()
+            ),
+        };
+        Error::TraceLine { path: self.path.clone(), line, what, remedy }
+    }
+}
+
+fn is_on_a_device(request: &Request) -> bool {
+    request.offset.checked_add(request.bytes).is_some_and(|end| end <= END_MOST)
+}

@@ -1,0 +1,204 @@
+//! A job: block size, alignment, mix, pattern, writers. As a table of TOML, or made by a caller.
+
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Error, SECTOR_BYTES, Shape};
+
+/// Writers, and requests in flight of each, at most.
+const IN_FLIGHT_MOST: u32 = 65_536;
+
+/// Where the next request goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub enum Pattern {
+    /// Behind the last one of the same writer; each writer has its part of the span.
+    Sequential,
+    /// Anywhere.
+    #[default]
+    Random,
+    /// Some places more often than others: the place of rank `n` with a weight of `1 / n^s`.
+    Zipf(f64),
+}
+
+impl Pattern {
+    /// A pattern from its name: `sequential`, `random` or `zipf:1.2`.
+    pub fn parse(text: &str) -> Result<Pattern, Error> {
+        let exponent = |number: &str| number.parse().ok().filter(|s| *s > 0.0 && *s < 10.0);
+        match text.split_once(':') {
+            None if text == "sequential" => Ok(Pattern::Sequential),
+            None if text == "random" => Ok(Pattern::Random),
+            Some(("zipf", number)) if exponent(number).is_some() => {
+                Ok(Pattern::Zipf(exponent(number).unwrap_or_default()))
+            }
+            _ => Err(Error::Value {
+                what: "the pattern",
+                given: format!("'{text}'"),
+                allowed: "sequential, random, or zipf with an exponent such as zipf:1.2",
+            }),
+        }
+    }
+}
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Job {
+    /// What it is called in tables; empty for a name made of the rest.
+    pub name: String,
+    /// The length of each request.
+    #[serde(deserialize_with = "size")]
+    pub block: u64,
+    /// What offsets are multiples of; 0 for the block size.
+    #[serde(deserialize_with = "size")]
+    pub align: u64,
+    /// What is added to each offset, such as the start of a badly placed partition.
+    #[serde(deserialize_with = "size")]
+    pub shift: u64,
+    /// Where requests go.
+    #[serde(deserialize_with = "pattern")]
+    pub pattern: Pattern,
+    /// The share of requests that are reads.
+    pub reads: f64,
+    /// The share of requests that are TRIMs.
+    pub trims: f64,
+    /// Writers; sequential ones have a stream each.
+    pub writers: u32,
+    /// Requests that each writer has in flight.
+    pub queue_depth: u32,
+    /// The share of the namespace that the job uses.
+    pub span: f64,
+}
+
+impl Default for Job {
+    fn default() -> Job {
+        Job {
+            name: String::new(),
+            block: 4096,
+            align: 0,
+            shift: 0,
+            pattern: Pattern::Random,
+            reads: 0.0,
+            trims: 0.0,
+            writers: 1,
+            queue_depth: 128,
+            span: 1.0,
+        }
+    }
+}
+
+/// A file of jobs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Jobs {
+    /// The jobs, in the order in which they are run, each on a fresh drive.
+    #[serde(default, rename = "job")]
+    pub jobs: Vec<Job>,
+}
+
+impl Jobs {
+    /// Reads a file of jobs.
+    pub fn read(path: &Path) -> Result<Jobs, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+        let failed = |what: String| Error::Jobs { path: path.to_owned(), what };
+        let jobs: Jobs = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        if jobs.jobs.is_empty() {
+            return Err(failed("there is no [[job]] in it".to_owned()));
+        }
+        Ok(jobs)
+    }
+}
+
+impl Job {
+    /// The job's name, or what it does.
+    pub fn title(&self) -> String {
+        if !self.name.is_empty() {
+            return self.name.clone();
+        }
+        let block = crate::report::size(self.block);
+        let mut title = match self.pattern {
+            Pattern::Sequential => format!("{block} sequential"),
+            Pattern::Random => format!("{block} random"),
+            Pattern::Zipf(exponent) => format!("{block} Zipf {exponent}"),
+        };
+        if self.align() != self.block {
+            title += &format!(" on {}", crate::report::size(self.align()));
+        }
+        if self.shift > 0 {
+            title += &format!(" + {}", crate::report::size(self.shift));
+        }
+        if self.reads > 0.0 {
+            title += &format!(", {:.0} % reads", self.reads * 100.0);
+        }
+        if self.trims > 0.0 {
+            title += &format!(", {:.0} % TRIM", self.trims * 100.0);
+        }
+        title
+    }
+
+    pub(super) fn align(&self) -> u64 {
+        if self.align == 0 { self.block } else { self.align }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.writers as usize * self.queue_depth as usize
+    }
+
+    /// Bytes of the namespace that offsets without the shift may reach.
+    pub(super) fn span_bytes(&self, shape: &Shape) -> u64 {
+        (shape.namespace_bytes as f64 * self.span) as u64 - self.shift
+    }
+
+    /// Whether the job can be run on such a drive.
+    pub fn check(&self, shape: &Shape) -> Result<(), Error> {
+        let value = |what, given: String, allowed| Err(Error::Value { what, given, allowed });
+        for (what, bytes) in [
+            ("the block size", self.block),
+            ("the alignment", self.align()),
+            ("the shift of offsets", self.shift),
+        ] {
+            if !bytes.is_multiple_of(SECTOR_BYTES) || (bytes == 0 && what != "the shift of offsets") {
+                return value(what, format!("{bytes} bytes"), "a whole number of sectors of 512 bytes");
+            }
+        }
+        if self.writers == 0 || self.queue_depth == 0 {
+            return value("the number of writers, or of requests in flight,", "0".into(), "1 or more");
+        }
+        if self.writers.saturating_mul(self.queue_depth) > IN_FLIGHT_MOST {
+            let given = format!("{} × {}", self.writers, self.queue_depth);
+            return value("the number of requests in flight", given, "at most 65536");
+        }
+        let shares = [self.reads, self.trims, 1.0 - self.reads - self.trims];
+        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
+            let given = format!("{} and {}", self.reads, self.trims);
+            return value("the share of reads and of TRIMs", given, "from 0 to 1, and at most 1 together");
+        }
+        if !(self.span > 0.0 && self.span <= 1.0) {
+            return value("the span", self.span.to_string(), "more than 0 and at most 1");
+        }
+        let span = (shape.namespace_bytes as f64 * self.span) as u64;
+        let stream = span.saturating_sub(self.shift) / u64::from(self.writers);
+        if self.shift >= span || stream < self.block.saturating_add(self.align()) {
+            let given = format!("{} for each of {} writers", crate::report::size(stream), self.writers);
+            return value("the room in the span", given, "an alignment more than a block: make it wider");
+        }
+        Ok(())
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        Bytes(u64),
+        Text(String),
+    }
+    match Given::deserialize(from)? {
+        Given::Bytes(bytes) => Ok(bytes),
+        Given::Text(text) => esker_size::parse(&text).map_err(serde::de::Error::custom),
+    }
+}
+
+fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
+    Pattern::parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}

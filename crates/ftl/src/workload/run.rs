@@ -1,0 +1,228 @@
+//! Runs a job on a drive: precondition, warm up until the write amplification holds still, measure with time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+
+use super::Job;
+use super::pattern::Stream;
+use crate::media::Recorder;
+use crate::{Counters, Drive, Error, Flash, Handle, Kind, Latencies, Profile, Shape, Timing, Wear};
+
+/// Preconditioning writes in pieces of this size, as the white paper on coarse IUs does.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How often preconditioning writes the namespace at random, after having filled it.
+const RANDOM_PASSES: u64 = 2;
+/// How often the namespace is written in a window of the warm-up, as a divisor.
+const WINDOWS_A_PASS: u64 = 2;
+/// Windows of the warm-up, at most.
+const WINDOWS_MOST: u32 = 24;
+/// The write amplification holds still if it changes by less than this from window to window, twice.
+const STILL: f64 = 0.01;
+/// Requests for each IU that a window writes, at most: for jobs that hardly write.
+const REQUESTS_AN_IU: u64 = 32;
+/// The part of the measured window that is not recorded, as a divisor: the cache fills first.
+const RAMP: u64 = 8;
+
+/// What a job did to a drive in its steady state.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunReport {
+    /// The job.
+    pub job: String,
+    /// The indirection unit.
+    pub iu_bytes: u32,
+    /// Flash beyond the namespace, as a share of it.
+    pub over_provisioning: f64,
+    /// NAND bytes for each byte of the host.
+    pub write_amplification: f64,
+    /// Of that, what IUs cost that were written in part.
+    pub iu_amplification: f64,
+    /// Of that, what collection costs.
+    pub collection_amplification: f64,
+    /// Whether the write amplification held still before it was measured.
+    pub is_steady: bool,
+    /// How long the measurement took on the modelled drive.
+    pub seconds: f64,
+    /// Writes a second.
+    pub writes_per_s: f64,
+    /// Reads a second.
+    pub reads_per_s: f64,
+    /// MiB written by the host in a second.
+    pub write_mib_per_s: f64,
+    /// MiB read by the host in a second.
+    pub read_mib_per_s: f64,
+    /// Latencies of writes.
+    pub writes: Latencies,
+    /// Latencies of reads.
+    pub reads: Latencies,
+    /// What the drive did.
+    pub counters: Counters,
+    /// How often its superblocks were erased, from the beginning.
+    pub wear: Wear,
+}
+
+/// Runs a job on a fresh drive of a profile. The shape is the profile's, or one with other ratios.
+pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<RunReport, Error> {
+    let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
+    job.check(shape)?;
+    precondition(&mut drive, seed)?;
+    let stream = Stream::new(job, shape, seed.wrapping_add(1));
+    let mut bench = Bench { drive, stream, job, slots: BinaryHeap::new(), at: 0, next: 0 };
+    let is_steady = bench.warm_up()?;
+    bench.measure(is_steady)
+}
+
+/// Writes a share of the namespace once, in order.
+pub(crate) fn fill<F: Flash>(drive: &mut Drive<F>, share: f64) -> Result<(), Error> {
+    let iu = u64::from(drive.shape().iu_bytes);
+    let filled = (drive.shape().namespace_bytes as f64 * share) as u64 / iu * iu;
+    for offset in (0..filled).step_by(PIECE_BYTES as usize) {
+        drive.write(offset, PIECE_BYTES.min(filled - offset), Handle(0))?;
+    }
+    Ok(())
+}
+
+/// Fills a drive, and writes it at random in pieces of 1 MiB.
+fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
+    fill(drive, 1.0)?;
+    let namespace = drive.shape().namespace_bytes;
+    let pieces = namespace / PIECE_BYTES;
+    let mut random = SmallRng::seed_from_u64(seed);
+    for _ in 0..pieces * RANDOM_PASSES {
+        drive.write(random.random_range(0..pieces) * PIECE_BYTES, PIECE_BYTES, Handle(0))?;
+    }
+    Ok(())
+}
+
+/// A job on a drive.
+struct Bench<'j> {
+    drive: Drive<Timing>,
+    stream: Stream,
+    job: &'j Job,
+    /// Requests in flight: when each is done, and whose it is.
+    slots: BinaryHeap<Reverse<(u64, usize)>>,
+    /// When the last request was issued.
+    at: u64,
+    /// The writer that is next in the warm-up.
+    next: usize,
+}
+
+impl Bench<'_> {
+    /// Runs until the write amplification holds still; whether it did.
+    fn warm_up(&mut self) -> Result<bool, Error> {
+        let (mut before, mut still) = (f64::NAN, 0);
+        for _ in 0..WINDOWS_MOST {
+            let start = self.drive.counters();
+            let target = self.window(WINDOWS_A_PASS);
+            self.until(target, |bench| bench.request_untimed())?;
+            let done = self.drive.counters() - start;
+            if done.host_bytes == 0 {
+                return Ok(true);
+            }
+            let now = done.write_amplification();
+            still = if (now / before - 1.0).abs() < STILL { still + 1 } else { 0 };
+            before = now;
+            if still == 2 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn measure(mut self, is_steady: bool) -> Result<RunReport, Error> {
+        self.drive.flash_mut().turn_on();
+        self.slots = (0..self.job.in_flight()).map(|slot| Reverse((0, slot))).collect();
+        let mut dropped = [Recorder::new(), Recorder::new()];
+        let ramp = self.window(RAMP);
+        self.until(ramp, |bench| bench.request(&mut dropped))?;
+        let (before, started) = (self.drive.counters(), self.at);
+        let mut latencies = [Recorder::new(), Recorder::new()];
+        let whole = self.window(1);
+        self.until(whole, |bench| bench.request(&mut latencies))?;
+        let counters = self.drive.counters() - before;
+        let [writes, reads] = latencies.map(|recorder| recorder.latencies());
+        let seconds = (self.at - started) as f64 / 1e9;
+        let mib = |bytes: u64| bytes as f64 / seconds / f64::from(1 << 20);
+        Ok(RunReport {
+            job: self.job.title(),
+            iu_bytes: counters.iu_bytes,
+            over_provisioning: self.drive.shape().over_provisioning(),
+            write_amplification: counters.write_amplification(),
+            iu_amplification: counters.iu_amplification(),
+            collection_amplification: counters.collection_amplification(),
+            is_steady,
+            seconds,
+            writes_per_s: writes.count as f64 / seconds,
+            reads_per_s: reads.count as f64 / seconds,
+            write_mib_per_s: mib(counters.host_bytes),
+            read_mib_per_s: mib(counters.read_bytes),
+            writes,
+            reads,
+            counters,
+            wear: self.drive.wear(),
+        })
+    }
+
+    /// IUs that a window writes: the job's span, divided.
+    fn window(&self, divisor: u64) -> u64 {
+        ((self.drive.shape().namespace_ius() as f64 * self.job.span) as u64 / divisor).max(1)
+    }
+
+    /// Requests until so many IUs were programmed for the host, or so many requests done that there is no use in waiting.
+    fn until(
+        &mut self,
+        ius: u64,
+        mut request: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let target = self.drive.counters().host_ius() + ius;
+        for _ in 0..ius * REQUESTS_AN_IU {
+            if self.drive.counters().host_ius() >= target {
+                break;
+            }
+            request(self)?;
+        }
+        Ok(())
+    }
+
+    fn request_untimed(&mut self) -> Result<(), Error> {
+        let writer = self.next;
+        self.next = (self.next + 1) % self.job.writers as usize;
+        match self.stream.next(writer, self.job.block) {
+            (Kind::Write, offset) => self.drive.write(offset, self.job.block, Handle(0)),
+            (Kind::Trim, offset) => self.drive.trim(offset, self.job.block),
+            (Kind::Read, _) => Ok(()),
+        }
+    }
+
+    /// The next request of the slot that is free first.
+    fn request(&mut self, [writes, reads]: &mut [Recorder; 2]) -> Result<(), Error> {
+        let Reverse((at, slot)) = self.slots.pop().expect("there is a slot for each request in flight");
+        self.at = at;
+        let (kind, offset) = self.stream.next(slot % self.job.writers as usize, self.job.block);
+        let done = match kind {
+            Kind::Write => {
+                let done = self.drive.flash_mut().accept_write(at, self.job.block);
+                self.drive.write(offset, self.job.block, Handle(0))?;
+                writes.add(done - at);
+                done
+            }
+            Kind::Read => {
+                self.drive.flash_mut().start_command(at);
+                self.drive.read(offset, self.job.block)?;
+                let done = self.drive.flash().finish_read();
+                reads.add(done - at);
+                done
+            }
+            Kind::Trim => {
+                self.drive.flash_mut().start_command(at);
+                self.drive.trim(offset, self.job.block)?;
+                self.drive.flash().finish_read()
+            }
+        };
+        self.slots.push(Reverse((done, slot)));
+        Ok(())
+    }
+}

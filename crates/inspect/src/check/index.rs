@@ -1,0 +1,127 @@
+//! The engine's index against the log: the store is opened over memory, as a server would open it, and asked where it
+//! finds every key.
+
+use std::sync::Arc;
+
+use esker_device::{Device, Overlay, ReadAt};
+use esker_engine::{Blocking, Options};
+use esker_log::Tier;
+
+use super::report::IndexCheck;
+use crate::newest::Rule;
+use crate::store::StoreView;
+use crate::versions::{Version, Versions};
+
+/// Memory of the engine beside its index.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Segments' worth of free room, so that the store has no reason to collect.
+const ROOM_SEGMENTS: u64 = 64;
+/// Memory of the index for a key, and of what recovery needs beside it.
+const BYTES_A_KEY: u64 = 16;
+/// Keys that are looked at once more, by reading their records, where the index leads elsewhere than expected.
+const LOOKED_AT_AGAIN: usize = 10_000;
+
+/// What was found to be wrong.
+pub(super) struct Compared {
+    pub(super) check: IndexCheck,
+    /// What to report beside it.
+    pub(super) wrong: Vec<String>,
+}
+
+/// Opens the store over memory and compares.
+pub(super) fn compare(
+    view: &StoreView,
+    rule: &Rule<'_>,
+    versions: &Versions,
+    keys: u64,
+    live_bytes: u64,
+) -> Compared {
+    let store = match open(view, keys) {
+        Ok(store) => store,
+        Err(error) => {
+            return Compared { check: IndexCheck::Refused { why: error.to_string() }, wrong: Vec::new() };
+        }
+    };
+    let found = versions.for_each_key(Tally::default, |tally: &mut Tally, versions| {
+        let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) else { return };
+        let wanted = current.location(&view.packing);
+        let place = store.store().record_place(&current.hash);
+        tally.expiring += u64::from(current.expires());
+        match place
+            .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset))
+        {
+            true => {}
+            // It may have been swept out since.
+            false if current.expires() => {}
+            false => {
+                tally.elsewhere += 1;
+                tally.suspects.extend((tally.suspects.len() < LOOKED_AT_AGAIN).then_some(*current));
+            }
+        }
+    });
+    let mut wrong = Vec::new();
+    let (elsewhere, expiring): (u64, u64) =
+        found.iter().fold((0, 0), |(e, x), tally| (e + tally.elsewhere, x + tally.expiring));
+    let suspects: Vec<Version> = found.into_iter().flat_map(|tally| tally.suspects).collect();
+    let cleared = suspects.iter().filter(|suspect| answers(view, rule, &store, suspect)).count() as u64;
+    let wrong_keys = if elsewhere > suspects.len() as u64 && cleared > 0 {
+        elsewhere - cleared
+    } else {
+        elsewhere.saturating_sub(cleared)
+    };
+    if wrong_keys > 0 {
+        wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
+    }
+    let there = store.len();
+    if there > keys || there + expiring < keys {
+        wrong.push(format!("the index has {there} keys, the log {keys}"));
+    }
+    let stats = store.stats();
+    if expiring == 0 && elsewhere == 0 && stats.live_bytes != live_bytes {
+        wrong.push(format!(
+            "the store counts {} bytes of current records, the log {live_bytes}",
+            stats.live_bytes
+        ));
+    }
+    let _ = store.close();
+    Compared { check: IndexCheck::Compared { keys, wrong: wrong_keys }, wrong }
+}
+
+#[derive(Default)]
+struct Tally {
+    expiring: u64,
+    elsewhere: u64,
+    suspects: Vec<Version>,
+}
+
+/// Whether the store answers with the version that the log says, wherever it may have put it meanwhile.
+fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Version) -> bool {
+    let location = suspect.location(&view.packing);
+    let tier = view.tier(location.tier);
+    let Ok(bytes) = tier.read(location.slot, location.offset, record_bytes(view, suspect)) else {
+        return false;
+    };
+    let Ok(record) = view.parse(&bytes, rule.ages.segment(&location), location.offset) else { return false };
+    store
+        .get_entry(record.key)
+        .is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
+}
+
+fn record_bytes(view: &StoreView, version: &Version) -> u32 {
+    version.padded_bytes(&view.packing) as u32
+}
+
+fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
+    let room = ROOM_SEGMENTS * view.packing.segment_bytes;
+    let device = |name: Tier| {
+        let source = view.tiers.iter().find(|tier| tier.name() == name)?.source.clone();
+        Some(overlay(source, room))
+    };
+    let memory = MEMORY_BYTES + 16 * view.packing.segment_bytes + keys * BYTES_A_KEY;
+    let options = Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory);
+    Blocking::open(options.create(false).discard(false))
+}
+
+fn overlay(source: Arc<dyn ReadAt>, room: u64) -> Arc<dyn Device> {
+    Arc::new(Overlay::over(source, room))
+}

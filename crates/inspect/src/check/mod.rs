@@ -1,0 +1,214 @@
+//! Whether a store is well: every checksum, every version of every key, what the summaries say of the records, what the
+//! superblocks say of the segments, and what the engine makes of it all.
+//!
+//! 1. Superblocks, and the ends of all slots.
+//! 2. All segments, read whole and once, on several threads; every record's version is kept in 32 bytes.
+//! 3. Versions by key: which damaged records count, and which were superseded.
+//! 4. The census, free slots, writes that went astray.
+//! 5. The index against the log.
+//!
+//! Nothing is written, and damage is never an error here: it is a finding.
+
+mod index;
+mod names;
+pub(crate) mod report;
+mod segment;
+mod slots;
+mod superblocks;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use esker_device::Buffer;
+
+use self::index::Compared;
+use self::report::{Counts, Finding, Findings, IndexCheck, Report, Severity};
+use self::segment::SegmentCheck;
+use crate::error::Result;
+use crate::key::Key;
+use crate::newest::Rule;
+use crate::slots::Segment;
+use crate::store::StoreView;
+use crate::versions::{Version, Versions};
+use crate::watch::{Watcher, cores, in_parallel};
+
+/// What a check looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Open the store over memory, and compare its index with the log.
+    pub index: bool,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions { index: true }
+    }
+}
+
+/// All of a store, checked.
+pub(crate) struct Checked {
+    pub(crate) report: Report,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) versions: Versions,
+}
+
+impl StoreView {
+    /// Checks everything, and says what is damaged, which keys are concerned and what to do.
+    ///
+    /// # Errors
+    /// If the superblocks or the ends of slots cannot be read.
+    pub fn check(&self, options: CheckOptions, watcher: &dyn Watcher) -> Result<Report> {
+        Ok(self.check_all(options, watcher)?.report)
+    }
+
+    pub(crate) fn check_all(&self, options: CheckOptions, watcher: &dyn Watcher) -> Result<Checked> {
+        let mut findings = Findings::new();
+        // 1.
+        superblocks::check(self, &mut findings)?;
+        let slots = self.slots()?;
+        let segments = self.segments(&slots)?;
+        // 2.
+        let expected = segments.iter().map(Segment::records).sum();
+        let versions = Versions::new(expected);
+        let read_bytes = self.check_segments(&segments, &versions, &mut findings, watcher);
+        // 3.
+        let rule = Rule::new(self, &segments);
+        watcher.begin("finding the newest versions", 0);
+        let mut counts = Counts { segments: segments.len() as u64, read_bytes, ..Counts::default() };
+        let lost = self.count(&rule, &versions, &mut counts);
+        conclude(&mut findings, &lost);
+        // 4.
+        counts.free_slots = slots::check(self, &slots, &segments, &mut findings);
+        // 5.
+        let mut index = IndexCheck::Skipped;
+        if options.index && !self.is_in_use() {
+            watcher.begin("comparing the index with the log", 0);
+            let compared = index::compare(self, &rule, &versions, counts.keys, counts.live_bytes);
+            index = self.compared(compared, &mut findings);
+        }
+        let report = self.report(findings, counts, index);
+        Ok(Checked { report, segments, versions })
+    }
+
+    /// 2. Returns how many bytes were read.
+    fn check_segments(
+        &self,
+        segments: &[Segment],
+        versions: &Versions,
+        findings: &mut Findings,
+        watcher: &dyn Watcher,
+    ) -> u64 {
+        let segment_bytes = self.packing.segment_bytes;
+        let total = segments.len() as u64 * segment_bytes;
+        watcher.begin("reading segments", total);
+        let begin = || {
+            let buffer = Buffer::zeroed(segment_bytes as usize);
+            (buffer, Vec::new(), versions.collector(), Findings::new())
+        };
+        // Half of the threads wait for the device while the others compute.
+        let states =
+            in_parallel(segments, 2 * cores(), begin, |(buffer, unread, collector, findings), segment| {
+                self.tiers[segment.tier].read_slot(segment.slot, buffer, unread);
+                SegmentCheck { view: self, segment, bytes: buffer, unread, findings }
+                    .run(|version| collector.add(version));
+                watcher.advance(segment_bytes);
+            });
+        for (_, _, collector, of_thread) in states {
+            drop(collector);
+            findings.append(of_thread);
+        }
+        total
+    }
+
+    /// 3. Counts, and returns the places of damaged records that count, with the names of their keys as far as other
+    /// versions tell them.
+    fn count(&self, rule: &Rule<'_>, versions: &Versions, counts: &mut Counts) -> BTreeMap<u64, Option<Key>> {
+        let begin = || (Counts::default(), Vec::new());
+        let states = versions.for_each_key(begin, |(counts, lost), versions| {
+            counts.records += versions.len() as u64;
+            let Some(current) = rule.current(versions) else { return };
+            counts.superseded +=
+                versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
+            // A tombstone is in the summary: that is enough for the key to stay deleted.
+            if current.is_damaged() && !current.is_tombstone() {
+                lost.push((current.place(), self.name_elsewhere(rule, versions)));
+            }
+            if current.is_tombstone() {
+                counts.tombstones += 1;
+                counts.tombstones_needless += u64::from(versions.len() == 1);
+            } else {
+                counts.keys += 1;
+                counts.live_bytes += current.padded_bytes(&self.packing);
+            }
+        });
+        let mut lost = BTreeMap::new();
+        for (of_thread, lost_there) in states {
+            counts.records += of_thread.records;
+            counts.keys += of_thread.keys;
+            counts.tombstones += of_thread.tombstones;
+            counts.tombstones_needless += of_thread.tombstones_needless;
+            counts.superseded += of_thread.superseded;
+            counts.live_bytes += of_thread.live_bytes;
+            lost.extend(lost_there);
+        }
+        lost
+    }
+
+    /// The name of a key, from any of its versions that can be read.
+    fn name_elsewhere(&self, rule: &Rule<'_>, versions: &[Version]) -> Option<Key> {
+        versions.iter().filter(|version| !version.is_damaged()).find_map(|version| {
+            let at = version.location(&self.packing);
+            let bytes = version.padded_bytes(&self.packing) as u32;
+            let bytes = self.tier(at.tier).read(at.slot, at.offset, bytes).ok()?;
+            let record = self.parse(&bytes, rule.ages.segment(&at), at.offset).ok()?;
+            Some(Key::Named(record.key.to_vec()))
+        })
+    }
+
+    /// 5. What comparing the index found.
+    fn compared(&self, compared: Compared, findings: &mut Findings) -> IndexCheck {
+        let tier = &self.tiers[0];
+        for what in compared.wrong {
+            let so = "please report this with the output of esker inspect: the log alone decides, and repair goes by it";
+            findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
+        }
+        if let IndexCheck::Refused { why } = &compared.check {
+            let what = format!("a server would not open it: {why}");
+            let so = "because of what is listed beside this, if anything is; else see that message";
+            findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so));
+        }
+        compared.check
+    }
+
+    fn report(&self, findings: Findings, counts: Counts, index: IndexCheck) -> Report {
+        let Findings { mut all, not_shown } = findings;
+        all.sort_by(|a, b| (a.severity, &a.path, a.offset).cmp(&(b.severity, &b.path, b.offset)));
+        let lost: BTreeSet<Key> =
+            all.iter().filter(|finding| finding.lost).filter_map(|finding| finding.key.clone()).collect();
+        Report {
+            well: all.iter().all(|finding| finding.severity == Severity::Note),
+            state: self.state(),
+            unnamed_keys: all.iter().any(|finding| finding.unnamed_keys),
+            findings: all,
+            findings_not_shown: not_shown,
+            lost_keys: lost.into_iter().collect(),
+            counts,
+            index,
+        }
+    }
+}
+
+const LOST: &str = "reading this key is an error until it is put again; repair goes on without it";
+const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it counts";
+
+/// Says of damaged records whether they count.
+fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Option<Key>>) {
+    for finding in &mut findings.all {
+        let Some(place) = finding.place else { continue };
+        let name = lost.get(&place);
+        finding.lost = name.is_some();
+        finding.consequence = if finding.lost { LOST } else { SUPERSEDED }.to_owned();
+        if let (Some(Key::Digest(..)), Some(Some(name))) = (&finding.key, name) {
+            finding.key = Some(name.clone());
+        }
+    }
+}

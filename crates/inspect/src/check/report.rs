@@ -1,0 +1,173 @@
+//! What a check says.
+
+use serde::Serialize;
+
+use crate::key::Key;
+use crate::overview::State;
+use crate::store::TierView;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Bytes that the store needs, or that say what it must hold, are not what was written.
+    Damage,
+    /// Nothing is lost or in doubt.
+    Note,
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file or device.
+    pub path: String,
+    /// Number of the segment, if it lies in one.
+    pub segment: Option<u64>,
+    /// Where on the file or device.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+    /// What follows from it, and what to do.
+    pub consequence: String,
+    /// The key of a damaged record.
+    pub key: Option<Key>,
+    /// Whether that key has no other value that counts: reading it is an error.
+    pub lost: bool,
+    /// Keys were here that cannot be named.
+    pub unnamed_keys: bool,
+    /// The record's place, of a damaged record.
+    #[serde(skip)]
+    pub(crate) place: Option<u64>,
+    /// No sequence number of what cannot be named is higher.
+    #[serde(skip)]
+    pub(crate) up_to: u64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Segments.
+    pub segments: u64,
+    /// Free slots.
+    pub free_slots: u64,
+    /// Records, of any version.
+    pub records: u64,
+    /// Keys that have a value; those whose time to live has run out are among them until the store has swept them out.
+    pub keys: u64,
+    /// Keys whose newest version says that they are gone.
+    pub tombstones: u64,
+    /// Those of them behind which no older version lies any more.
+    pub tombstones_needless: u64,
+    /// Records that a newer version of their key supersedes.
+    pub superseded: u64,
+    /// Bytes of current values' records, with their padding.
+    pub live_bytes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+}
+
+/// How the engine's index compares with the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum IndexCheck {
+    /// Nobody looked.
+    Skipped,
+    /// The engine would not open the store.
+    Refused {
+        /// What it says.
+        why: String,
+    },
+    /// The engine was asked for every key.
+    Compared {
+        /// Keys.
+        keys: u64,
+        /// Keys for which it leads elsewhere than the log.
+        wrong: u64,
+    },
+}
+
+/// What a check says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Whether nothing is damaged.
+    pub well: bool,
+    /// How the store was left.
+    pub state: State,
+    /// What was found, the worst first.
+    pub findings: Vec<Finding>,
+    /// How many more findings there are than those that are shown.
+    pub findings_not_shown: u64,
+    /// Keys whose newest version is damaged: reading them is an error.
+    pub lost_keys: Vec<Key>,
+    /// Whether keys may be lost that cannot be named, so that an older version of any key may show, or none.
+    pub unnamed_keys: bool,
+    /// What was counted.
+    pub counts: Counts,
+    /// How the engine's index compares with the log.
+    pub index: IndexCheck,
+}
+
+/// Where findings are made.
+pub(super) struct Findings {
+    pub(super) all: Vec<Finding>,
+    pub(super) not_shown: u64,
+}
+
+/// Findings of a thread that are kept: more are counted.
+const KEPT: usize = 100_000;
+
+impl Findings {
+    pub(super) fn new() -> Findings {
+        Findings { all: Vec::new(), not_shown: 0 }
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        // Notes make room for what matters.
+        if self.all.len() >= KEPT && finding.severity == Severity::Note {
+            self.not_shown += 1;
+        } else {
+            self.all.push(finding);
+        }
+    }
+
+    pub(super) fn append(&mut self, other: Findings) {
+        self.not_shown += other.not_shown;
+        other.all.into_iter().for_each(|finding| self.add(finding));
+    }
+}
+
+impl Finding {
+    /// Something at a place of a tier.
+    pub(super) fn at(tier: &TierView, offset: u64, severity: Severity, what: impl Into<String>) -> Finding {
+        Finding {
+            severity,
+            path: tier.path(),
+            segment: None,
+            offset,
+            what: what.into(),
+            consequence: String::new(),
+            key: None,
+            lost: false,
+            unnamed_keys: false,
+            place: None,
+            up_to: u64::MAX,
+        }
+    }
+
+    pub(super) fn so(mut self, consequence: impl Into<String>) -> Finding {
+        self.consequence = consequence.into();
+        self
+    }
+
+    pub(super) fn of_segment(mut self, segment: u64) -> Finding {
+        self.segment = Some(segment).filter(|number| *number > 0);
+        self
+    }
+
+    pub(super) fn unnamed(mut self) -> Finding {
+        self.unnamed_keys = true;
+        self
+    }
+}

@@ -1,0 +1,298 @@
+//! All bytes of one segment: summary, frames, records, and the zeros between them.
+//!
+//! 1. The summary says which records there are. If it is damaged the frames are walked, as an opening does.
+//! 2. Every frame header verifies, follows the one before it, and is of whole units.
+//! 3. Every record verifies, key and value, and is what the summary says.
+//! 4. What is padding is zeros. What is not has lost nothing.
+
+use std::ops::Range;
+
+use esker_log::{
+    Damage, Entry, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RecordView, SegmentScan,
+    next_expiry_ms, scan_segment,
+};
+
+use super::names::key_of;
+use super::report::{Finding, Findings, Severity};
+use crate::slots::{Content, Segment};
+use crate::store::{StoreView, TierView};
+use crate::versions::Version;
+
+const NOTHING_LOST: &str =
+    "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
+const PADDING: &str = "nothing lies there";
+
+/// A segment's bytes, and who is told of them.
+pub(super) struct SegmentCheck<'a> {
+    pub(super) view: &'a StoreView,
+    pub(super) segment: &'a Segment,
+    pub(super) bytes: &'a [u8],
+    /// What the device did not give.
+    pub(super) unread: &'a [Range<u32>],
+    pub(super) findings: &'a mut Findings,
+}
+
+impl SegmentCheck<'_> {
+    /// Checks everything, and shows every version of a key that is or was here.
+    pub(super) fn run(mut self, mut see: impl FnMut(Version)) {
+        for range in self.unread.to_vec() {
+            let what = format!("{} bytes cannot be read from the device", range.len());
+            self.add(
+                range.start,
+                Severity::Damage,
+                what,
+                "what lay there is named below; replace the device",
+            );
+        }
+        // 1.
+        let (entries, sealed) = match &self.segment.content {
+            Content::Sealed(footer) => self.summary(*footer),
+            Content::Scanned(scan) => (self.scanned(&scan.clone()), None),
+            Content::Nameless => {
+                let what = "a segment was here of which nothing is left";
+                let so =
+                    "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
+                self.unnamed(0, what, so);
+                (Vec::new(), None)
+            }
+        };
+        // 2.
+        if let Some(footer) = &sealed {
+            self.frames(footer, &entries);
+        }
+        // 3.
+        for entry in &entries {
+            let damaged = self.record(entry);
+            let tier = self.tier().name();
+            see(Version::new(&self.view.packing, tier, self.segment.slot, entry, damaged));
+        }
+    }
+
+    fn tier(&self) -> &TierView {
+        &self.view.tiers[self.segment.tier]
+    }
+
+    fn at(&self, offset: u32) -> u64 {
+        self.tier().slot_offset(self.segment.slot) + u64::from(offset)
+    }
+
+    fn finding(&self, offset: u32, severity: Severity, what: impl Into<String>, so: &str) -> Finding {
+        Finding::at(self.tier(), self.at(offset), severity, what).of_segment(self.segment.number).so(so)
+    }
+
+    fn add(&mut self, offset: u32, severity: Severity, what: impl Into<String>, so: &str) {
+        let finding = self.finding(offset, severity, what, so);
+        self.findings.add(finding);
+    }
+
+    fn unnamed(&mut self, offset: u32, what: impl Into<String>, so: &str) {
+        let mut finding = self.finding(offset, Severity::Damage, what, so).unnamed();
+        if let Content::Sealed(footer) = &self.segment.content {
+            finding.up_to = footer.max_sequence;
+        }
+        self.findings.add(finding);
+    }
+
+    /// The entries of a sealed segment, and its footer if they are its own.
+    fn summary(&mut self, footer: Footer) -> (Vec<Entry>, Option<Footer>) {
+        let summary = &self.bytes[footer.start as usize..];
+        if let Some(entries) = footer.entries(summary, &self.view.secret) {
+            self.footer(&footer, &entries);
+            return (entries, Some(footer));
+        }
+        let so = "opening scans the records instead, and writes no new summary; repair writes one";
+        self.add(footer.start, Severity::Damage, "the summary does not match its checksum", so);
+        let shape = self.tier().shape;
+        let scan = scan_segment(self.bytes, &self.view.secret, shape, self.segment.number, true);
+        (self.lost(&scan), None)
+    }
+
+    /// What a footer says of the entries.
+    fn footer(&mut self, footer: &Footer, entries: &[Entry]) {
+        let (at, unit) = (self.bytes.len() as u32 - FOOTER_BYTES as u32, self.tier().shape.unit_bytes);
+        let highest = entries.iter().map(|entry| entry.sequence).max().unwrap_or(0);
+        let expires_s = next_expiry_ms(entries, 0);
+        let expires_s = expires_s.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX));
+        let wrong = [
+            (
+                footer.max_sequence != highest,
+                format!("highest sequence number {}, it is {highest}", footer.max_sequence),
+            ),
+            (footer.expires_s != expires_s, format!("expiry at {}, it is {expires_s}", footer.expires_s)),
+            (!footer.start.is_multiple_of(unit), format!("start {}, which is no whole unit", footer.start)),
+            (!footer.tail.is_multiple_of(unit), format!("tail {}, which is no whole unit", footer.tail)),
+        ];
+        for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+            self.add(at, Severity::Damage, format!("the footer says {what}"), NOTHING_LOST);
+        }
+        self.zeros(footer.start + footer.entry_bytes..at, "behind the summary");
+    }
+
+    /// The entries of a segment without a summary.
+    fn scanned(&mut self, scan: &SegmentScan) -> Vec<Entry> {
+        if self.view.is_closed() {
+            let so = "a close leaves a summary in every segment, and this one is gone; repair writes another";
+            let at = self.bytes.len() as u32 - FOOTER_BYTES as u32;
+            self.add(at, Severity::Damage, "the segment has no summary that can be found", so);
+        }
+        self.lost(scan)
+    }
+
+    /// The entries of a scan. What it lost is told.
+    fn lost(&mut self, scan: &SegmentScan) -> Vec<Entry> {
+        for range in &scan.lost {
+            let what = format!(
+                "{} bytes of frames cannot be read, and no summary says which keys they held",
+                range.len()
+            );
+            let so =
+                "opening refuses this: restore a backup, or repair, which lists the keys that may be stale";
+            self.unnamed(range.start, what, so);
+        }
+        scan.entries.clone()
+    }
+
+    /// 2. Walks the frames of a sealed segment.
+    fn frames(&mut self, footer: &Footer, entries: &[Entry]) {
+        let (mut at, mut index) = (0, 0);
+        let mut rest = entries;
+        let mut epoch = 0;
+        while at < footer.tail {
+            let Some(header) = self.frame_at(at) else {
+                let so = if at == 0 {
+                    "opening finds the segment by its footer; repair writes it anew"
+                } else {
+                    NOTHING_LOST
+                };
+                self.add(at, Severity::Damage, "a frame header does not match its checksum", so);
+                let Some(next) = self.next_frame(at, footer.tail, index) else { return };
+                rest = &rest[rest.partition_point(|entry| entry.offset < next.offset)..];
+                (at, index) = (next.offset, next.index);
+                continue;
+            };
+            let count = rest.partition_point(|entry| entry.offset < at + header.padded_bytes);
+            let (of_frame, behind) = rest.split_at(count);
+            rest = behind;
+            if let Some(what) = self.contradiction(&header, footer, index, epoch, of_frame) {
+                self.add(at, Severity::Damage, format!("a frame header says {what}"), NOTHING_LOST);
+            }
+            self.frame_padding(&header, of_frame);
+            (at, index, epoch) = (at + header.padded_bytes, header.index.saturating_add(1), header.epoch);
+        }
+    }
+
+    fn frame_at(&self, at: u32) -> Option<FrameHeader> {
+        let header = FrameHeader::parse(self.bytes.get(at as usize..)?, &self.view.secret, at)?;
+        (header.segment == self.segment.number && header.padded_bytes > 0).then_some(header)
+    }
+
+    fn next_frame(&self, at: u32, tail: u32, index: u32) -> Option<FrameHeader> {
+        let unit = self.tier().shape.unit_bytes;
+        let units = (at..tail).step_by(unit as usize).skip(1);
+        units.filter_map(|at| self.frame_at(at)).find(|header| header.index > index)
+    }
+
+    /// What a header that verifies says and cannot be.
+    fn contradiction(
+        &self,
+        header: &FrameHeader,
+        footer: &Footer,
+        index: u32,
+        epoch: u64,
+        entries: &[Entry],
+    ) -> Option<String> {
+        let shape = self.tier().shape;
+        let first = header.offset + (FRAME_HEADER_BYTES as u32).next_multiple_of(shape.granule_bytes);
+        let padded = |entry: &Entry| entry.bytes.next_multiple_of(shape.granule_bytes);
+        let end = entries.last().map_or(first, |entry| entry.offset + padded(entry));
+        let dense = entries.windows(2).all(|pair| pair[0].offset + padded(&pair[0]) == pair[1].offset);
+        let begins = entries.first().is_none_or(|entry| entry.offset == first);
+        let opened = self.tier().superblock.epoch;
+        let says = |what: String| Some(what);
+        match header {
+            h if h.slot != self.segment.slot => {
+                says(format!("slot {}, and it lies in {}", h.slot, self.segment.slot))
+            }
+            h if h.index != index => says(format!("index {}, and it should be {index}", h.index)),
+            h if h.epoch < epoch || h.epoch > opened => says(format!("epoch {}, after {epoch}", h.epoch)),
+            h if h.stream != footer.stream => {
+                says(format!("stream {}, the footer {}", h.stream.0, footer.stream.0))
+            }
+            h if !h.padded_bytes.is_multiple_of(shape.unit_bytes) => {
+                says(format!("{} bytes, no whole units of {}", h.padded_bytes, shape.unit_bytes))
+            }
+            h if h.offset + h.padded_bytes > footer.tail => {
+                says("that it ends behind the last frame".to_owned())
+            }
+            h if h.records as usize != entries.len() => {
+                says(format!("{} records, the summary {}", h.records, entries.len()))
+            }
+            h if !(begins && dense)
+                || !entries.is_empty() && end > h.offset + h.bytes.next_multiple_of(shape.granule_bytes) =>
+            {
+                says("other places of its records than the summary".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// 4. Between the header and the first record, and behind the last one.
+    fn frame_padding(&mut self, header: &FrameHeader, entries: &[Entry]) {
+        let start = header.offset + FRAME_HEADER_BYTES as u32;
+        let first = entries.first().map_or(start, |entry| entry.offset);
+        self.zeros(start..first.max(start), "behind a frame header");
+        let end = header.offset.saturating_add(header.bytes).max(start);
+        self.zeros(end..header.offset + header.padded_bytes, "behind a frame");
+    }
+
+    /// 3. Whether a record is damaged.
+    fn record(&mut self, entry: &Entry) -> bool {
+        let (start, end) = (entry.offset as usize, entry.offset as usize + entry.bytes as usize);
+        let wrong = match self.bytes.get(start..end) {
+            Some(bytes) => self.wrong(entry, bytes),
+            None => Some("it lies behind the end of its segment".to_owned()),
+        };
+        let Some(what) = wrong else {
+            let granule = self.tier().shape.granule_bytes;
+            let padded = (end as u32).next_multiple_of(granule).min(self.bytes.len() as u32);
+            self.zeros(end as u32..padded, "behind a record");
+            return false;
+        };
+        let key =
+            key_of(entry, self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]), &self.view.secret);
+        let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
+        let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
+        (finding.key, finding.place) = (Some(key), Some(version.place()));
+        self.findings.add(finding);
+        true
+    }
+
+    /// What is wrong with a record.
+    fn wrong(&self, entry: &Entry, bytes: &[u8]) -> Option<String> {
+        let secret = &self.view.secret;
+        let record = match RecordView::parse(bytes, &secret.identity(self.segment.number, entry.offset)) {
+            Ok(record) => record,
+            // The bytes end where the summary says that it does.
+            Err(Damage::Length) => return Some(Damage::Header.to_string()),
+            Err(damage) => return Some(damage.to_string()),
+        };
+        let same = (record.sequence, record.kind, record.expires_at_ms, record.bytes() as u32)
+            == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes);
+        if !same || secret.key_hash(record.key) != entry.key_hash {
+            return Some("the record is another one than the summary says".to_owned());
+        }
+        if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
+            return Some("a tombstone has a value or an expiry".to_owned());
+        }
+        record.verify_value(secret).err().map(|damage| damage.to_string())
+    }
+
+    /// 4. Padding is zeros.
+    fn zeros(&mut self, range: Range<u32>, place: &str) {
+        let Some(bytes) = self.bytes.get(range.start as usize..range.end as usize) else { return };
+        if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
+            let what = format!("padding {place} is not zeros");
+            self.add(range.start + at as u32, Severity::Note, what, PADDING);
+        }
+    }
+}

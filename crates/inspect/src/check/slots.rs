@@ -1,0 +1,78 @@
+//! What the slots say as a whole: free ones, writes that went astray, numbers that come twice, and the census of a close.
+
+use std::collections::BTreeMap;
+
+use esker_log::{Census, SlotStart};
+
+use super::report::{Finding, Findings, Severity};
+use crate::slots::{Segment, TierSlots, is_plainly_free};
+use crate::store::{StoreView, TierView};
+
+/// Everything that the ends of slots say, against the segments that were found. Returns how many slots are free.
+pub(super) fn check(
+    view: &StoreView,
+    slots: &[TierSlots],
+    segments: &[Segment],
+    findings: &mut Findings,
+) -> u64 {
+    let mut free = 0;
+    let mut numbers: BTreeMap<u64, &Segment> = BTreeMap::new();
+    for segment in segments.iter().filter(|segment| segment.number > 0) {
+        if let Some(other) = numbers.insert(segment.number, segment) {
+            let tier = &view.tiers[segment.tier];
+            let what = format!("segment {} lies in slot {} too", segment.number, other.slot);
+            let so = "one of them was written to the wrong place; restore a backup, or repair";
+            findings
+                .add(at_slot(tier, segment.slot, Severity::Damage, what).so(so).of_segment(segment.number));
+        }
+    }
+    for (number, (tier, of_tier)) in view.tiers.iter().zip(slots).enumerate() {
+        let taken: Vec<u32> = segments.iter().filter(|s| s.tier == number).map(|s| s.slot).collect();
+        for (slot, ends) in (0..).zip(&of_tier.ends) {
+            for (start, offset) in [(ends.start, 0), (ends.marker, tier.shape.segment_bytes - 64)] {
+                if let SlotStart::Stray { segment, slot: meant } = start {
+                    let what = format!("here lies what was written for segment {segment} in slot {meant}");
+                    let so =
+                        "a write went astray, and what it should have replaced, or did replace, may be lost";
+                    let finding = at_slot(tier, slot, Severity::Damage, what).so(so);
+                    findings.add(Finding { offset: finding.offset + u64::from(offset), ..finding });
+                }
+            }
+            if taken.contains(&slot) {
+                continue;
+            }
+            free += 1;
+            if !is_plainly_free(ends) && !ends.is_blank() && ends.start == SlotStart::Unknown {
+                let what = "the start of a free slot holds neither a marker nor zeros";
+                findings.add(at_slot(tier, slot, Severity::Note, what).so("nothing of the store lies there"));
+            }
+        }
+        census(view, number, segments, findings);
+    }
+    free
+}
+
+fn at_slot(tier: &TierView, slot: u32, severity: Severity, what: impl Into<String>) -> Finding {
+    Finding::at(tier, tier.slot_offset(slot), severity, what)
+}
+
+/// What a tier that was closed must hold.
+fn census(view: &StoreView, number: usize, segments: &[Segment], findings: &mut Findings) {
+    let tier = &view.tiers[number];
+    let Some(expected) = tier.superblock.census else { return };
+    let mut found = Census::default();
+    for segment in segments.iter().filter(|segment| segment.tier == number) {
+        found.count(&view.secret, segment.number, segment.slot, segment.tail());
+    }
+    if found != expected {
+        let what = format!(
+            "the {} tier was closed with {} segments, and those that are found now, {} of them, are not the same",
+            tier.name().name(),
+            expected.segments,
+            found.segments
+        );
+        let so = "a segment, or the end of one, is missing, or one is back that was freed: restore a backup, or \
+                  repair, which lists the keys that may be stale";
+        findings.add(Finding::at(tier, 0, Severity::Damage, what).so(so).unnamed());
+    }
+}

@@ -1,0 +1,85 @@
+//! The superblocks of a store: copies, sizes, and whether the tiers are of one time.
+
+use esker_device::Buffer;
+use esker_log::{SUPERBLOCK_COPIES, Superblock};
+
+use super::report::{Finding, Findings, Severity};
+use crate::error::Result;
+use crate::store::{HEAD_BYTES, StoreView, TierView};
+
+/// Every copy on every tier.
+pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
+    for tier in &view.tiers {
+        copies(view, tier, findings)?;
+        if tier.bytes() < tier.bytes_needed() {
+            let so = "what was behind is lost; bring the device back as it was, or restore a backup";
+            findings.add(Finding::at(tier, tier.bytes(), Severity::Damage, tier.cut_off()).so(so).unnamed());
+        }
+    }
+    if let [fast, capacity] = &view.tiers[..] {
+        one_time(fast, capacity, findings);
+    }
+    Ok(())
+}
+
+fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<()> {
+    let mut head = Buffer::zeroed(HEAD_BYTES);
+    tier.read_at(0, &mut head)?;
+    let newest = &tier.superblock;
+    let stride = Superblock::stride_bytes(newest.unit_bytes);
+    for (copy, found) in (0u64..).zip(newest.copies(&head)) {
+        let at = copy * stride;
+        let add = |findings: &mut Findings, what: String| {
+            let so = "nothing is lost while another copy is good; every opening writes all copies anew";
+            findings.add(Finding::at(tier, at, Severity::Damage, what).so(so));
+        };
+        match found {
+            Ok(found) if found == *newest => {
+                padding(tier, &head, at, &found.encode(copy as usize), findings);
+            }
+            // Copies are written two at a time: a crash in between leaves two of each.
+            Ok(found) if !view.is_closed() && found.generation + 1 == newest.generation => {}
+            Ok(found) if found.store_id == newest.store_id => {
+                let (has, newest) = (found.generation, newest.generation);
+                add(
+                    findings,
+                    format!("copy {copy} of the superblock is of generation {has}, the newest of {newest}"),
+                );
+            }
+            Ok(_) => add(findings, format!("copy {copy} of the superblock is that of another store")),
+            Err(error) => add(findings, format!("copy {copy} of the superblock cannot be used: {error}")),
+        }
+    }
+    let behind = SUPERBLOCK_COPIES * stride as usize..(newest.data_offset as usize).min(HEAD_BYTES);
+    if let Some(at) = head.get(behind.clone()).and_then(|bytes| bytes.iter().position(|byte| *byte != 0)) {
+        let at = (behind.start + at) as u64;
+        let what = "bytes between the superblocks and the first segment are not zeros";
+        findings.add(Finding::at(tier, at, Severity::Note, what).so("nothing lies there"));
+    }
+    Ok(())
+}
+
+/// Behind a copy lie zeros.
+fn padding(tier: &TierView, head: &[u8], at: u64, wanted: &[u8], findings: &mut Findings) {
+    let found = &head[at as usize..(at as usize + wanted.len()).min(head.len())];
+    if let Some(differs) = found.iter().zip(wanted).position(|(a, b)| a != b) {
+        let what = "padding behind a copy of the superblock is not zeros";
+        findings.add(Finding::at(tier, at + differs as u64, Severity::Note, what).so("nothing lies there"));
+    }
+}
+
+/// An opening raises the epoch on one tier after the other, so a crash explains a difference of one.
+fn one_time(fast: &TierView, capacity: &TierView, findings: &mut Findings) {
+    let (ahead, behind) =
+        if fast.superblock.epoch > capacity.superblock.epoch { (fast, capacity) } else { (capacity, fast) };
+    let missed = ahead.superblock.epoch - behind.superblock.epoch;
+    let further = ahead.superblock.staging_epoch == ahead.superblock.epoch;
+    if missed > 1 || missed == 1 && further {
+        let what = format!(
+            "this tier was last opened as number {}, the other one as number {}: they are from different times",
+            behind.superblock.epoch, ahead.superblock.epoch
+        );
+        let so = "old values and deleted keys would come back; bring the tiers together that were last used together";
+        findings.add(Finding::at(behind, 0, Severity::Damage, what).so(so).unnamed());
+    }
+}

@@ -1,0 +1,113 @@
+//! The records that count, read one segment after the other.
+
+use std::ops::ControlFlow;
+
+use esker_device::Buffer;
+use esker_log::{Damage, ExpiryWatermark, KeyHash, Location, RecordView, Tier};
+
+use crate::error::Result;
+use crate::newest::{Rule, read_summaries};
+use crate::slots::Segment;
+use crate::store::StoreView;
+use crate::versions::{Version, Versions};
+use crate::watch::Watcher;
+
+/// The places of current records, in the order in which they lie.
+pub(crate) struct Places(Vec<Location>);
+
+/// A record at its place.
+pub(crate) struct At<'a> {
+    pub(crate) location: Location,
+    pub(crate) record: std::result::Result<RecordView<'a>, Damage>,
+}
+
+impl Places {
+    /// Of all keys whose version that counts is a put and passes.
+    pub(crate) fn of(
+        view: &StoreView,
+        rule: &Rule<'_>,
+        versions: &Versions,
+        passes: impl Fn(&Version) -> bool + Sync,
+    ) -> Places {
+        let found = versions.for_each_key(Vec::new, |places: &mut Vec<u64>, versions| {
+            let current = rule.current(versions).filter(|current| !current.is_tombstone() && passes(current));
+            places.extend(current.map(Version::place));
+        });
+        let mut places = found.concat();
+        places.sort_unstable();
+        let location = |place: u64| view.packing.unpack(place << 4);
+        let mut places: Vec<Location> = places.into_iter().map(location).collect();
+        // Those of the fast tier count down.
+        places.sort_by_key(|at| (at.tier, at.slot, at.offset));
+        Places(places)
+    }
+
+    /// Reads them, segment by segment, and shows each with its value verified, until somebody has seen enough.
+    pub(crate) fn read(
+        &self,
+        view: &StoreView,
+        rule: &Rule<'_>,
+        watcher: &dyn Watcher,
+        mut see: impl FnMut(At<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let of_one_slot = |a: &Location, b: &Location| (a.tier, a.slot) == (b.tier, b.slot);
+        let slots = self.0.chunk_by(of_one_slot).count() as u64;
+        watcher.begin("reading records", slots * view.packing.segment_bytes);
+        let mut buffer = Buffer::zeroed(view.packing.segment_bytes as usize);
+        let mut unread = Vec::new();
+        for places in self.0.chunk_by(of_one_slot) {
+            let number = rule.ages.segment(&places[0]);
+            view.tier(places[0].tier).read_slot(places[0].slot, &mut buffer, &mut unread);
+            for &location in places {
+                let from = buffer.get(location.offset as usize..).unwrap_or(&[]);
+                let record = view.parse(from, number, location.offset);
+                if see(At { location, record })?.is_break() {
+                    return Ok(());
+                }
+            }
+            watcher.advance(view.packing.segment_bytes);
+        }
+        Ok(())
+    }
+}
+
+impl StoreView {
+    pub(crate) fn tier(&self, name: Tier) -> &crate::store::TierView {
+        let found = self.tiers.iter().find(|tier| tier.name() == name);
+        found.expect("what was found lies on a tier of the store")
+    }
+
+    /// The record that begins at the start of `bytes` and lies at an offset of a segment, with its value verified.
+    pub(crate) fn parse<'b>(
+        &self,
+        bytes: &'b [u8],
+        segment: u64,
+        offset: u32,
+    ) -> std::result::Result<RecordView<'b>, Damage> {
+        let record = RecordView::parse(bytes, &self.secret.identity(segment, offset))?;
+        record.verify_value(&self.secret).map(|()| record)
+    }
+
+    /// Whether a record is over, by the time of the caller or because the store was sure of it once.
+    pub(crate) fn is_expired(&self, expires_at_ms: Option<u64>, sequence: u64, now_ms: u64) -> bool {
+        let Some(at) = expires_at_ms else { return false };
+        let marks = self.tiers.iter().flat_map(|tier| &tier.superblock.expired);
+        let over = |mark: &ExpiryWatermark| sequence <= mark.sequence && at <= mark.time_ms;
+        at <= now_ms || { marks }.any(over)
+    }
+
+    /// All segments, and all versions of the keys that pass.
+    pub(crate) fn versions_of(
+        &self,
+        watcher: &dyn Watcher,
+        keep: impl Fn(&KeyHash) -> bool + Sync,
+        keeps_all: bool,
+    ) -> Result<(Vec<Segment>, Versions)> {
+        let slots = self.slots()?;
+        let mut segments = self.segments(&slots)?;
+        let records = segments.iter().map(Segment::records).sum();
+        let expected = if keeps_all { records } else { 0 };
+        let versions = read_summaries(self, &mut segments, watcher, expected, keep)?;
+        Ok((segments, versions))
+    }
+}

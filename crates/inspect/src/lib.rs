@@ -1,0 +1,39 @@
+//! Looks into a store from outside: what it holds, whether it is well, and what can be saved.
+//!
+//! * [`StoreView`] opens a store for reading alone, without its lock, closed or beside a server that has it open.
+//! * [`StoreView::overview`], [`StoreView::slot_rows`], [`StoreView::records`], [`StoreView::trace`],
+//!   [`StoreView::get`] and [`StoreView::scan`] show what is there, by the log alone.
+//! * [`StoreView::check`] verifies every byte that counts. [`StoreView::repair_to`] makes a new store of what is healthy.
+//!
+//! All bytes are taken apart by the parsers of `esker-log`; the engine is used to compare its index with the log, and to
+//! write repaired stores.
+
+mod check;
+mod current;
+mod error;
+mod key;
+mod layout;
+mod newest;
+mod overview;
+mod records;
+mod repair;
+mod segments;
+mod slots;
+mod store;
+mod svg;
+mod versions;
+mod watch;
+
+pub use check::CheckOptions;
+pub use check::report::{Counts, Finding, IndexCheck, Report, Severity};
+pub use error::{InspectError, Result};
+pub use key::{Key, hex, shown};
+pub use layout::{LayoutField, LayoutTable, format_version, layout, layout_text};
+pub use overview::{ClassOverview, Overview, Space, State, States, TierOverview, Written};
+pub use records::{Item, RecordRow, Standing};
+pub use repair::Repaired;
+pub use segments::{Segments, SlotRow, SlotState};
+pub use slots::Class;
+pub use store::{StoreView, TierView};
+pub use svg::{colour, svg};
+pub use watch::Watcher;

@@ -1,0 +1,291 @@
+//! What a store is and how full it is, told by superblocks and the ends of its slots alone.
+
+use std::collections::BTreeMap;
+
+use esker_device::Buffer;
+use esker_log::{FORMAT_VERSION, FoundSlot, SUPERBLOCK_COPIES, Superblock};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::slots::{Class, TierSlots, is_plainly_free};
+use crate::store::{HEAD_BYTES, StoreView, TierView};
+
+/// How a store was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Another process has it open; what is shown changes meanwhile.
+    InUse,
+    /// It was closed, and says what it must hold.
+    Closed,
+    /// Its process ended without closing it. Opening recovers what was acknowledged.
+    NotClosed,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overview {
+    /// Its identity, the same on its tiers.
+    pub store_id: String,
+    /// Of the bytes on the devices.
+    pub format_version: u64,
+    /// How it was left.
+    pub state: State,
+    /// When it was made, in milliseconds since the Unix epoch.
+    pub created_at_ms: u64,
+    /// What time it was when the superblock was written last, as far as the store was sure.
+    pub clock_ms: u64,
+    /// How often it was opened.
+    pub epoch: u64,
+    /// Length of a segment.
+    pub segment_bytes: u64,
+    /// Alignment of records.
+    pub granule_bytes: u64,
+    /// Highest sequence number in a sealed segment: about how many writes there were.
+    pub highest_sequence: u64,
+    /// Records up to this sequence number were cleared.
+    pub cleared_through: u64,
+    /// Records in sealed segments: every version that still lies there.
+    pub records: u64,
+    /// Its tiers.
+    pub tiers: Vec<TierOverview>,
+    /// What an operator should know.
+    pub notes: Vec<String>,
+}
+
+/// A tier.
+#[derive(Clone, Debug, Serialize)]
+pub struct TierOverview {
+    /// `fast` or `capacity`.
+    pub name: &'static str,
+    /// The file or device.
+    pub path: String,
+    /// How long that is.
+    pub device_bytes: u64,
+    /// Write unit: the indirection unit on the capacity tier.
+    pub unit_bytes: u64,
+    /// Where slot 0 begins.
+    pub data_offset: u64,
+    /// How often the superblock was written.
+    pub generation: u64,
+    /// How many of the copies of the superblock are good and the newest.
+    pub superblock_copies: usize,
+    /// Slots that were ever prepared. A file grows beyond them, up to the limit that it is opened with.
+    pub slots: u64,
+    /// How many are free, sealed, open or unclear.
+    pub states: States,
+    /// How the bytes of these slots are used.
+    pub space: Space,
+    /// What lies in the segments, by what brought it there.
+    pub classes: BTreeMap<Class, ClassOverview>,
+    /// Bytes that lie in segments, by what wrote them.
+    pub written: Written,
+}
+
+/// Slots by state.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct States {
+    /// Empty.
+    pub free: u64,
+    /// Written, with a summary.
+    pub sealed: u64,
+    /// Begun, without a summary: being written, or cut off.
+    pub open: u64,
+    /// Start and end contradict each other, or cannot be read: see `esker check`.
+    pub unclear: u64,
+}
+
+/// Bytes of slots.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Space {
+    /// Frames of sealed segments: records and their padding, current or not.
+    pub frames_bytes: u64,
+    /// Summaries.
+    pub summary_bytes: u64,
+    /// Between the last frame and the summary.
+    pub gap_bytes: u64,
+    /// Segments without a summary.
+    pub open_bytes: u64,
+    /// Free slots.
+    pub free_bytes: u64,
+}
+
+/// Segments of a class.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ClassOverview {
+    /// How many.
+    pub segments: u64,
+    /// Records in those that are sealed.
+    pub records: u64,
+    /// Their frames.
+    pub frames_bytes: u64,
+}
+
+/// What wrote the bytes that lie in sealed segments now. What was there before is not known any more: a server that runs
+/// counts it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Written {
+    /// Users.
+    pub user_bytes: u64,
+    /// Destaging, from the fast tier.
+    pub destaged_bytes: u64,
+    /// Collecting, out of segments with garbage.
+    pub collected_bytes: u64,
+    /// Summaries, which every segment needs.
+    pub summary_bytes: u64,
+}
+
+impl StoreView {
+    /// What the store is and how full it is. Reads the ends of its slots and nothing else.
+    ///
+    /// # Errors
+    /// If a device cannot be read.
+    pub fn overview(&self) -> Result<Overview> {
+        let first = &self.tiers[0].superblock;
+        let (mut tiers, mut records, mut highest) = (Vec::new(), 0, 0);
+        for tier in &self.tiers {
+            let slots = tier.slots()?;
+            for footer in slots.found.iter().filter_map(|found| found.footer) {
+                records += u64::from(footer.entries);
+                highest = highest.max(footer.max_sequence);
+            }
+            tiers.push(tier.overview(&slots)?);
+        }
+        Ok(Overview {
+            store_id: format!("{:032x}", first.store_id),
+            format_version: FORMAT_VERSION,
+            state: self.state(),
+            created_at_ms: first.created_at_ms,
+            clock_ms: self.tiers.iter().map(|tier| tier.superblock.clock_ms).max().unwrap_or(0),
+            epoch: self.tiers.iter().map(|tier| tier.superblock.epoch).max().unwrap_or(0),
+            segment_bytes: first.segment_bytes,
+            granule_bytes: first.granule_bytes,
+            highest_sequence: highest,
+            cleared_through: self.cleared_through(),
+            records,
+            notes: self.notes(&tiers),
+            tiers,
+        })
+    }
+
+    /// How it was left.
+    pub fn state(&self) -> State {
+        match (self.is_in_use(), self.is_closed()) {
+            (true, _) => State::InUse,
+            (false, true) => State::Closed,
+            (false, false) => State::NotClosed,
+        }
+    }
+
+    fn notes(&self, tiers: &[TierOverview]) -> Vec<String> {
+        let mut notes = Vec::new();
+        match self.state() {
+            State::InUse => notes.push("another process has it open: what is shown changes meanwhile".to_owned()),
+            State::NotClosed => notes.push(
+                "it was not closed; opening it recovers what was acknowledged, also from the staging file, which is \
+                 not looked at here"
+                    .to_owned(),
+            ),
+            State::Closed => {}
+        }
+        for (tier, view) in tiers.iter().zip(&self.tiers) {
+            if tier.superblock_copies < SUPERBLOCK_COPIES && !self.is_in_use() {
+                let (good, path) = (tier.superblock_copies, &tier.path);
+                notes
+                    .push(format!("{path}: {good} of {SUPERBLOCK_COPIES} copies of the superblock are good"));
+            }
+            if tier.device_bytes < view.bytes_needed() {
+                notes.push(view.cut_off());
+            }
+            if tier.states.unclear > 0 && !self.is_in_use() {
+                let (unclear, path) = (tier.states.unclear, &tier.path);
+                notes.push(format!("{path}: {unclear} slots are unclear; esker check says more"));
+            }
+        }
+        notes
+    }
+}
+
+impl TierView {
+    pub(crate) fn cut_off(&self) -> String {
+        format!(
+            "{} has {} bytes, but its store reaches up to {}: it was cut off or has shrunk",
+            self.path(),
+            self.bytes(),
+            self.bytes_needed()
+        )
+    }
+
+    fn overview(&self, slots: &TierSlots) -> Result<TierOverview> {
+        let mut head = Buffer::zeroed(HEAD_BYTES);
+        self.read_at(0, &mut head)?;
+        let newest = |copy: &_| copy == &Ok(self.superblock.clone());
+        let mut overview = TierOverview {
+            name: self.name().name(),
+            path: self.path(),
+            device_bytes: self.bytes(),
+            unit_bytes: self.superblock.unit_bytes,
+            data_offset: self.superblock.data_offset,
+            generation: self.superblock.generation,
+            superblock_copies: self.superblock.copies(&head).iter().filter(|copy| newest(*copy)).count(),
+            slots: slots.ends.len() as u64,
+            states: States::default(),
+            space: Space::default(),
+            classes: BTreeMap::new(),
+            written: Written::default(),
+        };
+        let mut found = slots.found.iter().peekable();
+        for (slot, ends) in (0..).zip(&slots.ends) {
+            match found.next_if(|found| found.slot == slot) {
+                Some(found) => overview.count(found, &self.superblock),
+                None => {
+                    overview.states.free += u64::from(is_plainly_free(ends));
+                    overview.states.unclear += u64::from(!is_plainly_free(ends));
+                    overview.space.free_bytes += self.superblock.segment_bytes;
+                }
+            }
+        }
+        Ok(overview)
+    }
+}
+
+impl TierOverview {
+    fn count(&mut self, found: &FoundSlot, superblock: &Superblock) {
+        let segment_bytes = superblock.segment_bytes;
+        let Some(footer) = found.footer else {
+            match found.first {
+                Some(first) => {
+                    self.states.open += 1;
+                    self.space.open_bytes += segment_bytes;
+                    self.classes.entry(Class::of(first.stream)).or_default().segments += 1;
+                }
+                // A slot that reads as zeros is looked into where a store was not closed.
+                None if found.may_be_torn => {
+                    self.states.free += 1;
+                    self.space.free_bytes += segment_bytes;
+                }
+                None => self.states.unclear += 1,
+            }
+            return;
+        };
+        let summary_bytes = segment_bytes - u64::from(footer.start);
+        let frames_bytes = u64::from(footer.tail);
+        self.states.sealed += 1;
+        self.space.frames_bytes += frames_bytes;
+        self.space.summary_bytes += summary_bytes;
+        self.space.gap_bytes += u64::from(footer.start - footer.tail);
+        let class = Class::of(footer.stream);
+        let of_class = self.classes.entry(class).or_default();
+        of_class.segments += 1;
+        of_class.records += u64::from(footer.entries);
+        of_class.frames_bytes += frames_bytes;
+        self.written.summary_bytes += summary_bytes;
+        let takes_destaged = superblock.has_peer && !superblock.fast;
+        match class {
+            Class::Lane | Class::Large => self.written.user_bytes += frames_bytes,
+            Class::LongLived if !takes_destaged => self.written.user_bytes += frames_bytes,
+            Class::LongLived | Class::Destaged => self.written.destaged_bytes += frames_bytes,
+            _ => self.written.collected_bytes += frames_bytes,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Records of one segment, all versions of one key, and what a store holds: by the log alone.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use esker_log::{Entry, KeyHash, Kind, RecordView, Tier};
+use serde::Serialize;
+
+use crate::current::Places;
+use crate::error::{InspectError, Result};
+use crate::key::Key;
+use crate::newest::Rule;
+use crate::slots::{Class, Segment};
+use crate::store::StoreView;
+use crate::versions::Version;
+use crate::watch::Watcher;
+
+/// Whether a record counts, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It is what the store shows of its key.
+    Current,
+    /// It is the newest of its key, and its time to live has run out.
+    Expired,
+    /// It is the newest of its key, and says that the key is gone.
+    Deleted,
+    /// A version with a higher sequence number lies elsewhere.
+    Superseded,
+    /// A copy of the same version lies in an older segment, which counts.
+    Copy,
+    /// The whole store was cleared after it.
+    Cleared,
+}
+
+impl Standing {
+    /// In words.
+    pub fn why(self) -> &'static str {
+        match self {
+            Standing::Current => "current: it has the highest sequence number of its key",
+            Standing::Expired => "newest of its key, and its time to live has run out",
+            Standing::Deleted => "newest of its key: the key is deleted",
+            Standing::Superseded => "superseded by a higher sequence number",
+            Standing::Copy => "copy of the same version: the one in the older segment counts",
+            Standing::Cleared => "cleared: all keys were removed after it",
+        }
+    }
+}
+
+/// A record at its place.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordRow {
+    /// `fast` or `capacity`.
+    pub tier: &'static str,
+    /// Slot of the tier.
+    pub slot: u32,
+    /// Number of the segment.
+    pub segment: u64,
+    /// Flow of records that the segment belongs to.
+    pub class: Class,
+    /// Byte offset in the segment.
+    pub offset: u32,
+    /// Length without padding.
+    pub bytes: u32,
+    /// Its key.
+    pub key: Key,
+    /// Whether it deletes the key.
+    pub tombstone: bool,
+    /// Orders all versions.
+    pub sequence: u64,
+    /// Length of the value.
+    pub value_bytes: Option<u64>,
+    /// When it expires, in milliseconds since the Unix epoch.
+    pub expires_at_ms: Option<u64>,
+    /// Whether it counts.
+    pub standing: Standing,
+    /// What is wrong with it.
+    pub damage: Option<String>,
+}
+
+/// A key with its value, as the log says.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// When it expires, in milliseconds since the Unix epoch.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl StoreView {
+    /// Every record of the segment of a number.
+    ///
+    /// # Errors
+    /// If there is no such segment, or a device cannot be read.
+    pub fn records(&self, number: u64, now_ms: u64, watcher: &dyn Watcher) -> Result<Vec<RecordRow>> {
+        let segment = self.find_segment(number)?;
+        let mut entries = Vec::new();
+        if !self.entries(&segment, |entry| entries.push(entry))? {
+            entries = self.rescan(&segment)?.entries;
+        }
+        let mut hashes: Vec<_> = entries.iter().map(|entry| entry.key_hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        let keep = |hash: &KeyHash| hashes.binary_search(hash).is_ok();
+        self.rows(watcher, now_ms, keep, |at| (at.tier, at.slot) == (segment.tier, segment.slot))
+    }
+
+    /// Every version of a key that lies anywhere, the newest first.
+    ///
+    /// # Errors
+    /// If a device cannot be read.
+    pub fn trace(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Vec<RecordRow>> {
+        let hash = self.secret.key_hash(key);
+        let mut rows = self.rows(watcher, now_ms, |of| *of == hash, |_| true)?;
+        rows.sort_by_key(|row| (Reverse(row.sequence), row.segment));
+        // A record that cannot be read is the key's all the same, if its digest is.
+        rows.iter_mut().for_each(|row| row.key = Key::Named(key.to_vec()));
+        Ok(rows)
+    }
+
+    /// The rows of the keys that pass, of those segments that are wanted.
+    fn rows(
+        &self,
+        watcher: &dyn Watcher,
+        now_ms: u64,
+        keep: impl Fn(&KeyHash) -> bool + Sync,
+        wanted: impl Fn(&Segment) -> bool,
+    ) -> Result<Vec<RecordRow>> {
+        let (segments, versions) = self.versions_of(watcher, &keep, false)?;
+        let rule = Rule::new(self, &segments);
+        let standings = Mutex::new(BTreeMap::new());
+        versions.for_each_key(
+            || (),
+            |(), versions| {
+                let current = rule.current(versions).copied();
+                let mut standings = standings.lock().expect("nobody panics with it");
+                for version in versions {
+                    standings.insert(version.place(), standing(version, current));
+                }
+            },
+        );
+        let standings = standings.into_inner().expect("nobody panics with it");
+        let mut rows = Vec::new();
+        for segment in segments.iter().filter(|segment| wanted(segment)) {
+            let mut entries = Vec::new();
+            self.entries(segment, |entry| entries.extend(keep(&entry.key_hash).then_some(entry)))?;
+            let tier = self.tiers[segment.tier].name();
+            for entry in entries {
+                let place = Version::new(&self.packing, tier, segment.slot, &entry, false).place();
+                let standing = standings.get(&place).copied().unwrap_or(Standing::Superseded);
+                rows.push(self.row(segment, tier, &entry, standing, now_ms)?);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(
+        &self,
+        segment: &Segment,
+        tier: Tier,
+        entry: &Entry,
+        standing: Standing,
+        now_ms: u64,
+    ) -> Result<RecordRow> {
+        let bytes = self.tiers[segment.tier].read(segment.slot, entry.offset, entry.bytes)?;
+        let identity = self.secret.identity(segment.number, entry.offset);
+        let parsed = RecordView::parse(&bytes, &identity);
+        let verified = parsed.and_then(|record| record.verify_value(&self.secret));
+        let key = match parsed {
+            Ok(record) => Key::Named(record.key.to_vec()),
+            Err(_) => Key::of_digest(&entry.key_hash),
+        };
+        let expired = self.is_expired(entry.expires_at_ms, entry.sequence, now_ms);
+        Ok(RecordRow {
+            tier: tier.name(),
+            slot: segment.slot,
+            segment: segment.number,
+            class: Class::of(segment.stream),
+            offset: entry.offset,
+            bytes: entry.bytes,
+            key,
+            tombstone: entry.kind == Kind::Tombstone,
+            sequence: entry.sequence,
+            value_bytes: parsed.ok().map(|record| record.value.len() as u64),
+            expires_at_ms: entry.expires_at_ms,
+            standing: if standing == Standing::Current && expired { Standing::Expired } else { standing },
+            damage: verified.err().map(|damage| damage.to_string()),
+        })
+    }
+
+    /// The value of a key, as the newest record of it says that can be found; `None` if it is not there.
+    ///
+    /// # Errors
+    /// If that record is damaged, or a device cannot be read.
+    pub fn get(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
+        let hash = self.secret.key_hash(key);
+        let mut found = None;
+        self.scan_kept(
+            now_ms,
+            watcher,
+            |of| *of == hash,
+            false,
+            |item| {
+                found = Some(item?);
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
+        Ok(found)
+    }
+
+    /// Shows every key with its value, in the order in which their records lie, until `see` has seen enough. What cannot be
+    /// read is shown as an error.
+    ///
+    /// # Errors
+    /// Of `see`, or of a device.
+    pub fn scan(
+        &self,
+        now_ms: u64,
+        watcher: &dyn Watcher,
+        see: impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.scan_kept(now_ms, watcher, |_| true, true, see)
+    }
+
+    fn scan_kept(
+        &self,
+        now_ms: u64,
+        watcher: &dyn Watcher,
+        keep: impl Fn(&KeyHash) -> bool + Sync,
+        keeps_all: bool,
+        mut see: impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let (segments, versions) = self.versions_of(watcher, keep, keeps_all)?;
+        let rule = Rule::new(self, &segments);
+        let places = Places::of(self, &rule, &versions, |_| true);
+        drop(versions);
+        places.read(self, &rule, watcher, |at| match at.record {
+            Ok(record) if self.is_expired(record.expires_at_ms, record.sequence, now_ms) => {
+                Ok(ControlFlow::Continue(()))
+            }
+            Ok(record) => see(Ok(Item {
+                key: record.key.to_vec(),
+                value: record.value.to_vec(),
+                sequence: record.sequence,
+                expires_at_ms: record.expires_at_ms,
+            })),
+            Err(damage) => {
+                let segment = rule.ages.segment(&at.location);
+                see(Err(InspectError::Damaged(format!(
+                    "segment {segment}, offset {}: {damage}; see esker check",
+                    at.location.offset
+                ))))
+            }
+        })
+    }
+}
+
+fn standing(version: &Version, current: Option<Version>) -> Standing {
+    match current {
+        None => Standing::Cleared,
+        Some(current) if current.place() == version.place() => {
+            if version.is_tombstone() {
+                Standing::Deleted
+            } else {
+                Standing::Current
+            }
+        }
+        Some(current) if current.sequence == version.sequence => Standing::Copy,
+        Some(_) => Standing::Superseded,
+    }
+}

@@ -1,0 +1,297 @@
+//! A new store with everything that is healthy in a damaged one.
+//!
+//! 1. The damaged store is checked; nothing is ever written to it.
+//! 2. Every key whose newest version verifies is put into a new store, with that value and its expiry, by the engine. A
+//!    key whose newest version is damaged is left out and listed: an older version is never shown in its place.
+//! 3. Where keys were lost that cannot be named, any of them may have an older version that now looks like the newest, or
+//!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale.
+//! 4. The new store is closed and checked.
+//!
+//! In place, the new store is made beside the old one and then takes its name; the old one keeps its bytes and is called
+//! `.damaged`.
+
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use esker_device::{Backend, Device, OpenOptions};
+use esker_engine::{Blocking, Bytes, Durability, Options};
+use serde::Serialize;
+
+use crate::check::report::Report;
+use crate::check::{CheckOptions, Checked};
+use crate::current::Places;
+use crate::error::{InspectError, Result};
+use crate::key::Key;
+use crate::newest::Rule;
+use crate::store::{StoreView, TierView, file_of, is_on_file_system};
+use crate::watch::Watcher;
+
+/// Puts that are made at once.
+const BATCH_RECORDS: usize = 1024;
+const BATCH_BYTES: usize = 4 << 20;
+/// Keys that may be stale and are listed; more are counted.
+const STALE_LISTED: usize = 1_000_000;
+
+/// What became of a damaged store.
+#[derive(Clone, Debug, Serialize)]
+pub struct Repaired {
+    /// Where the new store is.
+    pub to: Vec<PathBuf>,
+    /// Where the old one is, if it was repaired in place.
+    pub damaged: Vec<PathBuf>,
+    /// Keys in the new store.
+    pub kept_keys: u64,
+    /// Bytes of their keys and values.
+    pub kept_bytes: u64,
+    /// Keys whose newest version is damaged: they are not in the new store.
+    pub lost_keys: Vec<Key>,
+    /// Whether keys were lost that cannot be named.
+    pub unnamed_keys: bool,
+    /// Keys in the new store that may be stale, or may have been deleted, because of those.
+    pub stale_keys: Vec<Key>,
+    /// How many those are.
+    pub stale_count: u64,
+    /// What was wrong with the old store.
+    pub old: Report,
+    /// Whether the new store passes a check.
+    pub well: bool,
+}
+
+impl StoreView {
+    /// Makes a new store with everything that is healthy in this one: in a directory if this one lies in a directory, else
+    /// in as many files as this one has tiers, the fast one first.
+    ///
+    /// # Errors
+    /// If the store is in use, something is there already, or the new store cannot be written.
+    pub fn repair_to(&self, to: &[PathBuf], watcher: &dyn Watcher) -> Result<Repaired> {
+        self.refuse_if_in_use()?;
+        let options = self.options_of_copy(to)?;
+        // 1.
+        let checked = self.check_all(CheckOptions { index: false }, watcher)?;
+        let store = Blocking::open(options)?;
+        // 2. and 3.
+        let copied = self.copy(&checked, &store, watcher);
+        store.close()?;
+        let Copied { kept_keys, kept_bytes, mut lost_keys, stale_keys, stale_count } = copied?;
+        lost_keys.extend(checked.report.lost_keys.iter().cloned());
+        lost_keys.sort_unstable();
+        lost_keys.dedup();
+        let old = checked.report;
+        drop((checked.segments, checked.versions));
+        // 4.
+        let well = StoreView::open(to)?.check(CheckOptions::default(), watcher)?.well;
+        Ok(Repaired {
+            to: to.to_vec(),
+            damaged: Vec::new(),
+            kept_keys,
+            kept_bytes,
+            lost_keys,
+            unnamed_keys: old.unnamed_keys,
+            stale_keys,
+            stale_count,
+            old,
+            well,
+        })
+    }
+
+    /// As [`repair_to`](Self::repair_to), and gives the new store the names of this one, which is then called `.damaged`.
+    ///
+    /// # Errors
+    /// As there; and if the store lies on a block device.
+    pub fn repair_in_place(&self, watcher: &dyn Watcher) -> Result<Repaired> {
+        for path in &self.paths {
+            if !is_on_file_system(path)? {
+                return Err(InspectError::call(format!(
+                    "{} is a block device, which cannot be swapped by its name; repair to files or to other devices \
+                     with --to, and serve those, or write them back to it when all is as it should be",
+                    path.display()
+                )));
+            }
+        }
+        let with =
+            |ending: &str| -> Vec<PathBuf> { self.paths.iter().map(|path| named(path, ending)).collect() };
+        let (beside, damaged) = (with(".repaired"), with(".damaged"));
+        if let Some(there) = damaged.iter().chain(&beside).find(|path| path.exists()) {
+            let what =
+                format!("{} is there already, from an earlier repair; move it away first", there.display());
+            return Err(InspectError::Call(what));
+        }
+        // Nobody opens the store from here on until it has its new bytes.
+        let _locked = self.lock()?;
+        let mut repaired = self.repair_to(&beside, watcher)?;
+        if !repaired.well {
+            let what =
+                "the new store does not pass a check; it was left beside the old one, which is as it was";
+            return Err(InspectError::Damaged(what.to_owned()));
+        }
+        for ((path, old), new) in self.paths.iter().zip(&damaged).zip(&beside) {
+            swap(path, old, new)?;
+        }
+        (repaired.to, repaired.damaged) = (self.paths.clone(), damaged);
+        Ok(repaired)
+    }
+
+    fn lock(&self) -> Result<Vec<std::sync::Arc<dyn Device>>> {
+        let lock = |path: &PathBuf| {
+            let options = OpenOptions::new(file_of(path)?).backend(Backend::Threads);
+            Ok(esker_device::open(options)?.0)
+        };
+        self.paths.iter().map(lock).collect()
+    }
+
+    /// Options with which the engine opens this store, for whoever wants to write to it.
+    ///
+    /// # Errors
+    /// If another process has it open.
+    pub fn engine_options(&self) -> Result<Options> {
+        self.refuse_if_in_use()?;
+        if let [directory] = &self.paths[..]
+            && directory.is_dir()
+        {
+            return Ok(Options::directory(directory).create(false));
+        }
+        let path =
+            |fast: bool| self.tiers.iter().find(|tier| tier.superblock.fast == fast).map(TierView::path);
+        Ok(match (path(true), path(false)) {
+            (Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
+            (Some(fast), None) => Options::fast_only(fast),
+            (None, Some(capacity)) => Options::capacity_only(capacity),
+            (None, None) => unreachable!("a store has a tier"),
+        }
+        .create(false))
+    }
+
+    /// Options of a new store that is shaped like this one.
+    fn options_of_copy(&self, to: &[PathBuf]) -> Result<Options> {
+        for path in to {
+            if path.is_dir() || path.is_file() {
+                return Err(InspectError::call(format!(
+                    "{} is there already; name a place where nothing is",
+                    path.display()
+                )));
+            }
+        }
+        let bulk = self.tiers.last().expect("a store has a tier");
+        let (wanted, in_directory) = (self.tiers.len(), self.paths.iter().any(|path| path.is_dir()));
+        let options = match to {
+            [to] if in_directory => Options::directory(to),
+            [fast, capacity] if wanted == 2 => Options::fast_and_capacity(fast, capacity),
+            [to] if wanted == 1 && bulk.superblock.fast => Options::fast_only(to),
+            [to] if wanted == 1 => Options::capacity_only(to),
+            _ => {
+                let what = format!(
+                    "the store has {wanted} tiers, so the new one needs as many places; {} were named",
+                    to.len()
+                );
+                return Err(InspectError::Call(what));
+            }
+        };
+        let mut options = options
+            .segment_bytes(bulk.superblock.segment_bytes)
+            .durability(Durability::None)
+            .memory_bytes((512 << 20) + 16 * bulk.superblock.segment_bytes);
+        for tier in &self.tiers {
+            // Twice the room, so that the reserve is never in the way of what fitted before.
+            let bytes = 2 * tier.bytes_needed() + 64 * tier.superblock.segment_bytes;
+            options = match tier.superblock.fast {
+                true => options.fast_limit_bytes(bytes),
+                false => {
+                    options.capacity_limit_bytes(bytes).indirection_unit_bytes(tier.superblock.unit_bytes)
+                }
+            };
+        }
+        Ok(options)
+    }
+
+    /// Puts every healthy key into a store.
+    fn copy(&self, checked: &Checked, store: &Blocking, watcher: &dyn Watcher) -> Result<Copied> {
+        let rule = Rule::new(self, &checked.segments);
+        let places = Places::of(self, &rule, &checked.versions, |version| !version.is_damaged());
+        let unnamed = checked.report.findings.iter().filter(|finding| finding.unnamed_keys);
+        let lost_up_to = unnamed.map(|finding| finding.up_to).max();
+        let mut copied = Copied::default();
+        let mut batch = Batch { store, puts: Vec::new(), bytes: 0 };
+        places.read(self, &rule, watcher, |at| {
+            let Ok(record) = at.record else {
+                let what =
+                    format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
+                return Err(InspectError::Damaged(what));
+            };
+            copied.kept_keys += 1;
+            copied.kept_bytes += record.key_and_value.len() as u64;
+            if lost_up_to.is_some_and(|lost| record.sequence < lost) {
+                copied.stale_count += 1;
+                if copied.stale_keys.len() < STALE_LISTED {
+                    copied.stale_keys.push(Key::Named(record.key.to_vec()));
+                }
+            }
+            batch.put(record.key, record.value, record.expires_at_ms)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        batch.write()?;
+        store.flush()?;
+        Ok(copied)
+    }
+}
+
+#[derive(Default)]
+struct Copied {
+    kept_keys: u64,
+    kept_bytes: u64,
+    lost_keys: Vec<Key>,
+    stale_keys: Vec<Key>,
+    stale_count: u64,
+}
+
+/// Puts that are made together.
+struct Batch<'a> {
+    store: &'a Blocking,
+    puts: Vec<(Bytes, Bytes, Option<u64>)>,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<()> {
+        self.bytes += key.len() + value.len();
+        self.puts.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value), expires_at_ms));
+        if self.puts.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.bytes = 0;
+        for put in self.store.put_each(std::mem::take(&mut self.puts), None) {
+            put?;
+        }
+        Ok(())
+    }
+}
+
+/// A path with an ending.
+fn named(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    path.with_file_name(name)
+}
+
+/// Gives `new` the name `path`, and what was there the name `old`. Staging files go with their stores.
+fn swap(path: &Path, old: &Path, new: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        InspectError::Damaged(format!(
+            "{} cannot be swapped for {}: {error}; rename by hand what is there",
+            path.display(),
+            new.display()
+        ))
+    };
+    fs::rename(path, old).map_err(failed)?;
+    fs::rename(new, path).map_err(failed)?;
+    let staging = |path: &Path| named(path, ".staging");
+    if staging(path).exists() {
+        fs::rename(staging(path), staging(old)).map_err(failed)?;
+    }
+    if staging(new).exists() {
+        fs::remove_file(staging(new)).map_err(failed)?;
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+}

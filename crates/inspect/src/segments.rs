@@ -1,0 +1,190 @@
+//! Every slot of a store with what is in it: a table for people who search, and cells for a map.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_log::Location;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::newest::{Rule, read_summaries};
+use crate::slots::{Class, Content, Segment, TierSlots, is_plainly_free};
+use crate::store::StoreView;
+use crate::watch::Watcher;
+
+/// With more records than this, live bytes are estimated.
+const EXACT_RECORDS: u64 = 4 << 20;
+
+/// What a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotState {
+    /// Empty.
+    Free,
+    /// Begun, without a summary.
+    Open,
+    /// Written, with a summary.
+    Sealed,
+    /// Start and end contradict each other, or cannot be read.
+    Unclear,
+}
+
+impl SlotState {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            SlotState::Free => "free",
+            SlotState::Open => "open",
+            SlotState::Sealed => "sealed",
+            SlotState::Unclear => "unclear",
+        }
+    }
+}
+
+/// A slot with what is in it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlotRow {
+    /// `fast` or `capacity`.
+    pub tier: &'static str,
+    /// Which slot of the tier.
+    pub slot: u32,
+    /// What it is.
+    pub state: SlotState,
+    /// Number of the segment that is in it; higher ones were opened later.
+    pub segment: Option<u64>,
+    /// Which flow of records.
+    pub class: Option<Class>,
+    /// Records in it, current or not.
+    pub records: u64,
+    /// Where its last frame ends.
+    pub used_bytes: u64,
+    /// Bytes of records that are current.
+    pub live_bytes: u64,
+    /// Those as a share of a whole segment.
+    pub live_share: f64,
+    /// Opening of the store in which it was sealed.
+    pub epoch: Option<u64>,
+    /// Highest sequence number in it.
+    pub max_sequence: Option<u64>,
+    /// When much of it will have expired, in seconds since the Unix epoch.
+    pub expires_s: Option<u32>,
+}
+
+/// All slots of a store.
+#[derive(Clone, Debug, Serialize)]
+pub struct Segments {
+    /// By tier and slot.
+    pub slots: Vec<SlotRow>,
+    /// Live bytes were counted for one key in so many; 1: for all.
+    pub sampled: u64,
+    /// Length of a segment.
+    pub segment_bytes: u64,
+}
+
+impl StoreView {
+    /// Every slot with what is in it. Reads all summaries. `exact`: live bytes are counted and never estimated.
+    ///
+    /// # Errors
+    /// If a device cannot be read.
+    pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Result<Segments> {
+        let slots = self.slots()?;
+        let mut segments = self.segments(&slots)?;
+        let records: u64 = segments.iter().map(Segment::records).sum();
+        let sampled = if exact { 1 } else { (records / EXACT_RECORDS + 1).next_power_of_two() };
+        let live = self.live_bytes(&mut segments, records / sampled, sampled, watcher)?;
+        let mut rows = Vec::new();
+        for (tier, of_tier) in slots.iter().enumerate() {
+            rows.extend((0..of_tier.ends.len() as u32).map(|slot| self.free_row(tier, slot, of_tier)));
+        }
+        let firsts = self.first_rows(&slots);
+        for (segment, live) in segments.iter().zip(live) {
+            let row = &mut rows[firsts[segment.tier] + segment.slot as usize];
+            self.fill(row, segment, live.into_inner() * sampled);
+        }
+        Ok(Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes })
+    }
+
+    /// Where the rows of each tier begin.
+    fn first_rows(&self, slots: &[TierSlots]) -> Vec<usize> {
+        let lengths = slots.iter().map(|of_tier| of_tier.ends.len());
+        let ends = lengths.scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        });
+        std::iter::once(0).chain(ends).collect()
+    }
+
+    /// A slot in which no segment was found.
+    fn free_row(&self, tier: usize, slot: u32, of_tier: &TierSlots) -> SlotRow {
+        let ends = &of_tier.ends[slot as usize];
+        let free = is_plainly_free(ends) || ends.is_blank();
+        SlotRow {
+            tier: self.tiers[tier].name().name(),
+            slot,
+            state: if free { SlotState::Free } else { SlotState::Unclear },
+            segment: None,
+            class: None,
+            records: 0,
+            used_bytes: 0,
+            live_bytes: 0,
+            live_share: 0.0,
+            epoch: None,
+            max_sequence: None,
+            expires_s: None,
+        }
+    }
+
+    fn fill(&self, row: &mut SlotRow, segment: &Segment, live_bytes: u64) {
+        row.segment = Some(segment.number).filter(|number| *number > 0);
+        row.class = Some(Class::of(segment.stream));
+        row.records = segment.records();
+        row.used_bytes = segment.tail().into();
+        row.live_bytes = live_bytes.min(row.used_bytes);
+        row.live_share = row.live_bytes as f64 / self.packing.segment_bytes as f64;
+        row.state = match &segment.content {
+            Content::Sealed(footer) => {
+                (row.epoch, row.max_sequence) = (Some(footer.epoch), Some(footer.max_sequence));
+                row.expires_s = Some(footer.expires_s).filter(|at| *at > 0);
+                SlotState::Sealed
+            }
+            Content::Scanned(scan) => {
+                row.max_sequence = scan.entries.iter().map(|entry| entry.sequence).max();
+                if scan.lost.is_empty() { SlotState::Open } else { SlotState::Unclear }
+            }
+            Content::Nameless => SlotState::Unclear,
+        };
+    }
+
+    /// Bytes of current records of each segment, of one key in `sampled`.
+    fn live_bytes(
+        &self,
+        segments: &mut [Segment],
+        expected: u64,
+        sampled: u64,
+        watcher: &dyn Watcher,
+    ) -> Result<Vec<AtomicU64>> {
+        let keep = |hash: &esker_log::KeyHash| hash.check & (sampled - 1) == 0;
+        let versions = read_summaries(self, segments, watcher, expected, keep)?;
+        let live: Vec<AtomicU64> = segments.iter().map(|_| AtomicU64::new(0)).collect();
+        let mut places: Vec<Vec<usize>> = self.tiers.iter().map(|_| Vec::new()).collect();
+        for (number, segment) in segments.iter().enumerate() {
+            let of_tier = &mut places[segment.tier];
+            of_tier.resize(of_tier.len().max(segment.slot as usize + 1), 0);
+            of_tier[segment.slot as usize] = number;
+        }
+        let number = |location: &Location| {
+            let tier = self.tiers.iter().position(|tier| tier.name() == location.tier).unwrap_or(0);
+            places[tier][location.slot as usize]
+        };
+        let rule = Rule::new(self, segments);
+        versions.for_each_key(
+            || (),
+            |(), versions| {
+                if let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) {
+                    let bytes = current.padded_bytes(&self.packing);
+                    live[number(&current.location(&self.packing))].fetch_add(bytes, Ordering::Relaxed);
+                }
+            },
+        );
+        Ok(live)
+    }
+}

@@ -1,0 +1,302 @@
+//! A store seen from outside: its tiers, opened for reading alone and without the lock.
+//!
+//! Nothing here trusts what it reads, and nothing is remembered between two looks: beside a server that writes, two looks
+//! see two states.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
+use esker_log::{Packing, Secret, SegmentShape, Superblock, SuperblockError, Tier};
+
+use crate::error::{InspectError, Result};
+
+/// Where superblocks of all strides are looked for.
+pub(crate) const HEAD_BYTES: usize = 4 << 20;
+/// What is read at once.
+const READ_BYTES: usize = 4 << 20;
+const PAGE_BYTES: u64 = 4096;
+/// The file of a store that lies in a directory.
+const FILE_IN_DIRECTORY: &str = "data.esker";
+
+/// One tier of a store.
+pub struct TierView {
+    pub(crate) source: Arc<dyn ReadAt>,
+    /// The newest copy of its superblock.
+    pub superblock: Superblock,
+    pub(crate) shape: SegmentShape,
+}
+
+/// A store that is looked at.
+pub struct StoreView {
+    /// Its tiers, the fast one first.
+    pub tiers: Vec<TierView>,
+    /// Where it lies: what was given.
+    pub paths: Vec<PathBuf>,
+    pub(crate) secret: Secret,
+    pub(crate) packing: Packing,
+    in_use: bool,
+}
+
+impl StoreView {
+    /// Opens a store for a look: its directory, or the files or devices of its tiers in any order.
+    ///
+    /// # Errors
+    /// If there is no store, or not all of one, or one of another format version.
+    pub fn open(paths: &[PathBuf]) -> Result<StoreView> {
+        let mut sources: Vec<Arc<dyn ReadAt>> = Vec::new();
+        let mut in_use = false;
+        for path in paths {
+            let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
+            in_use |= file.is_locked();
+            sources.push(Arc::new(file));
+        }
+        let mut view = StoreView::over(sources)?;
+        (view.paths, view.in_use) = (paths.to_vec(), in_use);
+        Ok(view)
+    }
+
+    /// As [`open`](Self::open), of bytes that the caller has.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn over(sources: Vec<Arc<dyn ReadAt>>) -> Result<StoreView> {
+        let mut tiers = Vec::new();
+        for source in sources {
+            tiers.push(TierView::open(source)?);
+        }
+        tiers.sort_by_key(|tier| tier.superblock.tier());
+        let Some(first) = tiers.first() else {
+            return Err(InspectError::call(
+                "no store was named; give its directory, or its files or devices",
+            ));
+        };
+        let wanted = if first.superblock.has_peer { 2 } else { 1 };
+        let names: Vec<String> = tiers.iter().map(|tier| tier.source.path()).collect();
+        let names = names.join(" and ");
+        if tiers.iter().any(|tier| tier.superblock.store_id != first.superblock.store_id) {
+            let what = format!("{names} belong to different stores; give the tiers that belong together");
+            return Err(InspectError::Call(what));
+        }
+        if tiers.len() < wanted {
+            let has = first.name().name();
+            let what =
+                format!("{names} is the {has} tier of a store that has two; name the other one with --peer");
+            return Err(InspectError::Call(what));
+        }
+        if tiers.len() > wanted || wanted == 2 && tiers[0].name() == tiers[1].name() {
+            return Err(InspectError::Call(format!("{names} are not the two tiers of one store")));
+        }
+        let secret = first.superblock.secret();
+        let capacity = tiers.iter().find(|tier| tier.name() == Tier::Capacity);
+        let packing = Packing {
+            granule_bytes: first.superblock.granule_bytes,
+            segment_bytes: first.superblock.segment_bytes,
+            capacity_slots: capacity.map_or(0, |tier| tier.superblock.used_slots),
+        };
+        Ok(StoreView { tiers, paths: Vec::new(), secret, packing, in_use: false })
+    }
+
+    /// Whether another process has it open.
+    pub fn is_in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Whether it was closed, and so says what it must hold.
+    pub fn is_closed(&self) -> bool {
+        self.tiers.iter().all(|tier| tier.superblock.census.is_some())
+    }
+
+    /// Records up to this sequence number were cleared.
+    pub(crate) fn cleared_through(&self) -> u64 {
+        self.tiers.iter().map(|tier| tier.superblock.cleared_through).max().unwrap_or(0)
+    }
+
+    /// Refuses to go on while another process changes the store.
+    pub(crate) fn refuse_if_in_use(&self) -> Result<()> {
+        match self.in_use {
+            true => Err(InspectError::call(format!(
+                "{} is open in another process; stop it first, or work on a copy of the store",
+                self.tiers[0].source.path()
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl TierView {
+    fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
+        let path = source.path();
+        let mut head = Buffer::zeroed(HEAD_BYTES);
+        source.read_at(0, &mut head).map_err(|source| InspectError::Read {
+            path: path.clone(),
+            offset: 0,
+            source,
+        })?;
+        let superblock = Superblock::find(&head).map_err(|error| match error {
+            SuperblockError::Absent => InspectError::call(format!(
+                "{path} holds no store: there is no superblock where the first copies of one lie"
+            )),
+            SuperblockError::Version { .. } => InspectError::call(format!("{path}: {error}")),
+            SuperblockError::Damaged => InspectError::Damaged(format!(
+                "{path}: {error}; without one nothing in it can be told from anything else: restore a backup"
+            )),
+        })?;
+        if let Some(what) = nonsense(&superblock) {
+            return Err(InspectError::Damaged(format!(
+                "{path}: the superblock says {what}, which no store has"
+            )));
+        }
+        let shape = SegmentShape {
+            tier: superblock.tier(),
+            segment_bytes: superblock.segment_bytes as u32,
+            unit_bytes: superblock.unit_bytes as u32,
+            granule_bytes: superblock.granule_bytes as u32,
+        };
+        Ok(TierView { source, superblock, shape })
+    }
+
+    /// Which tier it is.
+    pub fn name(&self) -> Tier {
+        self.superblock.tier()
+    }
+
+    /// The file or device.
+    pub fn path(&self) -> String {
+        self.source.path()
+    }
+
+    /// How long the file or device is.
+    pub fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    /// How long it must be to hold all slots that may be in use.
+    pub fn bytes_needed(&self) -> u64 {
+        self.superblock.data_offset + u64::from(self.superblock.used_slots) * self.superblock.segment_bytes
+    }
+
+    pub(crate) fn slot_offset(&self, slot: u32) -> u64 {
+        self.superblock.data_offset + u64::from(slot) * self.superblock.segment_bytes
+    }
+
+    /// A part of a slot. What lies behind the end of the device reads as zeros.
+    pub(crate) fn read(&self, slot: u32, offset: u32, bytes: u32) -> Result<Part> {
+        self.read_bytes(self.slot_offset(slot) + u64::from(offset), bytes as usize)
+    }
+
+    /// Bytes at any place of the device.
+    pub(crate) fn read_bytes(&self, from: u64, bytes: usize) -> Result<Part> {
+        let aligned = from / PAGE_BYTES * PAGE_BYTES;
+        let end = (from + bytes as u64).next_multiple_of(PAGE_BYTES);
+        let mut buffer = Buffer::zeroed((end - aligned) as usize);
+        self.read_at(aligned, &mut buffer)?;
+        let start = (from - aligned) as usize;
+        Ok(Part { buffer, start, end: start + bytes })
+    }
+
+    /// Fills a buffer from an aligned place of the device.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+        self.source.read_at(offset, buffer).map_err(|source| InspectError::Read {
+            path: self.path(),
+            offset,
+            source,
+        })
+    }
+
+    /// All of a slot, and the ranges in it that the device does not give.
+    pub(crate) fn read_slot(&self, slot: u32, buffer: &mut Buffer, unread: &mut Vec<std::ops::Range<u32>>) {
+        unread.clear();
+        let from = self.slot_offset(slot);
+        let whole = self.source.read_at(from, buffer);
+        if whole.is_ok() {
+            return;
+        }
+        // Piece by piece, and where that fails page by page, so that no more is missing than must be.
+        for (number, piece) in (0u64..).zip(buffer.chunks_mut(READ_BYTES)) {
+            let at = from + number * READ_BYTES as u64;
+            self.read_piece(at, at - from, piece, unread);
+        }
+    }
+
+    fn read_piece(&self, at: u64, in_slot: u64, piece: &mut [u8], unread: &mut Vec<std::ops::Range<u32>>) {
+        let mut buffer = Buffer::zeroed(piece.len());
+        if self.source.read_at(at, &mut buffer).is_ok() {
+            return piece.copy_from_slice(&buffer);
+        }
+        let mut page = Buffer::zeroed(PAGE_BYTES as usize);
+        for (number, part) in (0u64..).zip(piece.chunks_mut(PAGE_BYTES as usize)) {
+            let offset = number * PAGE_BYTES;
+            match self.source.read_at(at + offset, &mut page) {
+                Ok(()) => part.copy_from_slice(&page[..part.len()]),
+                Err(_) => {
+                    part.fill(0);
+                    let start = (in_slot + offset) as u32;
+                    unread.push(start..start + part.len() as u32);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that were read.
+pub(crate) struct Part {
+    buffer: Buffer,
+    start: usize,
+    end: usize,
+}
+
+impl std::ops::Deref for Part {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+}
+
+/// In the words of whoever named the path.
+fn not_opened(path: &Path, error: DeviceError) -> InspectError {
+    match error {
+        DeviceError::Io { source, .. } => {
+            InspectError::call(format!("{} cannot be opened: {source}", path.display()))
+        }
+        other => InspectError::call(other.to_string()),
+    }
+}
+
+/// What of a superblock whose checksum agrees cannot be.
+fn nonsense(superblock: &Superblock) -> Option<String> {
+    let Superblock { granule_bytes, segment_bytes, unit_bytes, data_offset, .. } = *superblock;
+    let power =
+        |bytes: u64, least: u64, most: u64| bytes.is_power_of_two() && (least..=most).contains(&bytes);
+    if !power(segment_bytes, 64 << 10, 1 << 27) {
+        return Some(format!("segments of {segment_bytes} bytes"));
+    }
+    if !power(unit_bytes, PAGE_BYTES, 1 << 20) || unit_bytes >= segment_bytes {
+        return Some(format!("write units of {unit_bytes} bytes"));
+    }
+    if !power(granule_bytes, 16, unit_bytes) {
+        return Some(format!("granules of {granule_bytes} bytes"));
+    }
+    (!data_offset.is_multiple_of(PAGE_BYTES)).then(|| format!("that its data begin at {data_offset}"))
+}
+
+/// The file of a path, which may be that of a store's directory.
+pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let file = path.join(FILE_IN_DIRECTORY);
+    match file.is_file() {
+        true => Ok(file),
+        false => {
+            let what = format!("{} holds no store: there is no {FILE_IN_DIRECTORY} in it", path.display());
+            Err(InspectError::Call(what))
+        }
+    }
+}
+
+/// Whether a path is of a regular file, or of a directory.
+pub(crate) fn is_on_file_system(path: &Path) -> Result<bool> {
+    let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
+    Ok(file.kind() == DeviceKind::File)
+}

@@ -1,0 +1,135 @@
+//! All versions of all keys, by key: which one is the newest.
+//!
+//! Every summary entry is kept in 32 bytes, spread over parts by the key's digest. Parts are then sorted one by one, so
+//! that memory and time are known in advance: 32 bytes a version, and no look-up. The whole digest is kept, so two keys
+//! are never taken for one.
+
+use std::cmp::Reverse;
+
+use esker_log::{Entry, KeyHash, Kind, Location, Packing, Tier};
+use std::sync::Mutex;
+
+use crate::watch::{cores, in_parallel};
+
+const PARTS: usize = 1024;
+/// Versions that a thread collects before it gives them to their part.
+const BATCH: usize = 64;
+
+/// One version of a key: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) hash: KeyHash,
+    pub(crate) sequence: u64,
+    place: u64,
+}
+
+const GRANULE_BITS: u32 = 36;
+const TOMBSTONE: u64 = 1 << 36;
+const DAMAGED: u64 = 1 << 37;
+const EXPIRES: u64 = 1 << 38;
+const LENGTH_SHIFT: u32 = 40;
+
+impl Version {
+    pub(crate) fn new(packing: &Packing, tier: Tier, slot: u32, entry: &Entry, damaged: bool) -> Version {
+        let packed = packing.pack(Location { tier, slot, offset: entry.offset, class: 0 }) >> 4;
+        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+        let flags = flag(entry.kind == Kind::Tombstone, TOMBSTONE)
+            | flag(damaged, DAMAGED)
+            | flag(entry.expires_at_ms.is_some(), EXPIRES);
+        let place = packed | flags | packing.granules(entry.bytes) << LENGTH_SHIFT;
+        Version { hash: entry.key_hash, sequence: entry.sequence, place }
+    }
+
+    /// Where it lies: tier, slot, offset.
+    pub(crate) fn location(&self, packing: &Packing) -> Location {
+        packing.unpack((self.place & ((1 << GRANULE_BITS) - 1)) << 4)
+    }
+
+    /// A number by which places are told apart and sorted.
+    pub(crate) fn place(&self) -> u64 {
+        self.place & ((1 << GRANULE_BITS) - 1)
+    }
+
+    pub(crate) fn is_tombstone(&self) -> bool {
+        self.place & TOMBSTONE != 0
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.place & DAMAGED != 0
+    }
+
+    pub(crate) fn expires(&self) -> bool {
+        self.place & EXPIRES != 0
+    }
+
+    /// Bytes that it takes, with padding to the granule.
+    pub(crate) fn padded_bytes(&self, packing: &Packing) -> u64 {
+        (self.place >> LENGTH_SHIFT) * packing.granule_bytes
+    }
+
+    /// By key; of one key the newest comes first.
+    fn order(&self) -> (u64, u64, Reverse<u64>, u64) {
+        (self.hash.slot, self.hash.check, Reverse(self.sequence), self.place)
+    }
+}
+
+/// All versions of all keys, or of some.
+pub(crate) struct Versions {
+    parts: Vec<Mutex<Vec<Version>>>,
+}
+
+/// What a thread has collected.
+pub(crate) struct Collector<'a> {
+    versions: &'a Versions,
+    batches: Vec<Vec<Version>>,
+}
+
+impl Versions {
+    /// Room for about so many.
+    pub(crate) fn new(expected: u64) -> Versions {
+        let each = (expected as usize / PARTS) + (expected as usize / PARTS / 8) + 16;
+        Versions { parts: (0..PARTS).map(|_| Mutex::new(Vec::with_capacity(each))).collect() }
+    }
+
+    pub(crate) fn collector(&self) -> Collector<'_> {
+        Collector { versions: self, batches: (0..PARTS).map(|_| Vec::with_capacity(BATCH)).collect() }
+    }
+
+    /// Sorts every part, and shows the versions of each key, the newest first. Every thread has a state of its own.
+    pub(crate) fn for_each_key<S: Send>(
+        &self,
+        begin: impl Fn() -> S + Sync,
+        see: impl Fn(&mut S, &[Version]) + Sync,
+    ) -> Vec<S> {
+        in_parallel(&self.parts, cores(), begin, |state, part| {
+            let mut part = part.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            part.sort_unstable_by_key(Version::order);
+            part.chunk_by(|a, b| a.hash == b.hash).for_each(|versions| see(state, versions));
+        })
+    }
+}
+
+fn part_of(hash: &KeyHash) -> usize {
+    (hash.slot >> 54) as usize
+}
+
+impl Collector<'_> {
+    pub(crate) fn add(&mut self, version: Version) {
+        let part = part_of(&version.hash);
+        self.batches[part].push(version);
+        if self.batches[part].len() == BATCH {
+            self.give(part);
+        }
+    }
+
+    fn give(&mut self, part: usize) {
+        let mut versions = self.versions.parts[part].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        versions.append(&mut self.batches[part]);
+    }
+}
+
+impl Drop for Collector<'_> {
+    fn drop(&mut self) {
+        (0..PARTS).for_each(|part| self.give(part));
+    }
+}

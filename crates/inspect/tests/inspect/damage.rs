@@ -1,0 +1,288 @@
+//! Damage is found, the keys are named that it concerns, and everything else is saved.
+//!
+//! Of every damage it is known which bytes it changed, and of every byte of a store what it is for, by the parsers of the
+//! log. So it is known what a check has to say:
+//! * If nothing was changed but padding and free space, no key is lost.
+//! * Else the store is not well. The keys whose current record was changed are named; or, where it cannot be known which
+//!   keys were there, that is said, and no key is named that was not hit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use esker_engine::{Blocking, Options};
+use esker_inspect::{CheckOptions, Key, Report, Standing, StoreView};
+use esker_log::{FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock};
+use esker_sim::Random;
+
+use crate::made::{Made, make, view};
+
+const SECTOR: u64 = 512;
+const BLOCK: u64 = 4096;
+const PREFIX_BYTES: u64 = 24;
+/// Damages that are planted, in how many stores.
+const DAMAGES: u64 = 640;
+const STORES: u64 = 4;
+/// One damaged store in so many is repaired.
+const REPAIRED: u64 = 32;
+/// The index of one in so many is compared.
+const COMPARED: u64 = 16;
+
+/// What the bytes of a store are for.
+struct Anatomy {
+    /// Bytes that are not padding, not free and not left over, by tier.
+    needed: Vec<Vec<Range<u64>>>,
+    /// Current records, by tier.
+    current: Vec<Vec<(Range<u64>, Vec<u8>)>>,
+}
+
+impl Anatomy {
+    fn of(made: &Made) -> Anatomy {
+        let view = made.view();
+        let mut anatomy = Anatomy { needed: Vec::new(), current: Vec::new() };
+        let rows = view.slot_rows(true, &()).expect("it can be read").slots;
+        for (tier, bytes) in view.tiers.iter().zip(&made.tiers) {
+            let superblock = &tier.superblock;
+            let (mut needed, mut current) = (Vec::new(), Vec::new());
+            let stride = Superblock::stride_bytes(superblock.unit_bytes);
+            let payload = u64::from(u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes")));
+            needed.extend(
+                (0..SUPERBLOCK_COPIES as u64).map(|c| c * stride..c * stride + PREFIX_BYTES + payload),
+            );
+            for row in rows.iter().filter(|row| row.tier == tier.name().name() && row.segment.is_some()) {
+                let start = superblock.data_offset + u64::from(row.slot) * superblock.segment_bytes;
+                let segment = &bytes[start as usize..(start + superblock.segment_bytes) as usize];
+                needed.extend(
+                    fixed_parts(segment, superblock).into_iter().map(|r| start + r.start..start + r.end),
+                );
+                for record in view.records(row.segment.expect("it has one"), 0, &()).expect("it is there") {
+                    let range =
+                        start + u64::from(record.offset)..start + u64::from(record.offset + record.bytes);
+                    needed.push(range.clone());
+                    if let (Standing::Current, Key::Named(key)) = (record.standing, record.key) {
+                        current.push((range, key));
+                    }
+                }
+            }
+            anatomy.needed.push(needed);
+            anatomy.current.push(current);
+        }
+        anatomy
+    }
+
+    fn is_needed(&self, tier: usize, changed: &[u64]) -> bool {
+        self.needed[tier].iter().any(|range| is_hit(range, changed))
+    }
+
+    /// Keys whose current record was changed.
+    fn hit(&self, tier: usize, changed: &[u64]) -> BTreeSet<Vec<u8>> {
+        let hit = self.current[tier].iter().filter(|(range, _)| is_hit(range, changed));
+        hit.map(|(_, key)| key.clone()).collect()
+    }
+}
+
+/// Whether one of these bytes, which are in order, lies in a range.
+fn is_hit(range: &Range<u64>, changed: &[u64]) -> bool {
+    changed.get(changed.partition_point(|at| *at < range.start)).is_some_and(|at| *at < range.end)
+}
+
+/// Frame headers, summary and footer of a segment.
+fn fixed_parts(segment: &[u8], superblock: &Superblock) -> Vec<Range<u64>> {
+    let secret = superblock.secret();
+    let length = segment.len();
+    let footer =
+        Footer::parse(&segment[length - FOOTER_BYTES..], &secret, length as u32).expect("it is sealed");
+    let (start, end) = (u64::from(footer.start), u64::from(footer.start + footer.entry_bytes));
+    let mut parts = vec![start..end, (length - FOOTER_BYTES) as u64..length as u64];
+    let mut at = 0;
+    while at < footer.tail {
+        let header = FrameHeader::parse(&segment[at as usize..], &secret, at).expect("it is not damaged");
+        parts.push(u64::from(at)..u64::from(at) + FRAME_HEADER_BYTES as u64);
+        at += header.padded_bytes;
+    }
+    parts
+}
+
+/// A damage: which tier, what it does, and what that is called.
+struct Planted {
+    tier: usize,
+    bytes: Vec<u8>,
+    name: String,
+}
+
+fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
+    let tier = random.below(made.tiers.len() as u64) as usize;
+    let mut bytes = made.tiers[tier].clone();
+    let length = bytes.len() as u64;
+    // Mostly where something is.
+    let needed = &anatomy.needed[tier];
+    let place = |random: &mut Random| match random.below(5) {
+        0 => random.below(length),
+        _ => {
+            let range = &needed[random.below(needed.len() as u64) as usize];
+            range.start + random.below(range.end - range.start)
+        }
+    };
+    let at = place(random);
+    let (sector, block, other) = (at / SECTOR * SECTOR, at / BLOCK * BLOCK, place(random) / BLOCK * BLOCK);
+    let mut fill = |range: Range<u64>, random: Option<&mut Random>| {
+        let part = &mut bytes[range.start as usize..range.end as usize];
+        match random {
+            Some(random) => part.fill_with(|| random.bits() as u8),
+            None => part.fill(0),
+        }
+    };
+    let name = match random.below(16) {
+        0..5 => {
+            bytes[at as usize] ^= 1 << random.below(8);
+            "a bit"
+        }
+        5..7 => {
+            fill(sector..sector + SECTOR, None);
+            "a sector of zeros"
+        }
+        7..9 => {
+            fill(sector..sector + SECTOR, Some(random));
+            "a sector of garbage"
+        }
+        9 => {
+            fill(block..block + BLOCK, None);
+            "a block of zeros"
+        }
+        10 => {
+            fill(block..block + BLOCK, Some(random));
+            "a block of garbage"
+        }
+        11..13 => {
+            let (a, b) = (block.min(other) as usize, block.max(other) as usize);
+            if a + BLOCK as usize <= b {
+                let (front, back) = bytes.split_at_mut(b);
+                front[a..a + BLOCK as usize].swap_with_slice(&mut back[..BLOCK as usize]);
+            }
+            "two blocks that changed places"
+        }
+        13..15 => {
+            bytes.copy_within(block as usize..(block + BLOCK) as usize, other as usize);
+            "a block over another one"
+        }
+        _ => {
+            bytes.truncate(sector.max(SECTOR) as usize);
+            "the end"
+        }
+    };
+    Planted { tier, bytes, name: format!("{name} at {at}, other {other}, tier {tier}") }
+}
+
+/// Which bytes differ; of what was cut off all that were there.
+fn changed(before: &[u8], after: &[u8]) -> Vec<u64> {
+    let differs = |at: &usize| after.get(*at) != Some(&before[*at]);
+    (0..before.len()).filter(differs).map(|at| at as u64).collect()
+}
+
+/// Judges a check. Returns whether it had to find something.
+fn judge(made: &Made, anatomy: &Anatomy, planted: &Planted, checked: esker_inspect::Result<Report>) -> bool {
+    let Planted { tier, bytes, name } = planted;
+    let cut = bytes.len() < made.tiers[*tier].len();
+    let changed = changed(&made.tiers[*tier], bytes);
+    let needed = anatomy.is_needed(*tier, &changed);
+    let report = match checked {
+        Ok(report) => report,
+        // Not all of a superblock is left, or a device is too short for one.
+        Err(error) => {
+            assert!(cut, "{name}: {error}");
+            return true;
+        }
+    };
+    let hit = anatomy.hit(*tier, &changed);
+    assert!(!needed || !report.well, "{name}: damage was not found; {} keys are hit", hit.len());
+    let secret = made.view().tiers[0].superblock.secret();
+    let digest = |key: &Vec<u8>| {
+        let hash = secret.key_hash(key);
+        Key::Digest(hash.slot, hash.check)
+    };
+    let names: BTreeMap<Key, &Vec<u8>> =
+        hit.iter().flat_map(|key| [(Key::Named(key.clone()), key), (digest(key), key)]).collect();
+    let mut named = BTreeSet::new();
+    for key in &report.lost_keys {
+        let Some(key) = names.get(key) else { panic!("{name}: {key} was not hit: {:#?}", report.findings) };
+        named.insert((*key).clone());
+    }
+    if !report.unnamed_keys {
+        assert_eq!(named, hit, "{name}: {:#?}", report.findings);
+    }
+    needed
+}
+
+/// Repairs a damaged store, and looks whether everything is there that was not hit.
+fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView) {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let to: Vec<_> = ["fast", "capacity"].map(|name| directory.path().join(name)).to_vec();
+    let to = &to[2 - made.tiers.len()..];
+    let name = &planted.name;
+    let repaired = damaged.repair_to(to, &()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(repaired.well, "{name}");
+    let options = match to {
+        [fast, capacity] => Options::fast_and_capacity(fast, capacity),
+        [capacity] => Options::capacity_only(capacity),
+        _ => unreachable!("a store has one tier or two"),
+    };
+    let store =
+        Blocking::open(options.memory_bytes(64 << 20).create(false)).expect("what was repaired opens");
+    let hit = anatomy.hit(planted.tier, &changed(&made.tiers[planted.tier], &planted.bytes));
+    for (key, expected) in &made.expected {
+        let found = store.get(key).expect("what was repaired can be read");
+        let stale = repaired.stale_keys.contains(&Key::Named(key.clone()));
+        if hit.contains(key) {
+            // Not there, or listed.
+            assert!(found.is_none() || stale, "{name}: {} is back", key.escape_ascii());
+        } else if found.as_deref() != expected.as_deref() {
+            // What was lost with a summary, or cut off, cannot be named.
+            assert!(repaired.unnamed_keys && (found.is_none() || stale), "{name}: {}", key.escape_ascii());
+        }
+    }
+    store.close().expect("it closes");
+}
+
+/// Plants the damages of one store. Returns how many hit something, how many stores were repaired, and what was planted.
+fn damage_store(store: u64) -> (u64, u64, BTreeSet<String>) {
+    let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
+    let made = make(store % 2 == 0, true, 40 + store);
+    let anatomy = Anatomy::of(&made);
+    let mut random = Random::new(store);
+    for number in 0..DAMAGES / STORES {
+        let planted = plant(&mut random, &made, &anatomy);
+        let mut tiers = made.tiers.clone();
+        tiers[planted.tier] = planted.bytes.clone();
+        let damaged = view(&tiers);
+        let options = CheckOptions { index: number % COMPARED == 0 };
+        let checked = damaged.and_then(|view| Ok((view.check(options, &())?, view)));
+        let (report, view) = match checked {
+            Ok((report, view)) => (Ok(report), Some(view)),
+            Err(error) => (Err(error), None),
+        };
+        found += u64::from(judge(&made, &anatomy, &planted, report));
+        kinds.insert(planted.name.split(" at ").next().unwrap_or_default().to_owned());
+        if let Some(view) = view.filter(|_| number % REPAIRED == 0) {
+            repair(&made, &anatomy, &planted, &view);
+            repaired += 1;
+        }
+    }
+    (found, repaired, kinds)
+}
+
+#[test]
+fn every_damage_is_found_and_everything_else_is_saved() {
+    let (mut found, mut repaired, mut kinds) = (0, 0, BTreeSet::new());
+    let stores: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..STORES).map(|store| scope.spawn(move || damage_store(store))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("what failed is told above")).collect()
+    });
+    for (of_store, repaired_there, planted) in stores {
+        (found, repaired) = (found + of_store, repaired + repaired_there);
+        kinds.extend(planted);
+    }
+    assert!(
+        found * 2 > DAMAGES && repaired > 10,
+        "{found} damages hit something, {repaired} stores were repaired"
+    );
+    assert_eq!(kinds.len(), 8, "{kinds:?}");
+}

@@ -1,0 +1,91 @@
+//! What is in a slot whose segment has no summary that can be used, told by all of its bytes.
+//!
+//! What can be told of a torn tail and of rot depends on other segments: the next one of the same stream and opening says
+//! that this one was durable, and where it ended.
+
+use crate::checksum::Secret;
+use crate::frame::{FrameHeader, Stream};
+use crate::scan::{PAGE_BYTES, SegmentScan, scan_segment_up_to};
+use crate::segment::SegmentShape;
+use crate::slots::FoundSlot;
+use crate::summary::{FOOTER_BYTES, Footer};
+
+/// A segment of which start or end is readable, as proof of what was durable in the one before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Follower {
+    stream: Stream,
+    epoch: u64,
+    segment: u64,
+    /// Where it says that the segment before it ended.
+    follows: Option<u32>,
+}
+
+impl Follower {
+    /// What a slot tells of.
+    pub fn of(found: &FoundSlot) -> Option<Follower> {
+        match (found.first, found.footer) {
+            (Some(FrameHeader { stream, epoch, segment, durable_through, .. }), _) => {
+                Some(Follower { stream, epoch, segment, follows: Some(durable_through).filter(|&at| at > 0) })
+            }
+            (_, Some(Footer { stream, epoch, segment, .. })) => {
+                Some(Follower { stream, epoch, segment, follows: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a slot without a usable summary turns out to hold.
+#[derive(Clone, Debug)]
+pub enum Unsealed {
+    /// A segment: its number, its stream, and what was found in it.
+    Segment(u64, Stream, SegmentScan),
+    /// A segment of which nothing is left but that it was there: all of it lay in the one frame that is lost.
+    Nameless,
+    /// Nothing of this store.
+    Foreign,
+}
+
+/// Looks at all `bytes` of a slot that has no summary. `all`: what the slots of all tiers tell of.
+pub fn scan_unsealed(
+    found: &FoundSlot,
+    all: &[Follower],
+    bytes: &[u8],
+    secret: &Secret,
+    shape: SegmentShape,
+) -> Unsealed {
+    let Some(header) = found.first.or_else(|| any_frame(found, bytes, secret, shape)) else {
+        let was_there = found.beheaded || is_displaced(found, bytes, secret, shape);
+        return if was_there { Unsealed::Nameless } else { Unsealed::Foreign };
+    };
+    let FrameHeader { segment, stream, epoch, .. } = header;
+    let lane = [Stream::LANE, Stream::LARGE, Stream::LONG_LIVED].contains(&stream);
+    // Only a later segment of the same opening proves anything: what the opening before left torn stays so.
+    let later = all.iter().filter(|s| lane && s.stream == stream && s.epoch == epoch);
+    let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
+    let lost_start = found.first.is_none() && !found.may_be_torn;
+    let durable = lost_start || next.is_some() || found.contradicted;
+    let tail = next.and_then(|next| next.follows);
+    let scan = scan_segment_up_to(bytes, secret, shape, segment, durable, tail);
+    Unsealed::Segment(segment, stream, scan)
+}
+
+/// A frame of the segment in a slot whose start and end are lost: it says who it was.
+fn any_frame(found: &FoundSlot, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> Option<FrameHeader> {
+    let headers = (0..bytes.len()).step_by(shape.unit_bytes as usize);
+    let parse = |at: usize| FrameHeader::parse(&bytes[at..], secret, at as u32);
+    headers.filter_map(parse).find(|h| h.segment > found.after && h.slot == found.slot)
+}
+
+/// Whether the start or the end of a segment of this slot lies somewhere else in it.
+fn is_displaced(found: &FoundSlot, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> bool {
+    let footer = |page: &[u8]| {
+        let end = &page[page.len() - FOOTER_BYTES..];
+        Footer::parse(end, secret, shape.segment_bytes).is_some_and(|f| f.segment > found.after)
+    };
+    let header = |page: &[u8]| {
+        let header = FrameHeader::parse_displaced(page, secret);
+        header.is_some_and(|h| h.segment > found.after && h.slot == found.slot)
+    };
+    bytes.chunks_exact(PAGE_BYTES).any(|page| header(page) || footer(page))
+}
