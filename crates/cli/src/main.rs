@@ -6,8 +6,8 @@
 #![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
 
 mod call;
-mod inspect;
 mod ftl;
+mod inspect;
 mod notify;
 mod serve;
 mod settings;

@@ -8,7 +8,7 @@ use esker_engine::Latencies;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use crate::resp::session::Session;
 use crate::resp::verbs::table::VERBS;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
 use crate::service::{Service, wall_clock_us};
