@@ -3,9 +3,9 @@
 //! A control byte below 32 is followed by one literal byte more than it says. Any other is a match: its upper three bits are
 //! the length less two (7: a byte with more of it follows), its lower five bits and the next byte the distance less one.
 
-/// Decompresses to exactly so many bytes; `None` if the input is not that.
+/// Decompresses to exactly so many bytes, which the caller bounds; `None` if the input is not that.
 pub(crate) fn decompress(input: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    let mut output = Vec::new();
+    let mut output = Vec::with_capacity(bytes);
     let mut rest = input;
     while let [control, behind @ ..] = rest {
         let control = usize::from(*control);

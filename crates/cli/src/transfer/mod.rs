@@ -169,7 +169,7 @@ fn transfer(source: &mut dyn Source, mut sink: Box<dyn Sink>) -> Result<(u64, Le
     match moved {
         Ok(()) => Ok((written, left_out)),
         Err(Failure::Failed(why)) if written > 0 => {
-            Err(Failure::Failed(format!("{why}; {written} keys were written before that")))
+            Err(Failure::Failed(format!("{why}; keys written before that: {written}")))
         }
         Err(failure) => Err(failure),
     }
@@ -182,7 +182,8 @@ fn result(done: &str, moved: u64, left_out: &LeftOut, json: bool) -> String {
     }
     let parts: Vec<_> = left_out.0.iter().map(|(what, count)| format!("{what} ({count})")).collect();
     let left_out = if parts.is_empty() { String::new() } else { format!("; left out: {}", parts.join(", ")) };
-    format!("{done} {moved} keys{left_out}\n")
+    let keys = if moved == 1 { "key" } else { "keys" };
+    format!("{done} {moved} {keys}{left_out}\n")
 }
 
 /// The progress bar, on a terminal, of what takes longer than a second.

@@ -12,9 +12,13 @@ use crate::terminal::Failure;
 const COMMANDS_MAX: usize = 512;
 const COMMANDS_BYTES: usize = 1 << 20;
 
-/// Keys that a step of the iteration asks for, and that one transaction reads.
+/// Keys that a step of the iteration asks for.
 const STEP_KEYS: &[u8] = b"1000";
+
+/// Keys that one transaction reads: at first, and at most. More as long as their values are short.
 const READ_KEYS: usize = 32;
+const READ_KEYS_MAX: usize = 1000;
+const READ_BYTES: usize = 1 << 20;
 
 /// Writes with SET, many at a time.
 pub(super) struct RemoteSink {
@@ -81,6 +85,8 @@ pub(super) struct RemoteSource {
     /// `None` before the first step.
     cursor: Option<Vec<u8>>,
     keys: VecDeque<Vec<u8>>,
+    /// How many the next transaction reads.
+    width: usize,
     records: VecDeque<Record>,
     passed: u64,
     total: u64,
@@ -96,6 +102,7 @@ impl RemoteSource {
             client,
             cursor: None,
             keys: VecDeque::new(),
+            width: READ_KEYS,
             records: VecDeque::new(),
             passed: 0,
             total,
@@ -193,9 +200,14 @@ impl Source for RemoteSource {
             if self.keys.is_empty() && !self.step()? {
                 return Ok(None);
             }
-            let keys: Vec<_> = self.keys.drain(..self.keys.len().min(READ_KEYS)).collect();
+            let keys: Vec<_> = self.keys.drain(..self.keys.len().min(self.width)).collect();
             if !keys.is_empty() {
                 self.read(&keys, left_out)?;
+                let bytes: usize = self.records.iter().map(|record| record.value.len()).sum();
+                self.width = match bytes {
+                    ..=READ_BYTES => (2 * self.width).min(READ_KEYS_MAX),
+                    _ => (self.width / 2).max(1),
+                };
             }
         }
     }

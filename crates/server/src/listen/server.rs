@@ -128,16 +128,7 @@ impl Server {
                     refuse(why, door, stream);
                 }
             };
-        let stopping = async {
-            tokio::select! {
-                () = shutdown => {}
-                // A client asked for it.
-                () = service.stop.notified() => {}
-            }
-            // 1.
-            service.draining.store(true, Ordering::Relaxed);
-            sleep(limits.drain_delay).await;
-        };
+        let stopping = drained(service, shutdown);
         let mut stopping = pin!(stopping);
         loop {
             tokio::select! {
@@ -154,19 +145,35 @@ impl Server {
         drop(incoming);
         // 3.
         stopper.stop();
-        let wait = limits.closing_wait;
-        let finish = async {
-            while let Some(ended) = clients.join_next().await {
-                note_panic(ended);
-            }
-        };
-        if timeout(wait, finish).await.is_err() {
-            let connections = clients.len();
-            tracing::warn!(connections, "connections did not finish in {wait:?}; dropping them");
-            clients.shutdown().await;
-        }
+        finish(clients, limits.closing_wait).await;
         // 4.
         watching.shutdown().await;
+    }
+}
+
+/// Completes when the server is to end, after the time in which it says so and goes on.
+async fn drained(service: &Service, shutdown: impl Future<Output = ()>) {
+    tokio::select! {
+        () = shutdown => {}
+        // A client asked for it.
+        () = service.stop.notified() => {}
+    }
+    // 1.
+    service.draining.store(true, Ordering::Relaxed);
+    sleep(service.config.limits.drain_delay).await;
+}
+
+/// Waits for connections to end, and drops those that do not in time.
+async fn finish(mut clients: JoinSet<()>, wait: Duration) {
+    let ended = async {
+        while let Some(ended) = clients.join_next().await {
+            note_panic(ended);
+        }
+    };
+    if timeout(wait, ended).await.is_err() {
+        let connections = clients.len();
+        tracing::warn!(connections, "connections did not finish in {wait:?}; dropping them");
+        clients.shutdown().await;
     }
 }
 

@@ -8,7 +8,8 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::wire::frame::{Commands, Parser};
+use super::wire::commands::Commands;
+use super::wire::frame::Parser;
 use crate::Limits;
 use crate::base::shutdown::Stop;
 

@@ -84,6 +84,39 @@ async fn what_a_transaction_will_answer_is_known_before() {
     client.ask("PING", "+PONG\r\n").await;
 }
 
+/// A payload of so many times `a`, compressed, as DUMP of a Redis has it.
+fn compressed(bytes: u32) -> Vec<u8> {
+    // A literal, and matches of it: the longest are of 264 bytes, and stand in three.
+    let (matches, rest) = ((bytes - 2) / 264, (bytes - 2) % 264);
+    let literals = [&[1, b'a', b'a'][..], &[0, b'a'].repeat(rest as usize)].concat();
+    let text = [&literals[..], &[0xe0, 255, 0].repeat(matches as usize)].concat();
+    let lengths = [&[0x80][..], &(text.len() as u32).to_be_bytes(), &[0x80], &bytes.to_be_bytes()].concat();
+    let mut payload = [&[0, 0xc3][..], &lengths, &text, &[6, 0]].concat();
+    let shift = |crc: u64, _| crc >> 1 ^ if crc & 1 == 1 { 0x95ac_9329_ac4b_c9b5 } else { 0 };
+    let crc = payload.iter().fold(0, |crc, &byte| (0..8).fold(crc ^ u64::from(byte), shift));
+    payload.extend_from_slice(&crc.to_le_bytes());
+    payload
+}
+
+#[tokio::test]
+async fn a_payload_that_expands_takes_what_it_expands_to() {
+    let server = narrow().await;
+    let mut client = server.client().await;
+    let restore = |bytes| command(&[b"RESTORE".as_slice(), b"k", b"0", &compressed(bytes), b"REPLACE"]);
+    client.send(restore(1 << 20)).await;
+    client.expect("+OK\r\n").await;
+    assert_eq!(server.store.get("k").await.unwrap().unwrap(), vec![b'a'; 1 << 20]);
+    client.send(restore(4 << 20)).await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR cannot answer") && line.contains("client-memory-each"), "{line}");
+    client.ask("MULTI", "+OK\r\n").await;
+    client.send([restore(4 << 20), b"EXEC\r\n".to_vec()].concat()).await;
+    client.expect("+QUEUED\r\n").await;
+    let line = client.line().await;
+    assert!(line.starts_with("-EXECABORT") && line.contains("client-memory-each"), "{line}");
+    client.ask("STRLEN k", ":1048576\r\n").await;
+}
+
 /// Not memory, but a limit too: clients ask for it.
 #[tokio::test]
 async fn the_idle_time_is_told() {

@@ -5,7 +5,7 @@ use crate::auth::User;
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::history::{CATEGORIES, is_in};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;

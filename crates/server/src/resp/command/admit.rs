@@ -3,7 +3,7 @@
 use super::{rights, subcommands};
 use crate::resp::session::Session;
 use crate::resp::verbs::{self, Verb};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
 
 /// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.

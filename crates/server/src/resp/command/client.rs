@@ -13,7 +13,7 @@ use crate::resp::session::audit;
 use crate::resp::session::{Answers, Session};
 use crate::resp::verbs::Needs;
 use crate::resp::verbs::table::VERBS;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};

@@ -7,7 +7,7 @@ use super::describe::help::help;
 use super::info::PERCENTILES;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use crate::auth::User;
 use crate::resp::session::Session;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words::{self, is, shown};

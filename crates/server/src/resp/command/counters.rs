@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::extended::Extended;
 use crate::resp::session::view::View;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;

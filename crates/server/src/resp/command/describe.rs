@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::Answer;
 use crate::resp::session::Session;
 use crate::resp::verbs::{Keys, Verb, find, history, named};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words::{self, is, shown};

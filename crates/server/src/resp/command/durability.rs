@@ -4,7 +4,7 @@
 use esker_engine::Durability;
 
 use crate::resp::session::Session;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;

@@ -1,7 +1,7 @@
 //! When keys expire: EXPIRE and its kin, TTL and its kin, PERSIST.
 
 use crate::resp::session::view::{Held, View};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};

@@ -9,7 +9,7 @@ use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use crate::base::process::{peak_bytes, resident_bytes};
 use crate::resp::session::Session;
 use crate::resp::verbs::table::VERBS;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
 use crate::service::status::disk_bytes;

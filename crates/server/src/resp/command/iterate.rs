@@ -9,7 +9,7 @@ use esker_engine::{Cursor, KeyPage};
 use crate::base::slice::Slice;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;

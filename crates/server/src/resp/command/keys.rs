@@ -2,7 +2,7 @@
 
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};

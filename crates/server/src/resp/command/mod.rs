@@ -5,7 +5,7 @@
 
 use super::session::Session;
 use super::session::view::View;
-use super::wire::frame::Command;
+use super::wire::commands::Command;
 use super::wire::reply::Replies;
 use crate::service::Service;
 

@@ -2,7 +2,7 @@
 
 use crate::resp::session::Session;
 use crate::resp::session::queue::Transaction;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 

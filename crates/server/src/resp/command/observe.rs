@@ -6,7 +6,7 @@ use super::describe::help::help;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::verbs::{self, table::VERBS};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};

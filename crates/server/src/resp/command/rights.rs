@@ -3,7 +3,7 @@
 use super::set::SetOptions;
 use crate::auth::User;
 use crate::resp::verbs::{Needs, Verb};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
 
 /// Why a user may not run a command.

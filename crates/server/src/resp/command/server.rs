@@ -2,7 +2,7 @@
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::service::backups::Refused;
 use crate::service::{Service, wall_clock_ms, wall_clock_us};

@@ -5,7 +5,7 @@ use esker_engine::Durability;
 use super::durability;
 use super::expiry::{Clock, Unit};
 use crate::resp::session::view::View;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::expiry::{Clock, Unit};
 use crate::resp::session::view::{Held, View};
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 

@@ -3,7 +3,7 @@
 
 use super::{client, describe};
 use crate::resp::verbs::Verb;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::words::{self, is};
 
 /// A verb, its subcommand, and the least and the greatest number of arguments with both words.

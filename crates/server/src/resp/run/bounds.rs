@@ -7,7 +7,7 @@ use crate::resp::command::describe::lengths;
 use crate::resp::command::{Answer, config};
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;

@@ -24,7 +24,7 @@ use super::command::{Answer, OnKeys, connection, iterate};
 use super::session::view::View;
 use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
-use super::wire::frame::{Command, Commands};
+use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
 use crate::service::Service;
 

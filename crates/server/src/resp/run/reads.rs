@@ -60,6 +60,25 @@ pub(super) async fn mgets(
     service: &Service,
     replies: &mut Replies,
 ) {
+    let (keys, expected) = next_keys(batch, session, service);
+    // Answers before it have to be sent first, so that a client which does not take them is seen.
+    if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
+        return;
+    }
+    // Every value is there twice for a moment: as it was read, and among the answers.
+    let values = match session.hold_also(2 * expected).await {
+        Ok(()) => service.store.get_many(&keys).await,
+        Err(refused) => {
+            let what = format!("cannot answer: {refused}");
+            keys.iter().map(|_| Err(Error::Invalid { what: what.clone() })).collect()
+        }
+    };
+    assert_eq!(values.len(), keys.len(), "the store answers every key once");
+    answer_values(&values, batch, session, service, replies);
+}
+
+/// Keys of GETs and MGETs from where the batch is, as many as are read together, and bytes of their values.
+fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> (Vec<&'b [u8]>, usize) {
     let mut keys = Vec::new();
     let mut skip = batch.answered;
     let mut expected = 0;
@@ -78,23 +97,20 @@ pub(super) async fn mgets(
         }
         skip = 0;
     }
-    // Answers before it have to be sent first, so that a client which does not take them is seen.
-    if replies.unsent_bytes() > 0 && !session.try_hold_also(2 * expected) {
-        return;
-    }
-    // Every value is there twice for a moment: as it was read, and among the answers.
-    let values = match session.hold_also(2 * expected).await {
-        Ok(()) => service.store.get_many(&keys).await,
-        Err(refused) => {
-            let what = format!("cannot answer: {refused}");
-            keys.iter().map(|_| Err(Error::Invalid { what: what.clone() })).collect()
-        }
-    };
-    assert_eq!(values.len(), keys.len(), "the store answers every key once");
+    (keys, expected)
+}
 
+/// Answers the commands that the values belong to; the last of them may be answered in part.
+fn answer_values(
+    values: &[Result<Option<Bytes>, Error>],
+    batch: &mut Batch<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
     let (mut hits, mut bytes) = (0, 0);
     let (mut next, mut answered) = (batch.next, batch.answered);
-    for value in &values {
+    for value in values {
         let command = batch.command(next);
         let verb = verbs::find(command).expect("it was admitted");
         let wanted = command.len() - 1;

@@ -21,7 +21,7 @@ use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
 use crate::resp::verbs::Verb;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words;
 use crate::service::Service;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::Limits;
 use crate::resp::verbs::Verb;
-use crate::resp::wire::frame::{Command, Copied};
+use crate::resp::wire::commands::{Command, Copied};
 
 /// A command that waits, with its verb.
 pub(in crate::resp) type Queued = (&'static Verb, Copied);

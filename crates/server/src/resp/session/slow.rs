@@ -1,7 +1,7 @@
 //! What the slow log keeps of a command.
 
 use super::Session;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::service::{Service, wall_clock_ms};
 
 /// Redis' bounds: arguments of an entry, and bytes of one.

@@ -2,7 +2,7 @@
 
 use super::Verb;
 use super::table::VERBS;
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::words::is;
 use crate::service::calls::VERBS_COUNT as COUNT;
 

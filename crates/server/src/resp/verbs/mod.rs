@@ -1,7 +1,7 @@
 //! The facts of every verb: its name, how many arguments it takes, which of them are keys, what a user must be allowed to run
 //! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
 
-use super::wire::frame::Command;
+use super::wire::commands::Command;
 use table::VERBS;
 
 mod find;

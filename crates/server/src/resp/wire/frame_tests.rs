@@ -3,8 +3,9 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::{Commands, Copied, Parser, Unparsed};
+use super::{Commands, Parser, Unparsed};
 use crate::Limits;
+use crate::resp::wire::commands::Copied;
 
 type Words = Vec<Vec<u8>>;
 
@@ -169,7 +170,7 @@ fn declared_lengths_allocate_nothing() {
     let capacity = input.capacity();
     assert_eq!(parser.parse(&mut input, &mut commands), (0, Ok(())));
     assert!(parser.arguments.capacity() <= 4, "{}", parser.arguments.capacity());
-    assert_eq!((commands.len(), commands.arguments.capacity(), input.capacity()), (0, 0, capacity));
+    assert_eq!((commands.len(), commands.held_bytes(), input.capacity()), (0, 0, capacity));
 }
 
 /// What a client may send: commands of binary words as arrays, inline lines of plain words, blanks, and garbage.

@@ -1,5 +1,6 @@
 //! Bytes and words of the protocol: what arrives becomes commands, answers become bytes. Nothing here knows a verb.
 
+pub(super) mod commands;
 pub(super) mod frame;
 pub(super) mod glob;
 pub(super) mod number;

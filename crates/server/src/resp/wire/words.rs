@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";

@@ -1,6 +1,6 @@
 //! HELP of the verbs that have subcommands: those that are here, in Redis' layout and as far as possible in its words.
 
-use crate::resp::wire::frame::Command;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
 

@@ -15,6 +15,8 @@ use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
+use crate::resp::verbs::Verb;
+use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::service::Service;
 
@@ -98,28 +100,8 @@ pub(super) async fn of(
             largest = largest.max(size);
             places.push((key, place));
         }
-        let after = match verb.name {
-            "append" => largest.saturating_add(command.bytes()),
-            "setrange" => {
-                let offset =
-                    parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
-                let made = offset.unwrap_or(0).saturating_add(command.argument(3).len());
-                // What would be too long is refused, and not made.
-                if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
-            }
-            // What would be too long is refused here, too.
-            "restore" => largest.max(restored_bytes(command).min(service.config.limits.bulk_bytes_max)),
-            "incrbyfloat" => largest.max(FLOAT_BYTES),
-            // What is no argument is another of its values, or an integer.
-            _ => largest.max(command.bytes()).max(INTEGER_BYTES),
-        };
-        let moves = match verb.name {
-            "append" | "setrange" | "incrbyfloat" | "restore" => after,
-            "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
-            "set" if command.len() == 3 => 0,
-            "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
-            _ => 0,
-        };
+        let after = after_bytes(verb, command, largest, service);
+        let moves = moved_bytes(verb, command, sum, after);
         moved = moved.saturating_add(moves);
         for (key, place) in places {
             known.places.insert(key, (place, after));
@@ -129,6 +111,35 @@ pub(super) async fn of(
     // Values that were read are there until the end; others are made and answered.
     let bytes = bytes.saturating_add(moved).saturating_add(beside);
     Wanted { keys, watched, bytes, answers: answers.saturating_add(moved), other_answers }
+}
+
+/// How long the longest value of a command's keys can be when it has run.
+fn after_bytes(verb: &Verb, command: Command<'_>, largest: usize, service: &Service) -> usize {
+    match verb.name {
+        "append" => largest.saturating_add(command.bytes()),
+        "setrange" => {
+            let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
+            let made = offset.unwrap_or(0).saturating_add(command.argument(3).len());
+            // What would be too long is refused, and not made.
+            if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
+        }
+        // What would be too long is refused here, too.
+        "restore" => largest.max(restored_bytes(command).min(service.config.limits.bulk_bytes_max)),
+        "incrbyfloat" => largest.max(FLOAT_BYTES),
+        // What is no argument is another of its values, or an integer.
+        _ => largest.max(command.bytes()).max(INTEGER_BYTES),
+    }
+}
+
+/// Bytes of values that a command answers, or makes of others.
+fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
+    match verb.name {
+        "append" | "setrange" | "incrbyfloat" | "restore" => after,
+        "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
+        "set" if command.len() == 3 => 0,
+        "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
+        _ => 0,
+    }
 }
 
 const INTEGER_BYTES: usize = 20;

@@ -1,6 +1,7 @@
 //! Commands as people type them: a line of words.
 
-use super::{Span, Unparsed, error};
+use super::{Unparsed, error};
+use crate::resp::wire::commands::Span;
 
 /// Splits an inline command into words and unescapes quoted ones in place.
 ///

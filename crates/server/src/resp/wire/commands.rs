@@ -1,0 +1,126 @@
+//! Commands as positions in the bytes that a client sent; nothing is copied until a command has to outlive them.
+
+use bytes::Bytes;
+
+/// Where an argument lies, from its command's first byte in the parser and from the batch's first byte in `Commands`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
+/// The commands of one batch, as positions in the batch's bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    arguments: Vec<Span>,
+    /// For each command, the index after its last argument.
+    ends: Vec<u32>,
+}
+
+impl Commands {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Arguments of all commands together.
+    pub(crate) fn arguments_len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// Memory that the positions take.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.arguments.capacity() * size_of::<Span>() + self.ends.capacity() * size_of::<u32>()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.arguments.clear();
+        self.ends.clear();
+    }
+
+    /// The command at `index`, over the bytes that the batch was parsed from.
+    pub(crate) fn get<'a>(&'a self, index: usize, data: &'a Bytes) -> Command<'a> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Command { data, arguments: &self.arguments[start as usize..self.ends[index] as usize] }
+    }
+
+    pub(super) fn push(&mut self, base: usize, arguments: &[Span]) {
+        let base = base as u32;
+        let moved = arguments.iter().map(|s| Span { start: s.start + base, end: s.end + base });
+        self.arguments.extend(moved);
+        self.ends.push(self.arguments.len() as u32);
+    }
+}
+
+/// One command: at least one argument, the first of which is the verb.
+#[derive(Clone, Copy)]
+pub(crate) struct Command<'a> {
+    data: &'a Bytes,
+    arguments: &'a [Span],
+}
+
+impl<'a> Command<'a> {
+    /// Number of arguments with the verb.
+    pub(crate) fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    pub(crate) fn argument(&self, index: usize) -> &'a [u8] {
+        let span = self.arguments[index];
+        &self.data[span.start as usize..span.end as usize]
+    }
+
+    pub(crate) fn verb(&self) -> &'a [u8] {
+        self.argument(0)
+    }
+
+    /// The command that begins at an argument of this one.
+    pub(crate) fn from(self, index: usize) -> Command<'a> {
+        Command { data: self.data, arguments: &self.arguments[index..] }
+    }
+
+    /// The arguments from `index` on.
+    pub(crate) fn arguments(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let data = self.data;
+        self.arguments[index.min(self.arguments.len())..]
+            .iter()
+            .map(move |span| &data[span.start as usize..span.end as usize])
+    }
+
+    /// An argument as a part of the batch's memory, which stays as long as it does. For what ends with the command.
+    pub(crate) fn shared(&self, index: usize) -> Bytes {
+        self.data.slice_ref(self.argument(index))
+    }
+
+    /// Bytes of all arguments.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arguments.iter().map(|span| (span.end - span.start) as usize).sum()
+    }
+}
+
+/// A command that outlives its batch.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    data: Bytes,
+    arguments: Vec<Span>,
+}
+
+impl Copied {
+    pub(crate) fn of(command: Command<'_>) -> Copied {
+        let mut data = Vec::with_capacity(command.bytes());
+        let mut arguments = Vec::with_capacity(command.len());
+        for argument in command.arguments(0) {
+            let start = data.len() as u32;
+            data.extend_from_slice(argument);
+            arguments.push(Span { start, end: data.len() as u32 });
+        }
+        Copied { data: Bytes::from(data), arguments }
+    }
+
+    pub(crate) fn command(&self) -> Command<'_> {
+        Command { data: &self.data, arguments: &self.arguments }
+    }
+}
