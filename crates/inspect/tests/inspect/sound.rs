@@ -74,8 +74,8 @@ fn every_record_is_in_a_segment_and_one_of_each_key_counts() {
 /// Whatever was acknowledged is well, cut off or not; what was cut off is told.
 #[test]
 fn a_store_that_was_not_closed_can_be_looked_at() {
-    for seed in 10..14 {
-        let made = make(seed % 2 == 0, false, seed);
+    for seed in 10u64..14 {
+        let made = make(seed.is_multiple_of(2), false, seed);
         let view = made.view();
         assert_eq!(view.state(), State::NotClosed);
         let report = view.check(CheckOptions::default(), &()).expect("it can be checked");
