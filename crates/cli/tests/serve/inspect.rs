@@ -69,7 +69,13 @@ fn a_store_is_looked_into_written_to_and_repaired() {
     assert!(std::fs::read_to_string(path.join("map.svg")).unwrap().starts_with("<svg "));
     let report = json(path, &["check", "store"]);
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
+}
 
+#[test]
+fn a_damaged_store_is_told_and_repaired() {
+    let directory = closed_store();
+    let path = directory.path();
+    assert_eq!(printed(path, &["put", "store", "creek", "dry", "--ttl", "2h"]), "");
     // A bit of a value.
     let file = path.join("store/data.esker");
     let mut bytes = std::fs::read(&file).unwrap();

@@ -113,6 +113,18 @@ struct Planted {
     name: String,
 }
 
+/// Fills a stretch of bytes.
+fn fill(
+    bytes: &mut [u8],
+    at: u64,
+    length: u64,
+    with: impl FnMut() -> u8,
+    name: &'static str,
+) -> &'static str {
+    bytes[at as usize..(at + length) as usize].fill_with(with);
+    name
+}
+
 fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     let tier = random.below(made.tiers.len() as u64) as usize;
     let mut bytes = made.tiers[tier].to_vec();
@@ -128,34 +140,15 @@ fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     };
     let at = place(random);
     let (sector, block, other) = (at / SECTOR * SECTOR, at / BLOCK * BLOCK, place(random) / BLOCK * BLOCK);
-    let mut fill = |range: Range<u64>, random: Option<&mut Random>| {
-        let part = &mut bytes[range.start as usize..range.end as usize];
-        match random {
-            Some(random) => part.fill_with(|| random.bits() as u8),
-            None => part.fill(0),
-        }
-    };
     let name = match random.below(16) {
         0..5 => {
             bytes[at as usize] ^= 1 << random.below(8);
             "a bit"
         }
-        5..7 => {
-            fill(sector..sector + SECTOR, None);
-            "a sector of zeros"
-        }
-        7..9 => {
-            fill(sector..sector + SECTOR, Some(random));
-            "a sector of garbage"
-        }
-        9 => {
-            fill(block..block + BLOCK, None);
-            "a block of zeros"
-        }
-        10 => {
-            fill(block..block + BLOCK, Some(random));
-            "a block of garbage"
-        }
+        5..7 => fill(&mut bytes, sector, SECTOR, || 0, "a sector of zeros"),
+        7..9 => fill(&mut bytes, sector, SECTOR, || random.bits() as u8, "a sector of garbage"),
+        9 => fill(&mut bytes, block, BLOCK, || 0, "a block of zeros"),
+        10 => fill(&mut bytes, block, BLOCK, || random.bits() as u8, "a block of garbage"),
         11..13 => {
             let (a, b) = (block.min(other) as usize, block.max(other) as usize);
             if a + BLOCK as usize <= b {
