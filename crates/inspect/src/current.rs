@@ -102,12 +102,12 @@ impl StoreView {
         watcher: &dyn Watcher,
         keep: impl Fn(&KeyHash) -> bool + Sync,
         keeps_all: bool,
-    ) -> Result<(Vec<Segment>, Versions)> {
-        let slots = self.slots()?;
-        let mut segments = self.segments(&slots)?;
+    ) -> (Vec<Segment>, Versions) {
+        let slots = self.slots();
+        let mut segments = self.segments(&slots);
         let records = segments.iter().map(Segment::records).sum();
         let expected = if keeps_all { records } else { 0 };
-        let versions = read_summaries(self, &mut segments, watcher, expected, keep)?;
-        Ok((segments, versions))
+        let versions = read_summaries(self, &mut segments, watcher, expected, keep);
+        (segments, versions)
     }
 }

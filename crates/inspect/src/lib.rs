@@ -30,7 +30,7 @@ pub use error::{InspectError, Result};
 pub use key::{Key, hex, shown};
 pub use layout::{LayoutField, LayoutTable, format_version, layout, layout_text};
 pub use overview::{ClassOverview, Overview, Space, State, States, TierOverview, Written};
-pub use records::{Item, RecordRow, Standing};
+pub use records::{Item, RecordRow, Records, Standing};
 pub use repair::Repaired;
 pub use segments::{Segments, SlotRow, SlotState};
 pub use slots::Class;

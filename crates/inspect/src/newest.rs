@@ -2,7 +2,6 @@
 
 use esker_log::{Entry, KeyHash, Location, SegmentScan, Tier, scan_segment};
 
-use crate::error::Result;
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
@@ -63,7 +62,7 @@ pub(crate) fn read_summaries(
     watcher: &dyn Watcher,
     expected: u64,
     keep: impl Fn(&KeyHash) -> bool + Sync,
-) -> Result<Versions> {
+) -> Versions {
     watcher.begin("reading summaries", segments.iter().map(summary_bytes).sum());
     let versions = Versions::new(expected);
     let begin = || (versions.collector(), Vec::new());
@@ -74,24 +73,18 @@ pub(crate) fn read_summaries(
                 collector.add(Version::new(&view.packing, tier, segment.slot, &entry, false));
             }
         };
-        match view.entries(segment, &mut take) {
-            Ok(true) => {}
-            Ok(false) => rescanned.push(
-                view.rescan(segment)
-                    .inspect(|scan| {
-                        scan.entries.iter().for_each(|entry| take(*entry));
-                    })
-                    .map(|scan| ((segment.tier, segment.slot), scan)),
-            ),
-            Err(error) => rescanned.push(Err(error)),
+        if !view.entries(segment, &mut take) {
+            let scan = view.rescan(segment);
+            scan.entries.iter().for_each(|entry| take(*entry));
+            rescanned.push(((segment.tier, segment.slot), scan));
         }
         watcher.advance(summary_bytes(segment));
     });
-    for (place, scan) in read.into_iter().flat_map(|(_, rescanned)| rescanned).collect::<Result<Vec<_>>>()? {
+    for (place, scan) in read.into_iter().flat_map(|(_, rescanned)| rescanned) {
         let segment = segments.iter_mut().find(|segment| (segment.tier, segment.slot) == place);
         segment.expect("it was just read").content = Content::Scanned(scan);
     }
-    Ok(versions)
+    versions
 }
 
 fn summary_bytes(segment: &Segment) -> u64 {
@@ -100,9 +93,9 @@ fn summary_bytes(segment: &Segment) -> u64 {
 
 impl StoreView {
     /// Scans a segment whose summary turned out to be damaged. It was there, so all before it was durable.
-    pub(crate) fn rescan(&self, segment: &Segment) -> Result<SegmentScan> {
+    pub(crate) fn rescan(&self, segment: &Segment) -> SegmentScan {
         let tier = &self.tiers[segment.tier];
-        let bytes = tier.read(segment.slot, 0, tier.shape.segment_bytes)?;
-        Ok(scan_segment(&bytes, &self.secret, tier.shape, segment.number, true))
+        let bytes = tier.read_whole(segment.slot);
+        scan_segment(&bytes, &self.secret, tier.shape, segment.number, true)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use esker_device::Buffer;
 use esker_log::{FORMAT_VERSION, FoundSlot, SUPERBLOCK_COPIES, Superblock};
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::slots::{Class, TierSlots, is_plainly_free};
-use crate::store::{HEAD_BYTES, StoreView, TierView};
+use crate::store::{StoreView, TierView};
 
 /// How a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -144,7 +143,7 @@ impl StoreView {
         let first = &self.tiers[0].superblock;
         let (mut tiers, mut records, mut highest) = (Vec::new(), 0, 0);
         for tier in &self.tiers {
-            let slots = tier.slots()?;
+            let slots = tier.slots();
             for footer in slots.found.iter().filter_map(|found| found.footer) {
                 records += u64::from(footer.entries);
                 highest = highest.max(footer.max_sequence);
@@ -217,8 +216,7 @@ impl TierView {
     }
 
     fn overview(&self, slots: &TierSlots) -> Result<TierOverview> {
-        let mut head = Buffer::zeroed(HEAD_BYTES);
-        self.read_at(0, &mut head)?;
+        let head = self.head()?;
         let newest = |copy: &_| copy == &Ok(self.superblock.clone());
         let mut overview = TierOverview {
             name: self.name().name(),

@@ -80,6 +80,15 @@ pub struct RecordRow {
     pub damage: Option<String>,
 }
 
+/// Records that were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Records {
+    /// Each at its place.
+    pub records: Vec<RecordRow>,
+    /// Whether keys are lost somewhere that cannot be named, so that what is newest here may not be the newest.
+    pub in_doubt: bool,
+}
+
 /// A key with its value, as the log says.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -97,31 +106,28 @@ impl StoreView {
     /// Every record of the segment of a number.
     ///
     /// # Errors
-    /// If there is no such segment, or a device cannot be read.
-    pub fn records(&self, number: u64, now_ms: u64, watcher: &dyn Watcher) -> Result<Vec<RecordRow>> {
+    /// If there is no such segment.
+    pub fn records(&self, number: u64, now_ms: u64, watcher: &dyn Watcher) -> Result<Records> {
         let segment = self.find_segment(number)?;
         let mut entries = Vec::new();
-        if !self.entries(&segment, |entry| entries.push(entry))? {
-            entries = self.rescan(&segment)?.entries;
+        if !self.entries(&segment, |entry| entries.push(entry)) {
+            entries = self.rescan(&segment).entries;
         }
         let mut hashes: Vec<_> = entries.iter().map(|entry| entry.key_hash).collect();
         hashes.sort_unstable();
         hashes.dedup();
         let keep = |hash: &KeyHash| hashes.binary_search(hash).is_ok();
-        self.rows(watcher, now_ms, keep, |at| (at.tier, at.slot) == (segment.tier, segment.slot))
+        Ok(self.rows(watcher, now_ms, keep, |at| (at.tier, at.slot) == (segment.tier, segment.slot)))
     }
 
     /// Every version of a key that lies anywhere, the newest first.
-    ///
-    /// # Errors
-    /// If a device cannot be read.
-    pub fn trace(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Vec<RecordRow>> {
+    pub fn trace(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Records {
         let hash = self.secret.key_hash(key);
-        let mut rows = self.rows(watcher, now_ms, |of| *of == hash, |_| true)?;
-        rows.sort_by_key(|row| (Reverse(row.sequence), row.segment));
+        let mut found = self.rows(watcher, now_ms, |of| *of == hash, |_| true);
+        found.records.sort_by_key(|row| (Reverse(row.sequence), row.segment));
         // A record that cannot be read is the key's all the same, if its digest is.
-        rows.iter_mut().for_each(|row| row.key = Key::Named(key.to_vec()));
-        Ok(rows)
+        found.records.iter_mut().for_each(|row| row.key = Key::Named(key.to_vec()));
+        found
     }
 
     /// The rows of the keys that pass, of those segments that are wanted.
@@ -131,8 +137,8 @@ impl StoreView {
         now_ms: u64,
         keep: impl Fn(&KeyHash) -> bool + Sync,
         wanted: impl Fn(&Segment) -> bool,
-    ) -> Result<Vec<RecordRow>> {
-        let (segments, versions) = self.versions_of(watcher, &keep, false)?;
+    ) -> Records {
+        let (segments, versions) = self.versions_of(watcher, &keep, false);
         let rule = Rule::new(self, &segments);
         let standings = Mutex::new(BTreeMap::new());
         versions.for_each_key(
@@ -149,15 +155,15 @@ impl StoreView {
         let mut rows = Vec::new();
         for segment in segments.iter().filter(|segment| wanted(segment)) {
             let mut entries = Vec::new();
-            self.entries(segment, |entry| entries.extend(keep(&entry.key_hash).then_some(entry)))?;
+            self.entries(segment, |entry| entries.extend(keep(&entry.key_hash).then_some(entry)));
             let tier = self.tiers[segment.tier].name();
             for entry in entries {
                 let place = Version::new(&self.packing, tier, segment.slot, &entry, false).place();
                 let standing = standings.get(&place).copied().unwrap_or(Standing::Superseded);
-                rows.push(self.row(segment, tier, &entry, standing, now_ms)?);
+                rows.push(self.row(segment, tier, &entry, standing, now_ms));
             }
         }
-        Ok(rows)
+        Records { records: rows, in_doubt: self.is_in_doubt(&segments) }
     }
 
     fn row(
@@ -167,17 +173,17 @@ impl StoreView {
         entry: &Entry,
         standing: Standing,
         now_ms: u64,
-    ) -> Result<RecordRow> {
-        let bytes = self.tiers[segment.tier].read(segment.slot, entry.offset, entry.bytes)?;
-        let identity = self.secret.identity(segment.number, entry.offset);
-        let parsed = RecordView::parse(&bytes, &identity);
+    ) -> RecordRow {
+        let read = self.tiers[segment.tier].read(segment.slot, entry.offset, entry.bytes);
+        let bytes: &[u8] = read.as_deref().unwrap_or(&[]);
+        let parsed = RecordView::parse(bytes, &self.secret.identity(segment.number, entry.offset));
         let verified = parsed.and_then(|record| record.verify_value(&self.secret));
         let key = match parsed {
             Ok(record) => Key::Named(record.key.to_vec()),
             Err(_) => Key::of_digest(&entry.key_hash),
         };
         let expired = self.is_expired(entry.expires_at_ms, entry.sequence, now_ms);
-        Ok(RecordRow {
+        RecordRow {
             tier: tier.name(),
             slot: segment.slot,
             segment: segment.number,
@@ -190,14 +196,18 @@ impl StoreView {
             value_bytes: parsed.ok().map(|record| record.value.len() as u64),
             expires_at_ms: entry.expires_at_ms,
             standing: if standing == Standing::Current && expired { Standing::Expired } else { standing },
-            damage: verified.err().map(|damage| damage.to_string()),
-        })
+            damage: read
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+                .or(verified.err().map(|damage| damage.to_string())),
+        }
     }
 
     /// The value of a key, as the newest record of it says that can be found; `None` if it is not there.
     ///
     /// # Errors
-    /// If that record is damaged, or a device cannot be read.
+    /// If that record is damaged, or it cannot be known whether it is the newest.
     pub fn get(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
         let hash = self.secret.key_hash(key);
         let mut found = None;
@@ -218,7 +228,7 @@ impl StoreView {
     /// read is shown as an error.
     ///
     /// # Errors
-    /// Of `see`, or of a device.
+    /// Of `see`; and if it cannot be known which values are the newest.
     pub fn scan(
         &self,
         now_ms: u64,
@@ -236,7 +246,11 @@ impl StoreView {
         keeps_all: bool,
         mut see: impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let (segments, versions) = self.versions_of(watcher, keep, keeps_all)?;
+        let (segments, versions) = self.versions_of(watcher, keep, keeps_all);
+        if self.is_in_doubt(&segments) {
+            let what = "keys are lost that cannot be named, so no value can be told to be the newest; see esker check";
+            return Err(InspectError::Damaged(what.to_owned()));
+        }
         let rule = Rule::new(self, &segments);
         let places = Places::of(self, &rule, &versions, |_| true);
         drop(versions);

@@ -109,8 +109,10 @@ impl StoreView {
                 )));
             }
         }
-        let with =
-            |ending: &str| -> Vec<PathBuf> { self.paths.iter().map(|path| named(path, ending)).collect() };
+        // A path such as `.` has no name to put an ending to.
+        let whole = |path: &PathBuf| fs::canonicalize(path).map_err(|error| not_found(path, &error));
+        let paths: Vec<PathBuf> = self.paths.iter().map(whole).collect::<Result<_>>()?;
+        let with = |ending: &str| -> Vec<PathBuf> { paths.iter().map(|path| named(path, ending)).collect() };
         let (beside, damaged) = (with(".repaired"), with(".damaged"));
         if let Some(there) = damaged.iter().chain(&beside).find(|path| path.exists()) {
             let what =
@@ -125,10 +127,10 @@ impl StoreView {
                 "the new store does not pass a check; it was left beside the old one, which is as it was";
             return Err(InspectError::Damaged(what.to_owned()));
         }
-        for ((path, old), new) in self.paths.iter().zip(&damaged).zip(&beside) {
+        for ((path, old), new) in paths.iter().zip(&damaged).zip(&beside) {
             swap(path, old, new)?;
         }
-        (repaired.to, repaired.damaged) = (self.paths.clone(), damaged);
+        (repaired.to, repaired.damaged) = (paths, damaged);
         Ok(repaired)
     }
 
@@ -265,6 +267,10 @@ impl Batch<'_> {
         }
         Ok(())
     }
+}
+
+fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
+    InspectError::call(format!("{} cannot be opened: {error}", path.display()))
 }
 
 /// A path with an ending.

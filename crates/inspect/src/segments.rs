@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_log::Location;
 use serde::Serialize;
 
-use crate::error::Result;
 use crate::newest::{Rule, read_summaries};
 use crate::slots::{Class, Content, Segment, TierSlots, is_plainly_free};
 use crate::store::StoreView;
@@ -82,15 +81,12 @@ pub struct Segments {
 
 impl StoreView {
     /// Every slot with what is in it. Reads all summaries. `exact`: live bytes are counted and never estimated.
-    ///
-    /// # Errors
-    /// If a device cannot be read.
-    pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Result<Segments> {
-        let slots = self.slots()?;
-        let mut segments = self.segments(&slots)?;
+    pub fn slot_rows(&self, exact: bool, watcher: &dyn Watcher) -> Segments {
+        let slots = self.slots();
+        let mut segments = self.segments(&slots);
         let records: u64 = segments.iter().map(Segment::records).sum();
         let sampled = if exact { 1 } else { (records / EXACT_RECORDS + 1).next_power_of_two() };
-        let live = self.live_bytes(&mut segments, records / sampled, sampled, watcher)?;
+        let live = self.live_bytes(&mut segments, records / sampled, sampled, watcher);
         let mut rows = Vec::new();
         for (tier, of_tier) in slots.iter().enumerate() {
             rows.extend((0..of_tier.ends.len() as u32).map(|slot| self.free_row(tier, slot, of_tier)));
@@ -100,7 +96,7 @@ impl StoreView {
             let row = &mut rows[firsts[segment.tier] + segment.slot as usize];
             self.fill(row, segment, live.into_inner() * sampled);
         }
-        Ok(Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes })
+        Segments { slots: rows, sampled, segment_bytes: self.packing.segment_bytes }
     }
 
     /// Where the rows of each tier begin.
@@ -161,9 +157,9 @@ impl StoreView {
         expected: u64,
         sampled: u64,
         watcher: &dyn Watcher,
-    ) -> Result<Vec<AtomicU64>> {
+    ) -> Vec<AtomicU64> {
         let keep = |hash: &esker_log::KeyHash| hash.check & (sampled - 1) == 0;
-        let versions = read_summaries(self, segments, watcher, expected, keep)?;
+        let versions = read_summaries(self, segments, watcher, expected, keep);
         let live: Vec<AtomicU64> = segments.iter().map(|_| AtomicU64::new(0)).collect();
         let mut places: Vec<Vec<usize>> = self.tiers.iter().map(|_| Vec::new()).collect();
         for (number, segment) in segments.iter().enumerate() {
@@ -185,6 +181,6 @@ impl StoreView {
                 }
             },
         );
-        Ok(live)
+        live
     }
 }

@@ -1,13 +1,13 @@
 //! Which slots of a store hold segments, and what is in those.
 
 use esker_log::{
-    Entry, FOOTER_BYTES, Follower, Footer, FoundSlot, SegmentScan, SlotEnds, SlotStart, Stream, Unsealed,
-    find_in_slots, scan_unsealed,
+    Census, Entry, FOOTER_BYTES, Follower, Footer, FoundSlot, SegmentScan, SlotEnds, SlotStart, Stream,
+    Unsealed, find_in_slots, scan_unsealed,
 };
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
-use crate::store::{Part, StoreView, TierView};
+use crate::store::{StoreView, TierView};
 use crate::watch::in_parallel;
 
 /// Small reads at a time.
@@ -129,87 +129,125 @@ impl TierView {
         u64::from(self.superblock.used_slots).min(there) as u32
     }
 
-    /// The starts and ends of all slots.
-    pub(crate) fn slots(&self) -> Result<TierSlots> {
-        let count = self.slots_there();
-        let borders: Vec<u32> = (0..=count).collect();
-        let look =
-            |found: &mut Vec<(u32, Result<Part>)>, border: &u32| found.push((*border, self.border(*border)));
+    /// The starts and ends of all slots. What cannot be read is as good as damaged.
+    pub(crate) fn slots(&self) -> TierSlots {
+        let borders: Vec<u32> = (0..=self.slots_there()).collect();
+        let look = |found: &mut Vec<(u32, Border)>, slot: &u32| found.push((*slot, self.border(*slot)));
         let mut read: Vec<_> = in_parallel(&borders, READERS, Vec::new, look).into_iter().flatten().collect();
-        read.sort_by_key(|(border, _)| *border);
-        let mut parts = Vec::new();
-        for (_, part) in read {
-            parts.push(part?);
-        }
+        read.sort_by_key(|(slot, _)| *slot);
         let secret = self.superblock.secret();
-        let ends = (0..).zip(parts.windows(2)).map(|(slot, borders)| {
-            let (start, end) = (&borders[0][FOOTER_BYTES..], &borders[1][..FOOTER_BYTES]);
-            SlotEnds::parse(start, end, &secret, slot, self.shape.segment_bytes)
+        let ends = read.windows(2).map(|borders| {
+            let ((slot, front), (_, behind)) = (&borders[0], &borders[1]);
+            SlotEnds::parse(&front.start, &behind.end, &secret, *slot, self.shape.segment_bytes)
         });
         let ends: Vec<SlotEnds> = ends.collect();
         let found = find_in_slots(&ends, self.superblock.census.is_some());
-        Ok(TierSlots { ends, found })
+        TierSlots { ends, found }
     }
 
-    /// The end of a slot and the start of the next.
-    fn border(&self, slot: u32) -> Result<Part> {
-        self.read_bytes(self.slot_offset(slot) - FOOTER_BYTES as u64, 2 * FOOTER_BYTES)
+    /// The end of the slot before this one, and the start of this one.
+    fn border(&self, slot: u32) -> Border {
+        let at = self.slot_offset(slot);
+        let mut border = Border { end: UNREAD, start: UNREAD };
+        if let Ok(both) = self.read_bytes(at - FOOTER_BYTES as u64, 2 * FOOTER_BYTES) {
+            border.end.copy_from_slice(&both[..FOOTER_BYTES]);
+            border.start.copy_from_slice(&both[FOOTER_BYTES..]);
+            return border;
+        }
+        if let Ok(end) = self.read_bytes(at - FOOTER_BYTES as u64, FOOTER_BYTES) {
+            border.end.copy_from_slice(&end);
+        }
+        if let Ok(start) = self.read_bytes(at, FOOTER_BYTES) {
+            border.start.copy_from_slice(&start);
+        }
+        border
     }
 }
 
+/// What lies on both sides of where a slot begins.
+struct Border {
+    end: [u8; FOOTER_BYTES],
+    start: [u8; FOOTER_BYTES],
+}
+
+/// In place of what cannot be read: neither zeros nor anything that is ever written.
+const UNREAD: [u8; FOOTER_BYTES] = [0xee; FOOTER_BYTES];
+
 impl StoreView {
     /// What the slots of all tiers say.
-    pub(crate) fn slots(&self) -> Result<Vec<TierSlots>> {
+    pub(crate) fn slots(&self) -> Vec<TierSlots> {
         self.tiers.iter().map(TierView::slots).collect()
     }
 
     /// Every segment, in the order of their places. Those without a summary are read whole.
-    pub(crate) fn segments(&self, slots: &[TierSlots]) -> Result<Vec<Segment>> {
+    pub(crate) fn segments(&self, slots: &[TierSlots]) -> Vec<Segment> {
         let followers: Vec<Follower> = slots.iter().flat_map(|s| &s.found).filter_map(Follower::of).collect();
         let mut segments = Vec::new();
         for (tier, of_tier) in slots.iter().enumerate() {
             for found in &of_tier.found {
-                segments.extend(self.segment(tier, found, &followers)?);
+                segments.extend(self.segment(tier, found, &followers));
             }
         }
-        Ok(segments)
+        segments
     }
 
-    fn segment(&self, tier: usize, found: &FoundSlot, followers: &[Follower]) -> Result<Option<Segment>> {
+    fn segment(&self, tier: usize, found: &FoundSlot, followers: &[Follower]) -> Option<Segment> {
         let segment =
             |number, stream, content| Some(Segment { tier, slot: found.slot, number, stream, content });
         if let Some(footer) = found.footer {
-            return Ok(segment(footer.segment, footer.stream, Content::Sealed(footer)));
+            return segment(footer.segment, footer.stream, Content::Sealed(footer));
         }
         let view = &self.tiers[tier];
-        let bytes = view.read(found.slot, 0, view.shape.segment_bytes)?;
-        Ok(match scan_unsealed(found, followers, &bytes, &self.secret, view.shape) {
+        let bytes = view.read_whole(found.slot);
+        match scan_unsealed(found, followers, &bytes, &self.secret, view.shape) {
             Unsealed::Segment(_, _, scan) if scan.entries.is_empty() && scan.lost.is_empty() => None,
             Unsealed::Segment(number, stream, scan) => segment(number, stream, Content::Scanned(scan)),
             Unsealed::Nameless => segment(0, Stream::LANE, Content::Nameless),
             Unsealed::Foreign => None,
-        })
+        }
     }
 
-    /// Shows every entry of a segment, in the order of their offsets. False: its summary is damaged, and nothing was shown.
-    pub(crate) fn entries(&self, segment: &Segment, mut see: impl FnMut(Entry)) -> Result<bool> {
+    /// Whether keys are lost that cannot be named, so that no version can be told to be the newest of its key.
+    pub(crate) fn is_in_doubt(&self, segments: &[Segment]) -> bool {
+        let lost = |segment: &Segment| match &segment.content {
+            Content::Sealed(_) => false,
+            Content::Scanned(scan) => !scan.lost.is_empty(),
+            Content::Nameless => true,
+        };
+        segments.iter().any(lost)
+            || (0..self.tiers.len()).any(|tier| self.census_differs(tier, segments).is_some())
+    }
+
+    /// How many segments a tier had when it was closed, and how many are found now, if they are not the same.
+    pub(crate) fn census_differs(&self, tier: usize, segments: &[Segment]) -> Option<(u32, u32)> {
+        let expected = self.tiers[tier].superblock.census?;
+        let mut found = Census::default();
+        for segment in segments.iter().filter(|segment| segment.tier == tier) {
+            found.count(&self.secret, segment.number, segment.slot, segment.tail());
+        }
+        (found != expected).then_some((expected.segments, found.segments))
+    }
+
+    /// Shows every entry of a segment, in the order of their offsets. False: its summary cannot be read or is damaged, and
+    /// nothing was shown.
+    pub(crate) fn entries(&self, segment: &Segment, mut see: impl FnMut(Entry)) -> bool {
         match &segment.content {
             Content::Sealed(footer) => {
                 let tier = &self.tiers[segment.tier];
-                let summary = tier.read(segment.slot, footer.start, footer.entry_bytes)?;
-                Ok(footer.for_each_entry(&summary, &self.secret, see).is_some())
+                let summary = tier.read(segment.slot, footer.start, footer.entry_bytes);
+                summary.is_ok_and(|summary| footer.for_each_entry(&summary, &self.secret, see).is_some())
             }
             Content::Scanned(scan) => {
                 scan.entries.iter().for_each(|entry| see(*entry));
-                Ok(true)
+                true
             }
-            Content::Nameless => Ok(true),
+            Content::Nameless => true,
         }
     }
 
     /// The segment of a number.
     pub(crate) fn find_segment(&self, number: u64) -> Result<Segment> {
-        let slots = self.slots()?;
+        let slots = self.slots();
         let followers: Vec<Follower> = slots.iter().flat_map(|s| &s.found).filter_map(Follower::of).collect();
         let mut there = Vec::new();
         for (tier, of_tier) in slots.iter().enumerate() {
@@ -217,7 +255,7 @@ impl StoreView {
                 let named = found.first.map(|f| f.segment).or(found.footer.map(|f| f.segment));
                 there.extend(named);
                 if named == Some(number)
-                    && let Some(segment) = self.segment(tier, found, &followers)?
+                    && let Some(segment) = self.segment(tier, found, &followers)
                 {
                     return Ok(segment);
                 }

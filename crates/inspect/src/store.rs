@@ -127,12 +127,7 @@ impl StoreView {
 impl TierView {
     fn open(source: Arc<dyn ReadAt>) -> Result<TierView> {
         let path = source.path();
-        let mut head = Buffer::zeroed(HEAD_BYTES);
-        source.read_at(0, &mut head).map_err(|source| InspectError::Read {
-            path: path.clone(),
-            offset: 0,
-            source,
-        })?;
+        let head = read_head(&*source)?;
         let superblock = Superblock::find(&head).map_err(|error| match error {
             SuperblockError::Absent => InspectError::call(format!(
                 "{path} holds no store: there is no superblock where the first copies of one lie"
@@ -154,6 +149,11 @@ impl TierView {
             granule_bytes: superblock.granule_bytes as u32,
         };
         Ok(TierView { source, superblock, shape })
+    }
+
+    /// Where the superblocks lie.
+    pub(crate) fn head(&self) -> Result<Buffer> {
+        read_head(&*self.source)
     }
 
     /// Which tier it is.
@@ -219,6 +219,13 @@ impl TierView {
         }
     }
 
+    /// All of a slot. What the device does not give is zeros.
+    pub(crate) fn read_whole(&self, slot: u32) -> Buffer {
+        let mut buffer = Buffer::zeroed(self.shape.segment_bytes as usize);
+        self.read_slot(slot, &mut buffer, &mut Vec::new());
+        buffer
+    }
+
     fn read_piece(&self, at: u64, in_slot: u64, piece: &mut [u8], unread: &mut Vec<std::ops::Range<u32>>) {
         let mut buffer = Buffer::zeroed(piece.len());
         if self.source.read_at(at, &mut buffer).is_ok() {
@@ -236,6 +243,26 @@ impl TierView {
                 }
             }
         }
+    }
+}
+
+/// The first bytes of a device. What it does not give of them is zeros.
+fn read_head(source: &dyn ReadAt) -> Result<Buffer> {
+    let mut head = Buffer::zeroed(HEAD_BYTES);
+    let Err(error) = source.read_at(0, &mut head) else { return Ok(head) };
+    let (mut page, mut given) = (Buffer::zeroed(PAGE_BYTES as usize), 0);
+    for (number, part) in (0u64..).zip(head.chunks_mut(PAGE_BYTES as usize)) {
+        match source.read_at(number * PAGE_BYTES, &mut page) {
+            Ok(()) => {
+                part.copy_from_slice(&page);
+                given += 1;
+            }
+            Err(_) => part.fill(0),
+        }
+    }
+    match given {
+        0 => Err(InspectError::Read { path: source.path(), offset: 0, source: error }),
+        _ => Ok(head),
     }
 }
 

@@ -87,12 +87,12 @@ pub(crate) struct Collector<'a> {
 impl Versions {
     /// Room for about so many.
     pub(crate) fn new(expected: u64) -> Versions {
-        let each = (expected as usize / PARTS) + (expected as usize / PARTS / 8) + 16;
+        let each = expected as usize / PARTS * 9 / 8;
         Versions { parts: (0..PARTS).map(|_| Mutex::new(Vec::with_capacity(each))).collect() }
     }
 
     pub(crate) fn collector(&self) -> Collector<'_> {
-        Collector { versions: self, batches: (0..PARTS).map(|_| Vec::with_capacity(BATCH)).collect() }
+        Collector { versions: self, batches: vec![Vec::new(); PARTS] }
     }
 
     /// Sorts every part, and shows the versions of each key, the newest first. Every thread has a state of its own.
@@ -124,7 +124,8 @@ impl Collector<'_> {
 
     fn give(&mut self, part: usize) {
         let mut versions = self.versions.parts[part].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        versions.append(&mut self.batches[part]);
+        versions.extend_from_slice(&self.batches[part]);
+        self.batches[part].clear();
     }
 }
 

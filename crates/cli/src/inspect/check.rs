@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
+use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity, State};
 
 use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
@@ -165,6 +165,10 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
     match arguments.output.json {
         true => json(&repaired)?,
         false => say(&repaired_text(&repaired))?,
+    }
+    if repaired.old.state == State::NotClosed {
+        let what = "the old store was not closed: what only its staging file holds is not in the new one";
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("esker: {what}\n"));
     }
     let lost = !repaired.lost_keys.is_empty() || repaired.unnamed_keys || !repaired.well;
     Ok(if lost { Outcome::NotWell } else { Outcome::Well })

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use clap::Args;
-use esker_inspect::{LayoutField, Overview, State, TierOverview, format_version, layout, layout_text};
+use esker_inspect::{
+    Class, ClassOverview, LayoutField, Overview, State, TierOverview, format_version, layout, layout_text,
+};
 
 use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
@@ -141,16 +143,17 @@ fn of_tier(tier: &TierOverview) -> String {
         "written by",
         format!("{} (what lies there now; a running server counts all of it)", shown.join(", ")),
     );
-    if !tier.classes.is_empty() {
-        let rows: Vec<Vec<String>> = tier
-            .classes
-            .iter()
-            .map(|(class, of)| {
-                let name = format!("  {}", class.name());
-                vec![name, count(of.segments), count(of.records), bytes(of.frames_bytes)]
-            })
-            .collect();
-        text.push_str(&table(&["  class", "segments", "records", "frames"], &rows, &[1, 2, 3]));
-    }
+    text.push_str(&classes(tier));
     text
+}
+
+fn classes(tier: &TierOverview) -> String {
+    if tier.classes.is_empty() {
+        return String::new();
+    }
+    let row = |(class, of): (&Class, &ClassOverview)| {
+        vec![format!("  {}", class.name()), count(of.segments), count(of.records), bytes(of.frames_bytes)]
+    };
+    let rows: Vec<_> = tier.classes.iter().map(row).collect();
+    table(&["  class", "segments", "records", "frames"], &rows, &[1, 2, 3])
 }

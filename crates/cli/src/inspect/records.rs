@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::Args;
-use esker_inspect::{RecordRow, Standing};
+use esker_inspect::{RecordRow, Records, Standing};
 
 use super::outcome::{Outcome, failure};
 use super::place::{KeyForm, Output, Place, now_ms};
@@ -16,7 +16,7 @@ use crate::terminal::{Failure, say};
 #[command(after_help = concat!(
     "Examples:\n",
     "  esker records /var/lib/esker/store --segment 42\n",
-    "  esker records store --segment 42 --json | jq '.[] | select(.damage)'\n",
+    "  esker records store --segment 42 --json | jq '.records[] | select(.damage)'\n",
     "\nesker segments shows the numbers of segments.\n",
     "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
 ))]
@@ -51,15 +51,19 @@ pub(crate) struct OfKey {
 
 pub(crate) fn of_segment(arguments: &OfSegment) -> Result<Outcome, Failure> {
     let view = arguments.place.view()?;
-    let rows = view.records(arguments.segment, now_ms(), &Bar::new()).map_err(failure)?;
+    let found = view.records(arguments.segment, now_ms(), &Bar::new()).map_err(failure)?;
     match arguments.output.json {
-        true => json(&rows)?,
-        false => say(&segment_text(&rows))?,
+        true => json(&found)?,
+        false => say(&segment_text(&found))?,
     }
     Ok(Outcome::Well)
 }
 
-fn segment_text(rows: &[RecordRow]) -> String {
+/// What is said of records that may not be what they seem.
+const IN_DOUBT: &str = "note: keys are lost that cannot be named, so what is newest here may not be the newest; see esker check\n";
+
+fn segment_text(found: &Records) -> String {
+    let rows = &found.records;
     let row = |row: &RecordRow| {
         vec![
             row.offset.to_string(),
@@ -76,6 +80,7 @@ fn segment_text(rows: &[RecordRow]) -> String {
     let mut text = table(&head, &shown, &[0, 1, 3]);
     let current = rows.iter().filter(|row| row.standing == Standing::Current).count();
     let _ = writeln!(text, "{}, {} current", things(rows.len() as u64, "record"), count(current as u64));
+    text.push_str(if found.in_doubt { IN_DOUBT } else { "" });
     text
 }
 
@@ -97,17 +102,17 @@ fn standing(row: &RecordRow) -> String {
 pub(crate) fn of_key(arguments: &OfKey) -> Result<Outcome, Failure> {
     let key = arguments.form.parse(&arguments.key)?;
     let view = arguments.place.view()?;
-    let rows = view.trace(&key, now_ms(), &Bar::new()).map_err(failure)?;
+    let found = view.trace(&key, now_ms(), &Bar::new());
     match arguments.output.json {
-        true => json(&rows)?,
-        false => say(&key_text(&rows, view.is_closed()))?,
+        true => json(&found)?,
+        false => say(&key_text(&found, view.is_closed()))?,
     }
-    Ok(if rows.is_empty() { Outcome::NotWell } else { Outcome::Well })
+    Ok(if found.records.is_empty() { Outcome::NotWell } else { Outcome::Well })
 }
 
-fn key_text(rows: &[RecordRow], closed: bool) -> String {
+fn key_text(found: &Records, closed: bool) -> String {
     let mut text = String::new();
-    for row in rows {
+    for row in &found.records {
         let what = match row.tombstone {
             true => "tombstone".to_owned(),
             false => format!("put of {}", row.value_bytes.map_or("a value".to_owned(), bytes)),
@@ -129,9 +134,10 @@ fn key_text(rows: &[RecordRow], closed: bool) -> String {
             let _ = writeln!(text, "  damaged: {damage}");
         }
     }
-    if rows.is_empty() {
+    if found.records.is_empty() {
         text.push_str("no version of this key lies anywhere in the log\n");
     }
+    text.push_str(if found.in_doubt { IN_DOUBT } else { "" });
     if !closed {
         text.push_str(
             "note: the store is not closed; what only memory or the staging file holds is not shown\n",

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use esker_inspect::{Class, Segments, SlotRow, SlotState, colour, svg};
 
-use super::outcome::{Outcome, failure};
+use super::outcome::Outcome;
 use super::place::{Output, Place};
 use super::show::{at_ms, bytes, colours, count, json, table};
 use super::watch::Bar;
@@ -70,7 +70,7 @@ enum Sort {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let view = arguments.place.view()?;
     let bar = Bar::new();
-    let mut segments = view.slot_rows(arguments.exact, &bar).map_err(failure)?;
+    let mut segments = view.slot_rows(arguments.exact, &bar);
     bar.clear();
     if let Some(path) = &arguments.svg {
         std::fs::write(path, svg(&segments))

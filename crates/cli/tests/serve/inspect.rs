@@ -55,21 +55,27 @@ fn a_store_is_looked_into_written_to_and_repaired() {
     assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains("there is no key oxbow"), "{stderr}");
 
-    let versions = json(path, &["trace", "store", "river"]);
+    let versions = &json(path, &["trace", "store", "river"])["records"];
     assert_eq!(
         (&versions[0]["standing"], &versions[1]["standing"]),
         (&"current".into(), &"superseded".into())
     );
     let number = versions[0]["segment"].to_string();
     let records = json(path, &["records", "store", "--segment", &number]);
-    assert!(records.as_array().unwrap().iter().any(|record| record["key"] == "river"));
+    assert!(records["records"].as_array().unwrap().iter().any(|record| record["key"] == "river"));
     let rows = json(path, &["segments", "store", "--state", "sealed", "--sort", "live"]);
     assert!(!rows["slots"].as_array().unwrap().is_empty());
     printed(path, &["segments", "store", "--map", "--svg", "map.svg"]);
     assert!(std::fs::read_to_string(path.join("map.svg")).unwrap().starts_with("<svg "));
     let report = json(path, &["check", "store"]);
     assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
+}
 
+#[test]
+fn a_damaged_store_is_told_and_repaired() {
+    let directory = closed_store();
+    let path = directory.path();
+    assert_eq!(printed(path, &["put", "store", "creek", "dry", "--ttl", "2h"]), "");
     // A bit of a value.
     let file = path.join("store/data.esker");
     let mut bytes = std::fs::read(&file).unwrap();

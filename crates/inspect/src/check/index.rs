@@ -18,6 +18,8 @@ const MEMORY_BYTES: u64 = 256 << 20;
 const ROOM_SEGMENTS: u64 = 64;
 /// Memory of the index for a key, and of what recovery needs beside it.
 const BYTES_A_KEY: u64 = 16;
+/// What it may collect meanwhile.
+const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
 /// Keys that are looked at once more, by reading their records, where the index leads elsewhere than expected.
 const LOOKED_AT_AGAIN: usize = 10_000;
 
@@ -43,48 +45,44 @@ pub(super) fn compare(
         }
     };
     let found = versions.for_each_key(Tally::default, |tally: &mut Tally, versions| {
-        let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) else { return };
-        let wanted = current.location(&view.packing);
-        let place = store.store().record_place(&current.hash);
-        tally.expiring += u64::from(current.expires());
-        match place
-            .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset))
-        {
-            true => {}
-            // It may have been swept out since.
-            false if current.expires() => {}
-            false => {
-                tally.elsewhere += 1;
-                tally.suspects.extend((tally.suspects.len() < LOOKED_AT_AGAIN).then_some(*current));
-            }
+        if let Some(current) = rule.current(versions).filter(|current| !current.is_tombstone()) {
+            tally.look(view, &store, current);
         }
     });
+    let sum = |of: fn(&Tally) -> u64| found.iter().map(of).sum::<u64>();
+    let (elsewhere, expiring) = (sum(|tally| tally.elsewhere), sum(|tally| tally.expiring));
+    let mut suspects = found.iter().flat_map(|tally| &tally.suspects);
+    let wrong_keys = if suspects.all(|suspect| answers(view, rule, &store, suspect)) { 0 } else { elsewhere };
     let mut wrong = Vec::new();
-    let (elsewhere, expiring): (u64, u64) =
-        found.iter().fold((0, 0), |(e, x), tally| (e + tally.elsewhere, x + tally.expiring));
-    let suspects: Vec<Version> = found.into_iter().flat_map(|tally| tally.suspects).collect();
-    let cleared = suspects.iter().filter(|suspect| answers(view, rule, &store, suspect)).count() as u64;
-    let wrong_keys = if elsewhere > suspects.len() as u64 && cleared > 0 {
-        elsewhere - cleared
-    } else {
-        elsewhere.saturating_sub(cleared)
-    };
     if wrong_keys > 0 {
         wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
     }
-    let there = store.len();
+    let (there, stats) = (store.len(), store.stats());
     if there > keys || there + expiring < keys {
         wrong.push(format!("the index has {there} keys, the log {keys}"));
     }
-    let stats = store.stats();
     if expiring == 0 && elsewhere == 0 && stats.live_bytes != live_bytes {
-        wrong.push(format!(
-            "the store counts {} bytes of current records, the log {live_bytes}",
-            stats.live_bytes
-        ));
+        let counted = stats.live_bytes;
+        wrong.push(format!("the store counts {counted} bytes of current records, the log {live_bytes}"));
     }
     let _ = store.close();
     Compared { check: IndexCheck::Compared { keys, wrong: wrong_keys }, wrong }
+}
+
+impl Tally {
+    /// Looks where the index leads for a key.
+    fn look(&mut self, view: &StoreView, store: &Blocking, current: &Version) {
+        let wanted = current.location(&view.packing);
+        let place = store.store().record_place(&current.hash);
+        let is_it = place
+            .is_some_and(|at| (at.tier, at.slot, at.offset) == (wanted.tier, wanted.slot, wanted.offset));
+        self.expiring += u64::from(current.expires());
+        // What expires may have been swept out since.
+        if !is_it && !current.expires() {
+            self.elsewhere += 1;
+            self.suspects.extend((self.suspects.len() < LOOKED_AT_AGAIN).then_some(*current));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -119,7 +117,7 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
     };
     let memory = MEMORY_BYTES + 16 * view.packing.segment_bytes + keys * BYTES_A_KEY;
     let options = Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory);
-    Blocking::open(options.create(false).discard(false))
+    Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))
 }
 
 fn overlay(source: Arc<dyn ReadAt>, room: u64) -> Arc<dyn Device> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use esker_log::{Census, SlotStart};
+use esker_log::SlotStart;
 
 use super::report::{Finding, Findings, Severity};
 use crate::slots::{Segment, TierSlots, is_plainly_free};
@@ -59,17 +59,10 @@ fn at_slot(tier: &TierView, slot: u32, severity: Severity, what: impl Into<Strin
 /// What a tier that was closed must hold.
 fn census(view: &StoreView, number: usize, segments: &[Segment], findings: &mut Findings) {
     let tier = &view.tiers[number];
-    let Some(expected) = tier.superblock.census else { return };
-    let mut found = Census::default();
-    for segment in segments.iter().filter(|segment| segment.tier == number) {
-        found.count(&view.secret, segment.number, segment.slot, segment.tail());
-    }
-    if found != expected {
+    if let Some((then, now)) = view.census_differs(number, segments) {
+        let name = tier.name().name();
         let what = format!(
-            "the {} tier was closed with {} segments, and those that are found now, {} of them, are not the same",
-            tier.name().name(),
-            expected.segments,
-            found.segments
+            "the {name} tier was closed with {then} segments, and those that are found now, {now} of them, are not the same"
         );
         let so = "a segment, or the end of one, is missing, or one is back that was freed: restore a backup, or \
                   repair, which lists the keys that may be stale";

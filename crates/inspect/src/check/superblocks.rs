@@ -1,6 +1,5 @@
 //! The superblocks of a store: copies, sizes, and whether the tiers are of one time.
 
-use esker_device::Buffer;
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
 
 use super::report::{Finding, Findings, Severity};
@@ -23,8 +22,7 @@ pub(super) fn check(view: &StoreView, findings: &mut Findings) -> Result<()> {
 }
 
 fn copies(view: &StoreView, tier: &TierView, findings: &mut Findings) -> Result<()> {
-    let mut head = Buffer::zeroed(HEAD_BYTES);
-    tier.read_at(0, &mut head)?;
+    let head = tier.head()?;
     let newest = &tier.superblock;
     let stride = Superblock::stride_bytes(newest.unit_bytes);
     for (copy, found) in (0u64..).zip(newest.copies(&head)) {

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
+use esker_device::{Buffer, ReadAt};
 use esker_engine::{Blocking, Options};
 use esker_inspect::{CheckOptions, Key, Report, Standing, StoreView};
 use esker_log::{FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock};
@@ -20,7 +22,7 @@ const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;
 const PREFIX_BYTES: u64 = 24;
 /// Damages that are planted, in how many stores.
-const DAMAGES: u64 = 640;
+const DAMAGES: u64 = 520;
 const STORES: u64 = 4;
 /// One damaged store in so many is repaired.
 const REPAIRED: u64 = 32;
@@ -39,7 +41,7 @@ impl Anatomy {
     fn of(made: &Made) -> Anatomy {
         let view = made.view();
         let mut anatomy = Anatomy { needed: Vec::new(), current: Vec::new() };
-        let rows = view.slot_rows(true, &()).expect("it can be read").slots;
+        let rows = view.slot_rows(true, &()).slots;
         for (tier, bytes) in view.tiers.iter().zip(&made.tiers) {
             let superblock = &tier.superblock;
             let (mut needed, mut current) = (Vec::new(), Vec::new());
@@ -54,7 +56,9 @@ impl Anatomy {
                 needed.extend(
                     fixed_parts(segment, superblock).into_iter().map(|r| start + r.start..start + r.end),
                 );
-                for record in view.records(row.segment.expect("it has one"), 0, &()).expect("it is there") {
+                for record in
+                    view.records(row.segment.expect("it has one"), 0, &()).expect("it is there").records
+                {
                     let range =
                         start + u64::from(record.offset)..start + u64::from(record.offset + record.bytes);
                     needed.push(range.clone());
@@ -105,13 +109,25 @@ fn fixed_parts(segment: &[u8], superblock: &Superblock) -> Vec<Range<u64>> {
 /// A damage: which tier, what it does, and what that is called.
 struct Planted {
     tier: usize,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     name: String,
+}
+
+/// Fills a stretch of bytes.
+fn fill(
+    bytes: &mut [u8],
+    at: u64,
+    length: u64,
+    with: impl FnMut() -> u8,
+    name: &'static str,
+) -> &'static str {
+    bytes[at as usize..(at + length) as usize].fill_with(with);
+    name
 }
 
 fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     let tier = random.below(made.tiers.len() as u64) as usize;
-    let mut bytes = made.tiers[tier].clone();
+    let mut bytes = made.tiers[tier].to_vec();
     let length = bytes.len() as u64;
     // Mostly where something is.
     let needed = &anatomy.needed[tier];
@@ -124,34 +140,15 @@ fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
     };
     let at = place(random);
     let (sector, block, other) = (at / SECTOR * SECTOR, at / BLOCK * BLOCK, place(random) / BLOCK * BLOCK);
-    let mut fill = |range: Range<u64>, random: Option<&mut Random>| {
-        let part = &mut bytes[range.start as usize..range.end as usize];
-        match random {
-            Some(random) => part.fill_with(|| random.bits() as u8),
-            None => part.fill(0),
-        }
-    };
     let name = match random.below(16) {
         0..5 => {
             bytes[at as usize] ^= 1 << random.below(8);
             "a bit"
         }
-        5..7 => {
-            fill(sector..sector + SECTOR, None);
-            "a sector of zeros"
-        }
-        7..9 => {
-            fill(sector..sector + SECTOR, Some(random));
-            "a sector of garbage"
-        }
-        9 => {
-            fill(block..block + BLOCK, None);
-            "a block of zeros"
-        }
-        10 => {
-            fill(block..block + BLOCK, Some(random));
-            "a block of garbage"
-        }
+        5..7 => fill(&mut bytes, sector, SECTOR, || 0, "a sector of zeros"),
+        7..9 => fill(&mut bytes, sector, SECTOR, || random.bits() as u8, "a sector of garbage"),
+        9 => fill(&mut bytes, block, BLOCK, || 0, "a block of zeros"),
+        10 => fill(&mut bytes, block, BLOCK, || random.bits() as u8, "a block of garbage"),
         11..13 => {
             let (a, b) = (block.min(other) as usize, block.max(other) as usize);
             if a + BLOCK as usize <= b {
@@ -169,13 +166,21 @@ fn plant(random: &mut Random, made: &Made, anatomy: &Anatomy) -> Planted {
             "the end"
         }
     };
-    Planted { tier, bytes, name: format!("{name} at {at}, other {other}, tier {tier}") }
+    Planted { tier, bytes: Arc::new(bytes), name: format!("{name} at {at}, other {other}, tier {tier}") }
 }
 
 /// Which bytes differ; of what was cut off all that were there.
 fn changed(before: &[u8], after: &[u8]) -> Vec<u64> {
-    let differs = |at: &usize| after.get(*at) != Some(&before[*at]);
-    (0..before.len()).filter(differs).map(|at| at as u64).collect()
+    let mut changed = Vec::new();
+    for (number, block) in before.chunks(BLOCK as usize).enumerate() {
+        let at = number * BLOCK as usize;
+        let now = after.get(at..(at + block.len()).min(after.len())).unwrap_or(&[]);
+        if now != block {
+            let differs = |within: &usize| now.get(*within) != Some(&block[*within]);
+            changed.extend((0..block.len()).filter(differs).map(|within| (at + within) as u64));
+        }
+    }
+    changed
 }
 
 /// Judges a check. Returns whether it had to find something.
@@ -285,4 +290,56 @@ fn every_damage_is_found_and_everything_else_is_saved() {
         "{found} damages hit something, {repaired} stores were repaired"
     );
     assert_eq!(kinds.len(), 8, "{kinds:?}");
+}
+
+/// A device that does not give some of its pages.
+struct Holes {
+    bytes: Arc<Vec<u8>>,
+    unread: Range<u64>,
+}
+
+impl ReadAt for Holes {
+    fn path(&self) -> String {
+        "holes".to_owned()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> std::io::Result<()> {
+        let end = offset + buffer.len() as u64;
+        match offset < self.unread.end && self.unread.start < end {
+            true => Err(std::io::Error::from_raw_os_error(5)),
+            false => self.bytes.read_at(offset, buffer),
+        }
+    }
+}
+
+/// What a device does not give is damage to the keys that lay there, wherever it is, and to no others.
+#[test]
+fn pages_that_cannot_be_read_are_named_with_their_keys() {
+    let made = make(false, true, 77);
+    let anatomy = Anatomy::of(&made);
+    let data_offset = made.view().tiers[0].superblock.data_offset;
+    let (mut named, mut silent) = (0, 0);
+    for page in (data_offset / BLOCK..made.tiers[0].len() as u64 / BLOCK).step_by(7) {
+        let unread = page * BLOCK..(page + 1) * BLOCK;
+        let holes = Holes { bytes: made.tiers[0].clone(), unread: unread.clone() };
+        let view = StoreView::over(vec![Arc::new(holes)]).expect("its superblocks can be read");
+        let report = view.check(CheckOptions { index: false }, &()).expect("it can be checked");
+        let changed: Vec<u64> = unread.collect();
+        let hit = anatomy.hit(0, &changed);
+        assert!(!anatomy.is_needed(0, &changed) || !report.well, "page {page} was not missed");
+        if !report.unnamed_keys {
+            assert_eq!(report.lost_keys.len(), hit.len(), "page {page}: {:#?}", report.findings);
+        }
+        named += u64::from(!report.lost_keys.is_empty());
+        silent += u64::from(report.well);
+        assert!(view.overview().is_ok());
+    }
+    assert!(named > 4 && silent > 10, "{named} with keys, {silent} without anything");
+    let all = Holes { bytes: made.tiers[0].clone(), unread: 0..u64::MAX };
+    let error = StoreView::over(vec![Arc::new(all)]).err().expect("nothing of it can be read");
+    assert!(!error.is_of_the_call() && error.to_string().contains("cannot be read at 0"), "{error}");
 }

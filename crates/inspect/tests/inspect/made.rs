@@ -15,12 +15,12 @@ const LATER_MS: u64 = 7_258_118_400_000;
 /// A store as its process left it.
 pub(crate) struct Made {
     /// The bytes of its tiers, the fast one first.
-    pub(crate) tiers: Vec<Vec<u8>>,
+    pub(crate) tiers: Vec<Arc<Vec<u8>>>,
     /// What every key that was ever written has.
     pub(crate) expected: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-pub(crate) fn key(number: u64) -> Vec<u8> {
+fn key(number: u64) -> Vec<u8> {
     let mut key = format!("key-{number:03}").into_bytes();
     key.resize(key.len() + (number % 7 * 5) as usize, b'.');
     key
@@ -54,7 +54,7 @@ pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
     if closes {
         runtime.run(store.close()).expect("it closes");
     }
-    let tiers = fast.iter().chain([&capacity]).map(MemoryDevice::snapshot).collect();
+    let tiers = fast.iter().chain([&capacity]).map(|device| Arc::new(device.snapshot())).collect();
     runtime.crash();
     Made { tiers, expected }
 }
@@ -106,7 +106,6 @@ impl Made {
     }
 }
 
-pub(crate) fn view(tiers: &[Vec<u8>]) -> esker_inspect::Result<StoreView> {
-    let source = |bytes: &Vec<u8>| Arc::new(bytes.clone()) as Arc<dyn ReadAt>;
-    StoreView::over(tiers.iter().map(source).collect())
+pub(crate) fn view(tiers: &[Arc<Vec<u8>>]) -> esker_inspect::Result<StoreView> {
+    StoreView::over(tiers.iter().map(|bytes| bytes.clone() as Arc<dyn ReadAt>).collect())
 }

@@ -1,13 +1,14 @@
 //! What is no store, or not all of one, is refused in one line, as a wrong call.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use esker_inspect::{InspectError, StoreView, layout_text};
 use esker_log::{Identity, Superblock};
 
 use crate::made::{make, view};
 
-fn refusal(tiers: &[Vec<u8>]) -> String {
+fn refusal(tiers: &[Arc<Vec<u8>>]) -> String {
     let error = view(tiers).err().expect("it is no store");
     assert!(error.is_of_the_call(), "{error}");
     let text = error.to_string();
@@ -20,15 +21,15 @@ fn what_is_no_store_is_refused_in_one_line() {
     let two = make(true, true, 3).tiers;
     let one = make(false, true, 4).tiers;
     assert!(refusal(&[]).contains("no store was named"));
-    assert!(refusal(&[vec![0; 1 << 20]]).contains("holds no store"));
-    assert!(refusal(&[Vec::new()]).contains("holds no store"));
+    assert!(refusal(&[Arc::new(vec![0; 1 << 20])]).contains("holds no store"));
+    assert!(refusal(&[Arc::default()]).contains("holds no store"));
     assert!(refusal(&two[..1]).contains("--peer"));
     assert!(refusal(&[one[0].clone(), two[0].clone()]).contains("different stores"));
     assert!(refusal(&[one[0].clone(), one[0].clone()]).contains("not the two tiers"));
     assert!(view(&[two[1].clone(), two[0].clone()]).is_ok(), "the order does not matter");
 
     // Of another format.
-    let mut newer = one[0].clone();
+    let mut newer = one[0].to_vec();
     let stride =
         Superblock::stride_bytes(view(&one).expect("a store").tiers[0].superblock.unit_bytes) as usize;
     for copy in newer[..4 * stride].chunks_mut(stride) {
@@ -37,12 +38,12 @@ fn what_is_no_store_is_refused_in_one_line() {
         let crc = Identity { salt: 0, segment: 0, offset: 0 }.crc(&[&copy[12..24 + payload]]);
         copy[8..12].copy_from_slice(&crc.to_le_bytes());
     }
-    assert!(refusal(&[newer]).contains("format version 9; this program reads version 2"));
+    assert!(refusal(&[Arc::new(newer)]).contains("format version 9; this program reads version 2"));
 
     // All copies of the superblock are gone: that is no wrong call.
-    let mut gone = one[0].clone();
+    let mut gone = one[0].to_vec();
     gone[..4 * stride].chunks_mut(stride).for_each(|copy| copy[40] ^= 1);
-    let error = view(&[gone]).err().expect("nothing can be told of it");
+    let error = view(&[Arc::new(gone)]).err().expect("nothing can be told of it");
     assert!(matches!(error, InspectError::Damaged(_)), "{error}");
 }
 
