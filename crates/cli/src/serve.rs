@@ -310,7 +310,6 @@ impl Reloading {
         self.log.set(new.log)?;
         store.set_background_bytes_per_s(new.background_bytes_per_s);
         control.set_connections(new.connections, new.connections_per_address);
-        control.show(settings.shown());
         self.settings = settings;
         if !later.is_empty() {
             tracing::warn!("changed, and in force after another start only: {}", later.join(", "));

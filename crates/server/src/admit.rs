@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::address::Origin;
 use crate::budget::{Budget, Share};
+use crate::service::most::Most;
 
 /// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.
 const FLOOR_BYTES: usize = 16 << 10;
@@ -20,32 +20,6 @@ pub(crate) struct Gatekeeper {
     budget: Arc<Budget>,
     most: Arc<Most>,
     open: Mutex<Open>,
-}
-
-/// How many connections there may be. Both can change; those that are open stay.
-#[derive(Debug)]
-pub(crate) struct Most {
-    connections: AtomicUsize,
-    per_address: AtomicUsize,
-}
-
-impl Most {
-    pub(crate) fn new(connections: usize, per_address: usize) -> Arc<Most> {
-        Arc::new(Most { connections: connections.into(), per_address: per_address.into() })
-    }
-
-    pub(crate) fn set(&self, connections: usize, per_address: usize) {
-        self.connections.store(connections, Ordering::Relaxed);
-        self.per_address.store(per_address, Ordering::Relaxed);
-    }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    fn per_address(&self) -> usize {
-        self.per_address.load(Ordering::Relaxed)
-    }
 }
 
 #[derive(Debug, Default)]

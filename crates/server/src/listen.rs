@@ -163,11 +163,6 @@ impl Control {
         users.and(tls)
     }
 
-    /// What `CONFIG GET` answers from now on in place of [`Config::settings`].
-    pub fn show(&self, settings: Vec<(String, String)>) {
-        self.0.show(settings);
-    }
-
     /// How many connections there may be from now on, in all and from one address. Those that are open stay.
     pub fn set_connections(&self, most: usize, per_address: usize) {
         self.0.most.set(most, per_address);

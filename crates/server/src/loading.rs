@@ -14,10 +14,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::accept::until_stop;
-use crate::admit::{Gatekeeper, Most};
+use crate::admit::Gatekeeper;
 use crate::budget::Budget;
 use crate::http::{self, Busy};
 use crate::listen::{Door, Sockets, refuse};
+use crate::service::most::Most;
 use crate::shutdown::{Stop, Stopper};
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};

@@ -1,14 +1,13 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Cursor, Store};
 use tokio::sync::Notify;
 
 use crate::Config;
-use crate::admit::Most;
 use crate::auth::Users;
 use crate::budget::Budget;
 use crate::tls::Tls;
@@ -19,6 +18,7 @@ mod counters;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
+pub(crate) mod most;
 pub(crate) mod slowlog;
 pub mod status;
 
@@ -26,6 +26,7 @@ use clients::Clients;
 pub(crate) use counters::Dropped;
 use counters::{Counters, Reloads};
 use expiring::Expiring;
+use most::Most;
 use slowlog::Slowlog;
 use status::Sampler;
 
@@ -33,8 +34,6 @@ use status::Sampler;
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
-    /// What CONFIG GET tells of the settings of whoever started the server.
-    shown: Mutex<Vec<(String, String)>>,
     pub(crate) users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Bytes that one group of reads should return at most.
@@ -92,7 +91,6 @@ impl Service {
             ),
             most: Most::new(limits.connections_max, limits.connections_per_address_max),
             store,
-            shown: Mutex::new(config.settings.clone()),
             config,
             port,
             counters: Counters::default(),
@@ -106,16 +104,6 @@ impl Service {
             started: Instant::now(),
             run_id,
         }
-    }
-
-    /// What CONFIG GET tells of the settings of whoever started the server.
-    pub(crate) fn shown(&self) -> Vec<(String, String)> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Those settings changed.
-    pub(crate) fn show(&self, settings: Vec<(String, String)>) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// How long the server had been there at some moment.

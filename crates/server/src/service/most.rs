@@ -1,0 +1,30 @@
+//! How many connections there may be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many connections there may be. Both can change; those that are open stay.
+#[derive(Debug)]
+pub(crate) struct Most {
+    connections: AtomicUsize,
+    per_address: AtomicUsize,
+}
+
+impl Most {
+    pub(crate) fn new(connections: usize, per_address: usize) -> Arc<Most> {
+        Arc::new(Most { connections: connections.into(), per_address: per_address.into() })
+    }
+
+    pub(crate) fn set(&self, connections: usize, per_address: usize) {
+        self.connections.store(connections, Ordering::Relaxed);
+        self.per_address.store(per_address, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn per_address(&self) -> usize {
+        self.per_address.load(Ordering::Relaxed)
+    }
+}
