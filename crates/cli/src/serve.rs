@@ -328,6 +328,7 @@ async fn reload(
     while hangup.recv().await.is_some() {
         notify.reloading();
         let changed = reloading.settings(&control, &store);
+        control.note_settings(changed.is_ok());
         // Whatever is wrong with the settings, a user who was removed is not to get in.
         let files = control.reload().map_err(|error| error.to_string());
         match changed.and_then(|changed| files.map(|()| changed)) {

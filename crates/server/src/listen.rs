@@ -163,6 +163,11 @@ impl Control {
         users.and(tls)
     }
 
+    /// The settings were read again, and could be used or not; metrics tell.
+    pub fn note_settings(&self, is_ok: bool) {
+        self.0.reloads.settings.note(is_ok);
+    }
+
     /// How many connections there may be from now on, in all and from one address. Those that are open stay.
     pub fn set_connections(&self, most: usize, per_address: usize) {
         self.0.most.set(most, per_address);

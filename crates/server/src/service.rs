@@ -23,8 +23,8 @@ pub(crate) mod slowlog;
 pub mod status;
 
 use clients::Clients;
-pub(crate) use counters::Dropped;
-use counters::{Counters, Reloads};
+use counters::Counters;
+pub(crate) use counters::{Dropped, Reloads};
 use expiring::Expiring;
 use most::Most;
 use slowlog::Slowlog;
