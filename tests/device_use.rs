@@ -91,13 +91,20 @@ fn background_work_keeps_to_its_limit_while_writers_wait() {
     let mut random = Random::new(11);
     // Until writers wait for collecting.
     (0..2 * keys).for_each(|stamp| put(random.below(keys), stamp));
-    let (bytes, began) = (background_bytes(&world, &store), world.runtime.now());
     let stalled = store.stats().activity.stalls;
-    (0..10 * keys).for_each(|stamp| put(random.below(keys), stamp));
-    let took = (world.runtime.now() - began).as_secs_f64();
-    let rate = (background_bytes(&world, &store) - bytes) as f64 / took;
+    let mut rate = |rounds: u64| {
+        let (bytes, began) = (background_bytes(&world, &store), world.runtime.now());
+        (0..rounds * keys).for_each(|stamp| put(random.below(keys), stamp));
+        let took = (world.runtime.now() - began).as_secs_f64();
+        (background_bytes(&world, &store) - bytes) as f64 / took / LIMIT_BYTES_PER_S as f64
+    };
+    let limited = rate(8);
     assert!(store.stats().activity.stalls > stalled, "nobody waited, so nothing was shown");
-    assert!(rate < 1.1 * LIMIT_BYTES_PER_S as f64, "{rate:.0} bytes a second");
+    assert!(limited < 1.1, "{limited} of the limit");
+    // One that is changed meanwhile holds from the next relocation on.
+    store.set_background_bytes_per_s(Some(2 * LIMIT_BYTES_PER_S));
+    let raised = rate(4);
+    assert!((1.5..2.2).contains(&raised), "{raised} of the limit before");
     drop(store);
     world.end();
 }

@@ -26,7 +26,7 @@ pub(crate) fn listing_at_rest(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> 
     let mut before = listing(dir);
     loop {
         #[expect(clippy::disallowed_methods, reason = "the store under test runs in real time")]
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(std::time::Duration::from_millis(200));
         let after = listing(dir);
         if after == before {
             return after;

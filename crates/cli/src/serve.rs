@@ -310,7 +310,6 @@ impl Reloading {
         self.log.set(new.log)?;
         store.set_background_bytes_per_s(new.background_bytes_per_s);
         control.set_connections(new.connections, new.connections_per_address);
-        control.show(settings.shown());
         self.settings = settings;
         if !later.is_empty() {
             tracing::warn!("changed, and in force after another start only: {}", later.join(", "));
@@ -329,6 +328,7 @@ async fn reload(
     while hangup.recv().await.is_some() {
         notify.reloading();
         let changed = reloading.settings(&control, &store);
+        control.note_settings(changed.is_ok());
         // Whatever is wrong with the settings, a user who was removed is not to get in.
         let files = control.reload().map_err(|error| error.to_string());
         match changed.and_then(|changed| files.map(|()| changed)) {

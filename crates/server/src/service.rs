@@ -1,7 +1,7 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use esker_engine::{Cursor, Store};
@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 
 use crate::Config;
 use crate::auth::Users;
-use crate::base::most::Most;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -20,14 +19,16 @@ mod counters;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
+pub(crate) mod most;
 pub(crate) mod slowlog;
 pub mod status;
 
 use backups::Backups;
 use clients::Clients;
-pub(crate) use counters::Dropped;
-use counters::{Counters, Reloads};
+use counters::Counters;
+pub(crate) use counters::{Dropped, Reloads};
 use expiring::Expiring;
+use most::Most;
 use slowlog::Slowlog;
 use status::Sampler;
 
@@ -35,8 +36,6 @@ use status::Sampler;
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) config: Config,
-    /// What CONFIG GET tells of the settings of whoever started the server.
-    shown: Mutex<Vec<(String, String)>>,
     pub(crate) users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Bytes that one group of reads should return at most.
@@ -95,7 +94,6 @@ impl Service {
             ),
             most: Most::new(limits.connections_max, limits.connections_per_address_max),
             store,
-            shown: Mutex::new(config.settings.clone()),
             backups: Backups::new(config.backup_dir.clone()),
             config,
             port,
@@ -110,16 +108,6 @@ impl Service {
             started: Instant::now(),
             run_id,
         }
-    }
-
-    /// What CONFIG GET tells of the settings of whoever started the server.
-    pub(crate) fn shown(&self) -> Vec<(String, String)> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Those settings changed.
-    pub(crate) fn show(&self, settings: Vec<(String, String)>) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// How long the server had been there at some moment.

@@ -20,10 +20,10 @@ Examples:
   esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 13.97t --iu 64k --dwpd 0.4 --fast 400g
   esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
 
-Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024: a drive sold as
-15.36 TB is 13.97t. Write amplification is that
-of overwrites all over the keys, which is the worst for a log; where some keys are written more often than others it is
-lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what is asked for does not fit.")]
+Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024: a drive sold as 15.36 TB is
+13.97t. Write amplification is that of overwrites all over the keys, which is the worst for a log; where some keys are
+written more often than others it is lower (docs/decisions/0005-placement.md). Exit code 0; 2 if the call is wrong or what
+is asked for does not fit.")]
 pub(crate) struct Arguments {
     /// Keys that are there at a time, such as 100m.
     #[arg(long, value_name = "NUMBER", value_parser = number)]

@@ -333,14 +333,9 @@ impl Settings {
     }
 
     /// What `CONFIG GET` tells beside the server's own settings.
-    pub(crate) fn shown(&self) -> Vec<(String, String)> {
+    fn shown(&self) -> Vec<(String, String)> {
         let bind: Vec<_> = self.addresses("resp").iter().map(|address| address.ip().to_string()).collect();
-        let fsync = if self.durability() == Durability::Sync { "always" } else { "everysec" };
-        vec![
-            ("dir".to_owned(), super::names(&self.places())),
-            ("bind".to_owned(), bind.join(" ")),
-            ("appendfsync".to_owned(), fsync.to_owned()),
-        ]
+        vec![("dir".to_owned(), super::names(&self.places())), ("bind".to_owned(), bind.join(" "))]
     }
 
     /// What the store calls its options, and how they were given here.

@@ -17,6 +17,7 @@ use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
+use crate::store::segments::Segment;
 use crate::store::stats::Stats;
 use crate::write::options::WriteOptions;
 
@@ -273,6 +274,34 @@ impl Blocking {
         self.store.stats()
     }
 
+    /// See [`Store::segments`].
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.store.segments()
+    }
+
+    /// See [`Store::durability`].
+    pub fn durability(&self) -> Durability {
+        self.store.durability()
+    }
+
+    /// See [`Store::set_durability`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_durability(&self, durability: Durability) -> Result<()> {
+        self.store.set_durability(durability)
+    }
+
+    /// See [`Store::background_bytes_per_s`].
+    pub fn background_bytes_per_s(&self) -> Option<u64> {
+        self.store.background_bytes_per_s()
+    }
+
+    /// See [`Store::set_background_bytes_per_s`].
+    pub fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
+        self.store.set_background_bytes_per_s(bytes);
+    }
+
     /// See [`Store::recovery`].
     pub fn recovery(&self) -> Recovery {
         self.store.recovery()
@@ -321,32 +350,5 @@ impl Blocking {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    /// The public calls that are written out in a file.
-    fn calls(source: &str) -> BTreeSet<&str> {
-        source
-            .lines()
-            .filter_map(|line| {
-                let call = line.strip_prefix("    pub async fn ").or(line.strip_prefix("    pub fn "))?;
-                call.split(['(', '<']).next()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn it_has_every_call_of_the_store() {
-        let sources = [
-            include_str!("changing.rs"),
-            include_str!("handle.rs"),
-            include_str!("reading.rs"),
-            include_str!("writing.rs"),
-        ];
-        let mut of_store: BTreeSet<&str> = sources.iter().flat_map(|source| calls(source)).collect();
-        assert!(of_store.remove("blocking"), "the store says how to get here");
-        let mut here = calls(include_str!("blocking.rs"));
-        assert!(here.remove("store"), "and there is a way back");
-        assert_eq!(here, of_store);
-    }
-}
+#[path = "blocking_tests.rs"]
+mod tests;

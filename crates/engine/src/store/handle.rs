@@ -130,6 +130,16 @@ impl Store {
         completion.wait().await
     }
 
+    /// The durability of writes that do not name their own.
+    pub fn durability(&self) -> Durability {
+        self.writer.changeable.durability()
+    }
+
+    /// How many bytes a second destaging and collecting may read and write together; `None` if there is no limit.
+    pub fn background_bytes_per_s(&self) -> Option<u64> {
+        Some(self.writer.changeable.background_bytes_per_s()).filter(|&bytes| bytes > 0)
+    }
+
     /// The durability of writes that do not name their own, from now on, in place of that of the options.
     ///
     /// # Errors

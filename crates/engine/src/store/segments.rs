@@ -109,8 +109,8 @@ impl Segment {
 impl Store {
     /// Every slot of every tier with what lies in it: the fast tier first, each in the order of its slots, free ones too.
     ///
-    /// Nothing is read from a device and no lock is taken: each slot is looked at when the iteration comes to it, a few
-    /// nanoseconds each. So the whole is no picture of one moment while others write, but each segment is what it was when
+    /// Nothing is read from a device and no lock is taken: each slot is looked at when the iteration comes to it, by three
+    /// loads of memory. So the whole is no picture of one moment while others write, but each segment is what it was when
     /// it was looked at.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         self.space.tiers().flat_map(|tier| {

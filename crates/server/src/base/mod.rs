@@ -6,7 +6,6 @@ pub(crate) mod config;
 pub(crate) mod counting;
 pub(crate) mod error;
 pub(crate) mod limits;
-pub(crate) mod most;
 pub(crate) mod notices;
 pub(crate) mod pace;
 pub(crate) mod process;

@@ -8,8 +8,8 @@ use esker_engine::TierStats;
 
 use crate::base::counting::{FIRST_BOUND_US, Histogram};
 use crate::base::process::resident_bytes;
-use crate::service::Service;
 use crate::service::status::disk_bytes;
+use crate::service::{Reloads, Service};
 
 /// Metrics as text.
 struct Text(String);
@@ -108,9 +108,10 @@ fn operations(text: &mut Text, service: &Service) {
     }
 }
 
-/// Whether what is in force is what the files of users and of TLS say.
+/// Whether what is in force is what the settings and the files of users and of TLS say.
 fn reloads(text: &mut Text, service: &Service) {
-    let all = [("users", &service.reloads.users), ("tls", &service.reloads.tls)];
+    let Reloads { settings, users, tls } = &service.reloads;
+    let all = [("settings", settings), ("users", users), ("tls", tls)];
     text.labelled(
         "last_reload_successful",
         "gauge",

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use crate::base::address::Origin;
-use crate::base::most::Most;
 use crate::budget::{Budget, Share};
+use crate::service::most::Most;
 
 /// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.
 const FLOOR_BYTES: usize = 16 << 10;

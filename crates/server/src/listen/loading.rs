@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 use super::admit::Gatekeeper;
 use super::sockets::{Door, Sockets, refuse};
 use crate::base::accept::until_stop;
-use crate::base::most::Most;
 use crate::base::shutdown::{Stop, Stopper};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
+use crate::service::most::Most;
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
 

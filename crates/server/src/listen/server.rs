@@ -55,9 +55,9 @@ impl Control {
         users.and(tls)
     }
 
-    /// What `CONFIG GET` answers from now on in place of [`Config::settings`].
-    pub fn show(&self, settings: Vec<(String, String)>) {
-        self.0.show(settings);
+    /// The settings were read again, and could be used or not; metrics tell.
+    pub fn note_settings(&self, is_ok: bool) {
+        self.0.reloads.settings.note(is_ok);
     }
 
     /// How many connections there may be from now on, in all and from one address. Those that are open stay.

@@ -34,9 +34,10 @@ pub(crate) struct Counters {
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
-/// What came of reading the files of users and of TLS again.
+/// What came of reading the files of users and of TLS again, and the settings.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
+    pub(crate) settings: Reload,
     pub(crate) users: Reload,
     pub(crate) tls: Reload,
 }

@@ -275,3 +275,28 @@ async fn clients_are_not_answered_where_they_asked_not_to_be() {
         client.expect(format!("{expected}$3\r\nend\r\n")).await;
     }
 }
+
+#[tokio::test]
+async fn what_a_reload_changes_can_be_set_too() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("CONFIG SET background-limit 1000000 durability none maxclients 50", "+OK\r\n").await;
+    assert_eq!(server.store.durability(), Durability::None);
+    assert_eq!(server.store.background_bytes_per_s(), Some(1_000_000));
+    for (name, value) in [("appendfsync", "everysec"), ("durability", "none"), ("maxclients", "50")] {
+        let told = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+        client.ask(&format!("CONFIG GET {name}"), &told).await;
+    }
+    for (wrong, why) in [
+        ("background-limit 0 durability always", "'durability') - 'always' is not a durability"),
+        ("background-limit 0 maxclients 0", "'maxclients') - argument must be between 1"),
+        ("background-limit 0 appendfsync no", "'appendfsync') - can't set immutable config"),
+    ] {
+        client.send(format!("CONFIG SET {wrong}\r\n")).await;
+        let line = client.line().await;
+        assert!(line.starts_with("-ERR CONFIG SET failed") && line.contains(why), "{line}");
+    }
+    assert_eq!(server.store.background_bytes_per_s(), Some(1_000_000), "all are set or none");
+    client.ask("CONFIG SET background-limit 0", "+OK\r\n").await;
+    assert_eq!(server.store.background_bytes_per_s(), None);
+}

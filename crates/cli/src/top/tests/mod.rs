@@ -1,10 +1,13 @@
 //! Screens as text, in terminals of several sizes, and what becomes of them when the server goes away.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use esker_server::status::{Cell, State, Status};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::client::{Heard, Trouble};
+use super::client::{Client, Heard, Trouble};
 use super::screen::Screen;
 use super::{map, text, view};
 
@@ -116,4 +119,73 @@ fn a_map_shows_what_is_rare_and_how_much_is_live() {
     assert_eq!(shown(8, 1), ["·██░░"]);
     assert_eq!(shown(2, 1), ["▓░"]);
     assert!(shown(0, 3).is_empty() && map::rows(&of, 2, 9) == 3);
+}
+
+/// A server that gives each connection one of these answers and closes it.
+fn answering(answers: Vec<String>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+#[test]
+fn each_question_after_trouble_comes_by_a_new_connection() {
+    let status = STATUS.replace('\n', "");
+    let good = bulk(&format!("# Status\r\nstatus:{status}\r\n"));
+    let newer = bulk(&format!("status:{}\r\n", status.replacen("\"format\": 1", "\"format\": 9", 1)));
+    let answers = [
+        &good,
+        "",
+        "-LOADING Esker is loading\r\n",
+        "-ERR max number of clients reached\r\n",
+        "-NOAUTH Authentication required.\r\n",
+        &newer,
+        &bulk(""),
+        &bulk("status:{\r\n"),
+        "$99999999999\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+        "$10\r\nstat",
+        &good,
+    ];
+    let mut client = Client::new(&answering(answers.map(str::to_owned).to_vec()), None);
+    assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
+    let mut said = Vec::new();
+    for _ in 0..11 {
+        // The first connection is there until it is asked again.
+        said.push(match client.ask() {
+            Ok(heard) => format!("heard {}", heard.status.keys),
+            Err(Trouble::Away(why)) => format!("away {why}"),
+            Err(Trouble::Loading(why)) => format!("loading {why}"),
+            Err(Trouble::Refused(why)) => format!("refused {why}"),
+        });
+    }
+    let expected = [
+        "away",
+        "away it closed the connection",
+        "loading Esker is loading",
+        "away ERR max number",
+        "refused NOAUTH Authentication required. Give a password",
+        "refused 127.0.0.1:",
+        "refused 127.0.0.1:",
+        "refused 127.0.0.1:",
+        "refused it speaks no RESP: $99999999999",
+        "refused it speaks no RESP: HTTP",
+        "away it closed the connection",
+    ];
+    for (said, expected) in said.iter().zip(expected) {
+        assert!(said.starts_with(expected), "{expected}: {said}");
+    }
+    assert!(said[5].contains("form 9") && said[6].contains("no Esker") && said[7].contains("not understood"));
+    assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
+use esker_engine::{Durability, Error};
+
 use super::describe::help::help;
 use super::info::PERCENTILES;
 use crate::resp::session::Session;
@@ -109,7 +111,7 @@ fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
         let Some((known, current)) = settings.iter().find(|(known, _)| is(name, known)) else {
             return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"));
         };
-        if least(known).is_none() && current.as_bytes() != value {
+        if !CHANGEABLE.contains(&known.as_str()) && current.as_bytes() != value {
             return Err(failed(known, "can't set immutable config"));
         }
         if names().take(index).any(|before| before.eq_ignore_ascii_case(name)) {
@@ -117,51 +119,90 @@ fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
         }
         pairs.push((known, value));
     }
-    let mut numbers = Vec::new();
+    let mut changes = Vec::new();
     for (known, value) in pairs {
-        let Some(least) = least(known) else { continue };
-        let number = parse_integer(value)
-            .ok_or_else(|| failed(known, "argument couldn't be parsed into an integer"))?;
-        if number < least {
-            let why = format!("argument must be between {least} and {} inclusive", i64::MAX);
-            return Err(failed(known, &why));
-        }
-        numbers.push((known, number));
+        changes.extend(Change::of(known, value).map_err(|why| failed(known, &why))?);
     }
+    // The only one that the store may refuse comes first, so that all are set or none.
+    changes.sort_by_key(|change| matches!(change, Change::Number(..)));
     let mut done = String::new();
-    for (known, number) in numbers {
-        let _ = write!(done, " {known}={number}");
-        match known.as_str() {
-            SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
-            _ => service.slowlog.set_length(number as usize),
-        }
+    for change in changes {
+        let (name, value) = change.make(service).map_err(|(name, why)| failed(name, &why))?;
+        let _ = write!(done, " {name}={value}");
     }
     Ok(done)
 }
 
 const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
+const MAXCLIENTS: &str = "maxclients";
+const DURABILITY: &str = "durability";
+const BACKGROUND_LIMIT: &str = "background-limit";
 
-/// The least that a setting can be set to; none if it cannot change.
-fn least(name: &str) -> Option<i64> {
-    match name {
-        SLOWER_THAN => Some(-1),
-        SLOWLOG_LENGTH => Some(0),
-        _ => None,
+/// What can be set while the server runs; a reload sets the last three as the settings say.
+const CHANGEABLE: [&str; 5] = [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT];
+
+/// A setting with its new value.
+enum Change {
+    Number(&'static str, i64),
+    Durability(Durability),
+}
+
+impl Change {
+    /// What a value means; nothing where it is what the setting is anyway, and an error says why it means none.
+    fn of(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
+        let Some(name) = CHANGEABLE.into_iter().find(|known| *known == name) else { return Ok(None) };
+        let least = match name {
+            DURABILITY => {
+                let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::Durability(durability)));
+            }
+            SLOWER_THAN => -1,
+            MAXCLIENTS => 1,
+            _ => 0,
+        };
+        let number = parse_integer(value).ok_or("argument couldn't be parsed into an integer")?;
+        if number < least {
+            return Err(format!("argument must be between {least} and {} inclusive", i64::MAX));
+        }
+        Ok(Some(Change::Number(name, number)))
+    }
+
+    /// Makes it; what was set to what, or what could not be and why.
+    fn make(self, service: &Service) -> Result<(&'static str, String), (&'static str, String)> {
+        let (name, number) = match self {
+            Change::Durability(durability) => {
+                let set = service.store.set_durability(durability);
+                set.map_err(|error| (DURABILITY, error.to_string()))?;
+                return Ok((DURABILITY, durability.to_string()));
+            }
+            Change::Number(name, number) => (name, number),
+        };
+        match name {
+            SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
+            SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
+            MAXCLIENTS => service.most.set(number as usize, service.most.per_address()),
+            _ => service.store.set_background_bytes_per_s((number > 0).then_some(number as u64)),
+        }
+        Ok((name, number.to_string()))
     }
 }
 
 /// The server's own settings, after those that whoever started it gave.
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
-    let mut settings = service.shown();
+    let mut settings = service.config.settings.clone();
+    let durability = service.store.durability();
     for (name, value) in [
         // Clients ask for these two to know whether data survives. There are no snapshots; the log is always on.
         ("save", String::new()),
         ("appendonly", "yes".to_owned()),
+        ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
+        (DURABILITY, durability.to_string()),
+        (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         ("databases", "1".to_owned()),
         ("port", service.port.to_string()),
-        ("maxclients", service.most.connections().to_string()),
+        (MAXCLIENTS, service.most.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),

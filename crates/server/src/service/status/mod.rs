@@ -53,7 +53,7 @@ impl Sampler {
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turn.tick().await;
-            let sample = Arc::new(Sample::take(&service));
+            let sample = Arc::new(Sample::take(&service.store, &service.counters));
             let mut ticks = lock(&service.status.ticks);
             ticks.swap(0, 1);
             ticks[1] = Some(sample);

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use esker_engine::{Latencies, Latency, Stats, TierStats};
+use esker_engine::{Latencies, Latency, Stats, Store, TierStats};
 
 use super::document::{Cause, Percentiles, Rates};
-use crate::service::Service;
+use crate::service::counters::Counters;
 
 /// What was counted at one moment.
 pub(super) struct Sample {
@@ -22,13 +22,12 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn take(service: &Service) -> Sample {
-        let counters = &service.counters;
+    pub(super) fn take(store: &Store, counters: &Counters) -> Sample {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Sample {
             at: Instant::now(),
-            stats: service.store.stats(),
-            latencies: service.store.latencies(),
+            stats: store.stats(),
+            latencies: store.latencies(),
             commands: load(&counters.commands),
             grpc_calls: counters.grpc.calls().map(|(_, _, calls)| calls).sum(),
             hits: load(&counters.hits),

@@ -1,4 +1,4 @@
-//! How many connections there may be, which a reload can change.
+//! How many connections there may be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
