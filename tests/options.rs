@@ -53,7 +53,7 @@ fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
     for n in 0..3 {
         batch.put(format!("key {n}"), vec![0u8; 400_000]);
     }
-    invalid(store.write(batch), &["3 records", "fit in a segment"]);
+    invalid(store.write(batch), &["3 records", "segment_bytes", "split it"]);
     let conditional = WriteOptions { condition: Condition::IfAbsent, ..WriteOptions::default() };
     invalid(
         esker_device::block_on(store.store().write_with(one_put(b"a", b"v"), conditional)),

@@ -37,10 +37,13 @@ enum Verb {
     /// Takes a backup of what the store holds at this moment; segments that an earlier backup has are not copied again.
     Take(Take),
     /// Lists the backups of a directory.
+    #[command(after_help = "Examples:\n  esker backup list /backup\n  esker backup list /backup --json")]
     List(Directory),
     /// Reads a backup and compares it with its checksums.
+    #[command(after_help = "Examples:\n  esker backup verify /backup\n  esker backup verify /backup --id 7")]
     Verify(Chosen),
     /// Removes all backups but the newest.
+    #[command(after_help = "Examples:\n  esker backup prune /backup --keep 14")]
     Prune {
         #[command(flatten)]
         directory: Directory,
@@ -51,6 +54,12 @@ enum Verb {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  esker backup take /backup --dir ./esker-data --limit 50m
+  esker backup take --from 6379
+
+The password of --user is in ESKER_PASSWORD.")]
 struct Take {
     /// The directory of backups, which is made if it is not there.
     #[arg(value_name = "DIRECTORY", required_unless_present = "from", conflicts_with = "from")]

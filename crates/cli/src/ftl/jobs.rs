@@ -9,6 +9,11 @@ use super::{Output, drive, failure};
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  esker ftl run --block 4k
+  esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
+  esker ftl run jobs.toml --json")]
 pub(super) struct Arguments {
     /// A file of jobs, in TOML: a [[job]] each, with the options below for keys. Each runs on a fresh drive.
     #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "handles"])]

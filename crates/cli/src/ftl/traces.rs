@@ -9,6 +9,10 @@ use super::{drive, failure};
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  esker ftl replay program.trace --device-size 2g
+  esker ftl replay program.trace --device-size 2g --pe-cycles 1500 --drive-writes-a-day 0.3")]
 pub(super) struct Arguments {
     /// The trace. It is read several times, so it has to be a file.
     trace: PathBuf,

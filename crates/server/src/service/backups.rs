@@ -7,8 +7,6 @@ use std::time::Instant;
 use esker_backup::backup;
 use esker_engine::Store;
 
-use super::wall_clock_ms;
-
 /// Where backups go, and how the last ones went.
 pub(crate) struct Backups {
     directory: Option<PathBuf>,
@@ -65,12 +63,13 @@ impl Backups {
         let (this, store) = (self.clone(), store.clone());
         tokio::task::spawn_blocking(move || {
             let succeeded = take(&store, &directory);
+            let now_ms = store.now_ms();
             this.change(|state| {
                 state.running_since = None;
                 state.failed = !succeeded;
                 state.took_s = Some(began.elapsed().as_secs());
                 if succeeded {
-                    state.saved_at_ms = Some(wall_clock_ms());
+                    state.saved_at_ms = Some(now_ms);
                 }
             });
         });
