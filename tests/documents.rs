@@ -182,3 +182,18 @@ fn invariants_are_asserted_where_the_table_says() {
     }
     assert!(names >= 6, "the table names {names} functions");
 }
+
+/// Cargo finds no tests by itself here, so a file that nobody names would never run.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let read = |path: &Path| std::fs::read_to_string(path).expect("it can be read");
+    let (store, manifest) = (read(&tests.join("store.rs")), read(&tests.join("../Cargo.toml")));
+    for entry in std::fs::read_dir(&tests).expect("it is there").flatten() {
+        let name = entry.file_name().into_string().expect("a name in UTF-8");
+        let Some(name) = name.strip_suffix(".rs") else { continue };
+        let is_named =
+            store.contains(&format!("mod {name};")) || manifest.contains(&format!("name = \"{name}\""));
+        assert!(is_named, "tests/{name}.rs is in no program: name it in tests/store.rs");
+    }
+}
