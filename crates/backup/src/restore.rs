@@ -85,6 +85,8 @@ pub fn restore(
         let made = Superblock {
             store_id: u128::from_le_bytes(identity),
             generation: superblock.generation + 1,
+            // Of no opening: a staging file that a kill left in the same place has what was written later.
+            staging_epoch: 0,
             staging_boot: 0,
             staging_bytes: 0,
             census: None,

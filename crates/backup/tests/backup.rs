@@ -191,6 +191,29 @@ fn a_backup_under_load_is_of_one_point_in_time() {
     }
 }
 
+/// A store that was killed leaves a staging file. Made again in the same place, of an earlier backup, it does not take up what
+/// was written after that.
+#[test]
+fn a_staging_file_of_later_is_not_believed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (first, made, copies) =
+        (dir.path().join("store"), dir.path().join("made"), dir.path().join("backups"));
+    let open =
+        |path: &Path| Blocking::open(directory(path).durability(Durability::Process)).expect("it opens");
+    let store = open(&first);
+    store.put("then", "there").expect("there is room");
+    backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+    store.put("later", "not there").expect("there is room");
+    // As a kill would leave it.
+    std::fs::create_dir(&made).expect("a directory");
+    std::fs::copy(first.join("staging.esker"), made.join("staging.esker")).expect("it is copied");
+    store.close().expect("it closes");
+    restore(&copies, None, &Target::directory(&made), |_, _| {}).expect("it is restored");
+    let restored = open(&made);
+    assert_eq!(restored.get("then").expect("it is read").as_deref(), Some(&b"there"[..]));
+    assert_eq!(restored.get("later").expect("it is read"), None);
+}
+
 #[test]
 fn what_is_not_fit_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -112,7 +112,7 @@ pub(crate) struct Restore {
     chosen: Chosen,
     #[command(flatten)]
     places: Places,
-    /// Overwrite what the target holds.
+    /// Overwrite what the target holds, which is gone even if the backup turns out to be damaged: verify it before.
     #[arg(long)]
     overwrite: bool,
 }

@@ -113,12 +113,10 @@ fn segments_of<'a>(
         (SlotState::Open, end) => end.copied().unwrap_or(0),
         (SlotState::Sealed | SlotState::Victim | SlotState::Damaged, _) => tier.shape().segment_bytes,
     };
-    let segment = move |(slot, at): (u32, &Slot)| CheckpointSegment {
-        tier: tier.name(),
-        slot,
-        number: at.segment(),
-        bytes: bytes_of(at),
-        is_sealed: bytes_of(at) == tier.shape().segment_bytes,
+    let segment = move |(slot, at): (u32, &Slot)| {
+        let bytes = bytes_of(at);
+        let is_sealed = bytes == tier.shape().segment_bytes;
+        CheckpointSegment { tier: tier.name(), slot, number: at.segment(), bytes, is_sealed }
     };
     (0..).zip(tier.slots().all()).map(segment).filter(|segment| segment.bytes > 0)
 }
