@@ -15,20 +15,20 @@ use crate::tls::Tls;
 pub(crate) mod backups;
 pub(crate) mod calls;
 pub(crate) mod clients;
+pub(crate) mod connection_limits;
 mod counters;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
-pub(crate) mod most;
 pub(crate) mod slowlog;
 pub mod status;
 
 use backups::Backups;
 use clients::Clients;
+use connection_limits::ConnectionLimits;
 use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
 use expiring::Expiring;
-use most::Most;
 use slowlog::Slowlog;
 use status::Sampler;
 
@@ -43,7 +43,7 @@ pub(crate) struct Service {
     /// Memory that clients hold.
     pub(crate) budget: Arc<Budget>,
     /// How many connections there may be.
-    pub(crate) most: Arc<Most>,
+    pub(crate) connection_limits: Arc<ConnectionLimits>,
     pub(crate) port: u16,
     pub(crate) counters: Counters,
     /// What came of reading users and certificates again.
@@ -92,7 +92,10 @@ impl Service {
                 limits.connection_bytes_max,
                 limits.memory_wait,
             ),
-            most: Most::new(limits.connections_max, limits.connections_per_address_max),
+            connection_limits: ConnectionLimits::new(
+                limits.connections_max,
+                limits.connections_per_address_max,
+            ),
             store,
             backups: Backups::new(config.backup_dir.clone()),
             config,

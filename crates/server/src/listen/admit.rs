@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::base::address::Origin;
 use crate::budget::{Budget, Share};
-use crate::service::most::Most;
+use crate::service::connection_limits::ConnectionLimits;
 
 /// What a connection takes from its first to its last byte: a small read buffer, its state, a few answers.
 const FLOOR_BYTES: usize = 16 << 10;
@@ -18,7 +18,7 @@ pub(crate) const TLS_BYTES: usize = 48 << 10;
 #[derive(Debug)]
 pub(crate) struct Gatekeeper {
     budget: Arc<Budget>,
-    most: Arc<Most>,
+    limits: Arc<ConnectionLimits>,
     open: Mutex<Open>,
 }
 
@@ -56,18 +56,18 @@ pub(crate) struct Place {
 }
 
 impl Gatekeeper {
-    pub(crate) fn new(budget: Arc<Budget>, most: Arc<Most>) -> Arc<Gatekeeper> {
-        Arc::new(Gatekeeper { budget, most, open: Mutex::default() })
+    pub(crate) fn new(budget: Arc<Budget>, limits: Arc<ConnectionLimits>) -> Arc<Gatekeeper> {
+        Arc::new(Gatekeeper { budget, limits, open: Mutex::default() })
     }
 
     /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
     pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, beyond: usize) -> Result<Ticket, TooMany> {
         let origin = Origin::of(address);
         let mut open = self.open.lock().expect("nobody panics with it");
-        if open.connections >= self.most.connections() {
+        if open.connections >= self.limits.connections() {
             return Err(TooMany::InAll);
         }
-        if open.by_origin.get(&origin).is_some_and(|&count| count >= self.most.per_address()) {
+        if open.by_origin.get(&origin).is_some_and(|&count| count >= self.limits.per_address()) {
             return Err(TooMany::FromAddress);
         }
         let floor = FLOOR_BYTES + beyond;
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn places_are_bounded_and_free_again() {
         let budget = Budget::new(400 << 10, 100 << 10, std::time::Duration::ZERO);
-        let gatekeeper = Gatekeeper::new(budget.clone(), Most::new(3, 2));
+        let gatekeeper = Gatekeeper::new(budget.clone(), ConnectionLimits::new(3, 2));
         let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), 0);
         let (one, two) = (admit(1).unwrap(), admit(1).unwrap());
         assert_eq!(admit(1).unwrap_err(), TooMany::FromAddress);
@@ -110,8 +110,10 @@ mod tests {
         drop((two, three, four));
         assert_eq!(budget.used_bytes(), 0);
         assert!(gatekeeper.open.lock().unwrap().by_origin.is_empty());
-        let tight =
-            Gatekeeper::new(Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO), Most::new(3, 3));
+        let tight = Gatekeeper::new(
+            Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO),
+            ConnectionLimits::new(3, 3),
+        );
         assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), 0).unwrap_err(), TooMany::Memory);
     }
 }

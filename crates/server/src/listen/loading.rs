@@ -19,7 +19,7 @@ use crate::base::accept::until_stop;
 use crate::base::shutdown::{Stop, Stopper};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
-use crate::service::most::Most;
+use crate::service::connection_limits::ConnectionLimits;
 use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
 
@@ -47,7 +47,7 @@ impl Sockets {
     ) -> T {
         let limits = config.limits.clone();
         let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
-        let most = Most::new(limits.connections_max, limits.connections_per_address_max);
+        let most = ConnectionLimits::new(limits.connections_max, limits.connections_per_address_max);
         let gatekeeper = Gatekeeper::new(budget, most);
         let loading =
             Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });

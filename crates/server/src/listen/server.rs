@@ -62,7 +62,7 @@ impl Control {
 
     /// How many connections there may be from now on, in all and from one address. Those that are open stay.
     pub fn set_connections(&self, most: usize, per_address: usize) {
-        self.0.most.set(most, per_address);
+        self.0.connection_limits.set(most, per_address);
     }
 }
 
@@ -116,7 +116,7 @@ impl Server {
         }
         watching.spawn(Sampler::run(service.clone()));
 
-        let gatekeeper = Gatekeeper::new(service.budget.clone(), service.most.clone());
+        let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();
         let admit =
             |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper

@@ -181,7 +181,9 @@ impl Change {
         match name {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
             SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
-            MAXCLIENTS => service.most.set(number as usize, service.most.per_address()),
+            MAXCLIENTS => {
+                service.connection_limits.set(number as usize, service.connection_limits.per_address())
+            }
             _ => service.store.set_background_bytes_per_s((number > 0).then_some(number as u64)),
         }
         Ok((name, number.to_string()))
@@ -202,7 +204,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         ("databases", "1".to_owned()),
         ("port", service.port.to_string()),
-        (MAXCLIENTS, service.most.connections().to_string()),
+        (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),

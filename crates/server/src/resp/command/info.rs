@@ -96,7 +96,7 @@ fn server(service: &Service, text: &mut String) {
 
 fn clients(service: &Service, text: &mut String) {
     line(text, "connected_clients", load(&service.counters.connections_open));
-    line(text, "maxclients", service.most.connections());
+    line(text, "maxclients", service.connection_limits.connections());
     for name in ["cluster_connections", "blocked_clients", "tracking_clients", "clients_in_timeout_table"] {
         line(text, name, 0);
     }

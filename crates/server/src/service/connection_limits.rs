@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many connections there may be. Both can change; those that are open stay.
 #[derive(Debug)]
-pub(crate) struct Most {
+pub(crate) struct ConnectionLimits {
     connections: AtomicUsize,
     per_address: AtomicUsize,
 }
 
-impl Most {
-    pub(crate) fn new(connections: usize, per_address: usize) -> Arc<Most> {
-        Arc::new(Most { connections: connections.into(), per_address: per_address.into() })
+impl ConnectionLimits {
+    pub(crate) fn new(connections: usize, per_address: usize) -> Arc<ConnectionLimits> {
+        Arc::new(ConnectionLimits { connections: connections.into(), per_address: per_address.into() })
     }
 
     pub(crate) fn set(&self, connections: usize, per_address: usize) {
