@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use esker_planted::{Bug, planted};
+
 use crate::counters::Counters;
 use crate::probe::Volume;
 use crate::{BUFFER_ALIGNMENT, Buffer, DeviceError, DeviceKind, Geometry, OperationKind, WriteMode};
@@ -99,7 +101,7 @@ impl DeviceFile {
     pub(crate) fn needs_dsync(&self, mode: WriteMode) -> bool {
         let plain_is_durable =
             self.geometry.kind == DeviceKind::Block && self.geometry.direct && !self.geometry.write_cache;
-        mode == WriteMode::Durable && !plain_is_durable
+        mode == WriteMode::Durable && !plain_is_durable && !planted(Bug::PlainWriteBelieved)
     }
 
     /// Refuses what the kernel would refuse less clearly, or would do beyond the end.
@@ -137,8 +139,12 @@ impl DeviceFile {
 
     /// Asks once, whatever the answer: the kernel tells of lost bytes only once, so a second answer would be no answer to
     /// what was asked. Not even an interrupted call is repeated, as it may have come across such an error too.
-    fn flush_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<(), DeviceError> {
-        sync(&self.file).map_err(|source| self.error(OperationKind::Flush, 0, 0, source))
+    fn flush_by(&self, sync: impl Fn(&File) -> io::Result<()>) -> Result<(), DeviceError> {
+        let mut synced = sync(&self.file);
+        if planted(Bug::FailedFlushRepeated) && synced.is_err() {
+            synced = sync(&self.file);
+        }
+        synced.map_err(|source| self.error(OperationKind::Flush, 0, 0, source))
     }
 
     pub(crate) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -263,7 +269,8 @@ fn transfer(
 pub(crate) fn progress(done: usize, moved: usize, bytes: usize, block_bytes: usize) -> io::Result<usize> {
     let after = done + moved;
     assert!(after <= bytes, "{moved} bytes were transferred at {done} of {bytes}");
-    let whole = if after == bytes { bytes } else { after / block_bytes * block_bytes };
+    let is_taken_for_whole = planted(Bug::ShortTransferIsWhole) && moved > 0;
+    let whole = if after == bytes || is_taken_for_whole { bytes } else { after / block_bytes * block_bytes };
     if whole == done { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(whole) }
 }
 
@@ -411,6 +418,24 @@ mod tests {
         assert!(why(block, None, 0, 65536).contains("page cache"));
         assert_eq!(why(block, None, 0, 4096), "");
         assert_eq!(why(DeviceKind::File, None, 0, 65536), "");
+    }
+
+    #[test]
+    fn only_a_block_device_without_a_cache_keeps_plain_writes() {
+        for kind in [DeviceKind::File, DeviceKind::Block] {
+            for (direct, write_cache) in [(false, false), (false, true), (true, false), (true, true)] {
+                let geometry = Geometry { kind, direct, write_cache, ..Geometry::memory(1 << 20) };
+                let file = tempfile::tempfile().expect("a file");
+                let device = DeviceFile::new(file, "disk".into(), geometry, Volume::default());
+                let is_kept = kind == DeviceKind::Block && direct && !write_cache;
+                assert_eq!(
+                    device.needs_dsync(WriteMode::Durable),
+                    !is_kept,
+                    "{kind:?} {direct} {write_cache}"
+                );
+                assert!(!device.needs_dsync(WriteMode::Plain), "nobody asked for it");
+            }
+        }
     }
 
     #[test]

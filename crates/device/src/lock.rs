@@ -11,10 +11,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use esker_planted::{Bug, planted};
+
 /// Takes the lock. `Ok(false)`: somebody else has it.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     match set_lock(file, libc::F_WRLCK) {
+        Err(_) if planted(Bug::SecondOpener) => Ok(true),
         Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(error) => Err(error),

@@ -104,6 +104,13 @@ impl<T> Future for Pending<T> {
 }
 
 impl<T> Completion<T> {
+    /// Whether somebody may still look at the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|state| Arc::strong_count(state) > 1 || matches!(*state.lock(), State::PassedOn(_)))
+    }
+
     /// Leaves the answer and returns whom to wake, so that a backend can wake many at once.
     #[must_use = "the waiter sleeps until it is woken"]
     pub(crate) fn complete(mut self, value: T) -> Option<Waker> {

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::file::DeviceFile;
@@ -71,12 +72,17 @@ pub(crate) fn pieces(
 /// Where the piece ends that begins `start` bytes into a write to `offset`: on a multiple of `longest` of the device.
 fn end_of_piece(offset: u64, start: usize, longest: usize) -> usize {
     let into = (offset + start as u64) % longest as u64;
-    start + longest - into as usize
+    if planted(Bug::WriteCutWithinUnit) { start + longest } else { start + longest - into as usize }
 }
 
 impl Piece {
     /// What is to be written.
     pub(crate) fn bytes(&self) -> &[u8] {
+        if planted(Bug::BufferFreedWithFuture) && !self.whole.completion.is_awaited() {
+            // As memory that somebody else has now.
+            static OTHERS: [u8; 1 << 20] = [0xdd; 1 << 20];
+            return &OTHERS[..self.range.len().min(OTHERS.len())];
+        }
         &self.whole.source.as_slice()[self.range.clone()]
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+use esker_planted::{Bug, planted};
 
 use crate::grow;
 use crate::hash::{Cut, KeyHash, Place, SHARDS};
@@ -12,6 +13,7 @@ use crate::scan::Cursor;
 use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
+use crate::table::Found;
 use crate::unverified::{Suspects, UNVERIFIED_BYTES, UnverifiedOverwrite, Verified};
 
 /// The in-memory hash index. See the crate's documentation.
@@ -113,7 +115,8 @@ impl Index {
     pub fn replace(&self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
         let Place { shard, stored } = self.cut.place(hash);
         let writer = self.lock(shard);
-        if let Some(found) = writer.find(stored).filter(|found| found.pointer() == old) {
+        let is_old = |found: &Found| found.pointer() == old || planted(Bug::CopyOverNewer);
+        if let Some(found) = writer.find(stored).filter(is_old) {
             writer.table().swing(found, new);
             return true;
         }
@@ -298,6 +301,9 @@ impl Index {
     }
 
     fn unverified(&self, writer: &mut Writer<'_>, stored: u32, unverified: UnverifiedOverwrite) {
+        if planted(Bug::UnverifiedForgotten) && unverified.displaced.get().is_multiple_of(16) {
+            return;
+        }
         writer.state.unverified.insert(stored, unverified);
         self.unverified_len.fetch_add(1, Ordering::Relaxed);
     }

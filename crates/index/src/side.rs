@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_planted::{Bug, planted};
 use parking_lot::RwLock;
 
 use crate::hash::KeyHash;
@@ -61,7 +62,10 @@ impl Side {
         let mut entries = self.entries.write();
         entries.remove(&key(stored, hash));
         if entries.len() <= FILTERED {
-            let filter = entries.keys().fold(0, |filter, (_, _, check)| filter | filter_bit(*check));
+            let filter = entries
+                .keys()
+                .filter(|_| !planted(Bug::SideFilterCleared))
+                .fold(0, |filter, (_, _, check)| filter | filter_bit(*check));
             self.filter.store(filter, Ordering::Release);
         }
     }

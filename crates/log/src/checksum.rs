@@ -8,6 +8,7 @@
 use esker_index::KeyHash;
 use std::hash::Hasher;
 
+use esker_planted::{Bug, planted};
 use siphasher::sip128::SipHasher13;
 use twox_hash::{XxHash3_64, xxhash3_64};
 
@@ -82,6 +83,9 @@ impl Identity {
         together[..8].copy_from_slice(&self.salt.to_le_bytes());
         together[8..16].copy_from_slice(&self.segment.to_le_bytes());
         together[16..20].copy_from_slice(&self.offset.to_le_bytes());
+        if planted(Bug::UnsaltedChecksum) {
+            together[..20].fill(0);
+        }
         let (mut crc, mut bytes) = (0, 20);
         for part in parts {
             if let Some(room) = together[bytes..].get_mut(..part.len()) {

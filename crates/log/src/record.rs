@@ -8,6 +8,8 @@
 //! a record moves to another place by writing a new header, without reading its value; and rot in a value leaves the key
 //! readable, so that the error can name it.
 
+use esker_planted::{Bug, planted};
+
 use crate::checksum::{Identity, Secret};
 use crate::layout::{Field, is_dense};
 
@@ -303,7 +305,8 @@ impl<'a> RecordView<'a> {
 
     /// Verifies the value.
     pub fn verify_value(&self, secret: &Secret) -> Result<(), Damage> {
-        if secret.value_check(self.value) == self.value_check { Ok(()) } else { Err(Damage::Value) }
+        let is_right = secret.value_check(self.value) == self.value_check || planted(Bug::ValueNotVerified);
+        if is_right { Ok(()) } else { Err(Damage::Value) }
     }
 
     /// The same record, to be written elsewhere, by itself.

@@ -11,6 +11,8 @@
 //! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
 //!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
 
+use esker_planted::{Bug, planted};
+
 use crate::checksum::Secret;
 use crate::frame::FrameHeader;
 use crate::record::{Damage, RecordView};
@@ -121,8 +123,10 @@ pub fn scan_segment_up_to(
             let proven = wholly_durable
                 || walk.frames(behind).any(|h| h.durable_through >= frame_end)
                 || walk.proven_elsewhere() >= frame_end;
-            if !proven {
-                scan.entries.truncate(before);
+            if !proven || planted(Bug::RotTakenForTornTail) {
+                if !planted(Bug::TornFrameTaken) {
+                    scan.entries.truncate(before);
+                }
                 scan.torn = true;
                 break;
             }
@@ -200,6 +204,10 @@ impl Walk<'_> {
             };
             if record.verify_value(self.secret).is_err() {
                 state = FrameState::Broken { unnamed: None };
+                if planted(Bug::OlderVersionOnDamage) {
+                    at += self.shape.padded(record.bytes()) as usize;
+                    continue;
+                }
             }
             entries.push(Entry {
                 key_hash: self.secret.key_hash(record.key),

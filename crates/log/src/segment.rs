@@ -10,6 +10,8 @@ use esker_device::Appender;
 use esker_index::KeyHash;
 use std::ops::Range;
 
+use esker_planted::{Bug, planted};
+
 use crate::checksum::Secret;
 use crate::frame::{self, FrameHeader, Stream};
 use crate::location::Tier;
@@ -204,6 +206,9 @@ impl OpenSegment {
 
     /// Space that the summary takes with so many records more, whatever they are.
     fn summary_space_with(&self, records: usize) -> u64 {
+        if planted(Bug::NoRoomForSummary) {
+            return 0;
+        }
         let bytes = self.entry_bytes + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
         (bytes as u64).next_multiple_of(u64::from(self.shape.unit_bytes))
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
+use esker_planted::{Bug, planted};
 use io_uring::{opcode, squeue, types};
 
 use super::ring::{FILE_INDEX, SLAB_INDEX};
@@ -118,7 +119,8 @@ impl Operation {
             // A flush is asked for once: the kernel tells of lost bytes only once, so a second answer would be no answer to
             // what was asked.
             let is_flush = matches!(self.request, Request::Flush { .. });
-            if !is_flush && is_transient(&error) && self.retries < RETRIES_MAX {
+            let is_repeated = if is_flush { planted(Bug::FailedFlushRepeated) } else { is_transient(&error) };
+            if is_repeated && self.retries < RETRIES_MAX {
                 self.retries += 1;
                 return None;
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use esker_device::{Appender, Buffer, DeviceError, SegmentBuffer, WriteMode};
 use esker_gc::{Host, Need, Throttle, Victim};
 use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, SegmentShape, Stream};
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::background::relocate::KEEP_FOR_COLLECTING;
@@ -57,6 +58,9 @@ impl CopyWriter<'_> {
     /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
         let cleared = self.catalog.is_cleared(entry.sequence);
+        if planted(Bug::TombstoneDroppedEarly) && self.space.newest_segment() > victim.segment {
+            return false;
+        }
         !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Outputs, Relocated, Throttle, Victim, copy_needed};
 use esker_log::{Entry, Kind, Location, Stream, Tier as TierName, class_of};
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::background::copies::{CopyWriter, yield_device};
@@ -136,7 +137,7 @@ impl<'a> Relocator<'a> {
         let took = (self.space.runtime.now() - began).saturating_sub(self.throttle.lock().paused() - paused);
         // What was done while nothing had to be freed held nothing up.
         let worked = took + std::mem::take(&mut self.other_work).min(took);
-        if !victims.is_empty() {
+        if !victims.is_empty() && !planted(Bug::CopiesNotProven) {
             self.prove_outputs().await.map_err(|error| (slots[0], error))?;
         }
         self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
@@ -228,7 +229,10 @@ impl<'a> Relocator<'a> {
             writer: self.writer,
             bytes_per_s: self.bytes_per_s,
             first,
-            opened_at: self.writer.lane.published_through(),
+            opened_at: match planted(Bug::OutputOpenedAtNewest) {
+                false => self.writer.lane.published_through(),
+                true => self.space.sequence.load(Ordering::Acquire),
+            },
             oldest: self.space.oldest_segments(),
             durable: &self.durable,
             throttle: &self.throttle,
@@ -252,11 +256,11 @@ impl<'a> Relocator<'a> {
             let old = self.space.location(tier, victim.slot, entry);
             let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
             let is_live = match (entry.kind, m.kind) {
-                (Kind::Put, Kind::Put) => self.catalog.index.replace(
-                    &entry.key_hash,
-                    self.catalog.pointer(old),
-                    self.catalog.pointer(new),
-                ),
+                (Kind::Put, Kind::Put) => {
+                    let (old, new) = (self.catalog.pointer(old), self.catalog.pointer(new));
+                    self.catalog.index.replace(&entry.key_hash, old, new)
+                        || planted(Bug::LiveBytesMovedBeforeSwing)
+                }
                 _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
             };
             let new_bytes = output.shape().padded(m.bytes as usize) as i64;

@@ -15,6 +15,7 @@ use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
 use esker_index::{Index, IndexOptions, UnverifiedLimit};
 use esker_log::{Packing, Stream, SummaryHead, Superblock};
+use esker_planted::{Bug, planted};
 
 use crate::background::pause::Pauses;
 use crate::background::{discard, file_system, reclaim};
@@ -88,6 +89,9 @@ pub(crate) async fn open(options: Options) -> Result<Opened> {
     let writer = build(&options, medium, runtime, index, &recovered).await?;
     let space = &writer.space;
     find_room(space, &recovered).await?;
+    if planted(Bug::StagingVoidedEarly) {
+        void_staging(space, staging.as_deref(), lane_buffers).await?;
+    }
     // 4.
     staged::write(&writer.catalog, writer.lane.published_through(), &staged, &recovered.staged).await?;
     void_staging(space, staging.as_deref(), lane_buffers).await?;
@@ -169,7 +173,9 @@ impl Medium {
         };
         let recovered = context.recover().await?;
         for tier in &self.tiers {
-            tier.device()?.flush().await.map_err(Error::from)?;
+            if !planted(Bug::RecoveredNotFlushed) {
+                tier.device()?.flush().await.map_err(Error::from)?;
+            }
             tier.look_at_room();
         }
         Ok(recovered)
@@ -180,7 +186,8 @@ impl Medium {
         for (tier, superblock) in self.tiers.iter().zip(&mut self.superblocks) {
             extent::make_whole(tier, superblock).await?;
         }
-        let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0) + 1;
+        let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
+            + u64::from(!planted(Bug::EpochNotRaised));
         let superblocks = Superblocks::new(std::mem::take(&mut self.superblocks));
         superblocks
             .update(&self.tiers, |_, s| {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_log::{FRAME_HEADER_BYTES, SegmentShape};
+use esker_planted::{Bug, planted};
 
 macro_rules! causes {
     ($($name:ident: $meaning:literal,)*) => {
@@ -81,6 +82,7 @@ impl WriteAccounting {
                 let header = (FRAME_HEADER_BYTES as u64).next_multiple_of(u64::from(shape.granule_bytes));
                 let payload = u64::from(payload_bytes);
                 let records = match origin {
+                    Origin::Recovered if planted(Bug::RecoveredBookedAsUsers) => &self.user_bytes,
                     Origin::User => &self.user_bytes,
                     Origin::Destaged => &self.destaged_bytes,
                     Origin::Collected => &self.collected_bytes,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
 use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName, class_of};
+use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
 
 use crate::base::completion::Announcement;
@@ -103,7 +104,10 @@ impl Space {
             reserve_share: parts.reserve_share,
             outlives_process: parts.outlives_process,
             // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
-            sequence: AtomicU64::new(max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT)),
+            sequence: AtomicU64::new(match planted(Bug::NumbersGivenOutAgain) {
+                false => max_sequence.max(epoch << SEQUENCE_EPOCH_SHIFT),
+                true => max_sequence,
+            }),
             segments: AtomicU64::new(max_segment / SEGMENT_STEP * SEGMENT_STEP + epoch % SEGMENT_STEP),
             buffered: BufferedSegments::default(),
             counters: Counters::default(),

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_device::PrivateFile;
 use esker_log::{Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape};
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::segments::buffers::{MemoryPool, STAGING_HEADER_BYTES};
@@ -248,8 +249,9 @@ pub(crate) fn read(
             }
             continue;
         };
-        let is_of_last_process = head.boot == file.boot.number() && head.epoch == epoch;
-        if head.segment == 0 || !is_of_last_process {
+        let is_of_this_boot = head.boot == file.boot.number() || planted(Bug::StagingOfAnyBoot);
+        let is_of_last_opening = head.epoch == epoch || planted(Bug::StagingOfAnyOpening);
+        if head.segment == 0 || !is_of_this_boot || !is_of_last_opening {
             continue;
         }
         let mut bytes = vec![0u8; shape.segment_bytes as usize];
@@ -317,7 +319,7 @@ impl Walk<'_> {
                 kind: record.kind,
                 expires_at_ms: record.expires_at_ms,
             });
-            if !record.batch_goes_on {
+            if !record.batch_goes_on || planted(Bug::TornBatchTaken) {
                 whole = entries.len();
             }
             at += self.shape.padded(record.bytes()) as usize;

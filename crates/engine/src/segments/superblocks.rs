@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceKind, Source, WriteMode};
 use esker_log::{SUPERBLOCK_COPIES, Superblock, Tier as TierName};
+use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
 use tokio::sync::Mutex;
 
@@ -111,8 +112,9 @@ pub(crate) async fn write_superblock(
     superblock: &Superblock,
 ) -> Result<()> {
     let stride = Superblock::stride_bytes(superblock.unit_bytes);
-    for pair in [0..2, 2..SUPERBLOCK_COPIES] {
-        let copies = pair.map(|copy| {
+    let at_once = if planted(Bug::SuperblocksAtOnce) { SUPERBLOCK_COPIES } else { 2 };
+    for first in (0..SUPERBLOCK_COPIES).step_by(at_once) {
+        let copies = (first..first + at_once).map(|copy| {
             let bytes = Buffer::copy_from(&superblock.encode(copy));
             accounting.superblock(bytes.len() as u64);
             device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Buffer, Device, DeviceError, Pending, Runtime, Source, WriteMode};
 use esker_log::{FOOTER_BYTES, SegmentShape, Tier as TierName, free_marker};
+use esker_planted::{Bug, planted};
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::{Error, Result};
@@ -227,6 +228,11 @@ impl Tier {
     pub(crate) fn between_markers(&self, slot: u32, piece_bytes: u32) -> (u64, u64) {
         let piece = u64::from(piece_bytes);
         let unit = self.shape.unit_bytes;
+        if planted(Bug::DiscardIntoMarker) {
+            let (start, end) =
+                (self.device_offset(slot, unit), self.device_offset(slot + 1, 0) - u64::from(unit));
+            return (start / piece * piece, end.next_multiple_of(piece));
+        }
         let start = self.device_offset(slot, unit).next_multiple_of(piece);
         (start, self.device_offset(slot, self.shape.segment_bytes - unit) / piece * piece)
     }
@@ -247,9 +253,14 @@ impl Tier {
         };
         let end = unit_bytes as usize - FOOTER_BYTES;
         let last = self.shape.segment_bytes - unit_bytes;
-        self.write(&device, slot, last, unit_with_marker_at(end), WriteMode::Durable, Content::Marker)
-            .await?;
-        self.write(&device, slot, 0, unit_with_marker_at(0), WriteMode::Durable, Content::Marker).await?;
+        let mut ends = [(last, end), (0, 0)];
+        if planted(Bug::FreeMarkersSwapped) {
+            ends.reverse();
+        }
+        for (offset, at) in ends {
+            self.write(&device, slot, offset, unit_with_marker_at(at), WriteMode::Durable, Content::Marker)
+                .await?;
+        }
         self.occupy(slot, 0, SlotState::Free, 0);
         self.allocation.lock().freed(slot, now);
         self.discards.wake.notify_one();

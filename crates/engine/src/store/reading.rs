@@ -3,6 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 
 use bytes::Bytes;
+use esker_planted::{Bug, planted};
 use futures_util::future::join_all;
 
 use crate::base::error::Result;
@@ -57,7 +58,7 @@ impl Store {
     ) -> Result<Option<Bytes>> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Excluded(before) => before.saturating_add(u64::from(!planted(Bug::RangeOffByOne))),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {

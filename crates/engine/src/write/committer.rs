@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use esker_device::WriteMode;
 use esker_log::OpenSegment;
+use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 
 use crate::base::error::{Error, Result};
@@ -86,7 +87,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane
         zeros: Default::default(),
     };
     let ended = committer.run().await;
-    if let Err(error) = &ended {
+    if let Err(error) = &ended
+        && !planted(Bug::FailureNotLatched)
+    {
         space.health.latch(error);
     }
     lane.ended(ended);
@@ -181,7 +184,8 @@ impl Committer<'_> {
             }
         }
         let all_durable = !self.dirty && self.in_flight.iter().all(|f| f.mode == WriteMode::Durable);
-        let mode = if frame.sync && all_durable { WriteMode::Durable } else { WriteMode::Plain };
+        let is_durable = frame.sync && all_durable && !planted(Bug::AcknowledgedBeforeFlush);
+        let mode = if is_durable { WriteMode::Durable } else { WriteMode::Plain };
         let device = self.tier.device()?;
         for part in &frame.parts {
             let end = part.closed.offset + part.closed.memory.len() as u32;
@@ -239,7 +243,7 @@ impl Committer<'_> {
             return Ok(());
         }
         self.dirty = true;
-        if frame.sync {
+        if frame.sync && !planted(Bug::AcknowledgedBeforeFlush) {
             return self.flush().await;
         }
         let by = frame.deadline.unwrap_or_else(|| self.space.runtime.now() + MAX_UNWRITTEN);
@@ -274,7 +278,7 @@ impl Committer<'_> {
 
     /// The segment is complete: its summary is written beside the frames of the next one.
     async fn seal(&mut self, segment: OpenSegment, piece: usize) -> Result<()> {
-        self.finish_all(true).await?;
+        self.finish_all(!planted(Bug::SealedBeforeDurable)).await?;
         for zeros in &mut self.zeros {
             zeros.finish().await?;
         }
@@ -291,6 +295,7 @@ impl Committer<'_> {
             let voided = lane
                 .pool
                 .staging()
+                .filter(|_| !planted(Bug::StagingNotVoided))
                 .map_or(Ok(()), |file| staging::void(file, piece, &space.secret, lane.shape));
             // Before its memory can go: as long as that is there, what displaces its records sees them.
             tier.slot(name.slot).expect_records_of(segment.tail() / records);

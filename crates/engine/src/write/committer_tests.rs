@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -153,6 +153,35 @@ fn frames_are_written_in_the_order_of_their_records() {
             !at.is_empty() && at.values().is_sorted(),
             "seed {seed}: the log is not in the order of numbers"
         );
+    }
+}
+
+/// Or else a power cut could leave a summary that names records which it took.
+#[test]
+fn a_summary_is_written_when_its_frames_are_durable() {
+    for seed in 0..10 {
+        let bench = bench(seed);
+        let log = log(&bench);
+        bench.run(put_many(&bench, 200, &[Durability::None]));
+        bench.run(bench.writer.flush()).expect("it is flushed");
+        let tier = bench.space.first_tier();
+        let (mut not_durable, mut summaries) = (BTreeSet::new(), 0);
+        for operation in log.lock().iter() {
+            match operation.kind {
+                OperationKind::Flush => not_durable.clear(),
+                OperationKind::Write => {
+                    let slot = tier.slot_at(operation.offset).expect("it lies in a slot") as u32;
+                    if operation.offset + operation.bytes == tier.device_offset(slot + 1, 0) {
+                        summaries += 1;
+                        assert!(!not_durable.contains(&slot), "seed {seed}: slot {slot} is sealed too early");
+                    } else {
+                        not_durable.insert(slot);
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert!(summaries > 0, "a segment is sealed");
     }
 }
 

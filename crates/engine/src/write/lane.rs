@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use esker_log::{OpenSegment, SegmentShape, Stream};
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -77,7 +78,7 @@ impl Filling {
         if is_earlier {
             self.deadline = Some(at);
         }
-        is_earlier
+        is_earlier && !planted(Bug::NearDeadlineIgnored)
     }
 }
 

@@ -23,6 +23,8 @@ mod update;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use esker_planted::{Bug, planted};
+
 use crate::base::error::Result;
 use crate::base::tasks::Tasks;
 use crate::catalog::Catalog;
@@ -102,7 +104,8 @@ impl Writer {
         // Nobody writes now, and everything that was appended is published.
         self.flush().await?;
         let through = space.sequence.load(Ordering::Acquire);
-        let written = space.update_superblocks(|_, superblock| superblock.cleared_through = through).await;
+        let durably = if planted(Bug::ClearNotWritten) { 0 } else { through };
+        let written = space.update_superblocks(|_, superblock| superblock.cleared_through = durably).await;
         if let Err(error) = written {
             // Nobody knows whether the next opening finds the keys or not.
             space.health.latch(&error);

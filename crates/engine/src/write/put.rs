@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::{Kind, MAX_KEY_BYTES};
+use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
@@ -80,6 +81,7 @@ impl Writer {
         self.space.counters.count_put(prepared.key.len() + prepared.value.len());
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
+        let early = planted(Bug::LargeNumberedTooEarly).then(|| self.space.next_sequence());
         if large.is_some() || options.condition != Condition::Always {
             let key = self.catalog.index.stored_hash(&prepared.hash);
             reservation = Some(self.lane.reserve(vec![key]).await?);
@@ -88,7 +90,7 @@ impl Writer {
                     self.check_condition(&prepared, options.condition, &mut reservation).await?;
             }
             if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
-                prepared.sequence = Some(reserved.draw(&self.space.sequence));
+                prepared.sequence = Some(early.unwrap_or_else(|| reserved.draw(&self.space.sequence)));
             }
         }
         let lane = large.unwrap_or(&self.lane);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
@@ -85,6 +86,6 @@ impl Writer {
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
         let summaries = self.catalog.index.len() * SUMMARY_BYTES;
         let over = bytes > 0 && self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes();
-        over || self.space.full.load(Ordering::Acquire)
+        over && !planted(Bug::ReserveGivenAway) || self.space.full.load(Ordering::Acquire)
     }
 }

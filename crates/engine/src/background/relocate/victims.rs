@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
+use esker_planted::{Bug, planted};
 
 use super::{Relocator, Victims};
 
@@ -98,7 +99,9 @@ impl Relocator<'_> {
         }
         let tier = self.space.tier(tier_name);
         // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
-        self.writer.flush().await?;
+        if !planted(Bug::FreedBeforeNewerDurable) {
+            self.writer.flush().await?;
+        }
         for (at, (victim, _)) in victims.iter().enumerate() {
             if !self.space.is_let_go(victim.segment).await {
                 self.give_up(tier_name, &victims[at..]);

@@ -1,6 +1,7 @@
 //! Whether a store that was closed still holds what it held then.
 
 use esker_log::Census;
+use esker_planted::{Bug, planted};
 
 use super::context::{Content, RecoveryContext, Segment};
 
@@ -20,7 +21,7 @@ impl RecoveryContext<'_> {
                 };
                 found.count(&self.secret, s.segment, s.slot, tail);
             }
-            if found == expected {
+            if found == expected || planted(Bug::CensusNotChecked) {
                 continue;
             }
             let what = format!(

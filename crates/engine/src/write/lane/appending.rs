@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_log::{Kind, Location, OpenSegment, Stream, class_of};
+use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
 
@@ -114,7 +115,7 @@ impl Lane {
         if state.stopping {
             return Err(Error::Closed { reason: "it was closed".into() });
         }
-        if reserved.is_none() {
+        if reserved.is_none() && !planted(Bug::ReservationIgnored) {
             let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash));
             if state.reservations.conflict(keys) {
                 return Ok(Append::Reserved);
@@ -211,7 +212,10 @@ impl Lane {
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
         let waits = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
         let answer = if waits || state.unpublished > 0 {
-            let group = Group { records: appender.append_all(), reservation };
+            let mut group = Group { records: appender.append_all(), reservation };
+            if planted(Bug::SeenBeforeDurable) {
+                self.catalog.publish(&std::mem::take(&mut group.records));
+            }
             let (first, last) = (appender.first_sequence, appender.last_sequence);
             self.leave_to_committer(state, group, first, last)
         } else {

@@ -1,0 +1,181 @@
+//! Bugs that can be switched on, one at a time, to see whether a test notices. See `docs/decisions/0019-planted-bugs.md`.
+//!
+//! Where a bug would be, the code asks [`planted`]. Without the feature `planted` the answer is `false` at compile time, and
+//! nothing of it is left. Tests are built with the feature: then the variable `ESKER_PLANTED` names the bug of this process.
+//! `tests/planted` runs the tests once for each.
+
+macro_rules! bugs {
+    ($($(#[doc = $about:literal])+ $bug:ident,)*) => {
+        /// A bug that can be planted, named after the hazard.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[doc = $about])+ $bug,)* }
+
+        impl Bug {
+            /// Every bug.
+            pub const ALL: &[Bug] = &[$(Bug::$bug,)*];
+
+            /// Its name, as the variable has it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Bug::$bug => stringify!($bug),)* }
+            }
+
+            /// What goes wrong with it.
+            pub const fn about(self) -> &'static str {
+                match self { $(Bug::$bug => concat!($($about,)+).trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    // The device.
+    /// A failed flush is forgotten: the next one is believed.
+    FailedFlushForgotten,
+    /// A flush that failed is asked again, and the second answer is believed.
+    FailedFlushRepeated,
+    /// A write to a file without RWF_DSYNC counts as durable.
+    PlainWriteBelieved,
+    /// A long write is cut in the middle of a write unit.
+    WriteCutWithinUnit,
+    /// A short transfer counts as a whole one.
+    ShortTransferIsWhole,
+    /// An I/O buffer is given back with the future, while the device still writes from it.
+    BufferFreedWithFuture,
+    /// A device can be opened twice.
+    SecondOpener,
+
+    // The bytes.
+    /// Checksums do not cover where a block lies and whose it is.
+    UnsaltedChecksum,
+    /// The checksum of a value is not compared.
+    ValueNotVerified,
+    /// A segment is filled up to its end, with no room for its summary.
+    NoRoomForSummary,
+    /// The records of a torn frame that are whole are taken.
+    TornFrameTaken,
+    /// Rot in the middle of the log is taken for its torn end.
+    RotTakenForTornTail,
+    /// A record whose value is damaged is left out, so that an older version shows.
+    OlderVersionOnDamage,
+    /// A block that was written to the wrong slot is taken for that slot's.
+    StrayTaken,
+
+    // Writing.
+    /// A durable write is acknowledged before it is flushed.
+    AcknowledgedBeforeFlush,
+    /// A durable write is seen by others before it is durable.
+    SeenBeforeDurable,
+    /// A segment is sealed before its frames are durable.
+    SealedBeforeDurable,
+    /// A record with a nearer deadline does not wake the committer.
+    NearDeadlineIgnored,
+    /// Half of a batch is seen.
+    HalfABatchSeen,
+    /// A plain put goes past those who have its key reserved.
+    ReservationIgnored,
+    /// A large value gets its number before its key is reserved.
+    LargeNumberedTooEarly,
+    /// Puts may take the room that is kept for deletes and relocation.
+    ReserveGivenAway,
+    /// What fails a committer does not stop the other writers.
+    FailureNotLatched,
+    /// All four copies of a superblock are written at once.
+    SuperblocksAtOnce,
+
+    // Relocation.
+    /// A victim is freed before its copies are durable.
+    FreedBeforeCopiesDurable,
+    /// A victim is freed before what displaced its records is durable.
+    FreedBeforeNewerDurable,
+    /// Nothing says on the device that copies are durable before their victim is freed.
+    CopiesNotProven,
+    /// A copy is published over a version that is newer.
+    CopyOverNewer,
+    /// Copies count as live even where a newer version was there first.
+    LiveBytesMovedBeforeSwing,
+    /// A tombstone is dropped as soon as there is a newer segment.
+    TombstoneDroppedEarly,
+    /// An output of relocation counts as opened at the newest number that was given out, not the newest that is published.
+    OutputOpenedAtNewest,
+    /// A slot's start is marked free before its end.
+    FreeMarkersSwapped,
+    /// A discard is rounded up into the markers of the slot.
+    DiscardIntoMarker,
+
+    // Opening.
+    /// A staging file of any opening is believed.
+    StagingOfAnyOpening,
+    /// A staging file of an earlier start of the machine is believed.
+    StagingOfAnyBoot,
+    /// Half of a batch is taken from the staging file.
+    TornBatchTaken,
+    /// The staging file is void before its records are written.
+    StagingVoidedEarly,
+    /// The staging file keeps the records of a segment that was sealed.
+    StagingNotVoided,
+    /// What a killed process wrote is shown before it is flushed.
+    RecoveredNotFlushed,
+    /// Records of the staging file are booked as written by users.
+    RecoveredBookedAsUsers,
+    /// An opening has the epoch of the one before.
+    EpochNotRaised,
+    /// Sequence numbers go on where the newest record that is left ends.
+    NumbersGivenOutAgain,
+    /// `clear` does not say durably that it happened.
+    ClearNotWritten,
+    /// What expired is forgotten at an opening.
+    ClockForgotten,
+    /// A store that was closed is not compared with what it held.
+    CensusNotChecked,
+
+    // Reading.
+    /// A record is still shown at the moment at which it expires.
+    ExpiryOffByOne,
+    /// A range that excludes its start reads one byte too many.
+    RangeOffByOne,
+    /// A segment is asked for before the pointer to it, so that a later one is taken for it.
+    PlaceOutOfOrder,
+
+    // The index.
+    /// One of many unverified overwrites is forgotten.
+    UnverifiedForgotten,
+    /// A scan does not see keys that another key's growth moves.
+    ScanSkipsAtGrowth,
+    /// The side table's filter is cleared when one of its keys goes.
+    SideFilterCleared,
+}
+
+/// Whether this process has the bug.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+pub use self::chosen::planted;
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use std::sync::OnceLock;
+
+    use super::Bug;
+
+    static CHOSEN: OnceLock<Option<Bug>> = OnceLock::new();
+
+    /// Whether this process has the bug.
+    ///
+    /// # Panics
+    /// If `ESKER_PLANTED` names none.
+    pub fn planted(bug: Bug) -> bool {
+        *CHOSEN.get_or_init(choose) == Some(bug)
+    }
+
+    fn choose() -> Option<Bug> {
+        let name = std::env::var("ESKER_PLANTED").ok().filter(|name| !name.is_empty())?;
+        let bug = Bug::ALL.iter().find(|bug| bug.name() == name);
+        let bug = *bug.unwrap_or_else(|| panic!("ESKER_PLANTED names no bug: {name}; see crates/planted"));
+        eprintln!("PLANTED: {}", bug.about());
+        Some(bug)
+    }
+}
