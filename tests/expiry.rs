@@ -391,3 +391,20 @@ fn ceases_to_count(seed: u64) {
 fn keys_that_expired_cease_to_count_within_seconds() {
     cases("expiry::keys_that_expired_cease_to_count_within_seconds", 12, ceases_to_count);
 }
+
+#[test]
+fn a_key_is_gone_at_the_very_moment_at_which_it_expires() {
+    let world = World::new(1, Config::new(Tiers::Capacity));
+    let store = world.open();
+    let at_ms = world.runtime.wall_clock_ms() + 1000;
+    world.runtime.run(store.put_with("key", "value", expiring(at_ms))).expect("it is put");
+    let left = |world: &World| Duration::from_millis(at_ms - world.runtime.wall_clock_ms());
+    sleep(&world, left(&world) - Duration::from_millis(1));
+    assert_eq!((world.runtime.wall_clock_ms(), get(&world, &store, "key").is_some()), (at_ms - 1, true));
+    while world.runtime.wall_clock_ms() < at_ms {
+        sleep(&world, Duration::from_micros(10));
+    }
+    assert_eq!((world.runtime.wall_clock_ms(), get(&world, &store, "key").is_some()), (at_ms, false));
+    drop(store);
+    world.end();
+}

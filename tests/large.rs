@@ -1,9 +1,12 @@
 //! Large values: parts of them, and what they take in memory.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
-use esker::{Blocking, ErrorKind, Options};
+use esker::{Blocking, Condition, ErrorKind, Options, Store, WriteOptions};
 use esker_device::Runtime;
 use esker_sim::Random;
+use futures_util::future::join;
 
 use crate::support::{Config, Tiers, World, answer_of, cases, child, status, value};
 
@@ -40,6 +43,13 @@ fn parts(seed: u64) {
             }
             let found = world.runtime.run(store.get_range(key, ..=9)).expect("a read succeeds");
             assert_eq!(found.as_deref(), Some(&value[..10]));
+            let bounds = (Bound::Excluded(2), Bound::Included(4));
+            let found = world.runtime.run(store.get_range(key, bounds)).expect("a read succeeds");
+            assert_eq!(
+                found.as_deref(),
+                Some(&value[3..5]),
+                "neither the byte before the start nor one more"
+            );
         }
         assert_eq!(world.runtime.run(store.get_range("absent", ..)).expect("a read succeeds"), None);
         world.runtime.run(store.close()).expect("it closes");
@@ -78,6 +88,37 @@ fn parts(seed: u64) {
 #[test]
 fn parts_of_values_are_those_of_the_whole() {
     cases("large::parts_of_values_are_those_of_the_whole", 8, parts);
+}
+
+/// A large value has its number before it is written, and a small one of the same key goes another way. Whichever is the
+/// later by its number is the one that is found, before a reopening and after it.
+#[test]
+fn a_large_value_is_numbered_when_nobody_else_writes_its_key() {
+    cases("large::a_large_value_is_numbered_when_nobody_else_writes_its_key", 20, |seed| {
+        let mut world = World::new(seed, Config::new(Tiers::Both));
+        let mut store = world.open();
+        let (small, large) = (value(b"key", 1, 100), value(b"key", 2, 9000));
+        world.runtime.run(store.put("key", value(b"key", 0, 100))).expect("it is put");
+        // The conditional put has to read what is there from its device.
+        world.runtime.run(store.close()).expect("it closes");
+        drop(store);
+        store = world.open();
+        let if_present = WriteOptions::new().condition(Condition::IfPresent);
+        let both = join(store.put_with("key", small, if_present), store.put("key", large));
+        let (first, second) = world.runtime.run(both);
+        first.and(second).expect("they are put");
+        let found = |world: &World, store: &Store| {
+            let entry = world.runtime.run(store.get_entry("key")).expect("it is read").expect("it is there");
+            (entry.version, entry.value.len())
+        };
+        let before = found(&world, &store);
+        world.power_cut();
+        drop(store);
+        let store = world.open();
+        assert_eq!(found(&world, &store), before);
+        drop(store);
+        world.end();
+    });
 }
 
 const VALUE_BYTES: usize = 100 << 20;

@@ -28,6 +28,7 @@ mod live_bytes;
 mod memory;
 mod model;
 mod neighbours;
+mod openings;
 mod options;
 mod places;
 mod reopen;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use esker::{Batch, Durability, Entry, ErrorKind, Options, Peek, Store, WriteOptions};
+use esker::{Batch, Blocking, Durability, Entry, ErrorKind, Options, Peek, Store, WriteOptions};
 
 async fn open(durability: Durability) -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
@@ -220,4 +220,40 @@ async fn a_peek_sees_what_is_in_memory_and_tells_what_it_cannot() {
     assert_eq!(store.peek_each(keys(), |_| false).unwrap(), 0);
     store.close().await.unwrap();
     assert_eq!(store.peek("k", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// While batches are published, readers find the keys of one as it left them, or as the one before it did.
+#[test]
+fn half_of_a_batch_is_never_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::directory(directory.path().join("store")).memory_bytes(96 << 20);
+    let store = Blocking::open(options.durability(Durability::None)).unwrap();
+    const KEYS: u64 = 300;
+    let write = |round: u64| {
+        let mut batch = Batch::new();
+        for n in 0..KEYS {
+            batch.put(format!("key {n}"), round.to_string());
+        }
+        store.write(batch).unwrap();
+    };
+    write(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let read = |n: u64| number(store.get_entry(format!("key {n}")).unwrap().as_ref());
+            while !done.load(Ordering::Relaxed) {
+                // What is written first is read first: it must not be newer than what is read after it.
+                let (first, last) = (read(0), read(KEYS - 1));
+                assert!(first <= last, "the batch of round {first} is seen in part: {last}");
+            }
+        });
+        for round in 1..=1500 {
+            write(round);
+            if reader.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    store.close().unwrap();
 }

@@ -13,12 +13,13 @@ use crate::source::Source;
 /// Which package may use which of ours, the lowest first.
 #[rustfmt::skip]
 const ARROWS: &[(&str, &[&str])] = &[
-    ("esker-device", &[]),
-    ("esker-index", &[]),
-    ("esker-log", &["esker-device", "esker-index"]),
+    ("esker-planted", &[]),
+    ("esker-device", &["esker-planted"]),
+    ("esker-index", &["esker-planted"]),
+    ("esker-log", &["esker-device", "esker-index", "esker-planted"]),
     ("esker-gc", &["esker-device", "esker-log"]),
     ("esker-sim", &["esker-device"]),
-    ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc"]),
+    ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-planted"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
@@ -39,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-sim"]),
     ("esker-inspect", &["esker-sim"]),
-    ("esker", &["esker-device", "esker-log", "esker-sim"]),
+    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-sim"]),
     ("esker-server", &["esker-device"]),
 ];
 
@@ -251,6 +252,31 @@ fn unlicensed<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
     packages.filter_map(judge).collect()
 }
 
+/// Packages that would have planted bugs in what users build.
+fn planted<'p>(packages: impl Iterator<Item = &'p Value>) -> Vec<String> {
+    let mut found = Vec::new();
+    for package in packages {
+        let name = text(package, "name");
+        for dependency in list(&package["dependencies"]).filter(|of| text(of, "name") == "esker-planted") {
+            let is_for_tests = text(dependency, "kind") == "dev";
+            if !is_for_tests && list(&dependency["features"]).next().is_some() {
+                found.push(format!("{name} asks for planted bugs; only development dependencies may"));
+            }
+        }
+        let features = package["features"].as_object().into_iter().flatten();
+        for (feature, _) in
+            features.filter(|(_, of)| list(of).any(|of| text_of(of).contains("esker-planted")))
+        {
+            found.push(format!("the feature {feature} of {name} asks for planted bugs"));
+        }
+    }
+    found
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
 fn refuse(found: Vec<String>) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
@@ -285,6 +311,11 @@ fn dependencies_are_used() {
 #[test]
 fn licences_are_those_of_the_list() {
     refuse(unlicensed(Metadata::read().packages()));
+}
+
+#[test]
+fn nothing_that_users_build_has_planted_bugs() {
+    refuse(planted(Metadata::read().packages()));
 }
 
 #[test]
@@ -338,6 +369,15 @@ fn every_rule_is_seen_to_refuse() {
     let other = "[build-dependencies]\nc = { workspace = true }";
     let members = [member, other].map(|text| text.parse().expect("TOML"));
     assert_eq!(untaken(&workspace, &members), ["no package takes d of workspace.dependencies: take it out"]);
+
+    let asks = |kind: Value, features: &[&str]| {
+        serde_json::json!({ "name": "a", "features": { "all": ["b/c"] },
+            "dependencies": [{ "name": "esker-planted", "kind": kind, "features": features }] })
+    };
+    let mut through_a_feature = asks(Value::Null, &[]);
+    through_a_feature["features"]["bugs"] = serde_json::json!(["esker-planted/planted"]);
+    let packages = [asks("dev".into(), &["planted"]), asks(Value::Null, &["planted"]), through_a_feature];
+    assert_eq!(planted(packages.iter()).len(), 2);
 
     let packages = serde_json::json!([
         { "name": "a", "version": "1.0.0", "license": "MIT" },

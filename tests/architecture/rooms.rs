@@ -45,6 +45,7 @@ const ROWS: &[Row] = &[
     row("rdb", &[]),
     row("inspect", &[]),
     row("size", &[]),
+    row("planted", &[]),
     row("ftl", &[]),
     row("bench", &[]),
     row("compare", &[]),

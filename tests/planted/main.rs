@@ -27,8 +27,10 @@ fn main() -> ExitCode {
         eprintln!("{what}");
         return ExitCode::FAILURE;
     }
-    let wanted: Vec<&Catcher> =
-        CATCHERS.iter().filter(|catcher| wanted.iter().all(|part| catcher.bug.name().contains(part))).collect();
+    let wanted: Vec<&Catcher> = CATCHERS
+        .iter()
+        .filter(|catcher| wanted.iter().all(|part| catcher.bug.name().contains(part)))
+        .collect();
     if wanted.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -76,7 +78,10 @@ fn check_table() -> Result<(), String> {
     for bug in Bug::ALL {
         let rows = CATCHERS.iter().filter(|catcher| catcher.bug == *bug).count();
         if rows != 1 {
-            return Err(format!("{} has {rows} rows in tests/planted/catchers.rs; name the test that notices it", bug.name()));
+            return Err(format!(
+                "{} has {rows} rows in tests/planted/catchers.rs; name the test that notices it",
+                bug.name()
+            ));
         }
     }
     Ok(())

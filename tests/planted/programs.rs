@@ -62,8 +62,15 @@ impl Programs {
     ///
     /// # Panics
     /// If there is no such program.
-    pub(crate) fn run(&self, program: &str, tests: &[&str], bug: Option<&str>, patience: Duration) -> (Ended, Duration) {
-        let (path, package) = self.0.get(program).unwrap_or_else(|| panic!("no test program is called {program}"));
+    pub(crate) fn run(
+        &self,
+        program: &str,
+        tests: &[&str],
+        bug: Option<&str>,
+        patience: Duration,
+    ) -> (Ended, Duration) {
+        let (path, package) =
+            self.0.get(program).unwrap_or_else(|| panic!("no test program is called {program}"));
         #[expect(clippy::disallowed_methods, reason = "it says how long another process took")]
         let began = Instant::now();
         let output = tempfile::tempfile().expect("a temporary file");

@@ -330,3 +330,88 @@ fn a_copy_that_cannot_be_written_leaves_the_victim_as_it_was() {
         filled.check();
     }
 }
+
+/// Or else a power cut could take the newer version from the cache of the device, and the older one with its segment.
+#[test]
+fn what_displaced_a_victims_records_is_durable_before_it_is_freed() {
+    for seed in 0..5 {
+        let filled = Filled::new(slow(seed), 2);
+        let (victim, bench) = (filled.sealed()[0], &filled.bench);
+        let key = filled.key_in(victim);
+        let newer = bench.run(bench.put(&key, b"newer", Durability::None)).expect("it is put");
+        assert!(bench.durable().iter().all(|entry| entry.sequence != newer), "it is in memory");
+        assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
+        assert!(
+            bench.durable().iter().any(|entry| entry.sequence == newer),
+            "seed {seed}: {key} can be lost"
+        );
+    }
+}
+
+/// Damage to the copies of a victim that is gone must not look like a frame that a power cut tore.
+#[test]
+fn copies_are_proven_durable_before_their_victim_is_freed() {
+    let filled = Filled::new(slow(1), 2);
+    let (victim, Bench { catalog, space, devices, .. }) = (filled.sealed()[0], &filled.bench);
+    let key = filled.key_in(victim);
+    assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
+    let hash = catalog.hash(key.as_bytes());
+    let copy = catalog.packing.unpack(catalog.index.get(&hash).expect("it is in the index").get());
+    let tier = space.tier(copy.tier);
+    let mut bytes = devices[0].durable_snapshot();
+    bytes[tier.device_offset(copy.slot, copy.offset + 400) as usize] ^= 1;
+    let start = tier.device_offset(copy.slot, 0) as usize;
+    let bytes = &bytes[start..start + tier.shape().segment_bytes as usize];
+    let segment = tier.slot(copy.slot).segment();
+    let scan = esker_log::scan_segment(bytes, &space.secret, tier.shape(), segment, false);
+    assert!(scan.entries.iter().any(|entry| entry.key_hash == hash), "the damage is taken for a torn end");
+}
+
+/// A start that a power cut tears, with the segment's summary still at the end, would look like damage.
+#[test]
+fn the_end_of_a_slot_is_marked_free_before_its_start() {
+    let filled = Filled::new(slow(1), 2);
+    let (victim, tier) = (filled.sealed()[0], filled.bench.space.first_tier());
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let seen = written.clone();
+    filled.bench.devices[0].set_observer(Box::new(move |operation| {
+        if operation.kind == OperationKind::Write {
+            seen.lock().push(operation.offset);
+        }
+    }));
+    assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
+    let in_slot = |at: &u64| tier.slot_at(*at) == Some(victim as usize);
+    let markers: Vec<u64> = written.lock().iter().copied().filter(in_slot).collect();
+    let last = tier.shape().segment_bytes - tier.shape().unit_bytes;
+    assert_eq!(markers, [tier.device_offset(victim, last), tier.device_offset(victim, 0)]);
+}
+
+/// It may get a copy of the record that the delete removes: then it must count as older than the tombstone.
+#[test]
+fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
+    let filled = Filled::new(Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(1) }, 2);
+    let (victim, bench) = (filled.sealed()[0], &filled.bench);
+    let key = bytes::Bytes::from(filled.key_in(victim));
+    bench.run(async {
+        // While this is being flushed, the frame of the delete waits.
+        bench.put("other", b"value", Durability::None).await.expect("it is put");
+        bench.sleep(Duration::from_millis(1100)).await;
+    });
+    let before = bench.space.sequence.load(Ordering::Acquire);
+    let (deleted, relocated) = bench.run(join(bench.writer.delete(key, Default::default()), async {
+        while bench.space.sequence.load(Ordering::Acquire) == before {
+            bench.sleep(Duration::from_micros(5)).await;
+        }
+        let tier = bench.space.first_tier().name();
+        filled.relocator().relocate(tier, &[victim], 1.0, true).await
+    }));
+    assert!(deleted.expect("it is deleted"));
+    assert_eq!(relocated.ok(), Some(Outcome::Freed(1)));
+    let slots = bench.space.first_tier().slots().all().iter();
+    let outputs: Vec<u64> =
+        slots.filter(|s| Stream::RELOCATED.contains(&s.stream())).map(|s| s.opened_at()).collect();
+    assert!(
+        !outputs.is_empty() && outputs.iter().all(|opened_at| *opened_at <= before),
+        "{outputs:?}, {before}"
+    );
+}

@@ -373,3 +373,7 @@ impl Tier {
         Ok((buffer, block))
     }
 }
+
+#[cfg(test)]
+#[path = "tier_tests.rs"]
+mod tests;

@@ -81,7 +81,8 @@ impl Writer {
         self.space.counters.count_put(prepared.key.len() + prepared.value.len());
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
-        let early = planted(Bug::LargeNumberedTooEarly).then(|| self.space.next_sequence());
+        let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
+        let early = is_early.then(|| self.space.next_sequence());
         if large.is_some() || options.condition != Condition::Always {
             let key = self.catalog.index.stored_hash(&prepared.hash);
             reservation = Some(self.lane.reserve(vec![key]).await?);

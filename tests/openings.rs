@@ -1,0 +1,187 @@
+//! What an opening finds after a kill, a power cut, or both, and what it makes of it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{Durability, ErrorKind, Store, WriteOptions};
+use esker_device::{Operation, OperationKind, Runtime};
+use futures_util::future::{Either, select};
+
+use crate::support::{Config, Tiers, World, cases, value};
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:06}"))
+}
+
+/// Puts values of so many bytes under keys; the version of the last.
+fn put(world: &World, store: &Store, numbers: Range<u64>, bytes: usize, durability: Durability) -> u64 {
+    let how = || WriteOptions { durability: Some(durability), ..WriteOptions::default() };
+    let put = |n: u64| world.runtime.run(store.put_with(key(n), value(&key(n), n, bytes), how()));
+    numbers.map(|number| put(number).expect("it is put")).last().expect("there are some")
+}
+
+/// Which of the keys are there.
+fn present(world: &World, store: &Store, numbers: Range<u64>) -> Vec<u64> {
+    let is_there = |number: &u64| world.runtime.run(store.get(key(*number))).expect("it is read").is_some();
+    numbers.filter(is_there).collect()
+}
+
+fn staging() -> Config {
+    Config { staging: true, durability: Durability::Process, ..Config::new(Tiers::Capacity) }
+}
+
+/// What a process that was killed had written is in the cache of the device. Whoever sees it after the next opening may rely on
+/// it: the power may go at once.
+#[test]
+fn what_is_seen_after_a_kill_survives_a_power_cut() {
+    let mut seen_at_all = 0;
+    // From before the frame is written to after it is flushed.
+    for step in 0..60 {
+        let mut world = World::new(step, Config::new(Tiers::Capacity));
+        let store = world.open();
+        put(&world, &store, 0..5, 900, Durability::None);
+        world.runtime.run(world.runtime.sleep(Duration::from_micros(999_900 + step * 10)));
+        world.kill();
+        drop(store);
+        let store = world.open();
+        let seen = present(&world, &store, 0..5);
+        world.power_cut();
+        drop(store);
+        let store = world.open();
+        assert_eq!(present(&world, &store, 0..5), seen, "step {step}");
+        seen_at_all += usize::from(!seen.is_empty());
+        drop(store);
+        world.end();
+    }
+    assert!((5..60).contains(&seen_at_all), "{seen_at_all} of 60 kills came after the write");
+}
+
+#[test]
+fn records_of_the_staging_file_are_no_writes_of_users() {
+    let mut world = World::new(1, staging());
+    let store = world.open();
+    put(&world, &store, 0..20, 1500, Durability::Process);
+    world.kill();
+    drop(store);
+    let store = world.open();
+    assert_eq!(present(&world, &store, 0..20).len(), 20);
+    let written = store.stats().tiers[0].written;
+    assert_eq!(written.user_bytes, 0, "nobody wrote since");
+    assert!(written.recovered_bytes > 1500, "{} bytes", written.recovered_bytes);
+    drop(store);
+    world.end();
+}
+
+/// Whoever was told a version and finds it again takes what is there for what they wrote.
+#[test]
+fn a_version_that_a_power_cut_took_is_not_given_out_again() {
+    let mut world = World::new(1, Config::new(Tiers::Capacity));
+    let store = world.open();
+    put(&world, &store, 0..1, 100, Durability::Sync);
+    let lost = put(&world, &store, 1..2, 100, Durability::None);
+    world.power_cut();
+    drop(store);
+    let store = world.open();
+    assert_eq!(present(&world, &store, 0..2), [0]);
+    let next = put(&world, &store, 1..2, 100, Durability::Sync);
+    assert!(next > lost, "version {lost} was given out, and now {next}");
+    drop(store);
+    world.end();
+}
+
+/// The records that a killed process left are written to a segment before the staging file that has them is void: an opening
+/// may be killed at any moment, and the one after it again.
+#[test]
+fn an_opening_that_is_killed_keeps_what_was_staged() {
+    cases("openings::an_opening_that_is_killed_keeps_what_was_staged", 120, |seed| {
+        let mut world = World::new(seed, Config { grows: seed % 2 == 0, ..staging() });
+        let store = world.open();
+        put(&world, &store, 0..25, 1500, Durability::Process);
+        world.kill();
+        drop(store);
+        for again in 0..2 {
+            let pause = world.runtime.sleep(Duration::from_micros(seed * 15 + again * 35));
+            let opened = match world.runtime.run(select(Box::pin(Store::open(world.options())), pause)) {
+                Either::Left((opened, _)) => Some(opened.expect("it opens")),
+                Either::Right(_) => None,
+            };
+            world.kill();
+            drop(opened);
+        }
+        let store = world.open();
+        assert_eq!(present(&world, &store, 0..25).len(), 25);
+        drop(store);
+        world.end();
+    });
+}
+
+/// Of a segment of which neither the start nor the end is left, nothing tells but the census of the close.
+#[test]
+fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
+    let world = World::new(1, Config::new(Tiers::Capacity));
+    let store = world.open();
+    put(&world, &store, 0..100, 4000, Durability::None);
+    world.runtime.run(store.close()).expect("it is closed");
+    drop(store);
+    let device = world.capacity.as_ref().expect("it has one");
+    let (segment_bytes, unit) = (world.config.segment_bytes, world.config.unit_bytes);
+    let bytes = device.durable_snapshot();
+    // The first segment lies behind the superblocks.
+    let first = (bytes.len() as u64 - world.config.capacity_segments * segment_bytes) / segment_bytes;
+    let is_first = |at: &u64| bytes[(at * segment_bytes) as usize..].starts_with(b"EFRM");
+    let at = (first.min(1)..bytes.len() as u64 / segment_bytes).find(is_first).expect("there is one")
+        * segment_bytes;
+    for lost in [at..at + unit, at + segment_bytes - unit..at + segment_bytes] {
+        for byte in lost {
+            device.corrupt(byte, bytes[byte as usize]);
+        }
+    }
+    let error = world.runtime.run(Store::open(world.options())).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("was closed with"), "{error}");
+    world.end();
+}
+
+/// What the process before wrote at its end is not older than what is written now, nor are both taken for one opening's.
+#[test]
+fn each_opening_has_an_epoch_of_its_own() {
+    let world = World::new(1, Config::new(Tiers::Both));
+    let epochs = || {
+        let devices = [&world.fast, &world.capacity].into_iter().flatten();
+        let found = devices.map(|device| esker_log::Superblock::find(&device.durable_snapshot()));
+        found.map(|superblock| superblock.expect("it is formatted").epoch).collect::<Vec<u64>>()
+    };
+    let mut before = 0;
+    for _ in 0..3 {
+        let store = world.open();
+        let now = epochs();
+        assert!(now[0] > before && now.iter().all(|epoch| *epoch == now[0]), "{before}, {now:?}");
+        before = now[0];
+        world.runtime.run(store.close()).expect("it is closed");
+    }
+    world.end();
+}
+
+/// A device is asked for nothing before its store knows that it is the only opener: neither to write nor to change its length.
+#[test]
+fn an_opening_that_recovers_writes_nothing_before_the_epoch() {
+    let mut world = World::new(3, staging());
+    let store = world.open();
+    put(&world, &store, 0..25, 1500, Durability::Process);
+    world.kill();
+    drop(store);
+    let device = world.capacity.as_ref().expect("it has one");
+    let (log, seen) = std::sync::mpsc::channel();
+    device
+        .set_observer(Box::new(move |operation: &Operation| log.send(*operation).expect("somebody listens")));
+    let store = world.open();
+    let data_offset =
+        esker_log::Superblock::find(&device.durable_snapshot()).expect("it is formatted").data_offset;
+    let writes: Vec<Operation> = seen.try_iter().filter(|o| o.kind == OperationKind::Write).collect();
+    let first_of_data =
+        writes.iter().position(|write| write.offset >= data_offset).expect("they are written");
+    assert_eq!(first_of_data, 4, "four copies of the superblock come first: {writes:?}");
+    drop(store);
+    world.end();
+}

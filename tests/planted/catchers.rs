@@ -1,0 +1,78 @@
+//! Which test notices which bug.
+
+use esker_planted::Bug;
+use esker_planted::Bug::*;
+
+/// A bug, and the test that has to fail with it.
+pub(crate) struct Catcher {
+    pub(crate) bug: Bug,
+    /// The test program, as [`Programs`](crate::programs::Programs) names it.
+    pub(crate) program: &'static str,
+    /// The test's whole name.
+    pub(crate) test: &'static str,
+}
+
+const fn row(bug: Bug, program: &'static str, test: &'static str) -> Catcher {
+    Catcher { bug, program, test }
+}
+
+#[rustfmt::skip]
+pub(crate) const CATCHERS: &[Catcher] = &[
+    row(FailedFlushForgotten, "device", "fail_stop::tests::no_success_is_believed_beside_a_failure"),
+    row(FailedFlushRepeated, "device", "uring::operation::tests::a_failed_flush_is_not_asked_again"),
+    row(PlainWriteBelieved, "device", "file::tests::only_a_block_device_without_a_cache_keeps_plain_writes"),
+    row(WriteCutWithinUnit, "device", "pieces::tests::cuts_lie_on_multiples_of_what_a_command_holds"),
+    row(ShortTransferIsWhole, "device", "file::tests::short_transfers_go_on_from_the_last_whole_block"),
+    row(BufferFreedWithFuture, "conformance", "a_small_ring_without_registered_memory"),
+    row(SecondOpener, "device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),
+
+    row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
+    row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
+    row(NoRoomForSummary, "format", "segment::has_room_is_exact"),
+    row(TornFrameTaken, "format", "scan::a_torn_last_frame_is_dropped_whole_wherever_it_was_cut"),
+    row(RotTakenForTornTail, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),
+    row(OlderVersionOnDamage, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),
+    row(StrayTaken, "format", "frame::the_start_of_a_slot_is_free_taken_or_unknown"),
+
+    row(AcknowledgedBeforeFlush, "engine", "write::committer::tests::a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable"),
+    row(SeenBeforeDurable, "engine", "write::committer::tests::a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable"),
+    row(SealedBeforeDurable, "engine", "write::committer::tests::a_summary_is_written_when_its_frames_are_durable"),
+    row(NearDeadlineIgnored, "engine", "write::committer::tests::what_is_acknowledged_from_memory_is_durable_in_time"),
+    row(HalfABatchSeen, "store", "update::half_of_a_batch_is_never_seen"),
+    row(ReservationIgnored, "store", "update::plain_puts_do_not_come_in_between"),
+    row(LargeNumberedTooEarly, "store", "large::a_large_value_is_numbered_when_nobody_else_writes_its_key"),
+    row(ReserveGivenAway, "store", "full::a_full_store_reads_and_deletes_and_takes_puts_again"),
+    row(FailureNotLatched, "engine", "write::committer::tests::a_failed_operation_fails_the_waiters_and_everything_after"),
+    row(SuperblocksAtOnce, "engine", "segments::superblocks::tests::a_crash_in_an_update_leaves_one_generation_twice"),
+
+    row(FreedBeforeCopiesDurable, "engine", "background::relocate::tests::a_copy_that_cannot_be_written_leaves_the_victim_as_it_was"),
+    row(FreedBeforeNewerDurable, "engine", "background::relocate::tests::what_displaced_a_victims_records_is_durable_before_it_is_freed"),
+    row(CopiesNotProven, "engine", "background::relocate::tests::copies_are_proven_durable_before_their_victim_is_freed"),
+    row(CopyOverNewer, "engine", "background::relocate::tests::a_put_during_the_copy_wins"),
+    row(LiveBytesMovedBeforeSwing, "engine", "background::relocate::tests::a_delete_during_the_copy_wins"),
+    row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),
+    row(OutputOpenedAtNewest, "engine", "background::relocate::tests::an_output_is_older_than_a_delete_that_is_not_seen_yet"),
+    row(FreeMarkersSwapped, "engine", "background::relocate::tests::the_end_of_a_slot_is_marked_free_before_its_start"),
+    row(DiscardIntoMarker, "engine", "segments::tier::tests::what_may_be_discarded_of_a_slot_leaves_its_markers"),
+
+    row(StagingOfAnyOpening, "engine", "segments::staging::tests::only_what_the_last_opening_wrote_since_the_machine_was_started_counts"),
+    row(StagingOfAnyBoot, "engine", "segments::staging::tests::only_what_the_last_opening_wrote_since_the_machine_was_started_counts"),
+    row(TornBatchTaken, "engine", "segments::staging::tests::only_the_very_end_of_staged_memory_may_be_cut_off"),
+    row(StagingVoidedEarly, "store", "openings::an_opening_that_is_killed_keeps_what_was_staged"),
+    row(StagingNotVoided, "store", "endings::a_kill_brings_nothing_back_that_was_deleted"),
+    row(RecoveredNotFlushed, "store", "openings::what_is_seen_after_a_kill_survives_a_power_cut"),
+    row(RecoveredBookedAsUsers, "store", "openings::records_of_the_staging_file_are_no_writes_of_users"),
+    row(EpochNotRaised, "store", "openings::each_opening_has_an_epoch_of_its_own"),
+    row(NumbersGivenOutAgain, "store", "openings::a_version_that_a_power_cut_took_is_not_given_out_again"),
+    row(ClearNotWritten, "store", "endings::a_clear_that_is_dropped_happens_or_not"),
+    row(ClockForgotten, "store", "expiry::a_clock_that_wanders_loses_nothing_and_brings_nothing_back"),
+    row(CensusNotChecked, "store", "openings::a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed"),
+
+    row(ExpiryOffByOne, "store", "expiry::a_key_is_gone_at_the_very_moment_at_which_it_expires"),
+    row(RangeOffByOne, "store", "large::parts_of_values_are_those_of_the_whole"),
+    row(PlaceOutOfOrder, "engine", "catalog::place::tests::every_interleaving_with_a_return_to_the_same_place_finds_the_key"),
+
+    row(UnverifiedForgotten, "model", "random::six_bits"),
+    row(ScanSkipsAtGrowth, "model", "concurrent::readers_never_miss"),
+    row(SideFilterCleared, "model", "random::one_stored_hash"),
+];
