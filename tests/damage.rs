@@ -28,7 +28,6 @@
 
 mod anatomy;
 mod files;
-mod history;
 mod image;
 mod judge;
 mod life;

@@ -38,5 +38,6 @@ mod small_limits;
 mod space;
 mod staging_file;
 mod support;
+mod sweep;
 mod update;
 mod whole_units;

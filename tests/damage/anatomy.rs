@@ -8,7 +8,7 @@ use esker_log::{
     SUPERBLOCK_COPIES, Secret, SlotStart, Stream, Superblock, slot_start,
 };
 
-use crate::damage::history::{Key, Stamp, stamp_in};
+use crate::support::history::{Key, Stamp, stamp_in};
 
 /// A file or device of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,9 +7,9 @@ use esker::{Blocking, ErrorKind, Options};
 use esker_sim::Random;
 
 use crate::damage::anatomy::Part;
-use crate::damage::history::{Key, Stamp, stamp_in};
 use crate::damage::image::Image;
 use crate::support::Tiers;
+use crate::support::history::{Key, Stamp, stamp_in};
 
 /// The file of a part.
 fn name(part: Part) -> &'static str {

@@ -9,9 +9,9 @@ use esker_device::{Buffer, Device, DeviceKind, MemoryDevice, MemoryOptions, Runt
 use esker_sim::Random;
 
 use crate::damage::anatomy::{Anatomy, Format, Part, Piece, Segment, What};
-use crate::damage::history::{Histories, Key, Stamp, stamp_in};
 use crate::damage::life::{Ending, Known, LIVES, live};
 use crate::damage::plant::{Change, Damage};
+use crate::support::history::{Histories, Key, Stamp, stamp_in};
 use crate::support::{Config, Tiers, World};
 
 /// What a damage to a stretch of bytes may do to some keys: they may be found as they were before the last frame.

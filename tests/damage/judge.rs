@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use esker::{Cursor, Error, ErrorKind, Store};
 use esker_device::Runtime;
 
-use crate::damage::history::{Key, Stamp, stamp_in};
 use crate::damage::image::Image;
 use crate::damage::life::batches;
 use crate::damage::plant::Damage;
 use crate::support::World;
+use crate::support::history::{Key, Stamp, stamp_in};
 
 /// What became of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

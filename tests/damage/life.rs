@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker::{Batch, Durability, ErrorKind, Store, WriteOptions};
+use esker::{Durability, Store, WriteOptions};
 use esker_device::Runtime;
 use esker_sim::{Random, SimRuntime};
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
-use crate::damage::history::{Histories, Key, stamp_in};
-use crate::support::{Tiers, World, value};
+use crate::support::history::{Histories, Key, stamp_in};
+use crate::support::writer::Writer;
+use crate::support::{Tiers, World};
 
 /// How a store ended before it was damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,12 +47,11 @@ pub(crate) fn batches() -> impl Iterator<Item = Vec<Key>> {
     (0..BATCHES).map(batch)
 }
 
-/// A client, the only one of its store.
+/// A client, the only one of its store, which is sound.
 #[derive(Clone)]
 struct Client {
-    store: Store,
+    writer: Writer,
     runtime: SimRuntime,
-    histories: Arc<Mutex<Histories>>,
     /// Of writes.
     levels: Vec<Durability>,
     longest: u64,
@@ -60,7 +60,7 @@ struct Client {
 impl Client {
     fn options(&self, random: &mut Random) -> WriteOptions {
         let durability = self.levels[random.below(self.levels.len() as u64) as usize];
-        let now_ms = self.store.now_ms();
+        let now_ms = self.writer.store.now_ms();
         let expires_at_ms = match random.below(12) {
             0 => Some(now_ms + 1 + random.below(SHORT_MS - 1)),
             1 => Some(now_ms + DAY_MS + random.below(DAY_MS)),
@@ -69,52 +69,8 @@ impl Client {
         WriteOptions { durability: Some(durability), expires_at_ms, ..WriteOptions::default() }
     }
 
-    fn told<T>(&self, keys: &[Key], options: WriteOptions, how: esker::Result<T>) {
-        let mut histories = self.histories.lock();
-        let durable = options.durability == Some(Durability::Sync);
-        for key in keys {
-            match &how {
-                Ok(_) => histories.acknowledge(key, durable),
-                Err(error) if error.kind() == ErrorKind::Full => histories.refuse(key),
-                Err(error) => panic!("a write to a sound store: {error}"),
-            }
-        }
-    }
-
     async fn put(&self, key: Key, bytes: u64, options: WriteOptions) {
-        let stamp = {
-            let mut histories = self.histories.lock();
-            let stamp = histories.next_stamp();
-            histories.issue(&key, Some(stamp), options.expires_at_ms);
-            stamp
-        };
-        let how = self.store.put_with(key.clone(), value(&key, stamp, bytes as usize), options).await;
-        self.told(&[key], options, how);
-    }
-
-    async fn delete(&self, key: Key, options: WriteOptions) {
-        let options = WriteOptions { expires_at_ms: None, ..options };
-        self.histories.lock().issue(&key, None, None);
-        let how = self.store.delete_with(key.clone(), options).await;
-        self.told(&[key], options, how);
-    }
-
-    async fn write_batch(&self, keys: Vec<Key>, bytes: u64, deletes: bool, options: WriteOptions) {
-        let options = WriteOptions { expires_at_ms: None, ..options };
-        let mut batch = Batch::new();
-        {
-            let mut histories = self.histories.lock();
-            let stamp = histories.next_stamp();
-            for key in &keys {
-                histories.issue(key, (!deletes).then_some(stamp), None);
-                match deletes {
-                    true => batch.delete(key.clone()),
-                    false => batch.put(key.clone(), value(key, stamp, bytes as usize)),
-                };
-            }
-        }
-        let how = self.store.write_with(batch, options).await;
-        self.told(&keys, options, how);
+        self.writer.put(key, bytes, options).await.expect("a sound store takes it, or is full");
     }
 
     /// So many turns of a client that does a bit of everything.
@@ -130,10 +86,14 @@ impl Client {
                         .map(|number| self.put(single(number), 24 + random.below(900), self.options(random)));
                     join_all(puts.collect::<Vec<_>>()).await;
                 }
-                50..64 => self.delete(single(random.below(SINGLE_KEYS)), options).await,
+                50..64 => {
+                    let deleted = self.writer.delete(single(random.below(SINGLE_KEYS)), options).await;
+                    deleted.expect("a sound store deletes");
+                }
                 64..76 => {
                     let (keys, deletes) = (batch(random.below(BATCHES)), random.one_in(4));
-                    self.write_batch(keys, 24 + random.below(600), deletes, options).await;
+                    let written = self.writer.batch(keys, 24 + random.below(600), deletes, options).await;
+                    written.expect("a sound store takes it, or is full");
                 }
                 76..86 => {
                     // A few keys have large values, at times.
@@ -141,15 +101,10 @@ impl Client {
                     self.put(key, 4096 + random.below(self.longest - 4096), options).await;
                 }
                 86..93 => self.runtime.sleep(Duration::from_millis(1 + random.below(8000))).await,
-                93..97 => self.flush().await,
-                _ => self.store.compact().await.expect("a sound store can be compacted"),
+                93..97 => self.writer.flush().await.expect("a sound store can be flushed"),
+                _ => self.writer.store.compact().await.expect("a sound store can be compacted"),
             }
         }
-    }
-
-    async fn flush(&self) {
-        self.store.flush().await.expect("a sound store can be flushed");
-        self.histories.lock().all_durable();
     }
 }
 
@@ -177,7 +132,8 @@ pub(crate) fn live(world: &mut World, seed: u64, ending: Ending) -> Known {
         let store = world.open();
         settle(world, &store, &mut histories.lock());
         let (runtime, levels) = (world.runtime.clone(), levels.clone());
-        let client = Client { store: store.clone(), runtime, histories: histories.clone(), levels, longest };
+        let writer = Writer { store: store.clone(), histories: histories.clone() };
+        let client = Client { writer, runtime, levels, longest };
         let turns = (200 + random.below(500)) / phases.min(2);
         world.runtime.run(client.live(&mut random, turns));
         phases -= 1;
@@ -217,7 +173,7 @@ fn die(world: &mut World, client: &Client, random: &mut Random) {
     let work = async {
         let compaction = async {
             if compacts {
-                client.store.compact().await.expect("a sound store can be compacted");
+                client.writer.store.compact().await.expect("a sound store can be compacted");
             }
         };
         let mut random = random.fork();

@@ -5,8 +5,10 @@
 
 pub(crate) mod block;
 pub(crate) mod clients;
+pub(crate) mod history;
 pub(crate) mod model;
 pub(crate) mod opening;
+pub(crate) mod writer;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

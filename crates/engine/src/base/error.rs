@@ -17,7 +17,7 @@ pub enum ErrorKind {
     /// A condition of the write did not hold; nothing was written.
     Conflict,
     /// The store, or the file system or drive that it lies on, has no room for the write. Reads and deletes go on; deleting,
-    /// raising the limit, or making room on the file system helps.
+    /// raising the limit, or making room on the file system helps. Nothing was written.
     Full,
     /// Bytes on the medium are damaged. Putting the key again replaces its record.
     Corrupt,
@@ -173,7 +173,8 @@ impl Error {
             Error::Invalid { .. } | Error::Option { .. } => ErrorKind::Invalid,
             Error::Conflict { .. } => ErrorKind::Conflict,
             Error::Full { .. } | Error::FileSystemFull { .. } | Error::OutOfMemory { .. } => ErrorKind::Full,
-            Error::Io(DeviceError::Full { .. }) => ErrorKind::Full,
+            // Not after a write was tried: that may have happened in part, and the store stopped.
+            Error::Io(error @ DeviceError::Full { .. }) if !error.leaves_doubt() => ErrorKind::Full,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Locked { .. } => ErrorKind::Locked,
             Error::Closed { .. } => ErrorKind::Closed,

@@ -75,8 +75,11 @@ pub(crate) async fn load_or_format(
     for tier in tiers {
         found.push(find_superblock(&tier.device).await?);
     }
-    if found.iter().all(Option::is_none) || plan.force && found.iter().any(Option::is_none) {
-        return format(tiers, plan, runtime).await;
+    // A crash while a store of two tiers was made leaves one without a superblock, and the other's says that it was never
+    // opened: both are opened, durably, before anything is written to either.
+    let was_never_opened = found.iter().flatten().all(|superblock| superblock.epoch == 0);
+    if found.iter().any(Option::is_none) && (was_never_opened || plan.force) {
+        return format(tiers, &found, plan, runtime).await;
     }
     let mut superblocks = Vec::new();
     for (tier, superblock) in tiers.iter().zip(found) {
@@ -130,18 +133,24 @@ fn refuse_other_time(tiers: &[TierPlan], superblocks: &[Superblock]) -> Result<(
     Ok(())
 }
 
-async fn format(tiers: &[TierPlan], plan: &StorePlan, runtime: &Arc<dyn Runtime>) -> Result<Vec<Superblock>> {
+/// Makes a store. `found`: what is left of one that was never opened.
+async fn format(
+    tiers: &[TierPlan],
+    found: &[Option<Superblock>],
+    plan: &StorePlan,
+    runtime: &Arc<dyn Runtime>,
+) -> Result<Vec<Superblock>> {
     let store_id = u128::from(runtime.random()) << 64 | u128::from(runtime.random());
     let digest_key = [runtime.random(), runtime.random()];
     let salt = runtime.random();
     let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
     let granule_bytes = granule_for(total + 2 * plan.segment_bytes);
     let mut superblocks = Vec::new();
-    for tier in tiers {
+    for (tier, found) in tiers.iter().zip(found) {
         if !plan.create {
             return Err(Error::invalid(format!("{} holds no store", tier.device.path())));
         }
-        refuse_foreign(tier, plan.force).await?;
+        refuse_foreign(tier, plan.force || found.is_some()).await?;
         plan.memory.clone()?;
         check_sizes(&tier.device.path(), tier.limit_bytes, tier.unit_bytes, plan.segment_bytes)?;
         let data_offset = Superblock::data_offset_for(tier.unit_bytes);

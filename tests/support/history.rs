@@ -62,6 +62,21 @@ impl Histories {
         states.filter(|state| state.acknowledged).for_each(|state| state.durable = true);
     }
 
+    /// How many states of each key there are up to the last that was acknowledged.
+    pub(crate) fn acknowledged(&self) -> BTreeMap<Key, usize> {
+        let count =
+            |states: &Vec<State>| states.iter().rposition(|state| state.acknowledged).map(|last| last + 1);
+        self.keys.iter().filter_map(|(key, states)| Some((key.clone(), count(states)?))).collect()
+    }
+
+    /// These states are on the medium.
+    pub(crate) fn make_durable(&mut self, acknowledged: &BTreeMap<Key, usize>) {
+        for (key, count) in acknowledged {
+            let states = self.keys.get_mut(key).expect("it is known");
+            states[count - 1].durable = true;
+        }
+    }
+
     /// Whether a key may be found so, if nothing that is durable is lost.
     pub(crate) fn allows(&self, key: &[u8], found: Stamp, now_ms: u64) -> bool {
         let states = self.keys.get(key).map_or(&[][..], Vec::as_slice);
