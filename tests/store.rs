@@ -33,6 +33,7 @@ mod options;
 mod places;
 mod reopen;
 mod room;
+mod scrub;
 mod sizes;
 mod small_limits;
 mod space;

@@ -48,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) discard_after: Option<Duration>,
     /// What discarded ranges read as.
     pub(crate) discarded: Discarded,
+    /// How fast the scrub reads; 0: there is none.
+    pub(crate) scrub_bytes_per_s: u64,
 }
 
 impl Config {
@@ -68,6 +70,7 @@ impl Config {
             grows: false,
             discard_after: Some(Duration::from_secs(2)),
             discarded: Discarded::Zeros,
+            scrub_bytes_per_s: 0,
         }
     }
 
@@ -96,6 +99,7 @@ impl Config {
             discard_after: [Some(0), Some(1), Some(20), None][capacity_segments as usize % 4]
                 .map(Duration::from_millis),
             discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
+            scrub_bytes_per_s: if capacity_segments % 7 == 3 { 50_000_000 } else { 0 },
             ..Config::new(tiers)
         }
     }
@@ -177,6 +181,7 @@ impl World {
                 .segment_bytes(config.segment_bytes)
                 .memory_bytes(config.least_memory_bytes() + config.more_memory_bytes)
                 .reserve_percent(config.reserve_percent)
+                .scrub_bytes_per_s(config.scrub_bytes_per_s)
                 .durability(config.durability);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);

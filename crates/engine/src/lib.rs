@@ -4,7 +4,7 @@
 //!
 //! * `store`: the handle that users hold.
 //! * `open`: opening and recovery.
-//! * `background`: destaging, collecting, compacting, expiry, discards.
+//! * `background`: destaging, collecting, compacting, expiry, discards, the scrub.
 //! * `read`: gets, parts of values, scans.
 //! * `write`: puts, deletes, batches, updates; the lane that orders them, and the committer that writes them.
 //! * `catalog`: which record of each key is current, and where it is found.
@@ -45,6 +45,7 @@ pub use store::iterating::{EntryStream, Iter};
 pub use store::places::RecordPlace;
 pub use store::segments::{Segment, SegmentClass, SegmentState};
 pub use store::stats::{Stats, TierStats};
+pub use store::verification::Verification;
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};
 

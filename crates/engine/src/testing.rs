@@ -166,7 +166,7 @@ impl Plan {
             lane,
             large: None,
             shaping_threshold_bytes: u64::MAX,
-            changeable: Changeable::new(Durability::Sync, None),
+            changeable: Changeable::new(Durability::Sync, None, Some(0)),
         });
         Bench { world, devices, space, catalog, writer }
     }

@@ -1,5 +1,5 @@
 //! Work that makes room: destaging, collecting, compacting, expiry, discards, and looking whether a full file system has room
-//! again.
+//! again. And the scrub, which looks for rot.
 
 mod compact;
 mod copies;
@@ -10,4 +10,5 @@ pub(crate) mod pause;
 pub(crate) mod reclaim;
 mod reclaimer;
 mod relocate;
+pub(crate) mod scrub;
 mod tombstones;

@@ -50,6 +50,9 @@ counters! {
     hidden_found: "Keys that had been displaced by another key and were found again.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
+    scrubbed_bytes: "Bytes that the scrub read and compared with their checksums.",
+    scrub_passes: "Times that the scrub came to its end.",
+    scrub_damages: "Damages that the scrub met, in each pass anew: records, summaries, copies of superblocks.",
 }
 
 impl Counters {
@@ -109,6 +112,15 @@ impl Counters {
     pub(crate) fn count_verified(&self, unverified: u64, hidden: u64) {
         Counters::add(&self.overwrites_verified, unverified);
         Counters::add(&self.hidden_found, hidden);
+    }
+
+    pub(crate) fn count_scrubbed(&self, bytes: u64, damages: u64) {
+        Counters::add(&self.scrubbed_bytes, bytes);
+        Counters::add(&self.scrub_damages, damages);
+    }
+
+    pub(crate) fn count_scrub_pass(&self) {
+        Counters::add(&self.scrub_passes, 1);
     }
 
     pub(crate) fn count_stall(&self, waited: Duration) {

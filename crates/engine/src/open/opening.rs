@@ -18,7 +18,7 @@ use esker_log::{Packing, Stream, SummaryHead, Superblock};
 use esker_planted::{Bug, planted};
 
 use crate::background::pause::Pauses;
-use crate::background::{discard, file_system, reclaim};
+use crate::background::{discard, file_system, reclaim, scrub};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -250,7 +250,11 @@ async fn build(
         lane,
         large,
         shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
-        changeable: Changeable::new(options.durability, options.background_bytes_per_s),
+        changeable: Changeable::new(
+            options.durability,
+            options.background_bytes_per_s,
+            options.scrub_bytes_per_s,
+        ),
     }))
 }
 
@@ -295,6 +299,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     let compactions = Requests::following(&space.health);
     let pauses = Pauses::following(&space.health);
     tasks.spawn("reclaim", reclaim::run(writer.clone(), compactions.clone(), pauses.clone()));
+    tasks.spawn("scrub", scrub::run(writer.clone()));
     for tier in space.tiers().filter(|tier| options.discard && discard::can_discard(tier)) {
         tier.allocation(|slots| slots.begin_discards());
         tasks.spawn("discard", discard::run(space.clone(), tier.name(), options.discard_after));

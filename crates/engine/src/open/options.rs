@@ -59,6 +59,7 @@ pub struct Options {
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
     pub(crate) progress: Progress,
     pub(crate) background_bytes_per_s: Option<u64>,
+    pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) index_hash_bits: Option<u32>,
 }
 
@@ -86,6 +87,7 @@ impl fmt::Debug for Options {
             runtime,
             progress: _,
             background_bytes_per_s,
+            scrub_bytes_per_s,
             index_hash_bits,
         } = self;
         f.debug_struct("Options")
@@ -108,6 +110,7 @@ impl fmt::Debug for Options {
             .field("staging", staging)
             .field("runtime", &runtime.as_ref().map(|_| "the caller's"))
             .field("background_bytes_per_s", background_bytes_per_s)
+            .field("scrub_bytes_per_s", scrub_bytes_per_s)
             .field("index_hash_bits", index_hash_bits)
             .finish_non_exhaustive()
     }
@@ -136,6 +139,7 @@ impl Options {
             runtime: None,
             progress: Progress::default(),
             background_bytes_per_s: None,
+            scrub_bytes_per_s: None,
             index_hash_bits: None,
         }
     }
@@ -302,6 +306,14 @@ impl Options {
     /// for what is put, puts are slowed down to it. Default: no limit; they take what the state of the tiers asks for.
     pub fn background_bytes_per_s(mut self, bytes: u64) -> Options {
         self.background_bytes_per_s = Some(bytes);
+        self
+    }
+
+    /// How many bytes a second the scrub reads, which looks for rot in everything that keys lead to; 0: there is none. What it
+    /// finds is logged as an error and counted in [`Activity::scrub_damages`](crate::Activity::scrub_damages). Default: so
+    /// many that a pass takes a week.
+    pub fn scrub_bytes_per_s(mut self, bytes: u64) -> Options {
+        self.scrub_bytes_per_s = Some(bytes);
         self
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod peek;
 pub(crate) mod range;
 pub(crate) mod scan;
 mod sift;
+pub(crate) mod verification;
 
 use std::sync::Arc;
 

@@ -32,6 +32,31 @@ pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 /// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
 pub(crate) const KEEP_FOR_RELOCATION: u32 = 4;
 
+/// How far the scrub is in its pass, in segments.
+#[derive(Default)]
+pub(crate) struct ScrubProgress {
+    done: AtomicU64,
+    of: AtomicU64,
+}
+
+impl ScrubProgress {
+    /// A pass over so many segments begins.
+    pub(crate) fn begin(&self, segments: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.of.store(segments, Ordering::Relaxed);
+    }
+
+    /// It is done with one.
+    pub(crate) fn advance(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is done, in thousandths.
+    pub(crate) fn permille(&self) -> u64 {
+        (self.done.load(Ordering::Relaxed) * 1000).checked_div(self.of.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
 /// What an opening decided or found.
 pub(crate) struct SpaceParts {
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -83,6 +108,9 @@ pub(crate) struct Space {
     pub(crate) kept: KeptSegments,
     /// Wakes the reclaimer.
     pub(crate) reclaim: Notify,
+    /// Wakes the scrub, when its rate was changed.
+    pub(crate) scrub: Notify,
+    pub(crate) scrubbed: ScrubProgress,
     /// A slot was freed, or none will be.
     pub(crate) slot_freed: Announcement,
 }
@@ -117,6 +145,8 @@ impl Space {
             stuck: AtomicBool::new(false),
             kept: KeptSegments::default(),
             reclaim: Notify::new(),
+            scrub: Notify::new(),
+            scrubbed: ScrubProgress::default(),
             slot_freed: Announcement::new(),
         });
         space.note_limit();
@@ -251,6 +281,7 @@ impl Space {
     /// Wakes every task that waits for something to do here, so that it sees that the store ends.
     pub(crate) fn wake_tasks(&self) {
         self.reclaim.notify_one();
+        self.scrub.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }

@@ -46,6 +46,36 @@ impl Superblocks {
         Ok(())
     }
 
+    /// Copies on the devices that are not what they should be, while nobody writes them.
+    pub(crate) async fn damaged_copies<'a>(
+        &self,
+        tiers: impl Iterator<Item = &'a Tier>,
+    ) -> Result<Vec<Error>> {
+        let superblocks = self.all.lock().await;
+        let mut damaged = Vec::new();
+        for (tier, superblock) in tiers.zip(superblocks.iter()) {
+            let device = tier.device()?;
+            let bytes = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
+            let (head, result) = device.read_background(0, device.buffer(bytes as usize)).await;
+            match result.map_err(Error::from) {
+                Ok(()) => {}
+                Err(error) if error.is_of_reading() => {
+                    damaged.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            for (number, copy) in superblock.copies(&head).iter().enumerate() {
+                if copy.as_ref() != Ok(superblock) {
+                    let tier = tier.name().name();
+                    let what = format!("copy {number} of the superblock of the {tier} tier is damaged");
+                    damaged.push(Error::Corrupt { key: None, segment: 0, offset: 0, what });
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
     /// The superblocks as they are.
     pub(crate) async fn all(&self) -> Vec<Superblock> {
         self.all.lock().await.clone()

@@ -19,6 +19,7 @@ use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
 use crate::store::segments::Segment;
 use crate::store::stats::Stats;
+use crate::store::verification::Verification;
 use crate::write::options::WriteOptions;
 
 /// A store whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].
@@ -256,6 +257,14 @@ impl Blocking {
         block_on(self.store.flush())
     }
 
+    /// See [`Store::verify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify(&self) -> Result<Verification> {
+        block_on(self.store.verify())
+    }
+
     /// See [`Store::compact`].
     ///
     /// # Errors
@@ -295,6 +304,16 @@ impl Blocking {
     /// See [`Store::background_bytes_per_s`].
     pub fn background_bytes_per_s(&self) -> Option<u64> {
         self.store.background_bytes_per_s()
+    }
+
+    /// See [`Store::scrub_bytes_per_s`].
+    pub fn scrub_bytes_per_s(&self) -> Option<u64> {
+        self.store.scrub_bytes_per_s()
+    }
+
+    /// See [`Store::set_scrub_bytes_per_s`].
+    pub fn set_scrub_bytes_per_s(&self, bytes: Option<u64>) {
+        self.store.set_scrub_bytes_per_s(bytes);
     }
 
     /// See [`Store::set_background_bytes_per_s`].

@@ -155,6 +155,17 @@ impl Store {
         self.writer.changeable.set_background_bytes_per_s(bytes);
     }
 
+    /// How many bytes a second the scrub reads, 0 if there is none; `None`: so many that a pass takes a week.
+    pub fn scrub_bytes_per_s(&self) -> Option<u64> {
+        self.writer.changeable.scrub_bytes_per_s()
+    }
+
+    /// How many bytes a second the scrub reads from now on, as [`scrub_bytes_per_s`](Self::scrub_bytes_per_s) tells it.
+    pub fn set_scrub_bytes_per_s(&self, bytes: Option<u64>) {
+        self.writer.changeable.set_scrub_bytes_per_s(bytes);
+        self.space.scrub.notify_one();
+    }
+
     /// Numbers about the store.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.catalog)

@@ -78,6 +78,8 @@ pub struct Stats {
     pub latency_bytes: u64,
     /// Overwrites of which it is not verified yet what they displaced.
     pub unverified_overwrites: u64,
+    /// How much of its pass the scrub has behind it, in thousandths.
+    pub scrub_permille: u64,
     /// The tiers.
     pub tiers: Vec<TierStats>,
     /// What was done since the store was opened.
@@ -119,6 +121,7 @@ impl Stats {
             cache_bytes: catalog.cache.bytes(),
             latency_bytes: space.recorder().memory_bytes(),
             unverified_overwrites: catalog.index.unverified_len() as u64,
+            scrub_permille: space.scrubbed.permille(),
             tiers: space.tiers().map(TierStats::of).collect(),
             activity: space.counters.activity(),
         }

@@ -13,13 +13,28 @@ pub(crate) struct Changeable {
     durability: AtomicU64,
     /// 0: no limit.
     background_bytes_per_s: AtomicU64,
+    /// `u64::MAX`: none was asked for.
+    scrub_bytes_per_s: AtomicU64,
+}
+
+/// How fast the scrub reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScrubRate {
+    Off,
+    BytesPerSecond(u64),
+    PassInAWeek,
 }
 
 impl Changeable {
-    pub(crate) fn new(durability: Durability, background_bytes_per_s: Option<u64>) -> Changeable {
+    pub(crate) fn new(
+        durability: Durability,
+        background_bytes_per_s: Option<u64>,
+        scrub_bytes_per_s: Option<u64>,
+    ) -> Changeable {
         Changeable {
             durability: AtomicU64::new(pack(durability)),
             background_bytes_per_s: AtomicU64::new(background_bytes_per_s.unwrap_or(0)),
+            scrub_bytes_per_s: AtomicU64::new(scrub_bytes_per_s.unwrap_or(u64::MAX)),
         }
     }
 
@@ -34,6 +49,22 @@ impl Changeable {
     /// What relocation may read and write in a second; 0 if there is no limit.
     pub(crate) fn background_bytes_per_s(&self) -> u64 {
         self.background_bytes_per_s.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn scrub_rate(&self) -> ScrubRate {
+        match self.scrub_bytes_per_s() {
+            Some(0) => ScrubRate::Off,
+            Some(rate) => ScrubRate::BytesPerSecond(rate),
+            None => ScrubRate::PassInAWeek,
+        }
+    }
+
+    pub(crate) fn scrub_bytes_per_s(&self) -> Option<u64> {
+        Some(self.scrub_bytes_per_s.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
+    }
+
+    pub(crate) fn set_scrub_bytes_per_s(&self, bytes: Option<u64>) {
+        self.scrub_bytes_per_s.store(bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
@@ -69,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_what_comes_out() {
-        let changeable = Changeable::new(Durability::Sync, None);
+        let changeable = Changeable::new(Durability::Sync, None, None);
         assert_eq!((changeable.durability(), changeable.background_bytes_per_s()), (Durability::Sync, 0));
         let periods =
             [0, 1, 1_000_000, 60_000_000_000].map(|ns| Durability::Periodic(Duration::from_nanos(ns)));

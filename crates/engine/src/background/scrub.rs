@@ -1,0 +1,124 @@
+//! The scrub: reads everything that keys lead to, again and again and slowly, so that rot is found while there still is a backup,
+//! or a peer, to restore the key from.
+//!
+//! A pass goes through all sealed segments, in the order of their slots, and ends with the copies of the superblocks. It reads
+//! at the rate that was asked for; without one, so that a pass takes a week. Nothing is moved and nothing written: what is
+//! damaged is counted and told, and reading it is an error as before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_log::Tier as TierName;
+use futures_util::future::select;
+
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::read::verification::SegmentVerification;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
+use crate::write::Writer;
+use crate::write::changeable::ScrubRate;
+
+/// How long a pass takes where no rate is asked for.
+const PASS: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A store that was empty is looked at again after so long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// What is waited for before the first read of a pass, at most.
+const FIRST_BYTES: u64 = 256 << 10;
+
+/// Scrubs until the store closes.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let scrub = Scrub { space: &writer.space, catalog: &writer.catalog, writer: &writer };
+    loop {
+        match scrub.pass().await {
+            Ok(()) => {}
+            // The store ends, or nothing can be read any more.
+            Err(_) => return,
+        }
+    }
+}
+
+struct Scrub<'a> {
+    space: &'a Space,
+    catalog: &'a Catalog,
+    writer: &'a Writer,
+}
+
+impl Scrub<'_> {
+    /// One pass; it takes no less time than there are bytes for. Where there is nothing yet, it waits for a while.
+    async fn pass(&self) -> Result<()> {
+        let held: u64 = self.segments().iter().map(|(tier, _)| self.segment_bytes(*tier)).sum();
+        if held == 0 {
+            let woken = self.space.scrub.notified();
+            self.space.health.check_open()?;
+            select(std::pin::pin!(woken), self.space.runtime.sleep(LONGEST_PAUSE)).await;
+            return Ok(());
+        }
+        // Before the first read, too: a store that is opened again and again does not read its beginning each time.
+        self.pause((held / 16).clamp(1, FIRST_BYTES), held).await?;
+        let segments = self.segments();
+        self.space.scrubbed.begin(segments.len() as u64);
+        for (tier, slot) in segments {
+            let mut segment = SegmentVerification::begin(self.space, self.catalog, tier, slot).await?;
+            while let Some(bytes) = segment.read_next().await? {
+                self.pause(bytes, held).await?;
+            }
+            let verdict = segment.verdict;
+            self.space.counters.count_scrubbed(verdict.bytes, verdict.damaged.len() as u64);
+            self.tell(tier, &verdict.damaged);
+            self.space.scrubbed.advance();
+        }
+        let damaged = self.space.superblocks.damaged_copies(self.space.tiers()).await?;
+        self.space.counters.count_scrubbed(0, damaged.len() as u64);
+        for error in &damaged {
+            tracing::error!(%error, "scrub: a copy of a superblock is damaged; the next write of it mends it");
+        }
+        self.space.counters.count_scrub_pass();
+        Ok(())
+    }
+
+    fn tell(&self, tier: TierName, damaged: &[Error]) {
+        for error in damaged {
+            tracing::error!(tier = tier.name(), %error, "scrub: damage; restore the key, or put or delete it");
+        }
+    }
+
+    fn segment_bytes(&self, tier: TierName) -> u64 {
+        self.space.tier(tier).shape().segment_bytes.into()
+    }
+
+    fn segments(&self) -> Vec<(TierName, u32)> {
+        let of = |tier: &crate::segments::tier::Tier| {
+            let name = tier.name();
+            let is_held = |state| matches!(state, SlotState::Sealed | SlotState::Damaged);
+            let slots = (0..).zip(tier.slots().all()).filter(move |(_, slot)| is_held(slot.state()));
+            slots.map(move |(at, _)| (name, at)).collect::<Vec<_>>()
+        };
+        self.space.tiers().flat_map(of).collect()
+    }
+
+    /// Waits until more may be read after so many bytes. Where there is to be no scrub, until there is.
+    async fn pause(&self, bytes: u64, held: u64) -> Result<()> {
+        let mut owed = bytes as f64;
+        loop {
+            let woken = self.space.scrub.notified();
+            self.space.health.check_open()?;
+            let rate = match self.writer.changeable.scrub_rate() {
+                ScrubRate::BytesPerSecond(rate) => rate as f64,
+                ScrubRate::PassInAWeek => held as f64 / PASS.as_secs_f64(),
+                ScrubRate::Off => {
+                    woken.await;
+                    continue;
+                }
+            };
+            // A duration has nanoseconds only.
+            if owed <= rate * 1e-6 {
+                return Ok(());
+            }
+            let began = self.space.runtime.now();
+            select(std::pin::pin!(woken), self.space.runtime.sleep(Duration::from_secs_f64(owed / rate)))
+                .await;
+            owed -= (self.space.runtime.now() - began).as_secs_f64() * rate;
+        }
+    }
+}

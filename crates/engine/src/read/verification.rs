@@ -1,0 +1,135 @@
+//! Verifying a whole segment as it lies on its device: the summary, and every record that a key leads to.
+//!
+//! What nobody can reach any more is not looked at: damage in it harms nobody. While a segment is read its records may be
+//! overwritten and moved, and the segment be freed: so damage is believed only of a record that still is current, and that
+//! does not verify a second time either.
+
+use esker_gc::{Span, plan_reads};
+use esker_log::{Damage, Entry, RecordView, Tier as TierName};
+
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::catalog::records::Damaged;
+use crate::segments::slot::SlotState;
+use crate::segments::space::Space;
+
+/// What is known of a segment after it was verified.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// Records that were read, damaged or not.
+    pub(crate) records: u64,
+    /// Bytes that were read.
+    pub(crate) bytes: u64,
+    /// What is wrong, each with the key where it is known.
+    pub(crate) damaged: Vec<Error>,
+}
+
+/// A segment that is being verified, read by read.
+pub(crate) struct SegmentVerification<'a> {
+    space: &'a Space,
+    catalog: &'a Catalog,
+    tier: TierName,
+    slot: u32,
+    segment: u64,
+    /// What is still to be read.
+    spans: std::vec::IntoIter<Span>,
+    pub(crate) verdict: Verdict,
+}
+
+impl<'a> SegmentVerification<'a> {
+    /// Reads the summary of the segment in a slot. Nothing is wrong with one that is being filled or freed.
+    ///
+    /// # Errors
+    /// `Closed`; a device that fails to read is a finding.
+    pub(crate) async fn begin(
+        space: &'a Space,
+        catalog: &'a Catalog,
+        tier: TierName,
+        slot: u32,
+    ) -> Result<SegmentVerification<'a>> {
+        let segment = space.tier(tier).slot(slot).segment();
+        let (spans, verdict) = (Vec::new().into_iter(), Verdict::default());
+        let mut this = SegmentVerification { space, catalog, tier, slot, segment, spans, verdict };
+        if !this.is_there() {
+            return Ok(this);
+        }
+        match space.read_entries(space.tier(tier), slot).await {
+            Ok(Some(entries)) => {
+                let current = entries.into_iter().filter(|entry| catalog.is_current(tier, slot, entry));
+                this.spans = plan_reads(current).into_iter();
+            }
+            Ok(None) if this.is_there() => this.verdict.damaged.push(this.summary_is_damaged()),
+            Ok(None) => {}
+            Err(error) if error.is_of_reading() => this.verdict.damaged.push(error),
+            Err(error) => return Err(error),
+        }
+        Ok(this)
+    }
+
+    /// Makes the next read, and says how many bytes it was; nothing, if there is none.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(crate) async fn read_next(&mut self) -> Result<Option<u64>> {
+        let Some(span) = self.spans.next() else { return Ok(None) };
+        self.read_span(&span).await?;
+        Ok(Some(span.bytes.into()))
+    }
+
+    /// Whether it still is in its slot, sealed.
+    fn is_there(&self) -> bool {
+        let slot = self.space.tier(self.tier).slot(self.slot);
+        let is_sealed = matches!(slot.state(), SlotState::Sealed | SlotState::Victim | SlotState::Damaged);
+        is_sealed && slot.segment() == self.segment && self.segment != 0
+    }
+
+    fn summary_is_damaged(&self) -> Error {
+        let what = "the summary does not match its checksum".to_owned();
+        let offset = self.space.tier(self.tier).shape().segment_bytes.into();
+        Error::Corrupt { key: None, segment: self.segment, offset, what }
+    }
+
+    async fn read_span(&mut self, span: &Span) -> Result<()> {
+        self.verdict.bytes += u64::from(span.bytes);
+        let read =
+            self.space.tier(self.tier).read_background(self.slot, span.offset, span.bytes.into()).await;
+        let (buffer, at) = match read {
+            Ok(read) => read,
+            Err(error) if error.is_of_reading() => {
+                self.verdict.damaged.push(error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for entry in &span.entries {
+            self.verdict.records += 1;
+            let from = at + (entry.offset - span.offset) as usize;
+            if self.verify(entry, &buffer[from..from + entry.bytes as usize]).is_err() {
+                let damage = self.verify_again(entry).await?;
+                self.verdict.damaged.extend(damage);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record verifies; if not, what is wrong and whose it is.
+    fn verify(&self, entry: &Entry, bytes: &[u8]) -> std::result::Result<(), (Damage, Option<Vec<u8>>)> {
+        let identity = self.space.secret.identity(self.segment, entry.offset);
+        let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
+        record.verify_value(&self.space.secret).map_err(|damage| (damage, Some(record.key.to_vec())))
+    }
+
+    /// Reads a record that did not verify once more. Nothing, if it does now, or nobody needs it any more.
+    async fn verify_again(&self, entry: &Entry) -> Result<Option<Error>> {
+        let tier = self.space.tier(self.tier);
+        let found = match tier.read_background(self.slot, entry.offset, entry.bytes.into()).await {
+            Ok((buffer, at)) => self.verify(entry, &buffer[at..at + entry.bytes as usize]),
+            Err(error) if error.is_of_reading() => return Ok(Some(error)),
+            Err(error) => return Err(error),
+        };
+        let Err((damage, key)) = found else { return Ok(None) };
+        let is_needed = self.catalog.is_current(self.tier, self.slot, entry) && self.is_there();
+        let damaged = Damaged { damage, key, segment: self.segment, offset: entry.offset };
+        Ok(is_needed.then(|| damaged.into_error(None)))
+    }
+}

@@ -1,0 +1,222 @@
+//! Looking for rot before anybody reads it: all at once, and in the background.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{Durability, Error, ErrorKind, Store, Verification, WriteOptions};
+use esker_device::{Fault, MemoryDevice, Operation, OperationKind, Runtime};
+use esker_log::Superblock;
+use esker_sim::Random;
+use futures_util::future::join;
+
+use crate::support::{Config, Tiers, World, cases, value};
+
+const KEYS: u64 = 200;
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:06}"))
+}
+
+fn config(scrub_bytes_per_s: u64) -> Config {
+    Config { scrub_bytes_per_s, ..Config::new(Tiers::Capacity) }
+}
+
+/// A store whose keys lie on its device, and nowhere else.
+fn filled(world: &World) -> Store {
+    let store = world.open();
+    for number in 0..KEYS {
+        // Many to a frame.
+        let how = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+        let put = store.put_with(key(number), value(&key(number), number, 1000), how);
+        world.runtime.run(put).expect("it is put");
+    }
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    world.open()
+}
+
+fn device(world: &World) -> &MemoryDevice {
+    world.capacity.as_ref().expect("it has one")
+}
+
+/// Where on the device the middle of what is stored under a key lies.
+fn place(world: &World, number: u64) -> u64 {
+    let (bytes, value) = (device(world).snapshot(), value(&key(number), number, 1000));
+    let at = bytes.windows(value.len()).position(|window| window == value).expect("it is there");
+    at as u64 + 500
+}
+
+fn rot(world: &World, number: u64) {
+    device(world).corrupt(place(world, number), 4);
+}
+
+fn verify(world: &World, store: &Store) -> Verification {
+    world.runtime.run(store.verify()).expect("it is open")
+}
+
+fn damaged_keys(verification: &Verification) -> Vec<String> {
+    let named = |error: &Error| match error {
+        Error::Corrupt { key: Some(key), .. } => String::from_utf8_lossy(key).into_owned(),
+        other => other.to_string(),
+    };
+    verification.damaged.iter().map(named).collect()
+}
+
+fn sleep(world: &World, duration: Duration) {
+    world.runtime.run(world.runtime.sleep(duration));
+}
+
+#[test]
+fn a_verification_names_what_is_damaged_and_nothing_else() {
+    let world = World::new(1, config(0));
+    let store = filled(&world);
+    let sound = verify(&world, &store);
+    assert!(sound.is_sound() && sound.damaged.is_empty(), "{sound:?}");
+    assert_eq!(sound.records, KEYS);
+    assert!(sound.bytes > KEYS * 1000, "{} bytes", sound.bytes);
+    rot(&world, 17);
+    rot(&world, 140);
+    let found = verify(&world, &store);
+    assert_eq!(damaged_keys(&found), ["key 000017", "key 000140"]);
+    assert_eq!((found.damages, found.records), (2, KEYS));
+    let error = world.runtime.run(store.get(key(17))).expect_err("it does not verify");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    // What nobody can reach any more is no damage.
+    world.runtime.run(store.put(key(17), "again")).expect("it is put");
+    assert_eq!(damaged_keys(&verify(&world, &store)), ["key 000140"]);
+    world.runtime.run(store.close()).expect("it closes");
+    let closed = world.runtime.run(store.verify()).expect_err("it is closed");
+    assert_eq!(closed.kind(), ErrorKind::Closed);
+    world.end();
+}
+
+#[test]
+fn damage_of_what_keys_do_not_lie_in_is_told() {
+    let world = World::new(1, config(0));
+    let store = filled(&world);
+    let bytes = device(&world).snapshot();
+    let superblock = Superblock::find(&bytes).expect("it is formatted");
+    // One copy of four: nobody needs it before the others are gone.
+    device(&world).corrupt(2 * Superblock::stride_bytes(superblock.unit_bytes) + 100, 1);
+    assert_eq!(verify(&world, &store).damaged.len(), 1);
+    assert!(verify(&world, &store).damaged[0].to_string().contains("copy 2 of the superblock"));
+    // The footer of the first segment: its records are fine.
+    let first = superblock.data_offset + superblock.segment_bytes;
+    device(&world).corrupt(first - 10, 1);
+    let found = verify(&world, &store);
+    assert_eq!(found.damages, 2, "{:?}", found.damaged);
+    assert!(found.damaged.iter().any(|error| error.to_string().contains("summary")), "{:?}", found.damaged);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn a_device_that_does_not_read_is_a_finding() {
+    let world = World::new(1, config(0));
+    let store = filled(&world);
+    let at = place(&world, 60);
+    device(&world).set_faults(Box::new(move |operation: &Operation| {
+        let is_there = (operation.offset..operation.offset + operation.bytes).contains(&at);
+        let fails = operation.kind == OperationKind::Read && is_there;
+        if fails { Fault::Error(libc::EIO) } else { Fault::None }
+    }));
+    let found = verify(&world, &store);
+    assert_eq!(found.damages, 1, "{:?}", found.damaged);
+    assert_eq!(found.damaged[0].kind(), ErrorKind::Io);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn the_scrub_finds_rot_in_its_pass() {
+    let world = World::new(1, config(100_000));
+    let store = filled(&world);
+    rot(&world, 60);
+    let done = || store.stats().activity;
+    // The segments hold some 230 kB.
+    sleep(&world, Duration::from_millis(1500));
+    assert_eq!(done().scrub_passes, 0, "it keeps to its rate");
+    sleep(&world, Duration::from_secs(6));
+    assert_eq!((done().scrub_passes, done().scrub_damages), (1, 1));
+    assert!((KEYS * 1000..KEYS * 1200).contains(&done().scrubbed_bytes), "{}", done().scrubbed_bytes);
+    // Faster from now on, and then not at all.
+    store.set_scrub_bytes_per_s(Some(100_000_000));
+    sleep(&world, Duration::from_secs(1));
+    assert!(done().scrub_passes > 10, "{} passes", done().scrub_passes);
+    assert!(done().scrub_damages - done().scrub_passes <= 1, "in each pass anew: {:?}", done());
+    store.set_scrub_bytes_per_s(Some(0));
+    sleep(&world, Duration::from_secs(1));
+    let before = done();
+    sleep(&world, Duration::from_secs(3600));
+    assert_eq!(done(), before);
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn without_a_rate_a_pass_takes_a_week() {
+    let world = World::new(1, config(0));
+    let store = filled(&world);
+    store.set_scrub_bytes_per_s(None);
+    assert_eq!(store.scrub_bytes_per_s(), None);
+    let day = Duration::from_secs(24 * 3600);
+    sleep(&world, day * 3);
+    let half = store.stats();
+    assert_eq!(half.activity.scrub_passes, 0);
+    assert!((200..700).contains(&half.scrub_permille), "{} thousandths", half.scrub_permille);
+    // It is the segments' length that counts, of which records are a part.
+    sleep(&world, day * 5);
+    assert_eq!(store.stats().activity.scrub_passes, 1);
+    drop(store);
+    world.end();
+}
+
+/// While keys are overwritten, deleted and moved, nothing is damaged.
+#[test]
+fn what_is_moved_meanwhile_is_not_taken_for_damage() {
+    cases("scrub::what_is_moved_meanwhile_is_not_taken_for_damage", 30, |seed| {
+        let mut random = Random::new(seed);
+        let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
+        let config = Config { scrub_bytes_per_s: 0, ..Config::random(&mut random, tiers) };
+        let world = World::new(seed, config);
+        let store = world.open();
+        let write = async {
+            for stamp in 0..1500u64 {
+                if stamp == 300 {
+                    // A store that was empty is looked at again after an hour, or now.
+                    store.set_scrub_bytes_per_s(Some(200_000_000));
+                }
+                let number = random.below(60);
+                if random.one_in(10) {
+                    let deleted = store.delete(key(number)).await;
+                    deleted.expect("it is deleted");
+                    continue;
+                }
+                match store
+                    .put(key(number), value(&key(number), stamp, 24 + random.below(2500) as usize))
+                    .await
+                {
+                    Ok(_) => {}
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+                }
+            }
+        };
+        let look = async {
+            let mut records = 0;
+            for _ in 0..40 {
+                world.runtime.sleep(Duration::from_millis(1)).await;
+                let found = store.verify().await.expect("it is open");
+                assert!(found.is_sound(), "{:?}", found.damaged);
+                records += found.records;
+            }
+            records
+        };
+        let ((), records) = world.runtime.run(join(write, look));
+        sleep(&world, Duration::from_millis(200));
+        let done = store.stats().activity;
+        assert_eq!(done.scrub_damages, 0);
+        assert!(records > 0 && done.scrub_passes > 0, "{records} records, {} passes", done.scrub_passes);
+        drop(store);
+        world.end();
+    });
+}
