@@ -133,10 +133,10 @@ fn the_scrub_finds_rot_in_its_pass() {
     let store = filled(&world);
     rot(&world, 60);
     let done = || store.stats().activity;
-    // The segments hold some 230 kB.
+    // The records take some 210 kB.
     sleep(&world, Duration::from_millis(1500));
     assert_eq!(done().scrub_passes, 0, "it keeps to its rate");
-    sleep(&world, Duration::from_secs(6));
+    sleep(&world, Duration::from_secs(2));
     assert_eq!((done().scrub_passes, done().scrub_damages), (1, 1));
     assert!((KEYS * 1000..KEYS * 1200).contains(&done().scrubbed_bytes), "{}", done().scrubbed_bytes);
     // Faster from now on, and then not at all.
@@ -182,7 +182,7 @@ fn what_is_moved_meanwhile_is_not_taken_for_damage() {
         let store = world.open();
         let write = async {
             for stamp in 0..1500u64 {
-                if stamp == 300 {
+                if stamp % 300 == 299 {
                     // A store that was empty is looked at again after an hour, or now.
                     store.set_scrub_bytes_per_s(Some(200_000_000));
                 }
