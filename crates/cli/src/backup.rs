@@ -8,10 +8,11 @@ use clap::{Args, Subcommand};
 use esker_backup::{Error, Summary, Target};
 use serde_json::{Value, json};
 
+use crate::client::{Answer, Client, Login};
 use crate::inspect::show::{at_ms, bytes, things};
 use crate::inspect::watch::Bar;
 use crate::terminal::{Failure, say};
-use crate::transfer::{Answer, Client, Login, Places};
+use crate::transfer::{PATIENCE, Places};
 
 /// How often a server is asked whether its backup has ended.
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -58,8 +59,7 @@ enum Verb {
 Examples:
   esker backup take /backup --dir ./esker-data --limit 50m
   esker backup take --from 6379
-
-The password of --user is in ESKER_PASSWORD.")]
+  esker backup take --from db1:6380 --tls --ca ca.pem --user backup --password-file secret")]
 struct Take {
     /// The directory of backups, which is made if it is not there.
     #[arg(value_name = "DIRECTORY", required_unless_present = "from", conflicts_with = "from")]
@@ -184,7 +184,7 @@ fn take(arguments: &Take) -> Result<(), Failure> {
 
 /// Has a server take a backup, and waits for its end.
 fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
-    let mut client = arguments.login.connect(address)?;
+    let mut client = arguments.login.server(address, PATIENCE)?.connect()?;
     client.ask(&[b"BGSAVE"])?;
     loop {
         std::thread::sleep(ASK_EVERY);
@@ -205,7 +205,7 @@ fn take_from(address: &str, arguments: &Take) -> Result<(), Failure> {
 fn persistence(client: &mut Client) -> Result<String, Failure> {
     match client.ask(&[b"INFO", b"persistence"])? {
         Answer::Text(text) => Ok(String::from_utf8_lossy(&text).replace('\r', "")),
-        _ => Err(Failure::Failed("the server's answer to INFO is no text".to_owned())),
+        _ => Err(client.unexpected("INFO").into()),
     }
 }
 

@@ -8,6 +8,7 @@
 mod backup;
 mod calc;
 mod call;
+mod client;
 mod ftl;
 mod inspect;
 mod notify;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, Store};
-use esker_server::{Config, Control, Server, Sockets, setting_of};
+use esker_server::{Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
@@ -140,13 +140,14 @@ pub(crate) fn run(Arguments(matches): &Arguments) -> Result<(), Failure> {
         return say(&example());
     }
     let (settings, warnings) = settings(matches, std::env::vars_os().collect()).map_err(usage)?;
-    let outcome = settings.outcome().map_err(usage)?;
+    let mut outcome = settings.outcome().map_err(usage)?;
     if matches.get_flag("check-config") {
         settings.check_files(&outcome.config).map_err(usage)?;
         let warnings = warnings.iter().map(|warning| format!("\nwarning: {warning}\n"));
         return say(&(explain(&settings) + &warnings.collect::<String>()));
     }
     let log = start_log(settings.log(), settings.logs_json());
+    outcome.config.log = Some(log.clone());
     // Before there are threads, and anything to free.
     esker_device::give_back_freed_memory();
     for warning in warnings {
@@ -296,7 +297,7 @@ struct Reloading {
     matches: ArgMatches,
     /// In force, but for what needs another start.
     settings: Settings,
-    log: Log,
+    log: Arc<Log>,
 }
 
 impl Reloading {

@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use esker_server::LogFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
 /// Why a verb did not do its work.
@@ -41,29 +43,58 @@ pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
 }
 
 /// Changes what is logged.
-pub(crate) struct Log(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+pub(crate) struct Log {
+    change: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+    filter: Mutex<String>,
+}
 
-impl Log {
-    /// From here on what the filter says; an error names what is wrong with it.
-    pub(crate) fn set(&self, filter: &str) -> Result<(), String> {
-        let filter = log_filter(filter).ok_or_else(|| format!("'{filter}' is no filter"))?;
-        (self.0)(filter).map_err(|error| error.to_string())
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Log").field(&self.text()).finish()
     }
 }
 
+impl LogFilter for Log {
+    fn text(&self) -> String {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn check(&self, filter: &str) -> Result<(), String> {
+        parsed(filter).map(drop)
+    }
+
+    fn set(&self, filter: &str) -> Result<(), String> {
+        let parsed = parsed(filter)?;
+        // Whoever asks sees the filter that is in force, also while two change it.
+        let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.change)(parsed).map_err(|error| error.to_string())?;
+        filter.clone_into(&mut current);
+        Ok(())
+    }
+}
+
+fn parsed(filter: &str) -> Result<EnvFilter, String> {
+    log_filter(filter).ok_or_else(|| {
+        format!("'{filter}' is no filter: give a level such as info, or warn,esker_server=debug")
+    })
+}
+
 /// Lets the log go to stderr from here on, as lines for people or as JSON.
-pub(crate) fn start_log(filter: &str, json: bool) -> Log {
-    let filter = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
+pub(crate) fn start_log(filter: &str, json: bool) -> Arc<Log> {
+    let parsed = log_filter(filter).unwrap_or_else(|| EnvFilter::new("info"));
     let colours = stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(stderr);
+    let of = |change: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>| {
+        Arc::new(Log { change, filter: Mutex::new(filter.to_owned()) })
+    };
     if json {
         let builder = builder.json().flatten_event(true).with_filter_reloading();
         let handle = builder.reload_handle();
         builder.init();
-        return Log(Box::new(move |filter| handle.reload(filter)));
+        return of(Box::new(move |filter| handle.reload(filter)));
     }
     let builder = builder.with_ansi(colours).with_filter_reloading();
     let handle = builder.reload_handle();
     builder.init();
-    Log(Box::new(move |filter| handle.reload(filter)))
+    of(Box::new(move |filter| handle.reload(filter)))
 }

@@ -19,6 +19,8 @@ mod inspect;
 mod live;
 #[path = "serve/service.rs"]
 mod service;
+#[path = "serve/tls.rs"]
+mod tls;
 #[path = "serve/transfer.rs"]
 mod transfer;
 
@@ -138,6 +140,31 @@ fn what_admins_do_is_in_the_log_and_secrets_are_not() {
         assert!(line.contains("user=\"default\"") && line.contains("address=127.0.0.1:"), "{line}");
     }
     assert!(!log.contains("sesame") && !log.contains("hunter2"), "{log}");
+}
+
+#[test]
+fn what_is_logged_can_be_changed_while_the_server_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let log = std::fs::File::create(&path).unwrap();
+    let server =
+        Serving::start_with(directory.path(), &["--dir", "store", "--log", "error"], &[], log.into());
+    let said = server.ask(
+        "CONFIG GET log\r\nCONFIG SET slowlog-max-len 5\r\nCONFIG SET log info\r\nCONFIG SET slowlog-max-len 6\r\n\
+         CONFIG SET slowlog-max-len 7 log =,=\r\nCONFIG GET log\r\nCONFIG GET slowlog-max-len",
+    );
+    let refused =
+        "-ERR CONFIG SET failed (possibly related to argument 'log') - '=,=' is no filter: give a level";
+    let told = |level: &str| format!("*2\r\n$3\r\nlog\r\n${}\r\n{level}\r\n", level.len());
+    assert!(said.starts_with(&format!("{}+OK\r\n+OK\r\n+OK\r\n{refused}", told("error"))), "{said}");
+    assert!(
+        said.ends_with(&format!("{}*2\r\n$15\r\nslowlog-max-len\r\n$1\r\n6\r\n+OK\r\n", told("info"))),
+        "{said}"
+    );
+    server.stop(Signal::TERM);
+    let log = std::fs::read_to_string(&path).unwrap();
+    assert!(!log.contains("slowlog-max-len=5") && log.contains("slowlog-max-len=6"), "{log}");
+    assert!(log.contains("CONFIG SET log=info"), "{log}");
 }
 
 /// Whether a call ends well, and what it said if it did not.

@@ -9,6 +9,7 @@
 //! write repaired stores.
 
 mod check;
+mod class;
 mod current;
 mod error;
 mod key;
@@ -33,7 +34,8 @@ pub use overview::{ClassOverview, Overview, Space, State, States, TierOverview, 
 pub use records::{Item, RecordRow, Records, Standing};
 pub use repair::Repaired;
 pub use segments::{Segments, SlotRow, SlotState};
-pub use slots::Class;
 pub use store::{StoreView, TierView};
 pub use svg::{colour, svg};
 pub use watch::Watcher;
+
+pub use esker_log::SegmentClass;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use esker_log::{FORMAT_VERSION, FoundSlot, SUPERBLOCK_COPIES, Superblock};
+use esker_log::{FORMAT_VERSION, FoundSlot, SUPERBLOCK_COPIES, SegmentClass, Superblock};
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::slots::{Class, TierSlots, is_plainly_free};
+use crate::slots::{TierSlots, is_plainly_free};
 use crate::store::{StoreView, TierView};
 
 /// How a store was left.
@@ -76,7 +76,8 @@ pub struct TierOverview {
     /// How the bytes of these slots are used.
     pub space: Space,
     /// What lies in the segments, by what brought it there.
-    pub classes: BTreeMap<Class, ClassOverview>,
+    #[serde(serialize_with = "crate::class::by_name")]
+    pub classes: BTreeMap<SegmentClass, ClassOverview>,
     /// Bytes that lie in segments, by what wrote them.
     pub written: Written,
 }
@@ -255,7 +256,7 @@ impl TierOverview {
                 Some(first) => {
                     self.states.open += 1;
                     self.space.open_bytes += segment_bytes;
-                    self.classes.entry(Class::of(first.stream)).or_default().segments += 1;
+                    self.classes.entry(SegmentClass::of(first.stream)).or_default().segments += 1;
                 }
                 // A slot that reads as zeros is looked into where a store was not closed.
                 None if found.may_be_torn => {
@@ -272,7 +273,7 @@ impl TierOverview {
         self.space.frames_bytes += frames_bytes;
         self.space.summary_bytes += summary_bytes;
         self.space.gap_bytes += u64::from(footer.start - footer.tail);
-        let class = Class::of(footer.stream);
+        let class = SegmentClass::of(footer.stream);
         let of_class = self.classes.entry(class).or_default();
         of_class.segments += 1;
         of_class.records += u64::from(footer.entries);
@@ -280,9 +281,9 @@ impl TierOverview {
         self.written.summary_bytes += summary_bytes;
         let takes_destaged = superblock.has_peer && !superblock.fast;
         match class {
-            Class::Lane | Class::Large => self.written.user_bytes += frames_bytes,
-            Class::LongLived if !takes_destaged => self.written.user_bytes += frames_bytes,
-            Class::LongLived | Class::Destaged => self.written.destaged_bytes += frames_bytes,
+            SegmentClass::Lane | SegmentClass::Large => self.written.user_bytes += frames_bytes,
+            SegmentClass::LongLived if !takes_destaged => self.written.user_bytes += frames_bytes,
+            SegmentClass::LongLived | SegmentClass::Destaged => self.written.destaged_bytes += frames_bytes,
             _ => self.written.collected_bytes += frames_bytes,
         }
     }

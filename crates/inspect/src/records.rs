@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-use esker_log::{Entry, KeyHash, Kind, RecordView, Tier};
+use esker_log::{Entry, KeyHash, Kind, RecordView, SegmentClass, Tier};
 use serde::Serialize;
 
 use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::newest::Rule;
-use crate::slots::{Class, Segment};
+use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::Version;
 use crate::watch::Watcher;
@@ -59,7 +59,8 @@ pub struct RecordRow {
     /// Number of the segment.
     pub segment: u64,
     /// Flow of records that the segment belongs to.
-    pub class: Class,
+    #[serde(serialize_with = "crate::class::name")]
+    pub class: SegmentClass,
     /// Byte offset in the segment.
     pub offset: u32,
     /// Length without padding.
@@ -187,7 +188,7 @@ impl StoreView {
             tier: tier.name(),
             slot: segment.slot,
             segment: segment.number,
-            class: Class::of(segment.stream),
+            class: SegmentClass::of(segment.stream),
             offset: entry.offset,
             bytes: entry.bytes,
             key,

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_log::Location;
+use esker_log::{Location, SegmentClass};
 use serde::Serialize;
 
 use crate::newest::{Rule, read_summaries};
-use crate::slots::{Class, Content, Segment, TierSlots, is_plainly_free};
+use crate::slots::{Content, Segment, TierSlots, is_plainly_free};
 use crate::store::StoreView;
 use crate::watch::Watcher;
 
@@ -51,7 +51,8 @@ pub struct SlotRow {
     /// Number of the segment that is in it; higher ones were opened later.
     pub segment: Option<u64>,
     /// Which flow of records.
-    pub class: Option<Class>,
+    #[serde(serialize_with = "crate::class::name_if_any")]
+    pub class: Option<SegmentClass>,
     /// Records in it, current or not.
     pub records: u64,
     /// Where its last frame ends.
@@ -131,7 +132,7 @@ impl StoreView {
 
     fn fill(&self, row: &mut SlotRow, segment: &Segment, live_bytes: u64) {
         row.segment = Some(segment.number).filter(|number| *number > 0);
-        row.class = Some(Class::of(segment.stream));
+        row.class = Some(SegmentClass::of(segment.stream));
         row.records = segment.records();
         row.used_bytes = segment.tail().into();
         row.live_bytes = live_bytes.min(row.used_bytes);

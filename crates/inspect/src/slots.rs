@@ -4,7 +4,6 @@ use esker_log::{
     Census, Entry, FOOTER_BYTES, Follower, Footer, FoundSlot, SegmentScan, SlotEnds, SlotStart, Stream,
     Unsealed, find_in_slots, scan_unsealed,
 };
-use serde::Serialize;
 
 use crate::error::{InspectError, Result};
 use crate::store::{StoreView, TierView};
@@ -58,65 +57,6 @@ impl Segment {
             Content::Sealed(footer) => footer.tail,
             Content::Scanned(scan) => scan.tail,
             Content::Nameless => 0,
-        }
-    }
-}
-
-/// A flow of records, in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Puts as they come; where they are told apart, the short-lived ones.
-    Lane,
-    /// Large values that went straight to the capacity tier.
-    Large,
-    /// Puts that are expected to last.
-    LongLived,
-    /// Destaged records that are expected to live briefly.
-    Destaged,
-    /// Collected out of segments of short-lived records.
-    CollectedShortLived,
-    /// Collected records, the youngest.
-    CollectedYoung,
-    /// Collected records of middle age.
-    CollectedMiddle,
-    /// Collected records, the oldest.
-    CollectedOld,
-    /// Of a flow that this version does not know.
-    Other,
-}
-
-impl Class {
-    /// Every class, in the order of streams.
-    pub const ALL: [Class; 9] = [
-        Class::Lane,
-        Class::Large,
-        Class::LongLived,
-        Class::Destaged,
-        Class::CollectedShortLived,
-        Class::CollectedYoung,
-        Class::CollectedMiddle,
-        Class::CollectedOld,
-        Class::Other,
-    ];
-
-    /// Of a stream.
-    pub fn of(stream: Stream) -> Class {
-        Class::ALL[(stream.0 as usize).min(8)]
-    }
-
-    /// As the statistics call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Lane => "lane",
-            Class::Large => "large",
-            Class::LongLived => "long_lived",
-            Class::Destaged => "destaged",
-            Class::CollectedShortLived => "collected_short_lived",
-            Class::CollectedYoung => "collected_young",
-            Class::CollectedMiddle => "collected_middle",
-            Class::CollectedOld => "collected_old",
-            Class::Other => "other",
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use esker_log::SegmentClass;
+
 use crate::segments::{Segments, SlotRow, SlotState};
-use crate::slots::Class;
 
 const CELL: usize = 14;
 const STEP: usize = CELL + 2;
@@ -12,17 +13,17 @@ const MARGIN: usize = 16;
 const LINE: usize = 20;
 
 /// The colour of a class, as it is written in SVG and for terminals: red, green, blue.
-pub fn colour(class: Class) -> [u8; 3] {
+pub fn colour(class: SegmentClass) -> [u8; 3] {
     match class {
-        Class::Lane => [31, 119, 180],
-        Class::Large => [148, 103, 189],
-        Class::LongLived => [23, 190, 207],
-        Class::Destaged => [44, 160, 44],
-        Class::CollectedShortLived => [255, 152, 20],
-        Class::CollectedYoung => [214, 148, 39],
-        Class::CollectedMiddle => [190, 104, 40],
-        Class::CollectedOld => [150, 70, 50],
-        Class::Other => [127, 127, 127],
+        SegmentClass::Lane => [31, 119, 180],
+        SegmentClass::Large => [148, 103, 189],
+        SegmentClass::LongLived => [23, 190, 207],
+        SegmentClass::Destaged => [44, 160, 44],
+        SegmentClass::CollectedShortLived => [255, 152, 20],
+        SegmentClass::CollectedYoung => [214, 148, 39],
+        SegmentClass::CollectedMiddle => [190, 104, 40],
+        SegmentClass::CollectedOld => [150, 70, 50],
+        _ => [127, 127, 127],
     }
 }
 
@@ -87,8 +88,8 @@ fn cell(body: &mut String, row: &SlotRow, x: usize, y: usize) {
 fn legend(body: &mut String, segments: &Segments, y: &mut usize) {
     *y += LINE;
     let mut x = MARGIN;
-    let there = |class: &Class| segments.slots.iter().any(|row| row.class == Some(*class));
-    for class in Class::ALL.into_iter().filter(there) {
+    let there = |class: &SegmentClass| segments.slots.iter().any(|row| row.class == Some(*class));
+    for class in SegmentClass::ALL.into_iter().filter(there) {
         let [r, g, b] = colour(class);
         let _ = writeln!(
             body,

@@ -8,6 +8,7 @@
 //! those tables.
 
 mod checksum;
+mod class;
 mod format;
 mod frame;
 mod layout;
@@ -21,6 +22,7 @@ mod superblock;
 mod unsealed;
 
 pub use checksum::{Identity, Secret, ValueHasher};
+pub use class::SegmentClass;
 pub use esker_index::KeyHash;
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{

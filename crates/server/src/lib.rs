@@ -28,7 +28,7 @@ mod tls;
 const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
-pub use base::config::{Access, ClientCertificates, Config, Password, TlsFiles};
+pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles};
 pub use base::error::{Error, Result};
 pub use base::limits::Limits;
 pub use base::settings::setting_of;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use clap::Args;
 use esker_inspect::{
-    Class, ClassOverview, LayoutField, Overview, State, TierOverview, format_version, layout, layout_text,
+    ClassOverview, LayoutField, Overview, SegmentClass, State, TierOverview, format_version, layout,
+    layout_text,
 };
 
 use super::outcome::{Outcome, failure};
@@ -151,7 +152,7 @@ fn classes(tier: &TierOverview) -> String {
     if tier.classes.is_empty() {
         return String::new();
     }
-    let row = |(class, of): (&Class, &ClassOverview)| {
+    let row = |(class, of): (&SegmentClass, &ClassOverview)| {
         vec![format!("  {}", class.name()), count(of.segments), count(of.records), bytes(of.frames_bytes)]
     };
     let rows: Vec<_> = tier.classes.iter().map(row).collect();

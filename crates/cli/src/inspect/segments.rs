@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use esker_inspect::{Class, Segments, SlotRow, SlotState, colour, svg};
+use esker_inspect::{SegmentClass, Segments, SlotRow, SlotState, colour, svg};
 
 use super::outcome::Outcome;
 use super::place::{Output, Place};
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "STATE", value_parser = ["free", "open", "sealed", "unclear"])]
     state: Option<String>,
     /// Show only segments of this class, such as lane or collected_old.
-    #[arg(long, value_name = "CLASS", value_parser = Class::ALL.map(Class::name))]
+    #[arg(long, value_name = "CLASS", value_parser = SegmentClass::ALL.map(SegmentClass::name))]
     class: Option<String>,
     /// Show only this tier: fast or capacity.
     #[arg(long, value_name = "TIER", value_parser = ["fast", "capacity"])]
@@ -97,7 +97,7 @@ fn is_wanted(arguments: &Arguments, row: &SlotRow) -> bool {
     let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
     is(&arguments.state, row.state.name())
         && is(&arguments.tier, row.tier)
-        && is(&arguments.class, row.class.map_or("", Class::name))
+        && is(&arguments.class, row.class.map_or("", SegmentClass::name))
 }
 
 fn sort(rows: &mut [SlotRow], by: Sort) {
@@ -117,7 +117,7 @@ fn text(segments: &Segments) -> String {
             row.slot.to_string(),
             row.state.name().to_owned(),
             number(row.segment),
-            row.class.map_or("-", Class::name).to_owned(),
+            row.class.map_or("-", SegmentClass::name).to_owned(),
             count(row.records),
             bytes(row.used_bytes),
             bytes(row.live_bytes),
@@ -153,8 +153,8 @@ fn map(segments: &Segments, colours: bool) -> String {
             let _ = writeln!(text, "{:>6} {cells}", number * COLUMNS);
         }
     }
-    let there = |class: &Class| segments.slots.iter().any(|row| row.class == Some(*class));
-    let legend = Class::ALL.into_iter().filter(there).map(|class| {
+    let there = |class: &SegmentClass| segments.slots.iter().any(|row| row.class == Some(*class));
+    let legend = SegmentClass::ALL.into_iter().filter(there).map(|class| {
         let how = if colours { paint('█', class) + " " } else { String::new() };
         format!("{how}{}", class.name())
     });
@@ -176,7 +176,7 @@ fn cell(row: &SlotRow, colours: bool) -> String {
     }
 }
 
-fn paint(sign: char, class: Class) -> String {
+fn paint(sign: char, class: SegmentClass) -> String {
     let [r, g, b] = colour(class);
     format!("\x1b[38;2;{r};{g};{b}m{sign}\x1b[0m")
 }

@@ -287,6 +287,7 @@ impl Settings {
             limits,
             backup_dir: self.path("backup-dir"),
             settings: self.shown(),
+            log: None,
         };
         if config.access.allow_unauthenticated {
             let why = "nobody is served without a password where there is one";

@@ -1,14 +1,14 @@
 //! `esker top`: what a server does, live in a terminal, or once for scripts.
 //!
-//! - `client`: asks the server over RESP, which every server speaks that has clients (`INFO status`).
+//! - `question`: asks the server over RESP, which every server speaks that has clients (`INFO status`).
 //! - `screen`: what was heard last, and before.
 //! - `view`, `map`: drawing it, in whatever room there is.
 //! - `text`: numbers for people.
 //!
 //! One thread asks and one draws, so keys and resizes are heard while the server does not answer.
 
-mod client;
 mod map;
+mod question;
 mod screen;
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,6 @@ pub(crate) mod text;
 mod view;
 
 use std::io::{IsTerminal, stdout};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
@@ -24,10 +23,14 @@ use std::time::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
+use crate::client::{Login, Trouble};
 use crate::terminal::{Failure, say};
-use crate::{secret, time};
-use client::{Client, Heard, Trouble};
+use crate::time;
+use question::{Heard, Questioner};
 use screen::Screen;
+
+/// How long the server may take to accept, and to answer, if the call says nothing of it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a key waits at most.
 const TURN: Duration = Duration::from_millis(100);
@@ -41,6 +44,7 @@ const FIRST_SECOND: Duration = Duration::from_secs(5);
 Examples:
   esker top                                       the server on 127.0.0.1:6379
   esker top 10.0.0.7:6379 --user grafana          asks for nothing: the password is in ESKER_PASSWORD
+  esker top db1:6380 --tls --ca ca.pem            over TLS, believing the authority in ca.pem
   esker top --json | jq .amplification.since_open one sample for scripts
 
 Keys: q or Esc to leave. In the map of segments a sign is a segment or several, the fuller the more of it is live.
@@ -49,12 +53,8 @@ pub(crate) struct Arguments {
     /// HOST:PORT where the server speaks RESP, or a port of this machine.
     #[arg(default_value = "127.0.0.1:6379", value_name = "ADDR")]
     address: String,
-    /// Who to log in as; the password is in ESKER_PASSWORD or in --password-file.
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    /// File that holds the password in its first line.
-    #[arg(long, value_name = "PATH")]
-    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    login: Login,
     /// Time between two looks.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time::parse)]
     every: Duration,
@@ -67,17 +67,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let password = match &arguments.password_file {
-        Some(path) => Some(secret::read(path).map_err(Failure::Usage)?),
-        None => std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty()),
-    };
-    if arguments.user.is_some() && password.is_none() {
-        return Err(Failure::Usage(
-            "--user needs a password: give it as ESKER_PASSWORD or in --password-file".to_owned(),
-        ));
-    }
-    let login = password.map(|password| (arguments.user.clone(), password));
-    let client = Client::new(&arguments.address, login);
+    let client = Questioner::new(arguments.login.server(&arguments.address, PATIENCE)?);
     if arguments.once || arguments.json {
         return once(client, arguments.json);
     }
@@ -95,13 +85,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 /// Prints one sample, of a whole second if the server has had one.
-fn once(mut client: Client, json: bool) -> Result<(), Failure> {
+fn once(mut client: Questioner, json: bool) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
-        let heard = client.ask().map_err(|trouble| match trouble {
-            Trouble::Refused(why) => Failure::Usage(why),
-            Trouble::Away(why) | Trouble::Loading(why) => Failure::Failed(why),
-        })?;
+        let heard = client.ask()?;
         if heard.status.window_ms == 0 && began.elapsed() < FIRST_SECOND {
             sleep(TURN);
             continue;
@@ -111,7 +98,7 @@ fn once(mut client: Client, json: bool) -> Result<(), Failure> {
 }
 
 /// Asks until nobody listens.
-fn ask(mut client: Client, every: Duration, tell: &SyncSender<Result<Heard, Trouble>>) {
+fn ask(mut client: Questioner, every: Duration, tell: &SyncSender<Result<Heard, Trouble>>) {
     while tell.send(client.ask()).is_ok() {
         sleep(every);
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use esker_server::status::{State, Status};
 
-use super::client::{Heard, Trouble};
+use super::question::Heard;
+use crate::client::Trouble;
 
 /// Samples that are kept.
 const HISTORY: usize = 300;
@@ -40,9 +41,9 @@ impl Screen {
                 }
                 (self.status, self.trouble) = (Some(status), None);
             }
-            Err(Trouble::Refused(why)) if self.status.is_none() => return Err(why),
+            Err(Trouble::Refused(why) | Trouble::Failed(why)) if self.status.is_none() => return Err(why),
             Err(Trouble::Loading(why)) => self.trouble = Some(format!("recovering: {why}")),
-            Err(Trouble::Away(why) | Trouble::Refused(why)) => {
+            Err(Trouble::Away(why) | Trouble::Refused(why) | Trouble::Failed(why)) => {
                 self.trouble = Some(format!("reconnecting: {why}"));
             }
         }

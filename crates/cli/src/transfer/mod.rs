@@ -1,9 +1,8 @@
 //! `esker import` and `esker export`: keys from and to files, a server, or a store that nobody has open.
 //!
-//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`, `rdb`), a server (`remote`, over
-//! `client`), and a store (`local`). Expired records are left out.
+//! A transfer is a source of records and a sink: files (`json_lines`, `table`, `stream`, `rdb`), a server (`remote`), and a
+//! store (`local`). Expired records are left out.
 
-mod client;
 mod file;
 mod input;
 mod json_lines;
@@ -17,16 +16,19 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Parser};
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-pub(crate) use self::client::{Answer, Client};
 use self::file::Format;
 pub(crate) use self::local::Places;
 use self::local::{LocalSink, LocalSource};
 use self::record::{LeftOut, Sink, Source};
 use self::remote::{RemoteSink, RemoteSource};
+use crate::client::Login;
 use crate::terminal::{Failure, say};
+
+/// How long a server may take to accept, or to do anything at all, if the call says nothing of it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes keys from a file to a server, or to a store that nobody has open. Keys that are there are replaced.
 #[derive(Parser)]
@@ -35,6 +37,7 @@ Examples:
   esker import --rdb dump.rdb --to 6379            strings of a Redis, with their times to live
   esker import keys.jsonl --dir ./esker-data       into a store that no server has open
   esker import - --format csv --to 10.0.0.7:6379 < keys.csv
+  esker import keys.jsonl --to db1:6380 --tls --ca ca.pem --user loader --password-file secret
 
 Exit code 0 if all was imported, whatever was left out because it is no string or has expired; 1 if something failed on
 the way: what was imported by then stays; 2 if the call is wrong.")]
@@ -74,7 +77,7 @@ Examples:
   esker export - --format resp --dir ./esker-data | redis-cli --pipe
   esker export keys.csv --format csv --encoding hex --from 10.0.0.7:6379 --user backup
 
-The password of --user is in ESKER_PASSWORD. Exit code 0 if all was exported; 1 if something failed on the way: then there
+Exit code 0 if all was exported; 1 if something failed on the way: then there
 is no file; 2 if the call is wrong.")]
 pub(crate) struct Export {
     /// What to write, which must not be there yet; - for stdout.
@@ -98,31 +101,13 @@ pub(crate) struct Export {
     json: bool,
 }
 
-/// Who one is at a server.
-#[derive(Args)]
-pub(crate) struct Login {
-    /// Who to log in as; the password is in ESKER_PASSWORD.
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-}
-
-impl Login {
-    pub(crate) fn connect(&self, address: &str) -> Result<Client, Failure> {
-        let password = std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty());
-        if self.user.is_some() && password.is_none() {
-            return Err(Failure::Usage("--user needs a password: give it as ESKER_PASSWORD".to_owned()));
-        }
-        Client::connect(address, self.user.as_deref(), password.as_deref())
-    }
-}
-
 pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
     let mut source: Box<dyn Source> = match (&arguments.rdb, &arguments.file) {
         (Some(path), _) => Box::new(rdb::open(path, arguments.database)?),
         (None, file) => file::open(file.as_deref().expect("the parser wants one"), arguments.format)?,
     };
     let sink: Box<dyn Sink> = match &arguments.to {
-        Some(address) => Box::new(RemoteSink::new(arguments.login.connect(address)?)),
+        Some(address) => Box::new(RemoteSink::new(arguments.login.server(address, PATIENCE)?.connect()?)),
         None => Box::new(LocalSink::open(&arguments.places)?),
     };
     let (moved, left_out) = transfer(&mut *source, sink)?;
@@ -132,7 +117,7 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
 pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     let (sink, written) = file::create(&arguments.file, arguments.format, arguments.encoding)?;
     let mut source: Box<dyn Source> = match &arguments.from {
-        Some(address) => Box::new(RemoteSource::new(arguments.login.connect(address)?)?),
+        Some(address) => Box::new(RemoteSource::new(arguments.login.server(address, PATIENCE)?.connect()?)?),
         None => Box::new(LocalSource::open(&arguments.places)?),
     };
     let (moved, left_out) = transfer(&mut *source, sink)?;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use esker_engine::Bytes;
 
-use super::client::{Answer, Client};
 use super::record::{LeftOut, Record, Sink, Source};
+use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 
 /// Commands that are sent before their answers are read, and bytes of them.
@@ -45,7 +45,7 @@ impl RemoteSink {
                     left_out.add("longer than the server takes");
                 }
                 Answer::Error(error) => {
-                    let text = self.client.refusal(&error);
+                    let (Failure::Usage(text) | Failure::Failed(text)) = self.client.refused(&error).into();
                     return Err(Failure::Failed(format!("key \"{}\": {text}", key.escape_ascii())));
                 }
                 _ => self.written += 1,
@@ -120,9 +120,9 @@ impl RemoteSource {
             Some(cursor) => cursor,
         };
         let answer = self.client.ask(&[b"SCAN", &cursor, b"COUNT", STEP_KEYS])?;
-        let Answer::Parts(parts) = answer else { return Err(self.client.refused("no keys to SCAN")) };
+        let Answer::Parts(parts) = answer else { return Err(self.client.unexpected("SCAN").into()) };
         let Ok([Answer::Text(next), Answer::Parts(keys)]) = <[Answer; 2]>::try_from(parts) else {
-            return Err(self.client.refused("no keys to SCAN"));
+            return Err(self.client.unexpected("SCAN").into());
         };
         self.cursor = Some(next);
         self.keys.extend(keys.into_iter().filter_map(|key| match key {
@@ -157,12 +157,12 @@ impl RemoteSource {
             }
             // What was wrong while commands were queued says more.
             Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
-                Err(self.client.refused(&refused.unwrap_or(error)))
+                Err(self.client.refused(&refused.unwrap_or(error)).into())
             }
             Answer::Error(_) => {
                 keys.iter().try_for_each(|key| self.read(std::slice::from_ref(key), left_out))
             }
-            _ => Err(self.client.refused("nothing to EXEC")),
+            _ => Err(self.client.unexpected("EXEC").into()),
         }
     }
 
@@ -183,9 +183,9 @@ impl RemoteSource {
             (Some(Answer::Nothing), _) => {}
             (Some(Answer::Error(error)), _) if error.starts_with("WRONGTYPE") => left_out.add("no string"),
             (Some(Answer::Error(error)), _) | (_, Some(Answer::Error(error))) => {
-                return Err(self.client.refused(&error));
+                return Err(self.client.refused(&error).into());
             }
-            _ => return Err(self.client.refused("something else to GET")),
+            _ => return Err(self.client.unexpected("GET").into()),
         }
         Ok(())
     }

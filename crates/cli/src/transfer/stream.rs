@@ -4,6 +4,7 @@ use esker_engine::Bytes;
 
 use super::input::Input;
 use super::record::{LeftOut, Record, Source};
+use crate::client::write_command;
 use crate::terminal::Failure;
 
 /// Words of a SET at most: the verb, key, value, a word and a number.
@@ -19,15 +20,6 @@ pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
         None => &[b"SET", &record.key, &record.value],
     };
     write_command(words, text);
-}
-
-pub(super) fn write_command(words: &[&[u8]], text: &mut Vec<u8>) {
-    text.extend(format!("*{}\r\n", words.len()).bytes());
-    for word in words {
-        text.extend(format!("${}\r\n", word.len()).bytes());
-        text.extend_from_slice(word);
-        text.extend_from_slice(b"\r\n");
-    }
 }
 
 /// Reads such a file.

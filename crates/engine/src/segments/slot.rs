@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use esker_log::Stream;
+use esker_log::{SegmentClass, Stream};
 
 use crate::base::word::Word;
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
@@ -195,16 +195,13 @@ impl Slot {
     }
 }
 
-/// Class of segments whose stream nobody knows.
-pub(super) const OTHER_CLASS: u32 = 8;
-
 /// A slot's state and the class of its records, in one word: so each change takes it from exactly one count to another.
 #[derive(Clone, Copy)]
 pub(super) struct Label(pub(super) u32);
 
 impl Label {
     pub(super) fn new(state: SlotState, stream: Stream) -> Label {
-        Label(state as u32 | (stream.0.min(OTHER_CLASS) << 8))
+        Label(state as u32 | ((SegmentClass::of(stream) as u32) << 8))
     }
 
     pub(super) fn state(self) -> SlotState {

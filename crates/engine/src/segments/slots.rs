@@ -3,17 +3,17 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use esker_log::{Census, Secret, Stream};
+use esker_log::{Census, Secret, SegmentClass, Stream};
 
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
 use crate::segments::counts::{Classes, States};
-use crate::segments::slot::{Label, OTHER_CLASS, Slot, SlotState};
+use crate::segments::slot::{Label, Slot, SlotState};
 
 /// The slots of a tier.
 pub(crate) struct Slots {
     all: Vec<Slot>,
     states: [AtomicU32; 5],
-    classes: [AtomicU32; OTHER_CLASS as usize + 1],
+    classes: [AtomicU32; SegmentClass::ALL.len()],
     /// No sealed segment expires before, by [`Expiry`].
     expires_from: [AtomicU64; 2],
 }

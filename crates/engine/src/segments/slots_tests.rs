@@ -53,11 +53,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What counts are a walk's.
-fn counts(held: &[Held]) -> (States, [u64; OTHER_CLASS as usize + 1]) {
-    let mut classes = [0; OTHER_CLASS as usize + 1];
+fn counts(held: &[Held]) -> (States, [u64; SegmentClass::ALL.len()]) {
+    let mut classes = [0; SegmentClass::ALL.len()];
     let in_state = |state| held.iter().filter(|held| held.state == state).count() as u64;
     for held in held.iter().filter(|held| held.state != SlotState::Free) {
-        classes[held.stream.0.min(OTHER_CLASS) as usize] += 1;
+        classes[SegmentClass::of(held.stream) as usize] += 1;
     }
     let states = States {
         free: in_state(SlotState::Free),

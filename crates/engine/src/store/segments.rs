@@ -1,5 +1,7 @@
 //! The segments of an open store, one by one, for those who draw them.
 
+use esker_log::SegmentClass;
+
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::tier::Tier;
 use crate::store::handle::Store;
@@ -20,30 +22,6 @@ pub enum SegmentState {
     Damaged,
 }
 
-/// Which flow of records a segment holds; the names are those of the counts in [`Classes`](crate::Classes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SegmentClass {
-    /// Puts as they come; where they are told apart, those that are expected to live briefly.
-    Lane,
-    /// Large values that went straight to the capacity tier.
-    Large,
-    /// Puts that are expected to last.
-    LongLived,
-    /// Destaged records that are expected to live briefly.
-    Destaged,
-    /// Collected out of segments of short-lived records.
-    CollectedShortLived,
-    /// Collected records, the youngest.
-    CollectedYoung,
-    /// Collected records of middle age.
-    CollectedMiddle,
-    /// Collected records, the oldest.
-    CollectedOld,
-    /// Of a flow that this version does not know.
-    Other,
-}
-
 impl SegmentState {
     /// Every state with its name, which is that of its count in [`States`](crate::States).
     pub const ALL: [(SegmentState, &'static str); 5] = [
@@ -57,21 +35,6 @@ impl SegmentState {
     fn of(state: SlotState) -> SegmentState {
         SegmentState::ALL[state as usize].0
     }
-}
-
-impl SegmentClass {
-    /// Every class with its name, in the order of the counts.
-    pub const ALL: [(SegmentClass, &'static str); 9] = [
-        (SegmentClass::Lane, "lane"),
-        (SegmentClass::Large, "large"),
-        (SegmentClass::LongLived, "long_lived"),
-        (SegmentClass::Destaged, "destaged"),
-        (SegmentClass::CollectedShortLived, "collected_short_lived"),
-        (SegmentClass::CollectedYoung, "collected_young"),
-        (SegmentClass::CollectedMiddle, "collected_middle"),
-        (SegmentClass::CollectedOld, "collected_old"),
-        (SegmentClass::Other, "other"),
-    ];
 }
 
 /// What is known of a segment without reading it.
@@ -100,7 +63,7 @@ impl Segment {
             slot,
             number: at.segment(),
             state: SegmentState::of(state),
-            class: class.map(|class| SegmentClass::ALL[class].0),
+            class: class.map(|class| SegmentClass::ALL[class]),
             live_bytes: at.live_bytes().max(0) as u64,
         }
     }
@@ -131,7 +94,7 @@ mod tests {
         let states: Vec<_> = States::default().all().map(|(name, _)| name).collect();
         assert_eq!(SegmentState::ALL.map(|(_, name)| name).to_vec(), states);
         let classes: Vec<_> = Classes::default().all().map(|(name, _)| name).collect();
-        assert_eq!(SegmentClass::ALL.map(|(_, name)| name).to_vec(), classes);
+        assert_eq!(SegmentClass::ALL.map(SegmentClass::name).to_vec(), classes);
         assert_eq!(SegmentState::of(SlotState::Victim), SegmentState::Relocating);
     }
 }

@@ -102,17 +102,21 @@ impl StoreView {
         watcher.begin("reading segments", total);
         let begin = || {
             let buffer = Buffer::zeroed(segment_bytes as usize);
-            (buffer, Vec::new(), versions.collector(), Findings::new())
+            (buffer, Vec::new(), Vec::new(), versions.collector(), Findings::new())
         };
         // Half of the threads wait for the device while the others compute.
-        let states =
-            in_parallel(segments, 2 * cores(), begin, |(buffer, unread, collector, findings), segment| {
+        let states = in_parallel(
+            segments,
+            2 * cores(),
+            begin,
+            |(buffer, unread, entries, collector, findings), segment| {
                 self.tiers[segment.tier].read_slot(segment.slot, buffer, unread);
                 SegmentCheck { view: self, segment, bytes: buffer, unread, findings }
-                    .run(|version| collector.add(version));
+                    .run(entries, |version| collector.add(version));
                 watcher.advance(segment_bytes);
-            });
-        for (_, _, collector, of_thread) in states {
+            },
+        );
+        for (_, _, _, collector, of_thread) in states {
             drop(collector);
             findings.append(of_thread);
         }

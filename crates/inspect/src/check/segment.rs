@@ -33,8 +33,10 @@ pub(super) struct SegmentCheck<'a> {
 }
 
 impl SegmentCheck<'_> {
-    /// Checks everything, and shows every version of a key that is or was here.
-    pub(super) fn run(mut self, mut see: impl FnMut(Version)) {
+    /// Checks everything, and shows every version of a key that is or was here. `entries` is room that is used again: memory
+    /// that is new for every segment costs more than what is done with it.
+    pub(super) fn run(mut self, entries: &mut Vec<Entry>, mut see: impl FnMut(Version)) {
+        entries.clear();
         for range in self.unread {
             let what = format!("{} bytes cannot be read from the device", range.len());
             self.add(
@@ -45,23 +47,32 @@ impl SegmentCheck<'_> {
             );
         }
         // 1.
-        let (entries, sealed) = match &self.segment.content {
-            Content::Sealed(footer) => self.summary(*footer),
-            Content::Scanned(scan) => (self.scanned(&scan.clone()), None),
+        let segment = self.segment;
+        let sealed = match &segment.content {
+            Content::Sealed(footer) => self.summary(*footer, entries),
+            Content::Scanned(scan) => {
+                self.scanned(scan);
+                entries.extend_from_slice(&scan.entries);
+                None
+            }
             Content::Nameless => {
                 let what = "a segment was here of which nothing is left";
                 let so =
                     "its keys cannot be named: restore a backup, or repair, which lists what may be stale";
                 self.unnamed(0, what, so);
-                (Vec::new(), None)
+                None
             }
         };
-        // 2.
-        if let Some(footer) = &sealed {
-            self.frames(footer, &entries);
+        // 2. and 3.
+        match &sealed {
+            Some(footer) => self.frames(footer, entries, &mut see),
+            None => self.records(entries, &mut see),
         }
-        // 3.
-        for entry in &entries {
+    }
+
+    /// 3. Checks records, and shows their versions.
+    fn records(&mut self, entries: &[Entry], see: &mut impl FnMut(Version)) {
+        for entry in entries {
             let damaged = self.record(entry);
             let tier = self.tier().name();
             see(Version::new(&self.view.packing, tier, self.segment.slot, entry, damaged));
@@ -93,26 +104,34 @@ impl SegmentCheck<'_> {
         self.findings.add(finding);
     }
 
-    /// The entries of a sealed segment, and its footer if they are its own.
-    fn summary(&mut self, footer: Footer) -> (Vec<Entry>, Option<Footer>) {
+    /// The entries of a sealed segment; returns its footer if they are its own.
+    fn summary(&mut self, footer: Footer, entries: &mut Vec<Entry>) -> Option<Footer> {
         let summary = &self.bytes[footer.start as usize..];
-        if let Some(entries) = footer.entries(summary, &self.view.secret) {
-            self.footer(&footer, &entries);
-            return (entries, Some(footer));
+        let (mut highest, mut expires) = (0, false);
+        let take = |entry: Entry| {
+            highest = highest.max(entry.sequence);
+            expires |= entry.expires_at_ms.is_some();
+            entries.push(entry);
+        };
+        if footer.for_each_entry(summary, &self.view.secret, take).is_some() {
+            let expiry_ms = if expires { next_expiry_ms(&*entries, 0) } else { None };
+            self.footer(&footer, highest, expiry_ms);
+            return Some(footer);
         }
+        entries.clear();
         let so = "opening scans the records instead, and writes no new summary; repair writes one";
         self.add(footer.start, Severity::Damage, "the summary does not match its checksum", so);
         let shape = self.tier().shape;
         let scan = scan_segment(self.bytes, &self.view.secret, shape, self.segment.number, true);
-        (self.lost(&scan), None)
+        self.lost(&scan);
+        entries.extend_from_slice(&scan.entries);
+        None
     }
 
     /// What a footer says of the entries.
-    fn footer(&mut self, footer: &Footer, entries: &[Entry]) {
+    fn footer(&mut self, footer: &Footer, highest: u64, expiry_ms: Option<u64>) {
         let (at, unit) = (self.bytes.len() as u32 - FOOTER_BYTES as u32, self.tier().shape.unit_bytes);
-        let highest = entries.iter().map(|entry| entry.sequence).max().unwrap_or(0);
-        let expires_s = next_expiry_ms(entries, 0);
-        let expires_s = expires_s.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX));
+        let expires_s = expiry_ms.map_or(0, |ms| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX));
         let wrong = [
             (
                 footer.max_sequence != highest,
@@ -128,18 +147,18 @@ impl SegmentCheck<'_> {
         self.zeros(footer.start + footer.entry_bytes..at, "behind the summary");
     }
 
-    /// The entries of a segment without a summary.
-    fn scanned(&mut self, scan: &SegmentScan) -> Vec<Entry> {
+    /// Tells what is wrong with a segment without a summary.
+    fn scanned(&mut self, scan: &SegmentScan) {
         if self.view.is_closed() {
             let so = "a close leaves a summary in every segment, and this one is gone; repair writes another";
             let at = self.bytes.len() as u32 - FOOTER_BYTES as u32;
             self.add(at, Severity::Damage, "the segment has no summary that can be found", so);
         }
-        self.lost(scan)
+        self.lost(scan);
     }
 
-    /// The entries of a scan. What it lost is told.
-    fn lost(&mut self, scan: &SegmentScan) -> Vec<Entry> {
+    /// Tells what a scan lost.
+    fn lost(&mut self, scan: &SegmentScan) {
         for range in &scan.lost {
             let what = format!(
                 "{} bytes of frames cannot be read, and no summary says which keys they held",
@@ -149,11 +168,10 @@ impl SegmentCheck<'_> {
                 "opening refuses this: restore a backup, or repair, which lists the keys that may be stale";
             self.unnamed(range.start, what, so);
         }
-        scan.entries.clone()
     }
 
-    /// 2. Walks the frames of a sealed segment.
-    fn frames(&mut self, footer: &Footer, entries: &[Entry]) {
+    /// 2. Walks the frames of a sealed segment, and the records of each while its entries are at hand.
+    fn frames(&mut self, footer: &Footer, entries: &[Entry], see: &mut impl FnMut(Version)) {
         let (mut at, mut index) = (0, 0);
         let mut rest = entries;
         let mut epoch = 0;
@@ -165,18 +183,24 @@ impl SegmentCheck<'_> {
                     NOTHING_LOST
                 };
                 self.add(at, Severity::Damage, "a frame header does not match its checksum", so);
-                let Some(next) = self.next_frame(at, footer.tail, index) else { return };
-                rest = &rest[rest.partition_point(|entry| entry.offset < next.offset)..];
+                let Some(next) = self.next_frame(at, footer.tail, index) else { break };
+                let (passed, behind) =
+                    rest.split_at(rest.partition_point(|entry| entry.offset < next.offset));
+                self.records(passed, see);
+                rest = behind;
                 (at, index) = (next.offset, next.index);
                 continue;
             };
-            let count = rest.partition_point(|entry| entry.offset < at + header.padded_bytes);
+            let end = at + header.padded_bytes;
+            // A frame has few of a segment's entries: looking from its start stays near them.
+            let count = rest.iter().position(|entry| entry.offset >= end).unwrap_or(rest.len());
             let (of_frame, behind) = rest.split_at(count);
             rest = behind;
             if let Some(what) = self.contradiction(&header, footer, index, epoch, of_frame) {
                 self.add(at, Severity::Damage, format!("a frame header says {what}"), NOTHING_LOST);
             }
             self.frame_padding(&header, of_frame);
+            self.records(of_frame, see);
             (at, index, epoch) = (at + header.padded_bytes, header.index.saturating_add(1), header.epoch);
         }
     }

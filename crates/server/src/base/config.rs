@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{Error, Limits, Result};
 
@@ -31,6 +32,26 @@ pub struct Config {
     pub backup_dir: Option<PathBuf>,
     /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
+    /// What decides which lines are logged; without it `CONFIG` knows no `log`.
+    pub log: Option<Arc<dyn LogFilter>>,
+}
+
+/// The filter of the log, which belongs to whoever started the server.
+pub trait LogFilter: fmt::Debug + Send + Sync {
+    /// The filter in force, such as `info` or `warn,esker_server=debug`.
+    fn text(&self) -> String;
+
+    /// Whether a text is a filter.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn check(&self, filter: &str) -> std::result::Result<(), String>;
+
+    /// From here on a filter decides.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); then nothing changes.
+    fn set(&self, filter: &str) -> std::result::Result<(), String>;
 }
 
 /// Who may do what. By default whoever connects may do everything, and only this machine can connect.
@@ -100,6 +121,7 @@ impl Config {
             limits: Limits::default(),
             backup_dir: None,
             settings: Vec::new(),
+            log: None,
         }
     }
 

@@ -7,9 +7,11 @@ use esker_server::status::{Cell, State, Status};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::client::{Client, Heard, Trouble};
+use super::PATIENCE;
+use super::question::{Heard, Questioner};
 use super::screen::Screen;
 use super::{map, text, view};
+use crate::client::{Login, Trouble};
 
 /// What a server with two tiers may say.
 const STATUS: &str = include_str!("status.json");
@@ -158,7 +160,9 @@ fn each_question_after_trouble_comes_by_a_new_connection() {
         "$10\r\nstat",
         &good,
     ];
-    let mut client = Client::new(&answering(answers.map(str::to_owned).to_vec()), None);
+    let address = answering(answers.map(str::to_owned).to_vec());
+    let Ok(server) = Login::default().server(&address, PATIENCE) else { panic!("{address} is one") };
+    let mut client = Questioner::new(server);
     assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));
     let mut said = Vec::new();
     for _ in 0..11 {
@@ -168,23 +172,25 @@ fn each_question_after_trouble_comes_by_a_new_connection() {
             Err(Trouble::Away(why)) => format!("away {why}"),
             Err(Trouble::Loading(why)) => format!("loading {why}"),
             Err(Trouble::Refused(why)) => format!("refused {why}"),
+            Err(Trouble::Failed(why)) => format!("failed {why}"),
         });
     }
     let expected = [
         "away",
-        "away it closed the connection",
+        "away the connection to ADDR is lost: it closed the connection",
         "loading Esker is loading",
-        "away ERR max number",
-        "refused NOAUTH Authentication required. Give a password",
-        "refused 127.0.0.1:",
-        "refused 127.0.0.1:",
-        "refused 127.0.0.1:",
-        "refused it speaks no RESP: $99999999999",
-        "refused it speaks no RESP: HTTP",
-        "away it closed the connection",
+        "away ADDR answers: ERR max number",
+        "refused ADDR answers: NOAUTH Authentication required. Give a password",
+        "refused ADDR tells its status",
+        "refused ADDR tells no status",
+        "refused ADDR: its status",
+        "refused ADDR speaks no RESP: $99999999999",
+        "refused ADDR speaks no RESP: HTTP",
+        "away the connection to ADDR is lost: it closed the connection",
     ];
     for (said, expected) in said.iter().zip(expected) {
-        assert!(said.starts_with(expected), "{expected}: {said}");
+        let expected = expected.replace("ADDR", &address);
+        assert!(said.starts_with(&expected), "{expected}: {said}");
     }
     assert!(said[5].contains("form 9") && said[6].contains("no Esker") && said[7].contains("not understood"));
     assert_eq!(client.ask().map(|heard| heard.status.keys).ok(), Some(1_234_567));

@@ -121,10 +121,10 @@ fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
     }
     let mut changes = Vec::new();
     for (known, value) in pairs {
-        changes.extend(Change::of(known, value).map_err(|why| failed(known, &why))?);
+        changes.extend(Change::of(known, value, service).map_err(|why| failed(known, &why))?);
     }
-    // The only one that the store may refuse comes first, so that all are set or none.
-    changes.sort_by_key(|change| matches!(change, Change::Number(..)));
+    // The only one that may still be refused, by the store, comes first, so that all are set or none.
+    changes.sort_by_key(|change| !matches!(change, Change::Durability(_)));
     let mut done = String::new();
     for change in changes {
         let (name, value) = change.make(service).map_err(|(name, why)| failed(name, &why))?;
@@ -139,23 +139,32 @@ const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
 const BACKGROUND_LIMIT: &str = "background-limit";
 
-/// What can be set while the server runs; a reload sets the last three as the settings say.
-const CHANGEABLE: [&str; 5] = [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT];
+const LOG: &str = "log";
+
+/// What can be set while the server runs; a reload sets the last four as the settings say.
+const CHANGEABLE: [&str; 6] = [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, LOG];
 
 /// A setting with its new value.
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    Log(String),
 }
 
 impl Change {
     /// What a value means; nothing where it is what the setting is anyway, and an error says why it means none.
-    fn of(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
+    fn of(name: &str, value: &[u8], service: &Service) -> Result<Option<Change>, String> {
         let Some(name) = CHANGEABLE.into_iter().find(|known| *known == name) else { return Ok(None) };
         let least = match name {
             DURABILITY => {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
+            }
+            LOG => {
+                let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
+                let log = service.config.log.as_ref().ok_or("nothing is logged")?;
+                log.check(filter)?;
+                return Ok(Some(Change::Log(filter.to_owned())));
             }
             SLOWER_THAN => -1,
             MAXCLIENTS => 1,
@@ -176,6 +185,12 @@ impl Change {
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
             }
+            Change::Log(filter) => {
+                if let Some(log) = &service.config.log {
+                    log.set(&filter).map_err(|error| (LOG, error))?;
+                }
+                return Ok((LOG, shown(filter.as_bytes(), 128)));
+            }
             Change::Number(name, number) => (name, number),
         };
         match name {
@@ -195,6 +210,9 @@ fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
     let mut settings = service.config.settings.clone();
     let durability = service.store.durability();
+    // What was given is how it was at the start.
+    settings.retain(|(name, _)| name != LOG);
+    settings.extend(service.config.log.as_ref().map(|log| (LOG.to_owned(), log.text())));
     for (name, value) in [
         // Clients ask for these two to know whether data survives. There are no snapshots; the log is always on.
         ("save", String::new()),

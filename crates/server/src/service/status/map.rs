@@ -84,8 +84,7 @@ impl Place {
             SegmentState::Damaged => DAMAGED,
             _ => {
                 let class = segment.class.unwrap_or(SegmentClass::Other);
-                let position = SegmentClass::ALL.iter().position(|(known, _)| *known == class);
-                1 + position.unwrap_or(SegmentClass::ALL.len() - 1) as u8
+                1 + class as u8
             }
         };
         Place { kind, live_bytes: segment.live_bytes }
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     fn kinds_are_the_classes_between_free_and_what_is_going_on() {
-        let classes = SegmentClass::ALL.map(|(_, name)| name);
+        let classes = SegmentClass::ALL.map(SegmentClass::name);
         assert_eq!(KINDS[1..=classes.len()], classes);
         for (kind, name) in [(FREE, "free"), (OPEN, "open"), (RELOCATING, "relocating"), (DAMAGED, "damaged")]
         {

@@ -1,0 +1,72 @@
+//! A connection, plain or in TLS.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustls::{ClientConnection, StreamOwned};
+
+use super::tls::Tls;
+
+/// How long a handshake may take: a server that speaks no TLS may wait for more instead of saying so.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    /// With so much patience for every read and write.
+    pub(super) fn plain(stream: TcpStream, patience: Duration) -> io::Result<Stream> {
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        stream.set_nodelay(true)?;
+        Ok(Stream::Plain(stream))
+    }
+
+    /// The same, when hands are shaken.
+    pub(super) fn encrypted(mut stream: TcpStream, tls: &Tls, patience: Duration) -> io::Result<Stream> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience.min(HANDSHAKE)))?;
+        stream.set_write_timeout(Some(patience.min(HANDSHAKE)))?;
+        let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
+        let mut connection = connection.map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
+    }
+
+    /// Whether nobody can read along.
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
+}
