@@ -47,6 +47,7 @@ const ROWS: &[Row] = &[
     row("size", &[]),
     row("planted", &[]),
     row("ftl", &[]),
+    row("nvme", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),

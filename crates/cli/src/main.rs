@@ -9,6 +9,7 @@ mod backup;
 mod calc;
 mod call;
 mod client;
+mod device;
 mod ftl;
 mod inspect;
 mod notify;
@@ -69,6 +70,8 @@ enum Verb {
     Look(inspect::Verb),
     /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
     Ftl(ftl::Arguments),
+    /// Asks drives what they do with what they are given.
+    Device(device::Arguments),
     /// Shows what a server does, live.
     Top(top::Arguments),
     /// Estimates what a store will take: memory, room, write amplification, the life of a drive.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Ftl(arguments) => ftl::run(arguments),
+        Verb::Device(arguments) => device::run(&arguments),
         Verb::Top(arguments) => top::run(arguments),
         Verb::Calc(arguments) => calc::run(&arguments),
         Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),

@@ -8,6 +8,7 @@ use esker_server::LogFilter;
 use tracing_subscriber::{EnvFilter, reload};
 
 /// Why a verb did not do its work.
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// The call or its surroundings are wrong; nothing was changed.
     Usage(String),

@@ -6,8 +6,8 @@ use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
 /// Settings that a reload changes. Users and certificates are read again whatever the settings say.
-const AT_RELOAD: [&str; 5] =
-    ["log", "durability", "background-limit", "connections", "connections-per-address"];
+const AT_RELOAD: [&str; 6] =
+    ["log", "durability", "background-limit", "scrub-limit", "connections", "connections-per-address"];
 
 /// What a reload changes.
 #[derive(Debug, PartialEq)]
@@ -15,6 +15,7 @@ pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
     pub(crate) durability: Durability,
     pub(crate) background_bytes_per_s: Option<u64>,
+    pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) connections: usize,
     pub(crate) connections_per_address: usize,
 }
@@ -26,6 +27,7 @@ impl Settings {
             log: self.log(),
             durability: self.durability(),
             background_bytes_per_s: self.bytes("background-limit"),
+            scrub_bytes_per_s: self.bytes("scrub-limit"),
             connections: self.count("connections"),
             connections_per_address: self.count("connections-per-address"),
         }

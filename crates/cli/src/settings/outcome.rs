@@ -397,6 +397,9 @@ impl Settings {
         if let Some(bytes) = self.bytes("background-limit") {
             options = options.background_bytes_per_s(bytes);
         }
+        if let Some(bytes) = self.bytes("scrub-limit") {
+            options = options.scrub_bytes_per_s(bytes);
+        }
         options
     }
 }

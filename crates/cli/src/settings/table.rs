@@ -96,6 +96,8 @@ settings! {
         "Share of the capacity that users cannot fill, in percent; a small store keeps more to work in (the log says at the start what users may fill).";
     STORE "background-limit" Kind::Size, "" else "no limit",
         "Bytes a second that destaging and collecting may read and write; writes are slowed down if it is not enough.";
+    STORE "scrub-limit" Kind::Size, "" else "as many that a pass takes a week",
+        "Bytes a second that the scrub reads, which looks for rot in what keys lead to; 0: there is none.";
     STORE "backup-dir" Kind::Path, "" else "no backups by BGSAVE",
         "Directory into which BGSAVE takes backups of the store.";
     STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",

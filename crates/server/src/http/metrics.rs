@@ -192,6 +192,11 @@ fn store(text: &mut Text, service: &Service) {
             "Overwrites of which it is not verified yet what they displaced.",
             stats.unverified_overwrites,
         ),
+        (
+            "scrub_permille",
+            "How much of its pass the scrub has behind it, in thousandths.",
+            stats.scrub_permille,
+        ),
     ] {
         text.gauge(&format!("store_{name}"), help, value);
     }

@@ -297,6 +297,12 @@ async fn what_a_reload_changes_can_be_set_too() {
         assert!(line.starts_with("-ERR CONFIG SET failed") && line.contains(why), "{line}");
     }
     assert_eq!(server.store.background_bytes_per_s(), Some(1_000_000), "all are set or none");
+    assert_eq!(server.store.scrub_bytes_per_s(), None);
+    client.ask("CONFIG GET scrub-limit", "*2\r\n$11\r\nscrub-limit\r\n$2\r\n-1\r\n").await;
+    client.ask("CONFIG SET scrub-limit 5000000", "+OK\r\n").await;
+    assert_eq!(server.store.scrub_bytes_per_s(), Some(5_000_000));
+    client.ask("CONFIG SET scrub-limit -1", "+OK\r\n").await;
+    assert_eq!(server.store.scrub_bytes_per_s(), None);
     client.ask("CONFIG SET background-limit 0", "+OK\r\n").await;
     assert_eq!(server.store.background_bytes_per_s(), None);
 }

@@ -138,11 +138,12 @@ const SLOWLOG_LENGTH: &str = "slowlog-max-len";
 const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
 const BACKGROUND_LIMIT: &str = "background-limit";
-
+const SCRUB_LIMIT: &str = "scrub-limit";
 const LOG: &str = "log";
 
-/// What can be set while the server runs; a reload sets the last four as the settings say.
-const CHANGEABLE: [&str; 6] = [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, LOG];
+/// What can be set while the server runs; a reload sets the last five as the settings say.
+const CHANGEABLE: [&str; 7] =
+    [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, SCRUB_LIMIT, LOG];
 
 /// A setting with its new value.
 enum Change {
@@ -166,7 +167,8 @@ impl Change {
                 log.check(filter)?;
                 return Ok(Some(Change::Log(filter.to_owned())));
             }
-            SLOWER_THAN => -1,
+            // As many as a week asks for.
+            SLOWER_THAN | SCRUB_LIMIT => -1,
             MAXCLIENTS => 1,
             _ => 0,
         };
@@ -199,6 +201,7 @@ impl Change {
             MAXCLIENTS => {
                 service.connection_limits.set(number as usize, service.connection_limits.per_address())
             }
+            SCRUB_LIMIT => service.store.set_scrub_bytes_per_s(u64::try_from(number).ok()),
             _ => service.store.set_background_bytes_per_s((number > 0).then_some(number as u64)),
         }
         Ok((name, number.to_string()))
@@ -211,7 +214,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
     let mut settings = service.config.settings.clone();
     let durability = service.store.durability();
     // What was given is how it was at the start.
-    settings.retain(|(name, _)| name != LOG);
+    settings.retain(|(name, _)| !CHANGEABLE.contains(&name.as_str()));
     settings.extend(service.config.log.as_ref().map(|log| (LOG.to_owned(), log.text())));
     for (name, value) in [
         // Clients ask for these two to know whether data survives. There are no snapshots; the log is always on.
@@ -220,6 +223,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
         (DURABILITY, durability.to_string()),
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
+        (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", "1".to_owned()),
         ("port", service.port.to_string()),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),

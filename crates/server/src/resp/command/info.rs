@@ -319,6 +319,10 @@ fn esker(service: &Service, text: &mut String) {
         ("hidden_found", done.hidden_found),
         ("stalls", done.stalls),
         ("stall_us", done.stall_us),
+        ("scrubbed_bytes", done.scrubbed_bytes),
+        ("scrub_passes", done.scrub_passes),
+        ("scrub_permille", stats.scrub_permille),
+        ("scrub_damages", done.scrub_damages),
     ] {
         line(text, name, value);
     }

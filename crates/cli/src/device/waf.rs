@@ -1,0 +1,194 @@
+//! `esker device waf`: a drive's write amplification, from its own counters.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use esker_nvme::{Counters, Drive, DriveError, Page, hex_dump};
+
+use crate::terminal::{Failure, say};
+use crate::time::parse as duration;
+use crate::top::text::bytes;
+
+/// Shows how many bytes a drive writes to its flash for each byte that it is given: over its life, and over an interval.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  esker device waf /dev/nvme0
+  esker device waf /dev/nvme0 --interval 10m --json
+  nvme get-log /dev/nvme0 -i 0xca -l 512 > before.txt
+  esker device waf --log after.txt --before before.txt
+  esker device waf --log ocp.bin --health health.bin
+
+A drive tells by NVMe log pages, which are for root: the vendor's 0xca (flash and host), or that of OCP, 0xc0 (flash),
+with the standard page 0x02 (host). Files are what `nvme get-log` saved of them, in binary or as it prints them.
+Exit code 0; 1 if the drive or a page does not tell; 2 if the call is wrong.")]
+pub(crate) struct Arguments {
+    /// The drive, such as /dev/nvme0.
+    #[arg(required_unless_present = "log", conflicts_with = "log")]
+    device: Option<PathBuf>,
+    /// Shows what it writes in this time, too, such as 10m.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "log")]
+    interval: Option<Duration>,
+    /// A saved log page, 0xca or 0xc0, in place of a drive.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The same page, saved earlier.
+    #[arg(long, value_name = "FILE", requires = "log")]
+    before: Option<PathBuf>,
+    /// Page 0x02, saved when the log was, if that is page 0xc0, which does not count what the host wrote.
+    #[arg(long, value_name = "FILE", requires = "log", conflicts_with = "before")]
+    health: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is shown.
+struct Shown {
+    /// What is told of it: `lifetime` or the interval.
+    name: String,
+    counters: Counters,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let shown = match (&arguments.device, &arguments.log) {
+        (Some(device), _) => of_drive(device, arguments.interval)?,
+        (None, Some(log)) => of_files(log, arguments.before.as_deref(), arguments.health.as_deref())?,
+        (None, None) => return Err(Failure::Usage("which drive? give one, or --log".to_owned())),
+    };
+    let text = if arguments.json { json(&shown) } else { lines(&shown) };
+    say(&text)
+}
+
+fn of_drive(device: &Path, interval: Option<Duration>) -> Result<Vec<Shown>, Failure> {
+    let drive = Drive::open(device).map_err(failure)?;
+    let before = drive.counters().map_err(failure)?;
+    let mut shown = vec![Shown { name: "lifetime".to_owned(), counters: before }];
+    if let Some(interval) = interval {
+        std::thread::sleep(interval);
+        let counters = drive.counters().map_err(failure)?.since(&before).ok_or_else(went_back)?;
+        shown.push(Shown { name: format!("{} s", interval.as_secs_f64()), counters });
+    }
+    Ok(shown)
+}
+
+fn of_files(log: &Path, before: Option<&Path>, health: Option<&Path>) -> Result<Vec<Shown>, Failure> {
+    let mut now = read(log, None)?;
+    if let Some(health) = health {
+        now = now.or(read(health, Some(Page::Health))?);
+    }
+    let mut shown = vec![Shown { name: "lifetime".to_owned(), counters: now }];
+    if let Some(before) = before {
+        let counters = now.since(&read(before, None)?).ok_or_else(went_back)?;
+        shown.push(Shown { name: "interval".to_owned(), counters });
+    }
+    Ok(shown)
+}
+
+/// The counters of a saved page, which is of this kind, or of the kind that it looks like.
+fn read(path: &Path, page: Option<Page>) -> Result<Counters, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
+    let bytes =
+        std::fs::read(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let bytes = match std::str::from_utf8(&bytes) {
+        // A binary page has zeros, which are text, too.
+        Ok(text) if !text.contains('\0') => hex_dump(text).map_err(|error| failed(&error))?,
+        _ => bytes,
+    };
+    page.unwrap_or_else(|| Page::of(&bytes)).parse(&bytes).map_err(|error| failed(&error))
+}
+
+fn failure(error: DriveError) -> Failure {
+    match error {
+        DriveError::Open { .. } | DriveError::NotNvme(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+fn went_back() -> Failure {
+    Failure::Failed("a counter went back: the two are of different drives, or in the wrong order".to_owned())
+}
+
+fn lines(shown: &[Shown]) -> String {
+    let mut text = String::new();
+    let size = |count: Option<u128>| count.map_or("not told".to_owned(), |count| bytes(count as f64));
+    for Shown { name, counters } in shown {
+        let waf = counters.write_amplification().map_or("not known".to_owned(), |waf| format!("{waf:.4}"));
+        let (media, host) = (size(counters.media_bytes), size(counters.host_bytes));
+        let _ = writeln!(text, "{name:<10} flash {media:>12}   host {host:>12}   flash / host {waf}");
+    }
+    text
+}
+
+/// No drive lives to see more.
+fn whole(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+fn json(shown: &[Shown]) -> String {
+    let of = |Shown { counters, .. }: &Shown| {
+        serde_json::json!({
+            "media_bytes": counters.media_bytes.map(whole),
+            "host_bytes": counters.host_bytes.map(whole),
+            "waf": counters.write_amplification(),
+        })
+    };
+    let named =
+        ["lifetime", "interval"].into_iter().zip(shown).map(|(name, shown)| (name.to_owned(), of(shown)));
+    let json = serde_json::Value::Object(named.collect());
+    serde_json::to_string_pretty(&json).expect("it is plain numbers") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the coarse-IU white paper, as `nvme get-log` prints a page; the second one has written more.
+    fn dump(media: [u8; 2]) -> String {
+        let mut page = [0u8; 512];
+        page[0..12].copy_from_slice(&[0xf4, 0, 0, 0x64, 0, media[0], media[1], 0x26, 0x02, 0, 0, 0]);
+        page[12..24].copy_from_slice(&[0xf5, 0, 0, 0x64, 0, 0x17, 0x02, 0x6f, 0x01, 0, 0, 0]);
+        let mut text = "Device:nvme0 log-id:202 namespace-id:0xffffffff\n       0  1  2  3\n".to_owned();
+        for (number, line) in page.chunks(16).enumerate() {
+            let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = writeln!(text, "{:04x}: {} \"................\"", number * 16, hex.join(" "));
+        }
+        text
+    }
+
+    fn saved(text: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("it is written");
+        file
+    }
+
+    #[test]
+    fn saved_pages_are_shown_over_life_and_interval() {
+        let (before, after) = (saved(dump([0xf0, 0x39]).as_bytes()), saved(dump([0xf2, 0x3a]).as_bytes()));
+        let shown = of_files(before.path(), None, None).expect("it is a page");
+        let text = lines(&shown);
+        assert!(text.starts_with("lifetime   flash ") && text.ends_with(" flash / host 1.4992\n"), "{text}");
+        let shown = of_files(after.path(), Some(before.path()), None).expect("they are pages");
+        assert_eq!(shown[1].counters.media_bytes, Some(0x102 << 25));
+        assert_eq!(shown[1].counters.write_amplification(), None, "the host wrote nothing");
+        let json: serde_json::Value = serde_json::from_str(&json(&shown)).expect("it is JSON");
+        assert_eq!(json["interval"]["media_bytes"], 0x102u64 << 25);
+        assert_eq!(json["interval"]["waf"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn what_does_not_tell_is_one_line() {
+        let good = saved(dump([0xf0, 0x39]).as_bytes());
+        let newer = saved(dump([0xf2, 0x3a]).as_bytes());
+        let cut = saved(dump([0xf0, 0x39]).lines().take(20).collect::<Vec<_>>().join("\n").as_bytes());
+        let why = |result: Result<Vec<Shown>, Failure>| match result.err().expect("it is refused") {
+            Failure::Usage(why) | Failure::Failed(why) => why,
+        };
+        assert!(why(of_files(cut.path(), None, None)).contains("a log page has 512 bytes, and this has 288"));
+        assert!(why(of_files(saved(&[0; 512]).path(), None, None)).contains("no row 0xf4"));
+        assert!(why(of_files(Path::new("/nowhere"), None, None)).starts_with("/nowhere: "));
+        assert!(why(of_files(good.path(), Some(newer.path()), None)).contains("went back"));
+        assert!(why(of_drive(Path::new("/dev/null"), None)).contains("no NVMe device"));
+    }
+}

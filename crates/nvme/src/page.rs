@@ -1,0 +1,216 @@
+//! Log pages.
+
+/// Bytes of each page.
+pub(crate) const PAGE_BYTES: usize = 512;
+
+/// A row of the vendor page: number, two bytes reserved, the normalized value, one reserved, six bytes of raw value, one reserved.
+/// Source: the coarse-IU white paper, whose examples are the tests here.
+const ROW_BYTES: usize = 12;
+const RAW: std::ops::Range<usize> = 5..11;
+const NAND_BYTES_WRITTEN: u8 = 0xF4;
+const HOST_BYTES_WRITTEN: u8 = 0xF5;
+/// What both of them count in.
+const VENDOR_UNIT_BYTES: u128 = 32 << 20;
+
+/// At the end of the OCP page: AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, least byte first. Source: OCP Datacenter NVMe SSD
+/// specification, "SMART / Health Information Extended (Log Identifier C0h)".
+const OCP_GUID: [u8; 16] =
+    [0xC5, 0xAF, 0x10, 0x28, 0xEA, 0xBF, 0xF2, 0xA4, 0x9C, 0x4F, 0x6F, 0x7C, 0xC9, 0x14, 0xD5, 0xAF];
+
+/// Where the page of SMART / health information has the data units written, and what one is. Source: NVM Express base
+/// specification, "SMART / Health Information (02h)": thousands of 512 bytes, rounded up.
+const DATA_UNITS_WRITTEN: std::ops::Range<usize> = 48..64;
+const DATA_UNIT_BYTES: u128 = 512_000;
+
+/// A log page that tells what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// The vendor's attributes of drives made by Intel and Solidigm: flash and host.
+    Vendor,
+    /// OCP: what the flash took, in bytes.
+    Ocp,
+    /// SMART / health information, which every drive has: what the host wrote.
+    Health,
+}
+
+/// What pages tell. Bytes, over the life of the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Written to the flash.
+    pub media_bytes: Option<u128>,
+    /// Written by the host.
+    pub host_bytes: Option<u128>,
+}
+
+/// Why bytes are not a page.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// It has another length.
+    #[error("a log page has {PAGE_BYTES} bytes, and this has {0}; was it saved as a whole?")]
+    Length(usize),
+    /// The vendor's page lacks a row.
+    #[error("page 0xca has no row {0:#04x}; the drive counts otherwise, so try its page 0xc0")]
+    MissingRow(u8),
+    /// The OCP page has another identity.
+    #[error("page 0xc0 does not end with the identity that OCP gives it; the drive has another page there")]
+    NotOcp,
+    /// It is no hex dump.
+    #[error("line {line} of the hex dump is not an offset and bytes: {text}")]
+    Dump {
+        /// From 1.
+        line: usize,
+        /// What is there.
+        text: String,
+    },
+}
+
+impl Page {
+    /// Its number.
+    pub fn id(self) -> u8 {
+        match self {
+            Page::Vendor => 0xCA,
+            Page::Ocp => 0xC0,
+            Page::Health => 0x02,
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(self, bytes: &[u8]) -> Result<Counters, PageError> {
+        if bytes.len() != PAGE_BYTES {
+            return Err(PageError::Length(bytes.len()));
+        }
+        match self {
+            Page::Vendor => {
+                let units = |id| row(bytes, id).map(|units| units * VENDOR_UNIT_BYTES);
+                let (media, host) = (units(NAND_BYTES_WRITTEN)?, units(HOST_BYTES_WRITTEN)?);
+                Ok(Counters { media_bytes: Some(media), host_bytes: Some(host) })
+            }
+            Page::Ocp if bytes[PAGE_BYTES - 16..] != OCP_GUID => Err(PageError::NotOcp),
+            Page::Ocp => Ok(Counters { media_bytes: Some(number(&bytes[..16])), host_bytes: None }),
+            Page::Health => {
+                let host = number(&bytes[DATA_UNITS_WRITTEN]).saturating_mul(DATA_UNIT_BYTES);
+                Ok(Counters { media_bytes: None, host_bytes: Some(host) })
+            }
+        }
+    }
+
+    /// Which page bytes are, as far as they tell: that of OCP by its identity, the vendor's by its rows.
+    pub fn of(bytes: &[u8]) -> Page {
+        let is_vendor = Page::Vendor.parse(bytes).is_ok();
+        match bytes.ends_with(&OCP_GUID) {
+            true => Page::Ocp,
+            false if is_vendor => Page::Vendor,
+            // A critical warning has six bits, and a temperature in kelvins is between 200 and 500.
+            false
+                if bytes.len() == PAGE_BYTES
+                    && bytes[0] < 64
+                    && (200..500).contains(&number(&bytes[1..3])) =>
+            {
+                Page::Health
+            }
+            false => Page::Vendor,
+        }
+    }
+}
+
+/// The raw value of a row.
+fn row(bytes: &[u8], id: u8) -> Result<u128, PageError> {
+    // Rows follow each other; they begin at the start, or behind a head of a few bytes that differs from model to model.
+    let is_row = |row: &&[u8]| row[0] == id && row[1..3] == [0, 0] && row[11] == 0 && row[3] <= 200;
+    let found = bytes.windows(ROW_BYTES).find(is_row).ok_or(PageError::MissingRow(id))?;
+    Ok(number(&found[RAW]))
+}
+
+/// Little-endian, of at most 16 bytes.
+fn number(bytes: &[u8]) -> u128 {
+    bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
+impl Counters {
+    /// What one page tells and the other does not.
+    pub fn or(self, other: Counters) -> Counters {
+        Counters {
+            media_bytes: self.media_bytes.or(other.media_bytes),
+            host_bytes: self.host_bytes.or(other.host_bytes),
+        }
+    }
+
+    /// Bytes written to the flash for each byte that the host wrote; `None` if one of them is not known, or the host wrote
+    /// nothing.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let (media, host) = (self.media_bytes?, self.host_bytes.filter(|host| *host > 0)?);
+        Some(media as f64 / host as f64)
+    }
+
+    /// What was written since then; `None` if a counter went back, as those of another drive do.
+    pub fn since(&self, before: &Counters) -> Option<Counters> {
+        let less = |now: Option<u128>, then: Option<u128>| match (now, then) {
+            (Some(now), Some(then)) => now.checked_sub(then).map(Some),
+            _ => Some(None),
+        };
+        let media_bytes = less(self.media_bytes, before.media_bytes)?;
+        Some(Counters { media_bytes, host_bytes: less(self.host_bytes, before.host_bytes)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the white paper's dump.
+    const F4: [u8; 12] = [0xf4, 0, 0, 0x64, 0, 0xf0, 0x39, 0x26, 0x02, 0, 0, 0];
+    const F5: [u8; 12] = [0xf5, 0, 0, 0x64, 0, 0x17, 0x02, 0x6f, 0x01, 0, 0, 0];
+
+    fn vendor_page() -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES];
+        page[24..36].copy_from_slice(&F4);
+        page[36..48].copy_from_slice(&F5);
+        page
+    }
+
+    #[test]
+    fn the_dump_of_the_white_paper_is_read() {
+        assert_eq!((row(&F4, 0xf4), row(&F5, 0xf5)), (Ok(36_059_632), Ok(24_052_247)));
+        let counters = Page::Vendor.parse(&vendor_page()).expect("it is one");
+        assert_eq!(counters.media_bytes, Some(36_059_632 << 25));
+        assert_eq!(format!("{:.4}", counters.write_amplification().expect("both are known")), "1.4992");
+        assert_eq!(Page::of(&vendor_page()), Page::Vendor);
+    }
+
+    #[test]
+    fn ocp_counts_the_flash_and_health_the_host() {
+        let mut ocp = vec![0; PAGE_BYTES];
+        ocp[..16].copy_from_slice(&(3u128 << 70).to_le_bytes());
+        assert_eq!(Page::Ocp.parse(&ocp), Err(PageError::NotOcp));
+        ocp[PAGE_BYTES - 16..].copy_from_slice(&OCP_GUID);
+        assert_eq!(Page::of(&ocp), Page::Ocp);
+        let mut health = vec![0; PAGE_BYTES];
+        health[1..3].copy_from_slice(&310u16.to_le_bytes());
+        health[DATA_UNITS_WRITTEN].copy_from_slice(&2000u128.to_le_bytes());
+        assert_eq!(Page::of(&health), Page::Health);
+        let both =
+            Page::Ocp.parse(&ocp).expect("it is one").or(Page::Health.parse(&health).expect("it is one"));
+        assert_eq!(both, Counters { media_bytes: Some(3 << 70), host_bytes: Some(1_024_000_000) });
+    }
+
+    #[test]
+    fn what_is_no_page_is_told() {
+        assert_eq!(Page::Vendor.parse(&[0; 511]), Err(PageError::Length(511)));
+        assert_eq!(Page::Vendor.parse(&[0; PAGE_BYTES]), Err(PageError::MissingRow(0xf4)));
+        let mut half = vendor_page();
+        half[36..48].fill(0);
+        assert_eq!(Page::Vendor.parse(&half), Err(PageError::MissingRow(0xf5)));
+    }
+
+    #[test]
+    fn an_interval_is_the_difference_unless_a_counter_went_back() {
+        let at = |media, host| Counters { media_bytes: Some(media), host_bytes: Some(host) };
+        let since = at(150, 120).since(&at(100, 80)).expect("they grew");
+        assert_eq!((since, since.write_amplification()), (at(50, 40), Some(1.25)));
+        assert_eq!(at(150, 70).since(&at(100, 80)), None);
+        assert_eq!(at(100, 80).since(&at(100, 80)).and_then(|none| none.write_amplification()), None);
+    }
+}
