@@ -59,6 +59,11 @@ pub enum WriteMode {
     Durable,
 }
 
+/// Which of a device's write streams a write belongs to. What is expected to die together shares one, and a drive that has
+/// streams (placement handles, FDP) erases no two of them together. 0: none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WriteStream(pub u8);
+
 /// A medium that holds bytes: a block device, a regular file, or memory.
 ///
 /// * Offsets and lengths are multiples of [`Geometry::block_bytes`]; anything else is refused as
@@ -89,6 +94,19 @@ pub trait Device: Send + Sync + 'static {
 
     /// Writes all of `source` at `offset`, or fails.
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>>;
+
+    /// As [`write`](Self::write), to a write stream, at most [`Geometry::write_streams`]. Where a device has none this says
+    /// nothing.
+    fn write_to_stream(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        stream: WriteStream,
+    ) -> Pending<Result<(), DeviceError>> {
+        let _ = stream;
+        self.write(offset, source, mode)
+    }
 
     /// Makes every write durable that completed before this call. When it fails, none of them may be trusted to be
     /// durable, even if a later flush succeeds.

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use crate::pending::Completion;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
+    WriteStream,
 };
 
 type Outcome = Result<(), DeviceError>;
@@ -212,11 +213,21 @@ impl Device for FailStop {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Outcome> {
+        self.write_to_stream(offset, source, mode, WriteStream::default())
+    }
+
+    fn write_to_stream(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        stream: WriteStream,
+    ) -> Pending<Outcome> {
         let claim = match mode {
             WriteMode::Plain => Claim::Nothing,
             WriteMode::Durable => Claim::Write,
         };
-        self.submit(claim, |device| device.write(offset, source, mode))
+        self.submit(claim, |device| device.write_to_stream(offset, source, mode, stream))
     }
 
     fn flush(&self) -> Pending<Outcome> {

@@ -30,6 +30,8 @@ pub struct Geometry {
     pub discard: bool,
     /// Discards free whole, aligned pieces of this size and nothing of a piece in part.
     pub discard_bytes: u32,
+    /// Write streams that writes can be told apart by, numbered from 1; 0: the device has none.
+    pub write_streams: u8,
     /// I/O bypasses the page cache.
     pub direct: bool,
     /// File, block device or memory.
@@ -49,6 +51,7 @@ impl Geometry {
             fua: true,
             discard: true,
             discard_bytes: 512,
+            write_streams: 0,
             direct: true,
             kind: DeviceKind::Memory,
             backend: "memory",

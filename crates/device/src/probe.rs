@@ -22,6 +22,8 @@ pub(crate) struct BlockQueue {
     pub(crate) fua: bool,
     pub(crate) discard: bool,
     pub(crate) discard_bytes: u32,
+    /// Linux 6.16 and later tell.
+    pub(crate) write_streams: u8,
     pub(crate) limit: CommandLimit,
     /// Where a partition begins on its disk; else 0.
     pub(crate) start_bytes: u64,
@@ -78,6 +80,7 @@ impl BlockQueue {
         fua: false,
         discard: false,
         discard_bytes: PAGE_BYTES,
+        write_streams: 0,
         limit: CommandLimit::DEFAULT,
         start_bytes: 0,
     };
@@ -142,6 +145,7 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
             .and_then(|bytes| u32::try_from(bytes).ok())
             .filter(|bytes| bytes.is_power_of_two())
             .map_or(PAGE_BYTES, |bytes| bytes.max(PAGE_BYTES)),
+        write_streams: number("max_write_streams").unwrap_or(0).min(u8::MAX.into()) as u8,
         limit: CommandLimit::from(number, page_bytes() as u64),
         start_bytes: 0,
     }
@@ -296,6 +300,12 @@ mod tests {
         assert!(!coarse.write_cache && coarse.fua && coarse.discard && coarse.logical_block_bytes == 512);
         assert_eq!(coarse.discard_bytes, PAGE_BYTES, "less than a page is not worth a discard");
         assert_eq!(queue(&[("discard_granularity", "2097152")]).discard_bytes, 2 << 20);
+        assert_eq!((coarse.write_streams, queue(&[("max_write_streams", "7")]).write_streams), (0, 7));
+        assert_eq!(
+            queue(&[("max_write_streams", "65535")]).write_streams,
+            255,
+            "a submission has a byte for it"
+        );
         let plain = queue(&[("physical_block_size", "4096"), ("optimal_io_size", "524288"), ("fua", "0")]);
         assert_eq!(plain.indirection_unit_bytes, None);
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");

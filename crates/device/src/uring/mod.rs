@@ -43,6 +43,7 @@ use crate::runtime_threads::{catching, start_thread};
 use crate::threads::WorkPool;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
+    WriteStream,
 };
 
 pub(crate) struct UringDevice {
@@ -203,6 +204,16 @@ impl Device for UringDevice {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
+        self.write_to_stream(offset, source, mode, WriteStream::default())
+    }
+
+    fn write_to_stream(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        stream: WriteStream,
+    ) -> Pending<Result<(), DeviceError>> {
         // Panics here, in the caller, if the range is not published.
         let bytes = source.as_slice().len();
         if let Err(error) = self.file().check(OperationKind::Write, offset, bytes as u64) {
@@ -211,9 +222,11 @@ impl Device for UringDevice {
         self.file().counters.write(bytes);
         let (pending, completion) = Pending::new();
         let dsync = self.file().needs_dsync(mode);
+        // The kernel refuses a stream that the device does not have.
+        let stream = if stream.0 <= self.file().geometry().write_streams { stream } else { WriteStream(0) };
         for piece in pieces(self.file(), source, offset, completion) {
             let at = piece.offset();
-            self.queue(Request::Write { piece, dsync }, at);
+            self.queue(Request::Write { piece, dsync, stream }, at);
         }
         self.shared.bell.ring();
         pending

@@ -16,6 +16,7 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod staging;
+pub(crate) mod streams;
 pub(crate) mod superblocks;
 pub(crate) mod tier;
 pub(crate) mod writer;

@@ -17,6 +17,7 @@ use crate::segments::discards::Discards;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;
+use crate::segments::streams::write_stream;
 
 /// One of the ways to read.
 type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
@@ -27,6 +28,8 @@ pub(crate) struct Tier {
     device: RwLock<Option<Arc<dyn Device>>>,
     shape: SegmentShape,
     data_offset: u64,
+    /// How many write streams the device has.
+    write_streams: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
     /// Slots that there are or that the file system has room for; changed with the allocation locked.
@@ -62,6 +65,7 @@ impl Tier {
         let room = grows.then(|| Room::new(device.geometry().bytes));
         Tier {
             name: shape.tier,
+            write_streams: device.geometry().write_streams,
             device_name: device.path(),
             device: RwLock::new(Some(device)),
             shape,
@@ -299,7 +303,8 @@ impl Tier {
             source.len()
         );
         self.accounting.count(content, source.len() as u64, self.shape);
-        device.write(at, source, mode)
+        let stream = write_stream(content, self.slot(slot).stream(), self.write_streams);
+        device.write_to_stream(at, source, mode, stream)
     }
 
     /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.

@@ -37,18 +37,27 @@ pub struct Latencies {
 
 /// Takes latencies.
 #[derive(Debug)]
-pub(crate) struct Recorder(Histogram<u64>);
+pub struct Recorder(Histogram<u64>);
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder::new()
+    }
+}
 
 impl Recorder {
-    pub(crate) fn new() -> Recorder {
+    /// One that has none yet.
+    pub fn new() -> Recorder {
         Recorder(Histogram::new_with_max(MOST_NS, 3).expect("the bounds are in order"))
     }
 
-    pub(crate) fn add(&mut self, latency_ns: u64) {
+    /// Takes one.
+    pub fn add(&mut self, latency_ns: u64) {
         self.0.saturating_record(latency_ns);
     }
 
-    pub(crate) fn latencies(&self) -> Latencies {
+    /// Those that were taken.
+    pub fn latencies(&self) -> Latencies {
         let us = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile: f64| us(self.0.value_at_quantile(quantile));
         Latencies {

@@ -7,8 +7,7 @@ mod profiles;
 mod timing;
 
 pub use choice::Choice;
-pub use latencies::Latencies;
-pub(crate) use latencies::Recorder;
+pub use latencies::{Latencies, Recorder};
 pub use nand::Medium;
 pub use profiles::{PROFILES, Profile};
 pub use timing::Timing;

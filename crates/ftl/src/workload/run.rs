@@ -71,14 +71,19 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     let shape = &Shape { handles: shape.handles.max(job.handles), ..shape.clone() };
     let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     precondition(&mut drive, seed)?;
+    if job.trim_rest {
+        let iu_bytes = u64::from(shape.iu_bytes);
+        let used = (shape.namespace_bytes as f64 * job.span) as u64 / iu_bytes * iu_bytes;
+        drive.trim(used, shape.namespace_bytes - used)?;
+    }
     let stream = Stream::new(job, shape, seed.wrapping_add(1));
     let mut bench = Bench { drive, stream, job, slots: BinaryHeap::new(), at: 0, next: 0 };
     let is_steady = bench.warm_up()?;
     bench.measure(is_steady)
 }
 
-/// Fills a drive, and writes it at random in pieces of 1 MiB.
-fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
+/// Fills a drive, and writes it at random in pieces of 1 MiB: it is one that has been in use.
+pub fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
     drive.fill(1.0)?;
     let namespace = drive.shape().namespace_bytes;
     let pieces = namespace / PIECE_BYTES;
