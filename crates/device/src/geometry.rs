@@ -32,6 +32,8 @@ pub struct Geometry {
     pub discard_bytes: u32,
     /// Write streams that writes can be told apart by, numbered from 1; 0: the device has none.
     pub write_streams: u8,
+    /// What the drive erases together (an FDP reclaim unit), if it tells.
+    pub reclaim_unit_bytes: Option<u64>,
     /// I/O bypasses the page cache.
     pub direct: bool,
     /// File, block device or memory.
@@ -52,6 +54,7 @@ impl Geometry {
             discard: true,
             discard_bytes: 512,
             write_streams: 0,
+            reclaim_unit_bytes: None,
             direct: true,
             kind: DeviceKind::Memory,
             backend: "memory",

@@ -24,6 +24,7 @@ pub(crate) struct BlockQueue {
     pub(crate) discard_bytes: u32,
     /// Linux 6.16 and later tell.
     pub(crate) write_streams: u8,
+    pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) limit: CommandLimit,
     /// Where a partition begins on its disk; else 0.
     pub(crate) start_bytes: u64,
@@ -81,6 +82,7 @@ impl BlockQueue {
         discard: false,
         discard_bytes: PAGE_BYTES,
         write_streams: 0,
+        reclaim_unit_bytes: None,
         limit: CommandLimit::DEFAULT,
         start_bytes: 0,
     };
@@ -146,6 +148,7 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
             .filter(|bytes| bytes.is_power_of_two())
             .map_or(PAGE_BYTES, |bytes| bytes.max(PAGE_BYTES)),
         write_streams: number("max_write_streams").unwrap_or(0).min(u8::MAX.into()) as u8,
+        reclaim_unit_bytes: number("write_stream_granularity").filter(|bytes| *bytes > 0),
         limit: CommandLimit::from(number, page_bytes() as u64),
         start_bytes: 0,
     }
@@ -311,6 +314,13 @@ mod tests {
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");
         let unknown = BlockQueue { limit: queue(&[]).limit, ..BlockQueue::UNKNOWN };
         assert_eq!(queue(&[]), unknown);
+    }
+
+    #[test]
+    fn a_reclaim_unit_is_what_the_kernel_says() {
+        assert_eq!(queue(&[("write_stream_granularity", "0")]).reclaim_unit_bytes, None);
+        let large = queue(&[("write_stream_granularity", "6442450944")]);
+        assert_eq!(large.reclaim_unit_bytes, Some(6 << 30), "more than 32 bits tell");
     }
 
     #[test]

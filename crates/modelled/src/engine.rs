@@ -31,6 +31,8 @@ pub struct Setup {
     pub shape: Shape,
     /// Length of a segment.
     pub segment_bytes: u64,
+    /// What the store is told that the drive erases together; `None`: nothing.
+    pub reclaim_unit_bytes: Option<u64>,
     /// The store's write unit.
     pub unit_bytes: u64,
     /// Share of the capacity that users cannot fill, in percent.
@@ -240,6 +242,10 @@ async fn measure(
         .memory_bytes(setup.memory_bytes)
         .durability(setup.durability)
         .force_format(true);
+    let options = match setup.reclaim_unit_bytes {
+        Some(bytes) => options.reclaim_unit_bytes(bytes),
+        None => options,
+    };
     let store = Store::open(options).await?;
     let load = Load::new(&store, runtime, (job, &setup.shape), run.value_bytes as usize, setup.seed)?;
     let namespace = setup.shape.namespace_bytes;

@@ -7,6 +7,7 @@ pub(crate) mod buffers;
 pub(crate) mod contents;
 pub(crate) mod counts;
 pub(crate) mod discards;
+pub(crate) mod groups;
 pub(crate) mod kept;
 pub(crate) mod limit;
 pub(crate) mod oldest;

@@ -76,7 +76,7 @@ proptest! {
     /// that has expired is missed.
     #[test]
     fn the_counts_are_those_of_a_walk(steps in steps()) {
-        let slots = Slots::new(COUNT);
+        let slots = Slots::new(COUNT, Groups::new(None, 1 << 20, COUNT));
         let mut held = [Held::NOTHING; COUNT as usize];
         // As a slot is left before it is used again.
         (0..COUNT).for_each(|slot| slots.occupy(slot, 0, SlotState::Free, 0));

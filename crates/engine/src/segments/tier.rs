@@ -14,6 +14,7 @@ use crate::base::latency::{Recorder, Timed};
 use crate::segments::accounting::{Content, WriteAccounting};
 use crate::segments::allocation::Allocation;
 use crate::segments::discards::Discards;
+use crate::segments::groups::Groups;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;
@@ -50,6 +51,8 @@ pub(crate) struct Accounts {
     pub(crate) accounting: Arc<WriteAccounting>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clock: Arc<dyn Runtime>,
+    /// What its drive erases together, if anybody knows.
+    pub(crate) reclaim_unit_bytes: Option<u64>,
 }
 
 impl Tier {
@@ -63,14 +66,17 @@ impl Tier {
     ) -> Tier {
         device.set_write_unit(shape.unit_bytes);
         let room = grows.then(|| Room::new(device.geometry().bytes));
+        let streams = device.geometry().write_streams;
+        let reclaim_unit_bytes = accounts.reclaim_unit_bytes.filter(|_| streams > 0);
+        let groups = Groups::new(reclaim_unit_bytes, shape.segment_bytes, limit_slots);
         Tier {
             name: shape.tier,
-            write_streams: device.geometry().write_streams,
+            write_streams: streams,
             device_name: device.path(),
             device: RwLock::new(Some(device)),
             shape,
             data_offset,
-            slots: Slots::new(limit_slots),
+            slots: Slots::new(limit_slots, groups),
             allocation: Mutex::new(Allocation::new(limit_slots, grows)),
             in_reach: AtomicU32::new(limit_slots),
             room,

@@ -1,5 +1,6 @@
 //! Which segments to relocate next, and whether that is worth it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use esker_gc::{Candidate, cost_benefit, oldest};
@@ -9,6 +10,7 @@ use super::CALM;
 
 use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::segments::groups::Group;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::space::SEGMENT_STEP;
@@ -30,6 +32,50 @@ const LEAST_GAIN: u64 = 8;
 const LONGEST_WAIT: u32 = 6;
 /// Segments are relocated together up to so many bytes.
 const BATCH_BYTES: u32 = 4 << 20;
+
+/// The segments to collect next of the group that was begun, or else of the one with the most to gain for its cost; and which
+/// group that is.
+fn in_one_group(
+    tier: &Tier,
+    candidates: impl Iterator<Item = Candidate>,
+    begun: Option<Group>,
+    newest: u64,
+    least_yield: f64,
+    count: usize,
+) -> (Option<Group>, Vec<Candidate>) {
+    let mut groups: BTreeMap<Group, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        groups.entry(tier.slot(candidate.slot).group()).or_default().push(candidate);
+    }
+    // What is all live is left where it is, also in a group.
+    let worth_it = |members: &[Candidate]| {
+        let yields = |c: &&Candidate| {
+            (c.used_bytes - c.live_bytes.min(c.used_bytes)) as f64 >= LEAST_YIELD * c.used_bytes as f64
+        };
+        oldest(members.iter().filter(yields).copied(), count)
+    };
+    if let Some(group) = begun
+        && let Some(members) = groups.get(&group)
+        && let victims = worth_it(members)
+        && !victims.is_empty()
+    {
+        return (begun, victims);
+    }
+    let whole = groups.iter().filter(|(group, _)| tier.slots().groups().is_complete(**group));
+    let sums = whole.map(|(_, members)| {
+        let mut sum = members[0];
+        for one in &members[1..] {
+            sum.live_bytes += one.live_bytes;
+            sum.used_bytes += one.used_bytes;
+            sum.sealed_at = sum.sealed_at.max(one.sealed_at);
+        }
+        sum
+    });
+    let best = cost_benefit(sums, newest, least_yield, 1);
+    let group = best.first().map(|sum| tier.slot(sum.slot).group());
+    let victims = group.map_or(Vec::new(), |group| worth_it(&groups[&group]));
+    (group, victims)
+}
 
 impl Choice {
     fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {
@@ -56,7 +102,7 @@ impl Reclaimer<'_> {
     }
 
     /// What to do: whichever is more urgent, and otherwise the other.
-    pub(super) fn choose(&self) -> Option<Choice> {
+    pub(super) fn choose(&mut self) -> Option<Choice> {
         let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
         match (destage, collect) {
             (Some(destage), Some(collect)) if destage.urgency < collect.urgency => Some(collect),
@@ -95,7 +141,7 @@ impl Reclaimer<'_> {
         (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
     }
 
-    fn choose_to_collect(&self) -> Option<Choice> {
+    fn choose_to_collect(&mut self) -> Option<Choice> {
         let urgency = self.space.urgency();
         let calm = || self.calm_yield(self.space.output_tier());
         let least_yield = if urgency > 0.0 { LEAST_YIELD } else { calm()? };
@@ -103,8 +149,9 @@ impl Reclaimer<'_> {
     }
 
     /// Which segments to collect that yield so much, among those up to number `through`.
-    pub(crate) fn choose_among(&self, mut least_yield: f64, through: u64) -> Option<Choice> {
-        let tier = self.space.output_tier();
+    pub(crate) fn choose_among(&mut self, mut least_yield: f64, through: u64) -> Option<Choice> {
+        let space = self.space;
+        let tier = space.output_tier();
         if self.is_given_up() {
             least_yield = least_yield.max(SURE_YIELD);
         }
@@ -117,7 +164,15 @@ impl Reclaimer<'_> {
         };
         let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
         let count = self.batch(tier, tier.free_slots());
-        let victims = cost_benefit(self.candidates(tier).filter(fits), newest, least_yield, count);
+        let candidates = self.candidates(tier).filter(fits);
+        let victims = if tier.slots().groups().are_single() {
+            cost_benefit(candidates, newest, least_yield, count)
+        } else {
+            let (group, victims) =
+                in_one_group(tier, candidates, self.progress.group, newest, least_yield, count);
+            self.progress.group = group;
+            victims
+        };
         (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
     }
 
