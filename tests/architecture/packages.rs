@@ -26,11 +26,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-server", &["esker-engine", "esker-backup", "esker-rdb"]),
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
+    ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-sim"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
         "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
-        "esker-ftl",
+        "esker-ftl", "esker-modelled",
     ]),
 ];
 

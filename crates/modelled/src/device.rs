@@ -36,6 +36,8 @@ struct Inner {
 
 struct State {
     drive: Drive<Timing>,
+    /// What it did before it was ours.
+    before: Counters,
     content: Content,
     counters: DeviceCounters,
     reads: Recorder,
@@ -47,8 +49,6 @@ struct State {
 pub(crate) struct Seen {
     /// Of its translation layer.
     pub(crate) drive: Counters,
-    /// Of its host.
-    pub(crate) host: DeviceCounters,
     /// How long reads took.
     pub(crate) reads: Latencies,
     /// How long writes took.
@@ -80,6 +80,7 @@ impl ModelDevice {
             ..Geometry::memory(shape.namespace_bytes)
         };
         let state = State {
+            before: drive.counters(),
             drive,
             content: Content::new(shape.namespace_bytes),
             counters: DeviceCounters::default(),
@@ -95,8 +96,7 @@ impl ModelDevice {
     pub(crate) fn seen(&self) -> Seen {
         let state = self.inner.state.lock();
         Seen {
-            drive: state.drive.counters(),
-            host: state.counters,
+            drive: state.drive.counters() - state.before,
             reads: state.reads.latencies(),
             writes: state.writes.latencies(),
         }

@@ -1,53 +1,19 @@
 //! What the engine writes to a drive with a coarse indirection unit, and what the drive makes of that.
 
-use std::sync::Arc;
-
-use esker_device::{Device, Runtime};
-use esker_engine::{Durability, Options, Store};
-use esker_ftl::{Counters, Job, Pattern, Profile, Shape};
+use esker_ftl::{Counters, Job, Pattern};
 use esker_sim::SimRuntime;
 use serde::Serialize;
 
 use crate::device::ModelDevice;
 use crate::error::Error;
 use crate::load::{KEY_BYTES, Load};
+use crate::setup::{ScaledDrive, Setup, world};
+use crate::steady::{Steady, until_steady};
 
-/// Windows of the warm-up write this share of the user's data, as a divisor.
-const WINDOWS_A_PASS: u64 = 2;
-/// Windows of the warm-up, at least and at most.
-const WINDOWS: (usize, usize) = (6, 40);
-/// Write amplification holds still if its change from window to window is less than this, twice.
-const STILL: f64 = 0.015;
-/// What the goals are.
+/// The drive may program so much for each byte that the engine writes.
 pub(crate) const MOST_DEVICE_WAF: f64 = 1.05;
+/// So many times less than in place is to be programmed.
 pub(crate) const LEAST_GAIN: f64 = 15.0;
-
-/// The drive, and the store on it.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// The drive's profile.
-    pub profile: Profile,
-    /// The drive, scaled down.
-    pub shape: Shape,
-    /// Length of a segment.
-    pub segment_bytes: u64,
-    /// What the store is told that the drive erases together; `None`: nothing.
-    pub reclaim_unit_bytes: Option<u64>,
-    /// The store's write unit.
-    pub unit_bytes: u64,
-    /// Share of the capacity that users cannot fill, in percent.
-    pub reserve_percent: u8,
-    /// Share of the namespace that records take.
-    pub fill: f64,
-    /// Write streams that the drive has; 0: none.
-    pub streams: u8,
-    /// When a put is acknowledged.
-    pub durability: Durability,
-    /// Memory of the store.
-    pub memory_bytes: u64,
-    /// What random choices are made from.
-    pub seed: u64,
-}
 
 /// A workload, with what one of its records is.
 #[derive(Clone, Debug)]
@@ -94,14 +60,17 @@ impl EngineRun {
         EngineRun { value_bytes, must_gain: true, ..self }
     }
 
-    /// The job over as much of the namespace as its records would fill so much of it.
-    fn job_for(&self, shape: &Shape, fill: f64) -> Job {
-        let record = esker_log::record_bytes(KEY_BYTES, self.value_bytes as usize, false) as u64;
-        let keys = (shape.namespace_bytes as f64 * fill) as u64 / record.next_multiple_of(16);
-        // Half a block more, so that no rounding takes the last key away.
-        let span = (keys as f64 + 0.5) * self.job.block as f64 / shape.namespace_bytes as f64;
-        Job { span: span.min(1.0), ..self.job.clone() }
+    /// The job over so many keys of a namespace.
+    fn job_for(&self, keys: u64, namespace_bytes: u64) -> Job {
+        job_over(&self.job, keys, namespace_bytes)
     }
+}
+
+/// A job over so many blocks of a namespace.
+pub(crate) fn job_over(job: &Job, keys: u64, namespace_bytes: u64) -> Job {
+    // Half a block more, so that no rounding takes the last key away.
+    let span = (keys as f64 + 0.5) * job.block as f64 / namespace_bytes as f64;
+    Job { span: span.min(1.0), ..job.clone() }
 }
 
 /// What a workload cost.
@@ -157,6 +126,8 @@ pub struct EngineReport {
     pub namespace_bytes: u64,
     /// Its superblocks.
     pub superblock_bytes: u64,
+    /// Its write streams.
+    pub write_streams: u8,
     /// The store's segments.
     pub segment_bytes: u64,
     /// The workloads.
@@ -166,38 +137,48 @@ pub struct EngineReport {
 }
 
 /// Runs workloads, each on a store and a drive of its own.
-pub fn engine(setup: &Setup, runs: &[EngineRun]) -> Result<EngineReport, Error> {
-    let rows = runs.iter().map(|run| row(setup, run)).collect::<Result<Vec<_>, _>>()?;
+pub fn engine(
+    drive: &ScaledDrive,
+    setup: &Setup,
+    runs: &[EngineRun],
+    mut began: impl FnMut(&str),
+) -> Result<EngineReport, Error> {
+    let mut rows = Vec::new();
+    for run in runs {
+        began(&run.name);
+        rows.push(row(drive, setup, run)?);
+    }
     Ok(EngineReport {
-        drive: setup.profile.name.to_owned(),
-        namespace_bytes: setup.shape.namespace_bytes,
-        superblock_bytes: setup.shape.superblock_bytes,
+        drive: drive.profile.name.to_owned(),
+        namespace_bytes: drive.shape.namespace_bytes,
+        superblock_bytes: drive.shape.superblock_bytes,
+        write_streams: drive.streams,
         segment_bytes: setup.segment_bytes,
         meets_goals: rows.iter().all(EngineRow::meets_goals),
         rows,
     })
 }
 
-fn row(setup: &Setup, run: &EngineRun) -> Result<EngineRow, Error> {
-    let job = run.job_for(&setup.shape, setup.fill);
-    let runtime = SimRuntime::new(setup.seed);
-    runtime.set_steps_max(u64::MAX);
-    let device = ModelDevice::used(&runtime, &setup.profile, &setup.shape, setup.streams, setup.seed)?;
-    let measured = runtime.run(measure(setup, run, &job, &runtime, &device))?;
+fn row(drive: &ScaledDrive, setup: &Setup, run: &EngineRun) -> Result<EngineRow, Error> {
+    let keys = setup.keys(&drive.shape, run.value_bytes);
+    let job = run.job_for(keys, drive.shape.namespace_bytes);
+    let runtime = world(setup.seed);
+    let device = drive.device(&runtime, setup.seed)?;
+    let measured = runtime.run(measure(drive, setup, (run, &job), &runtime, &device))?;
     let in_place = |trim_rest: bool| {
         let job = Job { trim_rest, ..job.clone() };
-        let report = esker_ftl::run(&setup.profile, &setup.shape, &job, setup.seed)?;
+        let report = esker_ftl::run(&drive.profile, &drive.shape, &job, setup.seed)?;
         Ok::<f64, Error>(report.write_amplification * job.block as f64 / run.user_bytes as f64)
     };
-    let Measured { user_bytes, drive, windows, is_steady, .. } = &measured;
+    let Measured { user_bytes, counters, windows, is_steady, .. } = &measured;
     let (in_place, in_place_trimmed) = (in_place(false)?, in_place(true)?);
-    let write_amplification = drive.nand_bytes() as f64 / *user_bytes as f64;
+    let write_amplification = counters.nand_bytes() as f64 / *user_bytes as f64;
     Ok(EngineRow {
         workload: run.name.clone(),
         keys: measured.keys,
         filled: measured.filled,
-        engine_write_amplification: drive.host_bytes as f64 / *user_bytes as f64,
-        device_write_amplification: drive.write_amplification(),
+        engine_write_amplification: counters.host_bytes as f64 / *user_bytes as f64,
+        device_write_amplification: counters.write_amplification(),
         write_amplification,
         in_place,
         in_place_trimmed,
@@ -216,7 +197,7 @@ struct Measured {
     keys: u64,
     filled: f64,
     user_bytes: u64,
-    drive: Counters,
+    counters: Counters,
     drive_writes: [f64; 2],
     windows: Vec<f64>,
     is_steady: bool,
@@ -226,48 +207,20 @@ struct Measured {
 }
 
 async fn measure(
+    drive: &ScaledDrive,
     setup: &Setup,
-    run: &EngineRun,
-    job: &Job,
+    (run, job): (&EngineRun, &Job),
     runtime: &SimRuntime,
     device: &ModelDevice,
 ) -> Result<Measured, Error> {
-    let below: Arc<dyn Device> = Arc::new(device.clone());
-    let clock: Arc<dyn Runtime> = Arc::new(runtime.clone());
-    let options = Options::devices(None, Some(below))
-        .runtime(clock)
-        .indirection_unit_bytes(setup.unit_bytes)
-        .segment_bytes(setup.segment_bytes)
-        .reserve_percent(setup.reserve_percent)
-        .memory_bytes(setup.memory_bytes)
-        .durability(setup.durability)
-        .force_format(true);
-    let options = match setup.reclaim_unit_bytes {
-        Some(bytes) => options.reclaim_unit_bytes(bytes),
-        None => options,
-    };
-    let store = Store::open(options).await?;
-    let load = Load::new(&store, runtime, (job, &setup.shape), run.value_bytes as usize, setup.seed)?;
-    let namespace = setup.shape.namespace_bytes;
-    let record = esker_log::record_bytes(KEY_BYTES, run.value_bytes as usize, false) as u64;
-    let (wanted, limit) = (load.keys() * record.next_multiple_of(16), store.stats().user_limit_bytes);
-    if wanted > limit {
-        return Err(Error::TooFull { wanted, limit, namespace });
-    }
-    load.fill().await?;
-    let (mut windows, mut before, mut still) = (Vec::new(), f64::NAN, 0);
-    while windows.len() < WINDOWS.1 && (still < 2 || windows.len() < WINDOWS.0) {
-        let (start, puts) = (device.seen().drive, load.puts());
-        load.run(load.keys() / WINDOWS_A_PASS).await?;
-        let did = device.seen().drive - start;
-        let now = did.nand_bytes() as f64 / ((load.puts() - puts) * run.user_bytes) as f64;
-        still = if (now / before - 1.0).abs() < STILL { still + 1 } else { 0 };
-        before = now;
-        windows.push(did.write_amplification());
-    }
+    let store = setup.open(runtime, None, Some((device, &drive.shape))).await?;
+    let load = Load::new(&store, runtime, (job, &drive.shape), run.value_bytes as usize, setup.seed)?;
+    let namespace = drive.shape.namespace_bytes;
+    setup.fill(&store, &load, namespace).await?;
+    let Steady { windows, is_steady } = until_steady(&load, device).await?;
     let (start, puts, written) = (device.seen().drive, load.puts(), store.stats());
     load.run(load.keys()).await?;
-    let drive = device.seen().drive - start;
+    let counters = device.seen().drive - start;
     let user_bytes = (load.puts() - puts) * run.user_bytes;
     let stats = store.stats();
     let causes = stats.tiers[0].written.all().into_iter().zip(written.tiers[0].written.all());
@@ -277,15 +230,15 @@ async fn measure(
     let (keys, refused) = (load.keys(), load.refused());
     drop(load);
     store.close().await?;
-    let drive_writes = [start, drive].map(|counters| counters.host_bytes as f64 / namespace as f64);
+    let drive_writes = [start, counters].map(|counted| counted.host_bytes as f64 / namespace as f64);
     Ok(Measured {
         keys,
         filled: stats.live_bytes as f64 / namespace as f64,
         user_bytes,
-        drive,
+        counters,
         drive_writes,
         windows,
-        is_steady: still >= 2,
+        is_steady,
         causes,
         refused,
         verified_keys,

@@ -9,7 +9,13 @@ mod device;
 mod engine;
 mod error;
 mod load;
+mod setup;
+mod shown;
+mod steady;
+mod tiers;
 
-pub use engine::{EngineReport, EngineRow, EngineRun, Setup, engine};
+pub use engine::{EngineReport, EngineRow, EngineRun, engine};
 pub use error::Error;
 pub use load::Waits;
+pub use setup::{ScaledDrive, Setup};
+pub use tiers::{Configuration, DriveRow, TierRow, Tiers, tiers};

@@ -35,10 +35,11 @@ pub(crate) struct Load<'a> {
     gets: RefCell<Recorder>,
     put_latencies: RefCell<Recorder>,
     refused: Cell<u64>,
+    without_reads: Cell<bool>,
 }
 
 /// What callers of the store waited for.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Waits {
     /// Of puts.
     pub puts: Latencies,
@@ -68,6 +69,7 @@ impl<'a> Load<'a> {
             gets: RefCell::default(),
             put_latencies: RefCell::default(),
             refused: Cell::new(0),
+            without_reads: Cell::new(false),
         })
     }
 
@@ -90,9 +92,19 @@ impl<'a> Load<'a> {
         self.side_by_side(|slot| self.writer(slot % self.job.writers as usize)).await
     }
 
+    /// Whether gets of the job are left out.
+    pub(crate) fn leave_reads_out(&self, out: bool) {
+        self.without_reads.set(out);
+    }
+
     /// From here on latencies are recorded anew.
     pub(crate) fn forget_latencies(&self) {
         (*self.gets.borrow_mut(), *self.put_latencies.borrow_mut()) = (Recorder::new(), Recorder::new());
+    }
+
+    /// Length of a value.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.value_bytes as u64
     }
 
     /// Keys.
@@ -151,6 +163,7 @@ impl<'a> Load<'a> {
                     self.left.set(self.left.get().saturating_sub(1));
                     self.put(number).await?;
                 }
+                Kind::Read if self.without_reads.get() => {}
                 Kind::Read => self.get(number).await?,
                 Kind::Trim => {
                     self.store.delete(key(number)).await?;

@@ -1,10 +1,12 @@
 //! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ftl`.
 //!
 //! Exit codes are those of the command: 2 if the call is wrong (a drive that cannot be, a file that is no trace), 1 if something
-//! failed on the way (a trace that is cut or damaged), or if `reproduce` is not within 10 % of what was published.
+//! failed on the way (a trace that is cut or damaged), if `reproduce` is not within 10 % of what was published, or if `engine`
+//! misses a goal.
 
 mod drive;
 mod jobs;
+mod store;
 mod traces;
 
 use std::path::PathBuf;
@@ -21,8 +23,9 @@ Examples:
   esker ftl reproduce
   esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
   esker ftl replay program.trace --device-size 2g
+  esker ftl engine
 
-Exit codes: 0 done; 1 something failed, or a row is off by more than 10 %; 2 the call is wrong.")]
+Exit codes: 0 done; 1 something failed, a row is off by more than 10 %, or a goal is missed; 2 the call is wrong.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -43,6 +46,10 @@ Examples:
     Run(Box<jobs::Arguments>),
     /// Replays a trace of a block device: blkparse, ftrace, or an iolog of fio.
     Replay(Box<traces::Arguments>),
+    /// Runs the engine on a modelled drive, and prints what that costs beside the same writes in place.
+    Engine(Box<store::EngineArguments>),
+    /// Runs the engine on QLC alone, on a fast drive in front of it, and on fast drives alone, under 70 % gets.
+    Tiers(Box<store::TiersArguments>),
     /// Computes write amplification over one property, and draws it.
     #[command(after_help = "\
 Examples:
@@ -86,6 +93,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             if reproduced.is_within { Ok(()) } else { Err(Failure::Failed(missed)) }
         }
         Verb::Run(arguments) => jobs::run(&arguments),
+        Verb::Engine(arguments) => store::run_engine(&arguments),
+        Verb::Tiers(arguments) => store::run_tiers(&arguments),
         Verb::Replay(arguments) => traces::run(*arguments),
         Verb::Chart { over, svg, output } => {
             let over = match over {
@@ -142,6 +151,10 @@ mod tests {
             &["ftl", "run", &jobs],
             &["ftl", "replay", &strange],
             &["ftl", "replay", "/none"],
+            &["ftl", "engine", "--only", "8 KiB"],
+            &["ftl", "engine", "--fill", "1.5"],
+            &["ftl", "engine", "--superblock", "100000"],
+            &["ftl", "tiers", "--buffer", "4m"],
         ] {
             assert!(matches!(called(words), Err(Failure::Usage(_))), "{words:?}");
         }

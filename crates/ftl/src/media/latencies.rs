@@ -3,6 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::report::{Table, figure};
+
 /// The longest that is told apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
 
@@ -33,6 +35,43 @@ pub struct Latencies {
     pub p99999_us: f64,
     /// The longest.
     pub max_us: f64,
+}
+
+impl Latencies {
+    /// A table whose rows are latencies.
+    pub fn table() -> Table {
+        Table::new(&[
+            "latency, µs",
+            "count",
+            "mean",
+            "p50",
+            "p75",
+            "p90",
+            "p95",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "p99.999",
+            "max",
+        ])
+    }
+
+    /// A row of it.
+    pub fn cells(&self, name: String) -> Vec<String> {
+        let values = [
+            self.mean_us,
+            self.p50_us,
+            self.p75_us,
+            self.p90_us,
+            self.p95_us,
+            self.p99_us,
+            self.p999_us,
+            self.p9999_us,
+            self.p99999_us,
+            self.max_us,
+        ];
+        [name, self.count.to_string()].into_iter().chain(values.map(figure)).collect()
+    }
 }
 
 /// Takes latencies.

@@ -1,12 +1,15 @@
 //! Time: what programs, reads and erases take on a medium, and what of that the host notices.
 
 mod choice;
+mod clients;
 mod latencies;
 mod nand;
 mod profiles;
 mod timing;
 
 pub use choice::Choice;
+pub(crate) use clients::Clients;
+pub use clients::Timed;
 pub use latencies::{Latencies, Recorder};
 pub use nand::Medium;
 pub use profiles::{PROFILES, Profile};
