@@ -59,10 +59,10 @@ pub enum WriteMode {
     Durable,
 }
 
-/// Which of a device's write streams a write belongs to. What is expected to die together shares one, and a drive that has
-/// streams (placement handles, FDP) erases no two of them together. 0: none of them.
+/// Where a drive puts a write: a drive that has placement handles (FDP; the kernel's write streams) erases nothing of two of
+/// them together, so what is expected to die together shares one. 0: anywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct WriteStream(pub u8);
+pub struct PlacementHandle(pub u8);
 
 /// A medium that holds bytes: a block device, a regular file, or memory.
 ///
@@ -95,16 +95,16 @@ pub trait Device: Send + Sync + 'static {
     /// Writes all of `source` at `offset`, or fails.
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>>;
 
-    /// As [`write`](Self::write), to a write stream, at most [`Geometry::write_streams`]. Where a device has none this says
-    /// nothing.
-    fn write_to_stream(
+    /// As [`write`](Self::write), with a placement handle, at most [`Geometry::placement_handles`]. Where a device has none it
+    /// says nothing.
+    fn write_placed(
         &self,
         offset: u64,
         source: Source,
         mode: WriteMode,
-        stream: WriteStream,
+        handle: PlacementHandle,
     ) -> Pending<Result<(), DeviceError>> {
-        let _ = stream;
+        let _ = handle;
         self.write(offset, source, mode)
     }
 

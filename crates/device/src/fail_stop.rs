@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 
 use crate::pending::Completion;
 use crate::{
-    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
-    WriteStream,
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
+    Task, WriteMode,
 };
 
 type Outcome = Result<(), DeviceError>;
@@ -213,21 +213,21 @@ impl Device for FailStop {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Outcome> {
-        self.write_to_stream(offset, source, mode, WriteStream::default())
+        self.write_placed(offset, source, mode, PlacementHandle::default())
     }
 
-    fn write_to_stream(
+    fn write_placed(
         &self,
         offset: u64,
         source: Source,
         mode: WriteMode,
-        stream: WriteStream,
+        handle: PlacementHandle,
     ) -> Pending<Outcome> {
         let claim = match mode {
             WriteMode::Plain => Claim::Nothing,
             WriteMode::Durable => Claim::Write,
         };
-        self.submit(claim, |device| device.write_to_stream(offset, source, mode, stream))
+        self.submit(claim, |device| device.write_placed(offset, source, mode, handle))
     }
 
     fn flush(&self) -> Pending<Outcome> {

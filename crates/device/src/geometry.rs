@@ -30,8 +30,8 @@ pub struct Geometry {
     pub discard: bool,
     /// Discards free whole, aligned pieces of this size and nothing of a piece in part.
     pub discard_bytes: u32,
-    /// Write streams that writes can be told apart by, numbered from 1; 0: the device has none.
-    pub write_streams: u8,
+    /// Placement handles, numbered from 1; 0: the device has none.
+    pub placement_handles: u8,
     /// What the drive erases together (an FDP reclaim unit), if it tells.
     pub reclaim_unit_bytes: Option<u64>,
     /// I/O bypasses the page cache.
@@ -53,7 +53,7 @@ impl Geometry {
             fua: true,
             discard: true,
             discard_bytes: 512,
-            write_streams: 0,
+            placement_handles: 0,
             reclaim_unit_bytes: None,
             direct: true,
             kind: DeviceKind::Memory,

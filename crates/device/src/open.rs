@@ -132,7 +132,7 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
         },
         reclaim_unit_bytes: queue.reclaim_unit_bytes.filter(|_| kind == DeviceKind::Block),
         // The page cache forgets who wrote what, and a file system writes it where it likes.
-        write_streams: if direct && kind == DeviceKind::Block { queue.write_streams } else { 0 },
+        placement_handles: if direct && kind == DeviceKind::Block { queue.placement_handles } else { 0 },
         direct,
         kind,
         backend: "threads",

@@ -36,8 +36,8 @@ impl ThreadDevice {
 
 impl Device for ThreadDevice {
     fn geometry(&self) -> Geometry {
-        // A system call has no place for a stream.
-        Geometry { write_streams: 0, ..self.file.geometry() }
+        // A system call has no place for a handle.
+        Geometry { placement_handles: 0, ..self.file.geometry() }
     }
 
     fn path(&self) -> String {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_device::{
-    Buffer, Device, DeviceCounters, DeviceError, DeviceKind, Geometry, OperationKind, Pending, Runtime,
-    Source, WriteMode, WriteStream,
+    Buffer, Device, DeviceCounters, DeviceError, DeviceKind, Geometry, OperationKind, Pending,
+    PlacementHandle, Runtime, Source, WriteMode,
 };
 use esker_ftl::{Counters, Drive, Handle, Latencies, Profile, Recorder, Shape, Timing};
 use esker_sim::SimRuntime;
@@ -56,16 +56,16 @@ pub(crate) struct Seen {
 }
 
 impl ModelDevice {
-    /// A drive of a profile that holds old data everywhere, as one that has been in use does. With `streams`, it tells so many
-    /// write streams apart.
+    /// A drive of a profile that holds old data everywhere, as one that has been in use does. It has so many placement
+    /// handles.
     pub(crate) fn used(
         runtime: &SimRuntime,
         profile: &Profile,
         shape: &Shape,
-        streams: u8,
+        handles: u8,
         seed: u64,
     ) -> Result<ModelDevice, Error> {
-        let shape = Shape { handles: u16::from(streams) + 1, ..shape.clone() };
+        let shape = Shape { handles: u16::from(handles) + 1, ..shape.clone() };
         let mut drive = Drive::on(&shape, Timing::new(profile, &shape))?;
         esker_ftl::precondition(&mut drive, seed)?;
         drive.flash_mut().turn_on();
@@ -73,7 +73,7 @@ impl ModelDevice {
             indirection_unit_bytes: Some(shape.iu_bytes),
             write_cache: false,
             discard_bytes: shape.iu_bytes,
-            write_streams: streams,
+            placement_handles: handles,
             kind: DeviceKind::Block,
             backend: "model",
             block_bytes: BLOCK_BYTES,
@@ -161,20 +161,20 @@ impl Device for ModelDevice {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
-        self.write_to_stream(offset, source, mode, WriteStream::default())
+        self.write_placed(offset, source, mode, PlacementHandle::default())
     }
 
-    fn write_to_stream(
+    fn write_placed(
         &self,
         offset: u64,
         source: Source,
         _: WriteMode,
-        stream: WriteStream,
+        handle: PlacementHandle,
     ) -> Pending<Result<(), DeviceError>> {
         let (now, bytes) = (self.now(), source.len() as u64);
         let mut state = self.inner.state.lock();
         let done = state.drive.flash_mut().accept_write(now, bytes);
-        if let Err(error) = state.drive.write(offset, bytes, Handle(stream.0.into())) {
+        if let Err(error) = state.drive.write(offset, bytes, Handle(handle.0.into())) {
             return Pending::ready(Err(self.error(OperationKind::Write, offset, bytes, error)));
         }
         state.content.write(offset, source.as_slice());
@@ -218,5 +218,59 @@ impl Device for ModelDevice {
 
     fn counters(&self) -> DeviceCounters {
         self.inner.state.lock().counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(handles: u8) -> (SimRuntime, ModelDevice) {
+        let runtime = SimRuntime::new(1);
+        let profile = Profile::named("d5-p5316").expect("there is such a drive");
+        let shape = Shape::over_provisioned(64 << 10, 64 << 20, 0.2);
+        let device = ModelDevice::used(&runtime, profile, &shape, handles, 1).expect("it can be");
+        (runtime, device)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_takes_the_drives_time() {
+        let (runtime, device) = device(0);
+        let mut block = Buffer::zeroed(4096);
+        block[100] = 7;
+        runtime.run(device.write(8192, Source::Owned(block), WriteMode::Durable)).expect("it is written");
+        let wrote_at = runtime.now();
+        assert!(
+            wrote_at > Duration::ZERO && wrote_at < Duration::from_micros(50),
+            "{wrote_at:?}: its cache took it"
+        );
+        let (found, read) = runtime.run(device.read(8192, Buffer::zeroed(4096)));
+        read.expect("it is read");
+        assert_eq!((found[99], found[100]), (0, 7));
+        // It was read from the drive's cache; what lies in flash takes longer.
+        let before = runtime.now();
+        runtime.run(device.read(1 << 20, Buffer::zeroed(4096))).1.expect("it is read");
+        assert!(runtime.now() - before > Duration::from_micros(80), "{:?}", runtime.now() - before);
+        let seen = device.seen();
+        assert_eq!((seen.drive.host_writes, seen.drive.host_bytes, seen.drive.partial_writes), (1, 4096, 1));
+        assert_eq!((seen.reads.count, seen.writes.count, device.counters().in_flight), (2, 1, 0));
+        runtime.run(device.discard(0, 64 << 10)).expect("it is discarded");
+        let (found, _) = runtime.run(device.read(8192, Buffer::zeroed(4096)));
+        assert!(found.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_the_drive_refuses_is_an_error_of_the_device() {
+        let (runtime, device) = device(2);
+        assert_eq!(device.geometry().placement_handles, 2);
+        let write = |offset, handle| {
+            let block = Source::Owned(Buffer::zeroed(64 << 10));
+            runtime.run(device.write_placed(offset, block, WriteMode::Plain, PlacementHandle(handle)))
+        };
+        write(0, 2).expect("there is such a handle");
+        for error in [write(0, 3), write(64 << 20, 0)] {
+            assert!(matches!(error, Err(DeviceError::Io { .. })), "{error:?}");
+        }
+        assert!(runtime.run(device.resize(1 << 30)).is_err());
     }
 }

@@ -126,8 +126,8 @@ pub struct EngineReport {
     pub namespace_bytes: u64,
     /// Its superblocks.
     pub superblock_bytes: u64,
-    /// Its write streams.
-    pub write_streams: u8,
+    /// Its placement handles.
+    pub placement_handles: u8,
     /// The store's segments.
     pub segment_bytes: u64,
     /// The workloads.
@@ -152,7 +152,7 @@ pub fn engine(
         drive: drive.profile.name.to_owned(),
         namespace_bytes: drive.shape.namespace_bytes,
         superblock_bytes: drive.shape.superblock_bytes,
-        write_streams: drive.streams,
+        placement_handles: drive.handles,
         segment_bytes: setup.segment_bytes,
         meets_goals: rows.iter().all(EngineRow::meets_goals),
         rows,

@@ -11,6 +11,9 @@ use crate::device::ModelDevice;
 use crate::error::Error;
 use crate::load::{KEY_BYTES, Load};
 
+/// What the store counts for a record besides its bytes.
+const SUMMARY_BYTES: u64 = 24;
+
 /// A drive: its profile, and what it is scaled down to.
 #[derive(Clone, Debug)]
 pub struct ScaledDrive {
@@ -18,8 +21,8 @@ pub struct ScaledDrive {
     pub profile: Profile,
     /// The drive, scaled down.
     pub shape: Shape,
-    /// Write streams that it has; 0: none.
-    pub streams: u8,
+    /// Placement handles that it has; 0: none.
+    pub handles: u8,
 }
 
 impl ScaledDrive {
@@ -28,13 +31,13 @@ impl ScaledDrive {
         profile: Profile,
         flash_bytes: u64,
         superblock_bytes: u64,
-        streams: u8,
+        handles: u8,
     ) -> Result<ScaledDrive, Error> {
         let iu = u64::from(profile.iu_bytes);
         let namespace = (flash_bytes as f64 / (1.0 + profile.over_provisioning)) as u64 / iu * iu;
         let shape = Shape { superblock_bytes, ..Shape::with_raw(profile.iu_bytes, namespace, flash_bytes) };
         esker_ftl::Drive::new(&shape)?;
-        Ok(ScaledDrive { profile, shape, streams })
+        Ok(ScaledDrive { profile, shape, handles })
     }
 
     /// What the host sees.
@@ -44,7 +47,7 @@ impl ScaledDrive {
 
     /// The drive as a device, after it has been in use.
     pub(crate) fn device(&self, runtime: &SimRuntime, seed: u64) -> Result<ModelDevice, Error> {
-        ModelDevice::used(runtime, &self.profile, &self.shape, self.streams, seed)
+        ModelDevice::used(runtime, &self.profile, &self.shape, self.handles, seed)
     }
 }
 
@@ -102,8 +105,8 @@ impl Setup {
 
     /// Puts all keys, if there is room for them.
     pub(crate) async fn fill(&self, store: &Store, load: &Load<'_>, namespace: u64) -> Result<(), Error> {
-        let (wanted, limit) =
-            (load.keys() * record_bytes(load.value_bytes()), store.stats().user_limit_bytes);
+        let record = record_bytes(load.value_bytes()) + SUMMARY_BYTES;
+        let (wanted, limit) = (load.keys() * record, store.stats().user_limit_bytes);
         if wanted > limit {
             return Err(Error::TooFull { wanted, limit, namespace });
         }

@@ -39,12 +39,12 @@ impl Display for EngineReport {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(
             f,
-            "\n{}: {:.0} MiB, superblocks of {:.0} MiB, {} write streams; segments of {:.0} MiB; goals: device WAF at \
+            "\n{}: {:.0} MiB, superblocks of {:.0} MiB, {} placement handles; segments of {:.0} MiB; goals: device WAF at \
              most {MOST_DEVICE_WAF} in every row, {LEAST_GAIN:.0} times less than in place where it says so",
             self.drive,
             mib(self.namespace_bytes),
             mib(self.superblock_bytes),
-            self.write_streams,
+            self.placement_handles,
             mib(self.segment_bytes),
         )
     }

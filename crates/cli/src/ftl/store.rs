@@ -20,9 +20,9 @@ struct Place {
     /// What the drive erases together.
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "16m")]
     superblock: u64,
-    /// Write streams (placement handles) that the drive has; 0: none.
+    /// Placement handles that the drive has; 0: none.
     #[arg(long, value_name = "N", default_value_t = 8)]
-    streams: u8,
+    handles: u8,
     /// Do not tell the store what the drive erases together.
     #[arg(long)]
     untold: bool,
@@ -33,7 +33,7 @@ struct Place {
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
     write_unit: Option<u64>,
     /// Share of the capacity that users cannot fill, in percent.
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50), default_value_t = 16)]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=50), default_value_t = 15)]
     reserve: u8,
     /// Share of the drive that records take.
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
@@ -61,7 +61,7 @@ enum Level {
 Examples:
   esker ftl engine
   esker ftl engine --only '4 KiB random' --flash 4g
-  esker ftl engine --streams 0 --json
+  esker ftl engine --handles 0 --json
 
 Exit codes: 0 all goals are met; 1 a goal is missed, or something failed; 2 the call is wrong.")]
 pub(super) struct EngineArguments {
@@ -129,13 +129,13 @@ impl Place {
     }
 
     fn coarse(&self) -> Result<ScaledDrive, Failure> {
-        scaled("d5-p5316", self.flash, self.superblock, self.streams)
+        scaled("d5-p5316", self.flash, self.superblock, self.handles)
     }
 }
 
-fn scaled(name: &str, flash: u64, superblock: u64, streams: u8) -> Result<ScaledDrive, Failure> {
+fn scaled(name: &str, flash: u64, superblock: u64, handles: u8) -> Result<ScaledDrive, Failure> {
     let profile = *Profile::named(name).map_err(|error| failure(error.into()))?;
-    ScaledDrive::new(profile, flash, superblock, streams).map_err(failure)
+    ScaledDrive::new(profile, flash, superblock, handles).map_err(failure)
 }
 
 pub(super) fn run_engine(arguments: &EngineArguments) -> Result<(), Failure> {

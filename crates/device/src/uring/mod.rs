@@ -42,8 +42,8 @@ use crate::pieces::pieces;
 use crate::runtime_threads::{catching, start_thread};
 use crate::threads::WorkPool;
 use crate::{
-    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
-    WriteStream,
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
+    Task, WriteMode,
 };
 
 pub(crate) struct UringDevice {
@@ -204,15 +204,15 @@ impl Device for UringDevice {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
-        self.write_to_stream(offset, source, mode, WriteStream::default())
+        self.write_placed(offset, source, mode, PlacementHandle::default())
     }
 
-    fn write_to_stream(
+    fn write_placed(
         &self,
         offset: u64,
         source: Source,
         mode: WriteMode,
-        stream: WriteStream,
+        handle: PlacementHandle,
     ) -> Pending<Result<(), DeviceError>> {
         // Panics here, in the caller, if the range is not published.
         let bytes = source.as_slice().len();
@@ -222,11 +222,12 @@ impl Device for UringDevice {
         self.file().counters.write(bytes);
         let (pending, completion) = Pending::new();
         let dsync = self.file().needs_dsync(mode);
-        // The kernel refuses a stream that the device does not have.
-        let stream = if stream.0 <= self.file().geometry().write_streams { stream } else { WriteStream(0) };
+        // The kernel refuses one that the device does not have.
+        let is_there = handle.0 <= self.file().geometry().placement_handles;
+        let handle = if is_there { handle } else { PlacementHandle::default() };
         for piece in pieces(self.file(), source, offset, completion) {
             let at = piece.offset();
-            self.queue(Request::Write { piece, dsync, stream }, at);
+            self.queue(Request::Write { piece, dsync, handle }, at);
         }
         self.shared.bell.ring();
         pending

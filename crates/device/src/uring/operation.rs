@@ -12,7 +12,7 @@ use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;
 use crate::pieces::Piece;
-use crate::{Buffer, DeviceError, OperationKind, Source, WriteStream};
+use crate::{Buffer, DeviceError, OperationKind, PlacementHandle, Source};
 
 /// The most bytes that the kernel moves with one request, in whole blocks.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
@@ -21,7 +21,7 @@ const SHORT_BYTES: usize = 64 << 10;
 
 pub(crate) enum Request {
     Read { buffer: Buffer, behind: bool, completion: Completion<(Buffer, Result<(), DeviceError>)> },
-    Write { piece: Piece, dsync: bool, stream: WriteStream },
+    Write { piece: Piece, dsync: bool, handle: PlacementHandle },
     Flush { completion: Completion<Result<(), DeviceError>> },
 }
 
@@ -97,16 +97,16 @@ impl Operation {
                     opcode::Read::new(file, start, len).offset(at).build()
                 }
             }
-            Request::Write { piece, dsync, stream } => {
+            Request::Write { piece, dsync, handle } => {
                 let bytes = &piece.bytes()[left];
                 let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
                 let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
                 if self.registered {
                     let write = opcode::WriteFixed::new(file, start, len, SLAB_INDEX).offset(at);
-                    write.rw_flags(flags).write_stream(stream.0).build()
+                    write.rw_flags(flags).write_stream(handle.0).build()
                 } else {
                     let write = opcode::Write::new(file, start, len).offset(at);
-                    write.rw_flags(flags).write_stream(stream.0).build()
+                    write.rw_flags(flags).write_stream(handle.0).build()
                 }
             }
             Request::Flush { .. } => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
@@ -188,7 +188,7 @@ mod tests {
         let source = crate::Source::Owned(Buffer::zeroed(BLOCK));
         let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
         let piece = pieces.next().expect("it has one");
-        Operation::new(Request::Write { piece, dsync, stream: WriteStream(0) }, 0, None)
+        Operation::new(Request::Write { piece, dsync, handle: PlacementHandle(0) }, 0, None)
     }
 
     /// A failed flush that is asked again is believed when the second answer is good, and must not be. What a write was

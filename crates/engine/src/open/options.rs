@@ -221,7 +221,7 @@ impl Options {
 
     /// What the drive of the capacity tier (of the only tier) erases together: its superblock, or reclaim unit. Segments that
     /// lie in one are collected one after the other, so that the drive has nothing to copy. Default: what the device reports,
-    /// else each segment is collected by itself. Says nothing on a drive without write streams.
+    /// else each segment is collected by itself. Says nothing on a drive without placement handles.
     pub fn reclaim_unit_bytes(mut self, bytes: u64) -> Options {
         self.reclaim_unit_bytes = Some(bytes);
         self

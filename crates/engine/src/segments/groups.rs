@@ -2,8 +2,8 @@
 //!
 //! A drive erases superblocks (reclaim units) that are larger than a segment. If only some of the segments in one are freed,
 //! it copies the others before it can erase it. So segments of about a superblock's length that follow each other are a
-//! *reclaim group*, and the collector empties one group after the other. That needs a drive with write streams: without, it
-//! mixes what follows each other in one class of segments with what is written to others meanwhile.
+//! *reclaim group*, and the collector empties one group after the other. That needs a drive with placement
+//! handles: without, it mixes what follows each other in one stream with what is written to others meanwhile.
 //!
 //! What a group is follows from the order in which segments were sealed. After an opening that is the order of their
 //! numbers, among those that are left.
@@ -33,7 +33,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// For a tier of so many slots on a drive that erases so much of a write stream together, if anybody knows.
+    /// For a tier of so many slots on a drive that erases so much of a stream together, if anybody knows.
     pub(crate) fn new(reclaim_unit_bytes: Option<u64>, segment_bytes: u32, slots: u32) -> Groups {
         let segments = reclaim_unit_bytes.unwrap_or(0).div_ceil(u64::from(segment_bytes));
         let segments = segments.clamp(1, (u64::from(slots) / LEAST_GROUPS).max(1));

@@ -15,10 +15,10 @@ use crate::segments::accounting::{Content, WriteAccounting};
 use crate::segments::allocation::Allocation;
 use crate::segments::discards::Discards;
 use crate::segments::groups::Groups;
+use crate::segments::handles::placement_handle;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;
-use crate::segments::streams::write_stream;
 
 /// One of the ways to read.
 type DeviceRead = fn(&dyn Device, u64, Buffer) -> Pending<(Buffer, std::result::Result<(), DeviceError>)>;
@@ -29,8 +29,8 @@ pub(crate) struct Tier {
     device: RwLock<Option<Arc<dyn Device>>>,
     shape: SegmentShape,
     data_offset: u64,
-    /// How many write streams the device has.
-    write_streams: u8,
+    /// How many the device has.
+    placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
     /// Slots that there are or that the file system has room for; changed with the allocation locked.
@@ -66,12 +66,12 @@ impl Tier {
     ) -> Tier {
         device.set_write_unit(shape.unit_bytes);
         let room = grows.then(|| Room::new(device.geometry().bytes));
-        let streams = device.geometry().write_streams;
-        let reclaim_unit_bytes = accounts.reclaim_unit_bytes.filter(|_| streams > 0);
+        let placement_handles = device.geometry().placement_handles;
+        let reclaim_unit_bytes = accounts.reclaim_unit_bytes.filter(|_| placement_handles > 0);
         let groups = Groups::new(reclaim_unit_bytes, shape.segment_bytes, limit_slots);
         Tier {
             name: shape.tier,
-            write_streams: streams,
+            placement_handles,
             device_name: device.path(),
             device: RwLock::new(Some(device)),
             shape,
@@ -309,8 +309,8 @@ impl Tier {
             source.len()
         );
         self.accounting.count(content, source.len() as u64, self.shape);
-        let stream = write_stream(content, self.slot(slot).stream(), self.write_streams);
-        device.write_to_stream(at, source, mode, stream)
+        let handle = placement_handle(content, self.slot(slot).stream(), self.placement_handles);
+        device.write_placed(at, source, mode, handle)
     }
 
     /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.
