@@ -46,7 +46,7 @@ impl Groups {
     }
 
     /// The group of the segment that is sealed next.
-    pub(super) fn next(&self, stream: Stream) -> Group {
+    pub(crate) fn next(&self, stream: Stream) -> Group {
         let class = (stream.0 as usize).min(CLASSES - 1);
         let at = self.sealed[class].fetch_add(1, Ordering::Relaxed) / self.segments;
         Group((class as u64) << CLASS_SHIFT | at)

@@ -1,16 +1,15 @@
 //! Which segments to relocate next, and whether that is worth it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use esker_gc::{Candidate, cost_benefit, oldest};
 use esker_log::Tier as TierName;
 
 use super::CALM;
+use super::grouped::{Asked, in_one_group};
 
 use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
-use crate::segments::groups::Group;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::SlotState;
 use crate::segments::space::SEGMENT_STEP;
@@ -32,50 +31,6 @@ const LEAST_GAIN: u64 = 8;
 const LONGEST_WAIT: u32 = 6;
 /// Segments are relocated together up to so many bytes.
 const BATCH_BYTES: u32 = 4 << 20;
-
-/// The segments to collect next of the group that was begun, or else of the one with the most to gain for its cost; and which
-/// group that is.
-fn in_one_group(
-    tier: &Tier,
-    candidates: impl Iterator<Item = Candidate>,
-    begun: Option<Group>,
-    newest: u64,
-    least_yield: f64,
-    count: usize,
-) -> (Option<Group>, Vec<Candidate>) {
-    let mut groups: BTreeMap<Group, Vec<Candidate>> = BTreeMap::new();
-    for candidate in candidates {
-        groups.entry(tier.slot(candidate.slot).group()).or_default().push(candidate);
-    }
-    // What is all live is left where it is, also in a group.
-    let worth_it = |members: &[Candidate]| {
-        let yields = |c: &&Candidate| {
-            (c.used_bytes - c.live_bytes.min(c.used_bytes)) as f64 >= LEAST_YIELD * c.used_bytes as f64
-        };
-        oldest(members.iter().filter(yields).copied(), count)
-    };
-    if let Some(group) = begun
-        && let Some(members) = groups.get(&group)
-        && let victims = worth_it(members)
-        && !victims.is_empty()
-    {
-        return (begun, victims);
-    }
-    let whole = groups.iter().filter(|(group, _)| tier.slots().groups().is_complete(**group));
-    let sums = whole.map(|(_, members)| {
-        let mut sum = members[0];
-        for one in &members[1..] {
-            sum.live_bytes += one.live_bytes;
-            sum.used_bytes += one.used_bytes;
-            sum.sealed_at = sum.sealed_at.max(one.sealed_at);
-        }
-        sum
-    });
-    let best = cost_benefit(sums, newest, least_yield, 1);
-    let group = best.first().map(|sum| tier.slot(sum.slot).group());
-    let victims = group.map_or(Vec::new(), |group| worth_it(&groups[&group]));
-    (group, victims)
-}
 
 impl Choice {
     fn of(tier: TierName, victims: &[Candidate], urgency: f64) -> Choice {
@@ -168,8 +123,10 @@ impl Reclaimer<'_> {
         let victims = if tier.slots().groups().are_single() {
             cost_benefit(candidates, newest, least_yield, count)
         } else {
-            let (group, victims) =
-                in_one_group(tier, candidates, self.progress.group, newest, least_yield, count);
+            let slots = tier.slots();
+            let grouped = candidates.map(|c| (slots.all()[c.slot as usize].group(), c));
+            let asked = Asked { newest, least_yield, count };
+            let (group, victims) = in_one_group(slots.groups(), grouped, self.progress.group, asked);
             self.progress.group = group;
             victims
         };
