@@ -46,6 +46,7 @@ const ROWS: &[Row] = &[
     row("inspect", &[]),
     row("size", &[]),
     row("ftl", &[]),
+    row("modelled", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_ftl::{Job, Jobs, Pattern, RunReport, json};
 
-use super::{Output, drive, failure};
+use super::drive;
+use super::output::{Output, failure};
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]

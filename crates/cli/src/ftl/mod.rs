@@ -6,13 +6,16 @@
 
 mod drive;
 mod jobs;
+mod output;
 mod store;
 mod traces;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use esker_ftl::{ChartKind, Error, draw, json, reproduce, sweep};
+use esker_ftl::{ChartKind, draw, json, reproduce, sweep};
+
+use self::output::{Output, failure};
 
 use crate::terminal::{Failure, say};
 
@@ -74,16 +77,6 @@ enum Over {
     OverProvisioning,
 }
 
-#[derive(Args)]
-struct Output {
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// What random choices are made from; the same seed gives the same figures.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.verb {
         Verb::Reproduce { output } => {
@@ -108,11 +101,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             say(&if output.json { json(&sweep) } else { sweep.table().to_string() })
         }
     }
-}
-
-fn failure(error: Error) -> Failure {
-    let text = error.to_string();
-    if error.is_usage() { Failure::Usage(text) } else { Failure::Failed(text) }
 }
 
 #[cfg(test)]

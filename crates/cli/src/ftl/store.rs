@@ -5,7 +5,7 @@ use esker_engine::Durability;
 use esker_ftl::{Profile, json};
 use esker_modelled::{Configuration, EngineRun, Error, ScaledDrive, Setup, TierRow, Tiers, engine, tiers};
 
-use super::Output;
+use super::output::Output;
 use crate::terminal::{Failure, say};
 
 /// What a fast drive erases together.

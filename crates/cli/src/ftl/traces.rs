@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_ftl::{Endurance, Replay, json, replay};
 
-use super::{drive, failure};
+use super::drive;
+use super::output::failure;
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]
