@@ -28,11 +28,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
     ("esker-nvme", &[]),
+    ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-sim"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
         "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
-        "esker-ftl", "esker-nvme",
+        "esker-ftl", "esker-nvme", "esker-modelled",
     ]),
 ];
 

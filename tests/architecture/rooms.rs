@@ -48,6 +48,7 @@ const ROWS: &[Row] = &[
     row("planted", &[]),
     row("ftl", &[]),
     row("nvme", &[]),
+    row("modelled", &[]),
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),

@@ -59,6 +59,11 @@ pub enum WriteMode {
     Durable,
 }
 
+/// Where a drive puts a write: a drive that has placement handles (FDP; the kernel's write streams) erases nothing of two of
+/// them together, so what is expected to die together shares one. 0: anywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PlacementHandle(pub u8);
+
 /// A medium that holds bytes: a block device, a regular file, or memory.
 ///
 /// * Offsets and lengths are multiples of [`Geometry::block_bytes`]; anything else is refused as
@@ -89,6 +94,19 @@ pub trait Device: Send + Sync + 'static {
 
     /// Writes all of `source` at `offset`, or fails.
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>>;
+
+    /// As [`write`](Self::write), with a placement handle, at most [`Geometry::placement_handles`]. Where a device has none it
+    /// says nothing.
+    fn write_placed(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        handle: PlacementHandle,
+    ) -> Pending<Result<(), DeviceError>> {
+        let _ = handle;
+        self.write(offset, source, mode)
+    }
 
     /// Makes every write durable that completed before this call. When it fails, none of them may be trusted to be
     /// durable, even if a later flush succeeds.

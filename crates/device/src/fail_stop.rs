@@ -27,7 +27,8 @@ use parking_lot::Mutex;
 
 use crate::pending::Completion;
 use crate::{
-    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
+    Task, WriteMode,
 };
 
 type Outcome = Result<(), DeviceError>;
@@ -214,11 +215,21 @@ impl Device for FailStop {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Outcome> {
+        self.write_placed(offset, source, mode, PlacementHandle::default())
+    }
+
+    fn write_placed(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        handle: PlacementHandle,
+    ) -> Pending<Outcome> {
         let claim = match mode {
             WriteMode::Plain => Claim::Nothing,
             WriteMode::Durable => Claim::Write,
         };
-        self.submit(claim, |device| device.write(offset, source, mode))
+        self.submit(claim, |device| device.write_placed(offset, source, mode, handle))
     }
 
     fn flush(&self) -> Pending<Outcome> {

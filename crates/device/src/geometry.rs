@@ -30,6 +30,10 @@ pub struct Geometry {
     pub discard: bool,
     /// Discards free whole, aligned pieces of this size and nothing of a piece in part.
     pub discard_bytes: u32,
+    /// Placement handles, numbered from 1; 0: the device has none.
+    pub placement_handles: u8,
+    /// What the drive erases together (an FDP reclaim unit), if it tells.
+    pub reclaim_unit_bytes: Option<u64>,
     /// I/O bypasses the page cache.
     pub direct: bool,
     /// File, block device or memory.
@@ -49,6 +53,8 @@ impl Geometry {
             fua: true,
             discard: true,
             discard_bytes: 512,
+            placement_handles: 0,
+            reclaim_unit_bytes: None,
             direct: true,
             kind: DeviceKind::Memory,
             backend: "memory",

@@ -39,7 +39,7 @@ mod uring;
 pub use allocator::give_back_freed_memory;
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
-pub use device::{Device, Source, WriteMode};
+pub use device::{Device, PlacementHandle, Source, WriteMode};
 pub use error::{DeviceError, OperationKind};
 pub use fail_stop::FailStop;
 pub use geometry::{DeviceKind, Geometry};

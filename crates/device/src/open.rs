@@ -130,6 +130,9 @@ pub fn open(options: OpenOptions) -> Result<(Arc<dyn Device>, Vec<String>), Devi
             }
             _ => queue.discard_bytes,
         },
+        reclaim_unit_bytes: queue.reclaim_unit_bytes.filter(|_| kind == DeviceKind::Block),
+        // The page cache forgets who wrote what, and a file system writes it where it likes.
+        placement_handles: if direct && kind == DeviceKind::Block { queue.placement_handles } else { 0 },
         direct,
         kind,
         backend: "threads",

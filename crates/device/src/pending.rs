@@ -10,6 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::Runtime;
+
 /// A future of the outcome of an operation. Dropping it neither cancels the operation nor frees its buffer.
 #[must_use = "an operation whose outcome nobody looks at may have failed"]
 pub struct Pending<T>(Inner<T>);
@@ -38,6 +40,21 @@ impl<T> Pending<T> {
     /// An answer that is already known.
     pub fn ready(value: T) -> Self {
         Pending(Inner::Ready(Some(value)))
+    }
+
+    /// The outcome of a future that a runtime drives to its end, whether anybody waits for it or not: for devices that are
+    /// made of something else than a kernel. `name` appears in messages.
+    pub fn spawn(
+        runtime: &dyn Runtime,
+        name: &'static str,
+        outcome: impl Future<Output = T> + Send + 'static,
+    ) -> Pending<T>
+    where
+        T: Send + 'static,
+    {
+        let (pending, completion) = Pending::new();
+        runtime.spawn(name, Box::pin(async move { completion.finish(outcome.await) }));
+        pending
     }
 
     pub(crate) fn new() -> (Pending<T>, Completion<T>) {

@@ -22,6 +22,9 @@ pub(crate) struct BlockQueue {
     pub(crate) fua: bool,
     pub(crate) discard: bool,
     pub(crate) discard_bytes: u32,
+    /// Linux 6.16 and later tell.
+    pub(crate) placement_handles: u8,
+    pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) limit: CommandLimit,
     /// Where a partition begins on its disk; else 0.
     pub(crate) start_bytes: u64,
@@ -78,6 +81,8 @@ impl BlockQueue {
         fua: false,
         discard: false,
         discard_bytes: PAGE_BYTES,
+        placement_handles: 0,
+        reclaim_unit_bytes: None,
         limit: CommandLimit::DEFAULT,
         start_bytes: 0,
     };
@@ -99,7 +104,8 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
     let (major, minor) = (libc::major(device), libc::minor(device));
     let mut directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let mut start_bytes = 0;
-    if directory.join("partition").exists() {
+    let is_partition = directory.join("partition").exists();
+    if is_partition {
         let start =
             fs::read_to_string(directory.join("start")).ok().and_then(|text| text.trim().parse().ok());
         start_bytes = start.unwrap_or(0u64) << 9;
@@ -114,7 +120,10 @@ pub(crate) fn block_queue(metadata: &fs::Metadata, kind: DeviceKind) -> BlockQue
         return BlockQueue::UNKNOWN;
     }
     let attribute = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
-    BlockQueue { start_bytes, ..queue_from(&attribute) }
+    let whole = queue_from(&attribute);
+    // The kernel takes no handle for a partition: what others write to the disk would share them.
+    let placement_handles = if is_partition { 0 } else { whole.placement_handles };
+    BlockQueue { start_bytes, placement_handles, ..whole }
 }
 
 pub(crate) fn page_bytes() -> usize {
@@ -142,6 +151,8 @@ fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
             .and_then(|bytes| u32::try_from(bytes).ok())
             .filter(|bytes| bytes.is_power_of_two())
             .map_or(PAGE_BYTES, |bytes| bytes.max(PAGE_BYTES)),
+        placement_handles: number("max_write_streams").unwrap_or(0).min(u8::MAX.into()) as u8,
+        reclaim_unit_bytes: number("write_stream_granularity").filter(|bytes| *bytes > 0),
         limit: CommandLimit::from(number, page_bytes() as u64),
         start_bytes: 0,
     }
@@ -296,11 +307,27 @@ mod tests {
         assert!(!coarse.write_cache && coarse.fua && coarse.discard && coarse.logical_block_bytes == 512);
         assert_eq!(coarse.discard_bytes, PAGE_BYTES, "less than a page is not worth a discard");
         assert_eq!(queue(&[("discard_granularity", "2097152")]).discard_bytes, 2 << 20);
+        assert_eq!(
+            (coarse.placement_handles, queue(&[("max_write_streams", "7")]).placement_handles),
+            (0, 7)
+        );
+        assert_eq!(
+            queue(&[("max_write_streams", "65535")]).placement_handles,
+            255,
+            "a submission has a byte for it"
+        );
         let plain = queue(&[("physical_block_size", "4096"), ("optimal_io_size", "524288"), ("fua", "0")]);
         assert_eq!(plain.indirection_unit_bytes, None);
         assert!(plain.write_cache, "a cache that nothing is known of is volatile");
         let unknown = BlockQueue { limit: queue(&[]).limit, ..BlockQueue::UNKNOWN };
         assert_eq!(queue(&[]), unknown);
+    }
+
+    #[test]
+    fn a_reclaim_unit_is_what_the_kernel_says() {
+        assert_eq!(queue(&[("write_stream_granularity", "0")]).reclaim_unit_bytes, None);
+        let large = queue(&[("write_stream_granularity", "6442450944")]);
+        assert_eq!(large.reclaim_unit_bytes, Some(6 << 30), "more than 32 bits tell");
     }
 
     #[test]

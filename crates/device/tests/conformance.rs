@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use esker_device::{
-    Backend, Buffer, Device, DeviceError, DeviceKind, Direct, MemoryDevice, OpenOptions, SegmentBuffer,
-    Source, WriteMode, block_on, open,
+    Backend, Buffer, Device, DeviceError, DeviceKind, Direct, MemoryDevice, OpenOptions, PlacementHandle,
+    SegmentBuffer, Source, WriteMode, block_on, open,
 };
 use futures_util::future::{join, join_all};
 
@@ -476,6 +476,13 @@ fn raw_block_device() {
         let geometry = device.geometry();
         assert_eq!((geometry.bytes, geometry.kind, geometry.direct), (16 * MIB, DeviceKind::Block, true));
         conforms(&device);
+        // A handle that the device does not have says nothing.
+        let block = Source::Owned(Buffer::zeroed(4096));
+        assert_eq!(geometry.placement_handles, 0);
+        device
+            .write_placed(0, block, WriteMode::Durable, PlacementHandle(200))
+            .wait()
+            .expect("it is written");
         assert!(matches!(device.resize(32 * MIB).wait(), Err(DeviceError::Invalid { .. })));
         let error = open(options()).unwrap_err();
         assert!(matches!(error, DeviceError::Locked { .. }), "{error}");

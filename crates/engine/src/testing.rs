@@ -121,6 +121,7 @@ impl Plan {
             accounting: Arc::new(WriteAccounting::default()),
             recorder: Arc::new(Recorder::new()),
             clock: Arc::new(self.world.clone()),
+            reclaim_unit_bytes: None,
         };
         let device: Arc<dyn Device> = Arc::new(device.clone());
         Arc::new(Tier::new(device, self.shape(name), DATA_OFFSET, self.slots, self.grows, accounts))

@@ -36,8 +36,10 @@ pub use chart::{ChartKind, Line, Sweep, draw, sweep};
 pub use drive::{Cause, Collector, Counters, Drive, Flash, Handle, SECTOR_BYTES, Shape, Untimed, Wear};
 pub use error::Error;
 pub use life::{Endurance, Life};
-pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Timing};
+pub use media::{Choice, Latencies, Medium, PROFILES, Profile, Recorder, Timed, Timing};
 pub use report::{Table, json};
 pub use request::{Kind, Request, Stage};
 pub use trace::{Format, Replay, ReplayReport, Requests, Tally, replay};
-pub use workload::{Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, reproduce, run};
+pub use workload::{
+    Job, Jobs, Pattern, Reproduced, Row, RunReport, Standing, Stream, precondition, reproduce, run,
+};

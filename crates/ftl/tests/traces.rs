@@ -18,6 +18,7 @@ fn asked(path: PathBuf) -> Replay {
         namespace_bytes: Some(256 << 20),
         filled: 1.0,
         without_trims: false,
+        in_flight: None,
         endurance: Endurance { pbw_write_amplification: 1.0, ..Endurance::default() },
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_ftl::{Job, Jobs, Pattern, RunReport, json};
 
-use super::{Output, drive, failure};
+use super::drive;
+use super::output::{Output, failure};
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]
@@ -16,7 +17,7 @@ Examples:
   esker ftl run jobs.toml --json")]
 pub(super) struct Arguments {
     /// A file of jobs, in TOML: a [[job]] each, with the options below for keys. Each runs on a fresh drive.
-    #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "handles"])]
+    #[arg(conflicts_with_all = ["block", "align", "shift", "pattern", "reads", "trims", "writers", "queue_depth", "span", "trim_rest", "handles"])]
     jobs: Option<PathBuf>,
     /// The length of each request.
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, default_value = "4k")]
@@ -45,6 +46,9 @@ pub(super) struct Arguments {
     /// The share of the namespace that is used.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     span: f64,
+    /// Give back what lies outside of the span with TRIM before the job [default: it holds old data].
+    #[arg(long)]
+    trim_rest: bool,
     /// Placement handles that the writers take in turn.
     #[arg(long, value_name = "N", default_value_t = 1)]
     handles: u16,
@@ -85,6 +89,7 @@ fn job(arguments: &Arguments) -> Result<Job, Failure> {
         writers: arguments.writers,
         queue_depth: arguments.queue_depth,
         span: arguments.span,
+        trim_rest: arguments.trim_rest,
         handles: arguments.handles,
     })
 }

@@ -1,16 +1,21 @@
 //! `esker ftl`: a modelled drive with a coarse indirection unit. What is computed is in the crate `esker-ftl`.
 //!
 //! Exit codes are those of the command: 2 if the call is wrong (a drive that cannot be, a file that is no trace), 1 if something
-//! failed on the way (a trace that is cut or damaged), or if `reproduce` is not within 10 % of what was published.
+//! failed on the way (a trace that is cut or damaged), if `reproduce` is not within 10 % of what was published, or if `engine`
+//! misses a goal.
 
 mod drive;
 mod jobs;
+mod output;
+mod store;
 mod traces;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use esker_ftl::{ChartKind, Error, draw, json, reproduce, sweep};
+use esker_ftl::{ChartKind, draw, json, reproduce, sweep};
+
+use self::output::{Output, failure};
 
 use crate::terminal::{Failure, say};
 
@@ -21,8 +26,9 @@ Examples:
   esker ftl reproduce
   esker ftl run --block 16k --pattern zipf:0.99 --reads 0.7
   esker ftl replay program.trace --device-size 2g
+  esker ftl engine
 
-Exit codes: 0 done; 1 something failed, or a row is off by more than 10 %; 2 the call is wrong.")]
+Exit codes: 0 done; 1 something failed, a row is off by more than 10 %, or a goal is missed; 2 the call is wrong.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -43,6 +49,10 @@ Examples:
     Run(Box<jobs::Arguments>),
     /// Replays a trace of a block device: blkparse, ftrace, or an iolog of fio.
     Replay(Box<traces::Arguments>),
+    /// Runs the engine on a modelled drive, and prints what that costs beside the same writes in place.
+    Engine(Box<store::EngineArguments>),
+    /// Runs the engine on QLC alone, on a fast drive in front of it, and on fast drives alone, under 70 % gets.
+    Tiers(Box<store::TiersArguments>),
     /// Computes write amplification over one property, and draws it.
     #[command(after_help = "\
 Examples:
@@ -67,16 +77,6 @@ enum Over {
     OverProvisioning,
 }
 
-#[derive(Args)]
-struct Output {
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// What random choices are made from; the same seed gives the same figures.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.verb {
         Verb::Reproduce { output } => {
@@ -86,6 +86,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             if reproduced.is_within { Ok(()) } else { Err(Failure::Failed(missed)) }
         }
         Verb::Run(arguments) => jobs::run(&arguments),
+        Verb::Engine(arguments) => store::run_engine(&arguments),
+        Verb::Tiers(arguments) => store::run_tiers(&arguments),
         Verb::Replay(arguments) => traces::run(*arguments),
         Verb::Chart { over, svg, output } => {
             let over = match over {
@@ -99,11 +101,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             say(&if output.json { json(&sweep) } else { sweep.table().to_string() })
         }
     }
-}
-
-fn failure(error: Error) -> Failure {
-    let text = error.to_string();
-    if error.is_usage() { Failure::Usage(text) } else { Failure::Failed(text) }
 }
 
 #[cfg(test)]
@@ -142,6 +139,10 @@ mod tests {
             &["ftl", "run", &jobs],
             &["ftl", "replay", &strange],
             &["ftl", "replay", "/none"],
+            &["ftl", "engine", "--only", "8 KiB"],
+            &["ftl", "engine", "--fill", "1.5"],
+            &["ftl", "engine", "--superblock", "100000"],
+            &["ftl", "tiers", "--buffer", "4m"],
         ] {
             assert!(matches!(called(words), Err(Failure::Usage(_))), "{words:?}");
         }

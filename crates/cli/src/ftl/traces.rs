@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_ftl::{Endurance, Replay, json, replay};
 
-use super::{drive, failure};
+use super::drive;
+use super::output::failure;
 use crate::terminal::{Failure, say};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   esker ftl replay program.trace --device-size 2g
+  esker ftl replay program.trace --device-size 2g --in-flight 128
   esker ftl replay program.trace --device-size 2g --pe-cycles 1500 --drive-writes-a-day 0.3")]
 pub(super) struct Arguments {
     /// The trace. It is read several times, so it has to be a file.
@@ -28,6 +30,9 @@ pub(super) struct Arguments {
     /// Leave TRIMs out, as if the file system had been mounted without them.
     #[arg(long)]
     without_trims: bool,
+    /// Play the last pass in the drive's time, with so many requests in flight.
+    #[arg(long, value_name = "N")]
+    in_flight: Option<u32>,
     /// The capacity of the drive whose life is told [default: that of the drive's name].
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse)]
     capacity: Option<u64>,
@@ -58,6 +63,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
         namespace_bytes: arguments.device_size,
         filled: arguments.filled,
         without_trims: arguments.without_trims,
+        in_flight: arguments.in_flight,
         endurance: Endurance {
             capacity_bytes: arguments.capacity,
             pe_cycles: arguments.pe_cycles,

@@ -233,15 +233,12 @@ impl MemoryDevice {
         };
         let sleep = latency.runtime.sleep(latency.draw(submitted.operation.kind));
         let runtime = latency.runtime.clone();
-        let (pending, completion) = Pending::new();
-        let task = async move {
+        Pending::spawn(&*runtime, "memory device", async move {
             sleep.await;
             let answer = apply(&inner, &submitted);
             inner.counters.completed();
-            completion.finish(answer);
-        };
-        runtime.spawn("memory device", Box::pin(task));
-        pending
+            answer
+        })
     }
 
     fn change(&self, submitted: Submitted, payload: Payload) -> Pending<Result<(), DeviceError>> {

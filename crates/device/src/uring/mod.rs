@@ -42,7 +42,8 @@ use crate::pieces::pieces;
 use crate::runtime_threads::{catching, start_thread};
 use crate::threads::WorkPool;
 use crate::{
-    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, Task, WriteMode,
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
+    Task, WriteMode,
 };
 
 pub(crate) struct UringDevice {
@@ -203,6 +204,16 @@ impl Device for UringDevice {
     }
 
     fn write(&self, offset: u64, source: Source, mode: WriteMode) -> Pending<Result<(), DeviceError>> {
+        self.write_placed(offset, source, mode, PlacementHandle::default())
+    }
+
+    fn write_placed(
+        &self,
+        offset: u64,
+        source: Source,
+        mode: WriteMode,
+        handle: PlacementHandle,
+    ) -> Pending<Result<(), DeviceError>> {
         // Panics here, in the caller, if the range is not published.
         let bytes = source.as_slice().len();
         if let Err(error) = self.file().check(OperationKind::Write, offset, bytes as u64) {
@@ -211,9 +222,12 @@ impl Device for UringDevice {
         self.file().counters.write(bytes);
         let (pending, completion) = Pending::new();
         let dsync = self.file().needs_dsync(mode);
+        // The kernel refuses one that the device does not have.
+        let is_there = handle.0 <= self.file().geometry().placement_handles;
+        let handle = if is_there { handle } else { PlacementHandle::default() };
         for piece in pieces(self.file(), source, offset, completion) {
             let at = piece.offset();
-            self.queue(Request::Write { piece, dsync }, at);
+            self.queue(Request::Write { piece, dsync, handle }, at);
         }
         self.shared.bell.ring();
         pending

@@ -13,7 +13,7 @@ use crate::buffer::Pool;
 use crate::file::{DeviceFile, RETRIES_MAX, is_transient, progress};
 use crate::pending::Completion;
 use crate::pieces::Piece;
-use crate::{Buffer, DeviceError, OperationKind, Source};
+use crate::{Buffer, DeviceError, OperationKind, PlacementHandle, Source};
 
 /// The most bytes that the kernel moves with one request, in whole blocks.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
@@ -22,7 +22,7 @@ const SHORT_BYTES: usize = 64 << 10;
 
 pub(crate) enum Request {
     Read { buffer: Buffer, behind: bool, completion: Completion<(Buffer, Result<(), DeviceError>)> },
-    Write { piece: Piece, dsync: bool },
+    Write { piece: Piece, dsync: bool, handle: PlacementHandle },
     Flush { completion: Completion<Result<(), DeviceError>> },
 }
 
@@ -75,7 +75,7 @@ impl Operation {
             Request::Read { behind: false, .. } if self.bytes <= SHORT_BYTES => Length::Short,
             Request::Read { behind: true, .. } if self.bytes > PIECE_BYTES => Length::Long,
             // Not a durable write: each piece of it would be made durable by itself.
-            Request::Write { dsync: false, ref piece } if piece.bytes_of_whole() > PIECE_BYTES => {
+            Request::Write { dsync: false, ref piece, .. } if piece.bytes_of_whole() > PIECE_BYTES => {
                 Length::Long
             }
             _ => Length::Other,
@@ -98,14 +98,16 @@ impl Operation {
                     opcode::Read::new(file, start, len).offset(at).build()
                 }
             }
-            Request::Write { piece, dsync } => {
+            Request::Write { piece, dsync, handle } => {
                 let bytes = &piece.bytes()[left];
                 let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
                 let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
                 if self.registered {
-                    opcode::WriteFixed::new(file, start, len, SLAB_INDEX).offset(at).rw_flags(flags).build()
+                    let write = opcode::WriteFixed::new(file, start, len, SLAB_INDEX).offset(at);
+                    write.rw_flags(flags).write_stream(handle.0).build()
                 } else {
-                    opcode::Write::new(file, start, len).offset(at).rw_flags(flags).build()
+                    let write = opcode::Write::new(file, start, len).offset(at);
+                    write.rw_flags(flags).write_stream(handle.0).build()
                 }
             }
             Request::Flush { .. } => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
@@ -188,7 +190,7 @@ mod tests {
         let source = crate::Source::Owned(Buffer::zeroed(BLOCK));
         let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
         let piece = pieces.next().expect("it has one");
-        Operation::new(Request::Write { piece, dsync }, 0, None)
+        Operation::new(Request::Write { piece, dsync, handle: PlacementHandle(0) }, 0, None)
     }
 
     /// A failed flush that is asked again is believed when the second answer is good, and must not be. What a write was

@@ -147,3 +147,80 @@ fn register_slab(ring: &IoUring, bytes: usize) -> io::Result<Option<Arc<Pool>>> 
     unsafe { ring.submitter().register_buffers(&[slab])? };
     Ok(Some(pool))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::super::operation::Request;
+    use super::*;
+    use crate::file::DeviceFile;
+    use crate::{Buffer, Geometry, Pending, PlacementHandle, Source};
+
+    struct Loop {
+        device: String,
+        _file: tempfile::NamedTempFile,
+    }
+
+    impl Loop {
+        fn new() -> Option<Loop> {
+            let file = tempfile::NamedTempFile::new().ok()?;
+            file.as_file().set_len(1 << 20).ok()?;
+            let output = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
+            let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+            (output.status.success() && !device.is_empty()).then_some(Loop { device, _file: file })
+        }
+
+        /// Whether the kernel knows of placement handles, which it calls write streams, and the device has none.
+        fn has_no_handles(&self) -> bool {
+            let name = Path::new(&self.device).file_name().map(|name| name.to_string_lossy().into_owned());
+            let path = format!("/sys/block/{}/queue/max_write_streams", name.unwrap_or_default());
+            std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            Command::new("losetup").args(["--detach", &self.device]).status().ok();
+        }
+    }
+
+    /// Writes a block with a placement handle; what the kernel says.
+    fn written(device: &str, handle: u8) -> i32 {
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(device);
+        let file = file.expect("it is there");
+        let (mut ring, _) = Ring::new(&file, 4, 0).expect("there is a ring");
+        let volume = crate::probe::Volume::default();
+        let file = Arc::new(DeviceFile::new(file, device.into(), Geometry::memory(1 << 20), volume));
+        let source = Source::Owned(Buffer::zeroed(4096));
+        file.counters.write(4096);
+        let mut pieces = crate::pieces::pieces(&file, source, 0, Pending::new().1);
+        let piece = pieces.next().expect("it has one");
+        let request = Request::Write { piece, dsync: false, handle: PlacementHandle(handle) };
+        let mut operation = Operation::new(request, 0, None);
+        // SAFETY: the operation lives until its completion was seen, a few lines below.
+        unsafe { ring.push(&mut operation, 4096, 1) };
+        ring.submit_and_wait().expect("it is submitted");
+        let mut seen = Vec::new();
+        ring.reap(&mut seen);
+        drop(operation.complete(Ok(()), &file));
+        seen[0].result()
+    }
+
+    #[test]
+    fn the_kernel_sees_the_handle_of_a_write() {
+        let Some(disk) = Loop::new().filter(Loop::has_no_handles) else {
+            eprintln!("SKIPPED: it needs a loop device and Linux 6.16");
+            return;
+        };
+        assert_eq!(written(&disk.device, 0), 4096);
+        assert_eq!(
+            written(&disk.device, 1),
+            -libc::EINVAL,
+            "the device has no handle 1, and the kernel says so"
+        );
+    }
+}

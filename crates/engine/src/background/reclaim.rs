@@ -5,6 +5,7 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
+mod grouped;
 mod sweep;
 mod unverified;
 

@@ -9,6 +9,7 @@ use crate::background::expire::Expirer;
 use crate::background::relocate::Relocator;
 use crate::base::requests::Requests;
 use crate::catalog::Catalog;
+use crate::segments::groups::Group;
 use crate::segments::space::Space;
 use crate::write::Writer;
 
@@ -49,6 +50,8 @@ pub(super) struct Choice {
 /// room as what they were copied from; then only what is sure to give some back is collected until there is new garbage.
 #[derive(Default)]
 pub(super) struct Progress {
+    /// The reclaim group that is being emptied.
+    pub(super) group: Option<Group>,
     /// Bytes that the victims seemed to be worth since it was last looked at.
     pub(super) expected_bytes: u64,
     /// What had been gained then.

@@ -142,7 +142,7 @@ impl Medium {
             .iter()
             .zip(&superblocks)
             .zip(slots)
-            .map(|((plan, s), slots)| make_tier(plan, s, slots, &recorder, runtime))
+            .map(|((plan, s), slots)| make_tier(options, plan, s, slots, &recorder, runtime))
             .collect();
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let staging = staging_file::open(options, first, lane_shape, boot_id())?;
@@ -212,6 +212,7 @@ async fn build(
     let two_tiers = tiers.len() > 1;
     let (lane_shape, bulk) = (tiers[0].shape(), tiers[tiers.len() - 1].clone());
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
+    tiers.iter().for_each(|tier| tier.slots().regroup());
     let health = Arc::new(Health::default());
     let tasks = Tasks::new(runtime.clone(), health.clone());
     let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
@@ -329,14 +330,22 @@ fn check_against(options: &Options, superblocks: &[Superblock]) -> Result<()> {
 }
 
 fn make_tier(
+    options: &Options,
     plan: &TierPlan,
     superblock: &Superblock,
     slots: u32,
     recorder: &Arc<Recorder>,
     clock: &Arc<dyn Runtime>,
 ) -> Arc<Tier> {
-    let accounts =
-        Accounts { accounting: plan.accounting.clone(), recorder: recorder.clone(), clock: clock.clone() };
+    // Of the tier where records stay: only that is collected.
+    let asked =
+        options.reclaim_unit_bytes.filter(|_| plan.tier == esker_log::Tier::Capacity || !superblock.has_peer);
+    let accounts = Accounts {
+        accounting: plan.accounting.clone(),
+        recorder: recorder.clone(),
+        clock: clock.clone(),
+        reclaim_unit_bytes: asked.or(plan.device.geometry().reclaim_unit_bytes),
+    };
     let grows = plan.device.geometry().kind == DeviceKind::File;
     Arc::new(Tier::new(
         plan.device.clone(),

@@ -45,6 +45,7 @@ pub struct Options {
     pub(crate) capacity_limit_bytes: Option<u64>,
     pub(crate) indirection_unit_bytes: Option<u64>,
     pub(crate) segment_bytes: Option<u64>,
+    pub(crate) reclaim_unit_bytes: Option<u64>,
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
@@ -73,6 +74,7 @@ impl fmt::Debug for Options {
             capacity_limit_bytes,
             indirection_unit_bytes,
             segment_bytes,
+            reclaim_unit_bytes,
             shaping_threshold_bytes,
             reserve_percent,
             durability,
@@ -97,6 +99,7 @@ impl fmt::Debug for Options {
             .field("capacity_limit_bytes", capacity_limit_bytes)
             .field("indirection_unit_bytes", indirection_unit_bytes)
             .field("segment_bytes", segment_bytes)
+            .field("reclaim_unit_bytes", reclaim_unit_bytes)
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
@@ -125,6 +128,7 @@ impl Options {
             capacity_limit_bytes: None,
             indirection_unit_bytes: None,
             segment_bytes: None,
+            reclaim_unit_bytes: None,
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
@@ -216,6 +220,14 @@ impl Options {
     /// before its user limit.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
+        self
+    }
+
+    /// What the drive of the capacity tier (of the only tier) erases together: its superblock, or reclaim unit. Segments that
+    /// lie in one are collected one after the other, so that the drive has nothing to copy. Default: what the device reports,
+    /// else each segment is collected by itself. Says nothing on a drive without placement handles.
+    pub fn reclaim_unit_bytes(mut self, bytes: u64) -> Options {
+        self.reclaim_unit_bytes = Some(bytes);
         self
     }
 

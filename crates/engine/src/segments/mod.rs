@@ -7,6 +7,8 @@ pub(crate) mod buffers;
 pub(crate) mod contents;
 pub(crate) mod counts;
 pub(crate) mod discards;
+pub(crate) mod groups;
+pub(crate) mod handles;
 pub(crate) mod kept;
 pub(crate) mod limit;
 pub(crate) mod oldest;
@@ -16,6 +18,7 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod space;
 pub(crate) mod staging;
+
 pub(crate) mod superblocks;
 pub(crate) mod tier;
 pub(crate) mod writer;

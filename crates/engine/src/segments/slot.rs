@@ -9,6 +9,7 @@ use esker_log::{SegmentClass, Stream};
 
 use crate::base::word::Word;
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
+use crate::segments::groups::Group;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub(crate) struct Slot {
     pub(super) began_at: AtomicU64,
     /// Number that the next segment had when it was sealed.
     pub(super) sealed_at: AtomicU64,
+    /// Which segments the drive erases together with it; see [`Groups`](crate::segments::groups::Groups).
+    pub(super) group: AtomicU64,
     /// What a record in it is taken to be long that was displaced without being at hand; 0 as long as nothing is known. Must
     /// not change once it is used, or else what an unverified overwrite subtracted could not be put right.
     record_bytes: AtomicU32,
@@ -170,6 +173,11 @@ impl Slot {
     pub(crate) fn lived(&self, sequence: u64) -> Option<u64> {
         let began = self.began_at.load(Ordering::Relaxed);
         (began > 0).then(|| sequence.saturating_sub(began))
+    }
+
+    /// Its group.
+    pub(crate) fn group(&self) -> Group {
+        Group(self.group.load(Ordering::Relaxed))
     }
 
     pub(crate) fn sealed_at(&self) -> u64 {

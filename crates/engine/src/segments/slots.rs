@@ -7,6 +7,7 @@ use esker_log::{Census, Secret, SegmentClass, Stream};
 
 use crate::segments::contents::{Contents, Expiry, NEVER_MS};
 use crate::segments::counts::{Classes, States};
+use crate::segments::groups::Groups;
 use crate::segments::slot::{Label, Slot, SlotState};
 
 /// The slots of a tier.
@@ -14,16 +15,18 @@ pub(crate) struct Slots {
     all: Vec<Slot>,
     states: [AtomicU32; 5],
     classes: [AtomicU32; SegmentClass::ALL.len()],
+    groups: Groups,
     /// No sealed segment expires before, by [`Expiry`].
     expires_from: [AtomicU64; 2],
 }
 
 impl Slots {
-    pub(crate) fn new(count: u32) -> Slots {
+    pub(crate) fn new(count: u32, groups: Groups) -> Slots {
         let slots = Slots {
             all: (0..count).map(|_| Slot::default()).collect(),
             states: Default::default(),
             classes: Default::default(),
+            groups,
             expires_from: [const { AtomicU64::new(NEVER_MS) }; 2],
         };
         slots.states[SlotState::Free as usize].store(count, Ordering::Relaxed);
@@ -62,9 +65,25 @@ impl Slots {
         at.stream.store(stream.0, Ordering::Relaxed);
         at.used_bytes.store(used_bytes, Ordering::Relaxed);
         at.sealed_at.store(sealed_at, Ordering::Relaxed);
+        at.group.store(self.groups.next(stream).0, Ordering::Relaxed);
         at.set_expires(contents);
         at.set_tombstones_through(contents.tombstones_through);
         self.relabel(slot, |_| Some(Label::new(SlotState::Sealed, stream)));
+    }
+
+    /// How they are grouped.
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Groups the sealed segments anew, in the order of their numbers: an opening finds them in the order of their slots.
+    pub(crate) fn regroup(&self) {
+        let mut sealed: Vec<&Slot> = self.sealed().map(|(_, slot)| slot).collect();
+        sealed.sort_unstable_by_key(|slot| slot.segment());
+        self.groups.forget();
+        for slot in sealed {
+            slot.group.store(self.groups.next(slot.stream()).0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_state(&self, slot: u32, state: SlotState) {

@@ -76,7 +76,7 @@ proptest! {
     /// that has expired is missed.
     #[test]
     fn the_counts_are_those_of_a_walk(steps in steps()) {
-        let slots = Slots::new(COUNT);
+        let slots = Slots::new(COUNT, Groups::new(None, 1 << 20, COUNT));
         let mut held = [Held::NOTHING; COUNT as usize];
         // As a slot is left before it is used again.
         (0..COUNT).for_each(|slot| slots.occupy(slot, 0, SlotState::Free, 0));
@@ -148,4 +148,20 @@ proptest! {
             prop_assert_eq!(slots.census(&secret), census);
         }
     }
+}
+
+#[test]
+fn an_opening_groups_segments_by_their_numbers() {
+    // Two segments to a group.
+    let slots = Slots::new(256, Groups::new(Some(2 << 20), 1 << 20, 256));
+    for (slot, segment) in [(0, 40), (1, 10), (2, 30), (3, 20)] {
+        slots.occupy(slot, segment, SlotState::Open, 0);
+        slots.seal(slot, Stream::LANE, 1000, segment, &Contents::of_footer(None));
+    }
+    let groups = || [0, 1, 2, 3].map(|slot| slots.all()[slot].group());
+    let [a, b, c, d] = groups();
+    assert!(a == b && c == d && a != c, "in the order in which they were sealed");
+    slots.regroup();
+    let [a, b, c, d] = groups();
+    assert!(b == d && a == c && a != b && slots.groups().is_complete(a), "10 and 20, 30 and 40");
 }

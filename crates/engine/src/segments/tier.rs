@@ -15,6 +15,8 @@ use crate::base::latency::{Recorder, Timed};
 use crate::segments::accounting::{Content, WriteAccounting};
 use crate::segments::allocation::Allocation;
 use crate::segments::discards::Discards;
+use crate::segments::groups::Groups;
+use crate::segments::handles::placement_handle;
 use crate::segments::room::Room;
 use crate::segments::slot::{Slot, SlotState};
 use crate::segments::slots::Slots;
@@ -28,6 +30,8 @@ pub(crate) struct Tier {
     device: RwLock<Option<Arc<dyn Device>>>,
     shape: SegmentShape,
     data_offset: u64,
+    /// How many the device has.
+    placement_handles: u8,
     slots: Slots,
     pub(crate) allocation: Mutex<Allocation>,
     /// Slots that there are or that the file system has room for; changed with the allocation locked.
@@ -48,6 +52,8 @@ pub(crate) struct Accounts {
     pub(crate) accounting: Arc<WriteAccounting>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clock: Arc<dyn Runtime>,
+    /// What its drive erases together, if anybody knows.
+    pub(crate) reclaim_unit_bytes: Option<u64>,
 }
 
 impl Tier {
@@ -61,13 +67,17 @@ impl Tier {
     ) -> Tier {
         device.set_write_unit(shape.unit_bytes);
         let room = grows.then(|| Room::new(device.geometry().bytes));
+        let placement_handles = device.geometry().placement_handles;
+        let reclaim_unit_bytes = accounts.reclaim_unit_bytes.filter(|_| placement_handles > 0);
+        let groups = Groups::new(reclaim_unit_bytes, shape.segment_bytes, limit_slots);
         Tier {
             name: shape.tier,
+            placement_handles,
             device_name: device.path(),
             device: RwLock::new(Some(device)),
             shape,
             data_offset,
-            slots: Slots::new(limit_slots),
+            slots: Slots::new(limit_slots, groups),
             allocation: Mutex::new(Allocation::new(limit_slots, grows)),
             in_reach: AtomicU32::new(limit_slots),
             room,
@@ -310,7 +320,8 @@ impl Tier {
             source.len()
         );
         self.accounting.count(content, source.len() as u64, self.shape);
-        device.write(at, source, mode)
+        let handle = placement_handle(content, self.slot(slot).stream(), self.placement_handles);
+        device.write_placed(at, source, mode, handle)
     }
 
     /// Reads a part of a segment, widened to the device's blocks. Returns the buffer and where in it `offset` lies.

@@ -3,6 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::report::{Table, figure};
+
 /// The longest that is told apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
 
@@ -35,20 +37,66 @@ pub struct Latencies {
     pub max_us: f64,
 }
 
+impl Latencies {
+    /// A table whose rows are latencies.
+    pub fn table() -> Table {
+        Table::new(&[
+            "latency, µs",
+            "count",
+            "mean",
+            "p50",
+            "p75",
+            "p90",
+            "p95",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "p99.999",
+            "max",
+        ])
+    }
+
+    /// A row of it.
+    pub fn cells(&self, name: String) -> Vec<String> {
+        let values = [
+            self.mean_us,
+            self.p50_us,
+            self.p75_us,
+            self.p90_us,
+            self.p95_us,
+            self.p99_us,
+            self.p999_us,
+            self.p9999_us,
+            self.p99999_us,
+            self.max_us,
+        ];
+        [name, self.count.to_string()].into_iter().chain(values.map(figure)).collect()
+    }
+}
+
 /// Takes latencies.
 #[derive(Debug)]
-pub(crate) struct Recorder(Histogram<u64>);
+pub struct Recorder(Histogram<u64>);
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder::new()
+    }
+}
 
 impl Recorder {
-    pub(crate) fn new() -> Recorder {
+    /// One that has none yet.
+    pub fn new() -> Recorder {
         Recorder(Histogram::new_with_max(MOST_NS, 3).expect("the bounds are in order"))
     }
 
-    pub(crate) fn add(&mut self, latency_ns: u64) {
+    /// Takes one.
+    pub fn add(&mut self, latency_ns: u64) {
         self.0.saturating_record(latency_ns);
     }
 
-    pub(crate) fn latencies(&self) -> Latencies {
+    /// Those that were taken.
+    pub fn latencies(&self) -> Latencies {
         let us = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile: f64| us(self.0.value_at_quantile(quantile));
         Latencies {

@@ -1,14 +1,16 @@
 //! Time: what programs, reads and erases take on a medium, and what of that the host notices.
 
 mod choice;
+mod clients;
 mod latencies;
 mod nand;
 mod profiles;
 mod timing;
 
 pub use choice::Choice;
-pub use latencies::Latencies;
-pub(crate) use latencies::Recorder;
+pub(crate) use clients::Clients;
+pub use clients::Timed;
+pub use latencies::{Latencies, Recorder};
 pub use nand::Medium;
 pub use profiles::{PROFILES, Profile};
 pub use timing::Timing;

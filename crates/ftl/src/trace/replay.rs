@@ -12,8 +12,9 @@ use serde::Serialize;
 use super::format::Format;
 use super::requests::Requests;
 use super::tally::Tally;
+use crate::media::{Clients, Timed};
 use crate::request::{Kind, Request, Stage};
-use crate::{Choice, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape};
+use crate::{Choice, Counters, Drive, Endurance, Error, Handle, Life, Profile, SECTOR_BYTES, Shape, Timing};
 
 /// A namespace is rounded up to this.
 const NAMESPACE_UNIT: u64 = 1 << 20;
@@ -39,6 +40,8 @@ pub struct Replay {
     pub filled: f64,
     /// Whether TRIMs are left out, as if the file system had been mounted without them.
     pub without_trims: bool,
+    /// Requests in flight, if the last pass is to take the drive's time.
+    pub in_flight: Option<u32>,
     /// What the drive stands.
     pub endurance: Endurance,
 }
@@ -78,6 +81,8 @@ pub struct ReplayReport {
     pub nand_bytes: u64,
     /// What the drive did while it was watched.
     pub counters: Counters,
+    /// How long the requests of a pass take, if it was said how many are in flight.
+    pub timed: Option<Timed>,
     /// How long the drive lasts, if it was said what it stands.
     pub life: Option<Life>,
 }
@@ -102,7 +107,11 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     }
     let scan = scan(replay, profile.iu_bytes)?;
     let shape = shape(replay, &profile, &scan)?;
-    let mut drive = Drive::new(&shape)?;
+    if replay.in_flight == Some(0) {
+        let (what, given) = ("the number of requests in flight", "0".to_owned());
+        return Err(Error::Value { what, given, allowed: "1 or more" });
+    }
+    let mut drive = Drive::on(&shape, Timing::new(&profile, &shape))?;
     drive.fill(replay.filled)?;
     let (mut passes, mut played, mut is_steady) = ([0, 0], 0, true);
     let target = shape.namespace_ius();
@@ -120,6 +129,7 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
     }
     let counters = drive.counters() - before;
     let write_amplification = counters.write_amplification();
+    let timed = replay.in_flight.map(|in_flight| timed(replay, &scan, &mut drive, in_flight)).transpose()?;
     let life = replay.endurance.life(&profile, write_amplification, scan.tally.bytes_a_day());
     Ok(ReplayReport {
         format: scan.format,
@@ -138,6 +148,7 @@ pub fn replay(replay: &Replay) -> Result<ReplayReport, Error> {
         collection_amplification: counters.collection_amplification(),
         nand_bytes: (scan.tally.write_bytes as f64 * write_amplification) as u64,
         counters,
+        timed,
         life,
     })
 }
@@ -198,23 +209,41 @@ fn shape(replay: &Replay, profile: &Profile, scan: &Scan) -> Result<Shape, Error
 }
 
 /// Plays the trace once, and returns how many requests that were.
-fn play(replay: &Replay, scan: &Scan, drive: &mut Drive) -> Result<u64, Error> {
-    let mut requests = Requests::open(&replay.path)?;
-    let mut played = 0;
-    while let Some(request) = requests.read()? {
-        played += 1;
-        if request.device != scan.device || request.stage != scan.stage {
-            continue;
-        }
-        let (offset, bytes) = whole_sectors(&request);
-        match request.kind {
-            Kind::Write => drive.write(offset, bytes, Handle(0))?,
-            Kind::Trim if !replay.without_trims => drive.trim(offset, bytes)?,
-            Kind::Trim | Kind::Read => {}
-        }
-    }
+fn play(replay: &Replay, scan: &Scan, drive: &mut Drive<Timing>) -> Result<u64, Error> {
+    let played = each(replay, scan, |kind, offset, bytes| match kind {
+        Kind::Write => drive.write(offset, bytes, Handle(0)),
+        Kind::Trim => drive.trim(offset, bytes),
+        Kind::Read => Ok(()),
+    })?;
     // The drive is idle between two passes, and programs what waits in its buffer.
     drive.flush();
+    Ok(played)
+}
+
+/// Plays the trace once in the drive's time, in its order, with so many requests in flight.
+fn timed(replay: &Replay, scan: &Scan, drive: &mut Drive<Timing>, in_flight: u32) -> Result<Timed, Error> {
+    drive.flash_mut().turn_on();
+    let mut clients = Clients::new(in_flight as usize);
+    each(replay, scan, |kind, offset, bytes| clients.request(drive, kind, offset, bytes, Handle(0)))?;
+    Ok(clients.timed())
+}
+
+/// Hands over each request of the trace's device, and returns how many lines were read.
+fn each(
+    replay: &Replay,
+    scan: &Scan,
+    mut request: impl FnMut(Kind, u64, u64) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let mut requests = Requests::open(&replay.path)?;
+    let mut played = 0;
+    while let Some(read) = requests.read()? {
+        played += 1;
+        let is_left_out = read.kind == Kind::Trim && replay.without_trims;
+        if read.device == scan.device && read.stage == scan.stage && !is_left_out {
+            let (offset, bytes) = whole_sectors(&read);
+            request(read.kind, offset, bytes)?;
+        }
+    }
     Ok(played)
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::replay::ReplayReport;
+use crate::Latencies;
 use crate::report::{Table, amplification, figure, size};
 
 impl Display for ReplayReport {
@@ -38,7 +39,19 @@ impl Display for ReplayReport {
             row("NAND bytes in the drive's life", size(life.nand_bytes_in_life as u64));
             row("years of life", figure(life.years));
         }
+        if let Some(timed) = &self.timed {
+            row("reads a second", figure(timed.reads_per_s));
+            row("MiB read a second", figure(timed.read_mib_per_s));
+            row("writes a second", figure(timed.writes_per_s));
+            row("MiB written a second", figure(timed.write_mib_per_s));
+        }
         write!(f, "{table}")?;
+        if let Some(timed) = &self.timed {
+            let mut table = Latencies::table();
+            table.row(timed.reads.cells("reads".to_owned()));
+            table.row(timed.writes.cells("writes".to_owned()));
+            write!(f, "\n{table}")?;
+        }
         writeln!(f, "\nverdict: {}", self.verdict())?;
         let [watched, before] = self.passes;
         let steady = if self.is_steady { "" } else { "; too short for a steady state on so large a device" };

@@ -68,6 +68,8 @@ pub struct Job {
     pub queue_depth: u32,
     /// The share of the namespace that the job uses.
     pub span: f64,
+    /// Whether what lies outside of the span is given back with TRIM before the job. Else it holds old data.
+    pub trim_rest: bool,
     /// Placement handles that the writers take in turn.
     pub handles: u16,
 }
@@ -85,6 +87,7 @@ impl Default for Job {
             writers: 1,
             queue_depth: 128,
             span: 1.0,
+            trim_rest: false,
             handles: 1,
         }
     }

@@ -7,5 +7,6 @@ mod run;
 mod shown;
 
 pub use job::{Job, Jobs, Pattern};
+pub use pattern::Stream;
 pub use reproduce::{Reproduced, Row, Standing, reproduce};
-pub use run::{RunReport, run};
+pub use run::{RunReport, precondition, run};

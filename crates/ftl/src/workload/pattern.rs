@@ -25,9 +25,9 @@ enum Places {
     },
 }
 
-/// A job's requests.
+/// A job's requests, one after the other.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub struct Stream {
     random: SmallRng,
     places: Places,
     /// How many places there are.
@@ -39,7 +39,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(job: &Job, shape: &Shape, seed: u64) -> Stream {
+    /// The requests of a job that was [checked](Job::check) for a drive of this shape.
+    pub fn new(job: &Job, shape: &Shape, seed: u64) -> Stream {
         let align = job.align();
         let room = |bytes: u64| (bytes - job.block) / align + 1;
         let span = job.span_bytes(shape);
@@ -62,7 +63,7 @@ impl Stream {
     }
 
     /// What a writer does next, and where.
-    pub(super) fn next(&mut self, writer: usize, block: u64) -> (Kind, u64) {
+    pub fn next(&mut self, writer: usize, block: u64) -> (Kind, u64) {
         let kind = self.kind();
         let at = match &mut self.places {
             Places::Random => self.random.random_range(0..self.count) * self.align,

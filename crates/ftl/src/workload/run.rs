@@ -1,15 +1,12 @@
 //! Runs a job on a drive: precondition, warm up until the write amplification holds still, measure with time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
 use super::job::Job;
 use super::pattern::Stream;
-use crate::media::Recorder;
+use crate::media::Clients;
 use crate::request::Kind;
 use crate::{Counters, Drive, Error, Flash, Handle, Latencies, Profile, Shape, Timing, Wear};
 
@@ -71,14 +68,19 @@ pub fn run(profile: &Profile, shape: &Shape, job: &Job, seed: u64) -> Result<Run
     let shape = &Shape { handles: shape.handles.max(job.handles), ..shape.clone() };
     let mut drive = Drive::on(shape, Timing::new(profile, shape))?;
     precondition(&mut drive, seed)?;
+    if job.trim_rest {
+        let iu_bytes = u64::from(shape.iu_bytes);
+        let used = (shape.namespace_bytes as f64 * job.span) as u64 / iu_bytes * iu_bytes;
+        drive.trim(used, shape.namespace_bytes - used)?;
+    }
     let stream = Stream::new(job, shape, seed.wrapping_add(1));
-    let mut bench = Bench { drive, stream, job, slots: BinaryHeap::new(), at: 0, next: 0 };
+    let mut bench = Bench { drive, stream, job, next: 0 };
     let is_steady = bench.warm_up()?;
     bench.measure(is_steady)
 }
 
-/// Fills a drive, and writes it at random in pieces of 1 MiB.
-fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
+/// Fills a drive, and writes it at random in pieces of 1 MiB: it is one that has been in use.
+pub fn precondition<F: Flash>(drive: &mut Drive<F>, seed: u64) -> Result<(), Error> {
     drive.fill(1.0)?;
     let namespace = drive.shape().namespace_bytes;
     let pieces = namespace / PIECE_BYTES;
@@ -94,10 +96,6 @@ struct Bench<'j> {
     drive: Drive<Timing>,
     stream: Stream,
     job: &'j Job,
-    /// Requests in flight: when each is done, and whose it is.
-    slots: BinaryHeap<Reverse<(u64, usize)>>,
-    /// When the last request was issued.
-    at: u64,
     /// The writer that is next in the warm-up.
     next: usize,
 }
@@ -126,18 +124,15 @@ impl Bench<'_> {
 
     fn measure(mut self, is_steady: bool) -> Result<RunReport, Error> {
         self.drive.flash_mut().turn_on();
-        self.slots = (0..self.job.in_flight()).map(|slot| Reverse((0, slot))).collect();
-        let mut dropped = [Recorder::new(), Recorder::new()];
+        let mut clients = Clients::new(self.job.in_flight());
         let ramp = self.window(RAMP);
-        self.until(ramp, |bench| bench.request(&mut dropped))?;
-        let (before, started) = (self.drive.counters(), self.at);
-        let mut latencies = [Recorder::new(), Recorder::new()];
+        self.until(ramp, |bench| bench.request(&mut clients))?;
+        let before = self.drive.counters();
+        clients.forget();
         let whole = self.window(1);
-        self.until(whole, |bench| bench.request(&mut latencies))?;
+        self.until(whole, |bench| bench.request(&mut clients))?;
         let counters = self.drive.counters() - before;
-        let [writes, reads] = latencies.map(|recorder| recorder.latencies());
-        let seconds = (self.at - started) as f64 / 1e9;
-        let mib = |bytes: u64| bytes as f64 / seconds / f64::from(1 << 20);
+        let timed = clients.timed();
         Ok(RunReport {
             job: self.job.title(),
             iu_bytes: counters.iu_bytes,
@@ -146,13 +141,13 @@ impl Bench<'_> {
             iu_amplification: counters.iu_amplification(),
             collection_amplification: counters.collection_amplification(),
             is_steady,
-            seconds,
-            writes_per_s: writes.count as f64 / seconds,
-            reads_per_s: reads.count as f64 / seconds,
-            write_mib_per_s: mib(counters.host_bytes),
-            read_mib_per_s: mib(counters.read_bytes),
-            writes,
-            reads,
+            seconds: timed.seconds,
+            writes_per_s: timed.writes_per_s,
+            reads_per_s: timed.reads_per_s,
+            write_mib_per_s: timed.write_mib_per_s,
+            read_mib_per_s: timed.read_mib_per_s,
+            writes: timed.writes,
+            reads: timed.reads,
             counters,
             wear: self.drive.wear(),
         })
@@ -193,33 +188,11 @@ impl Bench<'_> {
         }
     }
 
-    /// The next request of the slot that is free first.
-    fn request(&mut self, [writes, reads]: &mut [Recorder; 2]) -> Result<(), Error> {
-        let Reverse((at, slot)) = self.slots.pop().expect("there is a slot for each request in flight");
-        self.at = at;
-        let writer = slot % self.job.writers as usize;
+    /// The next request of the client that is free first.
+    fn request(&mut self, clients: &mut Clients) -> Result<(), Error> {
+        let writer = clients.next() % self.job.writers as usize;
         let (kind, offset) = self.stream.next(writer, self.job.block);
-        let done = match kind {
-            Kind::Write => {
-                let done = self.drive.flash_mut().accept_write(at, self.job.block);
-                self.drive.write(offset, self.job.block, self.handle(writer))?;
-                writes.add(done - at);
-                done
-            }
-            Kind::Read => {
-                self.drive.flash_mut().start_command(at);
-                self.drive.read(offset, self.job.block)?;
-                let done = self.drive.flash().finish_read();
-                reads.add(done - at);
-                done
-            }
-            Kind::Trim => {
-                self.drive.flash_mut().start_command(at);
-                self.drive.trim(offset, self.job.block)?;
-                self.drive.flash().finish_read()
-            }
-        };
-        self.slots.push(Reverse((done, slot)));
-        Ok(())
+        let handle = self.handle(writer);
+        clients.request(&mut self.drive, kind, offset, self.job.block, handle)
     }
 }

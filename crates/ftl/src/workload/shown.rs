@@ -68,43 +68,14 @@ impl RunReport {
 
     /// What requests waited for, two rows for each job.
     pub fn latencies(reports: &[RunReport]) -> Table {
-        let mut table = Table::new(&[
-            "latency, µs",
-            "count",
-            "mean",
-            "p50",
-            "p75",
-            "p90",
-            "p95",
-            "p99",
-            "p99.9",
-            "p99.99",
-            "p99.999",
-            "max",
-        ]);
+        let mut table = Latencies::table();
         for report in reports {
             for (kind, latencies) in [("writes", &report.writes), ("reads", &report.reads)] {
                 if latencies.count > 0 {
-                    table.row(row(format!("{}: {kind}", report.job), latencies));
+                    table.row(latencies.cells(format!("{}: {kind}", report.job)));
                 }
             }
         }
         table
     }
-}
-
-fn row(name: String, l: &Latencies) -> Vec<String> {
-    let values = [
-        l.mean_us,
-        l.p50_us,
-        l.p75_us,
-        l.p90_us,
-        l.p95_us,
-        l.p99_us,
-        l.p999_us,
-        l.p9999_us,
-        l.p99999_us,
-        l.max_us,
-    ];
-    [name, l.count.to_string()].into_iter().chain(values.map(figure)).collect()
 }

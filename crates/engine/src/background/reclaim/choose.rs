@@ -6,6 +6,7 @@ use esker_gc::{Candidate, cost_benefit, oldest};
 use esker_log::Tier as TierName;
 
 use super::CALM;
+use super::grouped::{Asked, in_one_group};
 
 use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
@@ -56,7 +57,7 @@ impl Reclaimer<'_> {
     }
 
     /// What to do: whichever is more urgent, and otherwise the other.
-    pub(super) fn choose(&self) -> Option<Choice> {
+    pub(super) fn choose(&mut self) -> Option<Choice> {
         let (destage, collect) = (self.choose_to_destage(), self.choose_to_collect());
         match (destage, collect) {
             (Some(destage), Some(collect)) if destage.urgency < collect.urgency => Some(collect),
@@ -95,7 +96,7 @@ impl Reclaimer<'_> {
         (!victims.is_empty()).then(|| Choice::of(TierName::Fast, &victims, urgency))
     }
 
-    fn choose_to_collect(&self) -> Option<Choice> {
+    fn choose_to_collect(&mut self) -> Option<Choice> {
         let urgency = self.space.urgency();
         let calm = || self.calm_yield(self.space.output_tier());
         let least_yield = if urgency > 0.0 { LEAST_YIELD } else { calm()? };
@@ -103,8 +104,9 @@ impl Reclaimer<'_> {
     }
 
     /// Which segments to collect that yield so much, among those up to number `through`.
-    pub(crate) fn choose_among(&self, mut least_yield: f64, through: u64) -> Option<Choice> {
-        let tier = self.space.output_tier();
+    pub(crate) fn choose_among(&mut self, mut least_yield: f64, through: u64) -> Option<Choice> {
+        let space = self.space;
+        let tier = space.output_tier();
         if self.is_given_up() {
             least_yield = least_yield.max(SURE_YIELD);
         }
@@ -117,7 +119,17 @@ impl Reclaimer<'_> {
         };
         let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
         let count = self.batch(tier, tier.free_slots());
-        let victims = cost_benefit(self.candidates(tier).filter(fits), newest, least_yield, count);
+        let candidates = self.candidates(tier).filter(fits);
+        let victims = if tier.slots().groups().are_single() {
+            cost_benefit(candidates, newest, least_yield, count)
+        } else {
+            let slots = tier.slots();
+            let grouped = candidates.map(|c| (slots.all()[c.slot as usize].group(), c));
+            let asked = Asked { newest, least_yield, count };
+            let (group, victims) = in_one_group(slots.groups(), grouped, self.progress.group, asked);
+            self.progress.group = group;
+            victims
+        };
         (!victims.is_empty()).then(|| Choice::of(tier.name(), &victims, self.space.urgency().max(CALM)))
     }
 
