@@ -72,7 +72,7 @@ fn every_verb_speaks_tls() {
         assert_eq!(code, Some(0), "{verb:?}: {why}");
     }
     assert_eq!(read_to_string(at.join("out.jsonl")).unwrap().lines().count(), 2);
-    assert_eq!(std::fs::read_dir(at.join("backups")).unwrap().count() > 0, true);
+    assert!(std::fs::read_dir(at.join("backups")).unwrap().count() > 0);
     // The authority may also be one that the machine trusts, and the password come by the environment.
     let environment = [("SSL_CERT_FILE", "ca.pem"), ("ESKER_PASSWORD", "sesame")];
     let (code, said, why) = call(at, &["top", &address, "--tls", "--once"], &environment);
