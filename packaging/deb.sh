@@ -53,6 +53,8 @@ set -e
 if [ "$1" = configure ]; then
     adduser --system --group --quiet --home /var/lib/esker --no-create-home esker
     chown root:esker /etc/esker/esker.toml
+    # The unit makes it too; whoever starts the server without systemd needs it as well.
+    install -d -o esker -g esker -m 0700 /var/lib/esker
     chown esker:esker /etc/esker
     chmod 0750 /etc/esker
     if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
@@ -63,5 +65,16 @@ cat > "$tree/DEBIAN/prerm" <<'END'
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop esker || true; fi
 END
-chmod 0755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm"
+# What clients stored is never removed, not even by a purge.
+cat > "$tree/DEBIAN/postrm" <<'END'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+if [ "$1" = purge ]; then
+    rm -f /etc/systemd/system/multi-user.target.wants/esker.service
+    rmdir --ignore-fail-on-non-empty /etc/esker 2> /dev/null || true
+    if [ -d /var/lib/esker ]; then echo "esker: the store stays in /var/lib/esker; remove it if nobody needs it"; fi
+fi
+END
+chmod 0755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm" "$tree/DEBIAN/postrm"
 dpkg-deb -Z"${COMPRESSION:-xz}" --root-owner-group --build "$tree" "$out/esker_${version}_$architecture.deb"

@@ -37,6 +37,15 @@ fn the_service_is_started_again_after_it_died() {
     assert_eq!(service().get("Restart").map(String::as_str), Some("on-failure"));
 }
 
+/// `/bin/kill` is no part of a minimal Debian; the shell is of every one. What `/etc/esker` is made with is what the package
+/// gives it.
+#[test]
+fn a_reload_needs_what_every_system_has() {
+    let service = service();
+    assert_eq!(service.get("ExecReload").map(String::as_str), Some("/bin/sh -c 'kill -HUP ${MAINPID}'"));
+    assert_eq!(service.get("ConfigurationDirectoryMode").map(String::as_str), Some("0750"));
+}
+
 /// That they name metrics which are there is checked beside the server.
 #[test]
 fn alert_rules_and_dashboard_can_be_read() {

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Takes a backup of what the store holds at this moment; segments that an earlier backup has are not copied again.
-    Take(Take),
+    Take(Box<Take>),
     /// Lists the backups of a directory.
     #[command(after_help = "Examples:\n  esker backup list /backup\n  esker backup list /backup --json")]
     List(Directory),

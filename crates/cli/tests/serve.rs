@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 #[path = "serve/backup.rs"]
 mod backup;
+#[path = "serve/devices.rs"]
+mod devices;
 #[path = "serve/inspect.rs"]
 mod inspect;
 #[path = "serve/live.rs"]

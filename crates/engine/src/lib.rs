@@ -33,6 +33,7 @@ pub use base::to_bytes::ToBytes;
 pub use catalog::cache::Entry;
 pub use open::options::Options;
 pub use open::progress::{Progress, Recovery};
+pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::{KeyEntry, KeyPage};
 pub use read::peek::{Peek, View};
 pub use read::scan::{Cursor, Page};

@@ -26,7 +26,7 @@ mod versions;
 mod watch;
 
 pub use check::CheckOptions;
-pub use check::report::{Counts, Finding, IndexCheck, Report, Severity};
+pub use check::report::{Counts, Finding, IndexCheck, Report, Severity, StagingReport};
 pub use error::{InspectError, Result};
 pub use key::{Key, hex, shown};
 pub use layout::{LayoutField, LayoutTable, format_version, layout, layout_text};

@@ -24,7 +24,7 @@ use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::newest::Rule;
-use crate::store::{StoreView, TierView, file_of, is_on_file_system};
+use crate::store::{StoreView, TierView, file_of, holds_store, is_on_file_system};
 use crate::watch::Watcher;
 
 /// Puts that are made at once.
@@ -170,6 +170,12 @@ impl StoreView {
             if path.is_dir() || path.is_file() {
                 return Err(InspectError::call(format!(
                     "{} is there already; name a place where nothing is",
+                    path.display()
+                )));
+            }
+            if path.exists() && holds_store(path)? {
+                return Err(InspectError::call(format!(
+                    "{} holds a store already; name a device that holds none",
                     path.display()
                 )));
             }

@@ -17,7 +17,7 @@ pub(crate) const HEAD_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// The file of a store that lies in a directory.
-const FILE_IN_DIRECTORY: &str = "data.esker";
+pub(crate) const FILE_IN_DIRECTORY: &str = "data.esker";
 
 /// One tier of a store.
 pub struct TierView {
@@ -320,6 +320,12 @@ pub(crate) fn file_of(path: &Path) -> Result<PathBuf> {
             Err(InspectError::Call(what))
         }
     }
+}
+
+/// Whether a file or device holds a tier of a store, of any version, damaged or not.
+pub(crate) fn holds_store(path: &Path) -> Result<bool> {
+    let file = ReadOnlyFile::open(path).map_err(|error| not_opened(path, error))?;
+    Ok(!matches!(Superblock::find(&read_head(&file)?), Err(SuperblockError::Absent)))
 }
 
 /// Whether a path is of a regular file, or of a directory.

@@ -99,7 +99,10 @@ fn of_tls(address: &str, error: &io::Error) -> Option<Trouble> {
         rustls::Error::InvalidMessage(_) => {
             format!("{address} speaks no TLS: leave out --tls, or give the port that it speaks TLS on")
         }
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        // An authority of the same name whose key is another one, as a new one of one's own is.
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
             format!(
                 "the certificate of {address} is of an authority that is not trusted: give its certificate with --ca"
             )

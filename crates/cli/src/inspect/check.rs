@@ -13,10 +13,11 @@ use super::watch::Bar;
 use crate::terminal::{Failure, say};
 
 /// Verifies everything in a store: every checksum, every version of every key, summaries against records, superblocks
-/// against segments, and the index that a server would build against the log. Nothing is written.
+/// against segments, what only the staging file of a killed store holds, and the index that a server would build against the
+/// log. Nothing is written.
 ///
 /// Names what is damaged, which keys are concerned and what to do. Beside a server that has the store open the index is not
-/// compared, and what the server writes meanwhile may look damaged: check again, or check a copy.
+/// compared, and what looks damaged is looked at twice: what the server was just writing is not reported.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -103,6 +104,19 @@ fn text(report: &Report, seconds: f64) -> String {
         IndexCheck::Skipped => writeln!(text, "the index was not compared with the log"),
         IndexCheck::Refused { .. } => writeln!(text, "a server would refuse to open it"),
     };
+    if let Some(staging) = &report.staging {
+        let records = things(staging.records, "record");
+        let only = things(staging.only_there, "key");
+        let _ = writeln!(
+            text,
+            "the staging file {} has {records}; {only} newest there: opening the store writes them",
+            staging.path
+        );
+    }
+    if report.in_flight > 0 {
+        let segments = things(report.in_flight, "segment");
+        let _ = writeln!(text, "{segments} changed while they were looked at: a server has the store open");
+    }
     for finding in report.findings.iter().take(SHOWN) {
         text.push_str(&shown(finding));
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 
 /// Runs a call to its end: exit code, stdout, stderr.
-fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(super) fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = esker(directory, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
@@ -18,7 +18,7 @@ fn printed(directory: &Path, arguments: &[&str]) -> String {
     stdout
 }
 
-fn json(directory: &Path, arguments: &[&str]) -> Value {
+pub(super) fn json(directory: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(directory, &[arguments, &["--json"]].concat())).unwrap()
 }
 
@@ -141,4 +141,78 @@ fn the_layout_is_printed_as_the_document_has_it() {
     let (head, tables) = printed.split_once("\n\n").unwrap();
     assert!(document.starts_with(&format!("# {head}\n")), "{head}");
     assert!(document.contains(tables.trim()), "{tables}");
+}
+
+#[test]
+fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let flags = ["--dir", "store", "--durability", "process"];
+    let server = Serving::start(path, &flags);
+    assert!(server.ask("SET river old\r\nSET delta sand").starts_with("+OK"));
+    server.stop(Signal::TERM);
+    assert_eq!(json(path, &["check", "store"])["staging"], Value::Null, "it was closed");
+    let server = Serving::start(path, &flags);
+    let puts: String = (0..50).map(|at| format!("SET key:{at} {at}\r\n")).collect();
+    assert!(server.ask(&(puts + "SET river wide-and-slow")).starts_with("+OK"));
+    drop(server);
+    // The kernel lets go of the files of a process that was killed a little after its end.
+    let began = Instant::now();
+    while json(path, &["inspect", "store"])["state"] == "in_use" && began.elapsed() < service::PATIENCE {
+        sleep(Duration::from_millis(20));
+    }
+    let report = json(path, &["check", "store"]);
+    let staging = &report["staging"];
+    assert_eq!((&staging["records"], &staging["only_there"]), (&51.into(), &51.into()), "{report}");
+    assert_eq!((&report["well"], &report["counts"]["keys"]), (&true.into(), &2.into()), "{report}");
+
+    // A bit of the newest value but one: what was acknowledged is damaged, and a server says so too.
+    let file = path.join("store/staging.esker");
+    let whole = std::fs::read(&file).unwrap();
+    let at = whole.windows(6).position(|window| window == b"key:48").unwrap();
+    let mut bytes = whole.clone();
+    bytes[at] ^= 4;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, said, _) = run(path, &["check", "store"]);
+    assert!(
+        code == 1 && said.contains("staging.esker") && said.contains("keys were lost that cannot be"),
+        "{said}"
+    );
+    std::fs::remove_file(&file).unwrap();
+    let (code, said, _) = run(path, &["check", "store"]);
+    assert!(code == 0 && said.contains("the staging file of this store is not there"), "{said}");
+    std::fs::write(&file, whole).unwrap();
+    let server = Serving::start(path, &flags);
+    assert_eq!(server.ask("GET river\r\nDBSIZE"), "$13\r\nwide-and-slow\r\n:52\r\n+OK\r\n");
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn beside_a_server_only_what_stays_damaged_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let flags = ["--dir", "store", "--capacity-limit", "256m", "--durability", "none"];
+    let server = Serving::start(path, &flags);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let value = "v".repeat(8000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let puts: String = (0..500)
+                    .map(|at| format!("SET key:{} {round}{value}\r\n", (at * 7919 + round) % 9000))
+                    .collect();
+                let said = server.ask(&puts);
+                assert!(said.starts_with("+OK"), "{:.80}", said);
+                round += 1;
+            }
+        });
+        for _ in 0..8 {
+            let (code, said, why) = run(path, &["check", "store"]);
+            assert_eq!(code, 0, "{said}{why}");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    server.stop(Signal::TERM);
+    assert_eq!(json(path, &["check", "store"])["well"], true);
 }

@@ -10,3 +10,4 @@ pub(crate) mod progress;
 pub(crate) mod recover;
 pub(crate) mod staged;
 pub(crate) mod staging_file;
+pub(crate) mod staging_look;

@@ -63,7 +63,8 @@ pub(crate) fn read(
     let of_this_boot = superblock.staging_boot == file.boot.number();
     // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
     let expected_bytes = Some(superblock.staging_bytes).filter(|_| of_this_boot && bytes > 0);
-    let left = staging::read(file, &superblock.secret(), lane, superblock.staging_epoch, expected_bytes)?;
+    let left =
+        staging::read(file, file.boot, &superblock.secret(), lane, superblock.staging_epoch, expected_bytes)?;
     left.accept(&file.path.display().to_string(), accept_loss)
 }
 
@@ -104,7 +105,7 @@ fn path_of(options: &Options, store_id: u128) -> Option<PathBuf> {
 
 /// Beside a file, or in shared memory for a block device. A copy of the device has the same store id, so the name tells
 /// the device too: by its number, as it may have several paths.
-fn beside(path: &Path, store_id: u128) -> PathBuf {
+pub(super) fn beside(path: &Path, store_id: u128) -> PathBuf {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
             let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -135,8 +136,7 @@ fn refuse_if_left_elsewhere(
         }
         // One that is in use is that of a copy, and one of somebody else is not believed anyway.
         let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
-        let file = StagingFile::new(file, entry.path(), boot);
-        let left = staging::read(&file, &superblock.secret(), lane, superblock.staging_epoch, None)?;
+        let left = staging::read(&file, boot, &superblock.secret(), lane, superblock.staging_epoch, None)?;
         if left.staged.iter().any(|staged| !staged.entries.is_empty()) {
             return Err(Error::invalid(format!(
                 "staging file {} holds acknowledged writes of this store, whose device had another number then; rename \

@@ -5,6 +5,7 @@
 //! store (the epoch tells): then the page cache holds exactly what the process wrote before it died, and whatever does not
 //! verify is damage. The superblock says which start of the machine that was, and how long the file has to be.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
@@ -47,9 +48,9 @@ impl StagingFile {
 }
 
 impl Deref for StagingFile {
-    type Target = std::fs::File;
+    type Target = File;
 
-    fn deref(&self) -> &std::fs::File {
+    fn deref(&self) -> &File {
         &self.file
     }
 }
@@ -225,10 +226,11 @@ impl Left {
     }
 }
 
-/// Reads what the process of epoch `epoch` left. `expected_bytes`: how long the file was, if it was written in this start
-/// of the machine; else whatever is in it may be.
+/// Reads what the process of epoch `epoch` left in start `boot` of the machine, which is this one. `expected_bytes`: how
+/// long the file was, if it was written in this start of the machine; else whatever is in it may be.
 pub(crate) fn read(
-    file: &StagingFile,
+    file: &File,
+    boot: BootId,
     secret: &Secret,
     shape: SegmentShape,
     epoch: u64,
@@ -249,7 +251,7 @@ pub(crate) fn read(
             }
             continue;
         };
-        let is_of_this_boot = head.boot == file.boot.number() || planted(Bug::StagingOfAnyBoot);
+        let is_of_this_boot = head.boot == boot.number() || planted(Bug::StagingOfAnyBoot);
         let is_of_last_opening = head.epoch == epoch || planted(Bug::StagingOfAnyOpening);
         if head.segment == 0 || !is_of_this_boot || !is_of_last_opening {
             continue;

@@ -1,10 +1,10 @@
 //! Whether a store is well: every checksum, every version of every key, what the summaries say of the records, what the
 //! superblocks say of the segments, and what the engine makes of it all.
 //!
-//! 1. Superblocks, and the ends of all slots.
+//! 1. Superblocks, what the staging file of a killed store holds, and the ends of all slots.
 //! 2. All segments, read whole and once, on several threads; every record's version is kept in 32 bytes.
 //! 3. Versions by key: which damaged records count, and which were superseded.
-//! 4. The census, free slots, writes that went astray.
+//! 4. The census, free slots, writes that went astray. Beside a server, whatever was found is looked at once more.
 //! 5. The index against the log.
 //!
 //! Nothing is written, and damage is never an error here: it is a finding.
@@ -14,7 +14,9 @@ mod names;
 pub(crate) mod report;
 mod segment;
 mod slots;
+mod staging;
 mod superblocks;
+mod twice;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,7 @@ use esker_device::Buffer;
 use self::index::Compared;
 use self::report::{Counts, Finding, Findings, IndexCheck, Report, Severity};
 use self::segment::SegmentCheck;
+use self::staging::Staged;
 use crate::error::Result;
 use crate::key::Key;
 use crate::newest::Rule;
@@ -64,6 +67,7 @@ impl StoreView {
         let mut findings = Findings::new();
         // 1.
         superblocks::check(self, &mut findings)?;
+        let staged = staging::look(self, &mut findings);
         let slots = self.slots();
         let segments = self.segments(&slots);
         // 2.
@@ -74,10 +78,11 @@ impl StoreView {
         let rule = Rule::new(self, &segments);
         watcher.begin("finding the newest versions", 0);
         let mut counts = Counts { segments: segments.len() as u64, read_bytes, ..Counts::default() };
-        let lost = self.count(&rule, &versions, &mut counts);
-        conclude(&mut findings, &lost);
+        let (lost, on_devices) = self.count(&rule, &versions, &staged, &mut counts);
         // 4.
         counts.free_slots = slots::check(self, &slots, &segments, &mut findings);
+        let in_flight = if self.is_in_use() { twice::confirm(self, &mut findings)? } else { 0 };
+        conclude(&mut findings, &lost);
         // 5.
         let mut index = IndexCheck::Skipped;
         if options.index && !self.is_in_use() {
@@ -85,7 +90,8 @@ impl StoreView {
             let compared = index::compare(self, &rule, &versions, counts.keys, counts.live_bytes);
             index = self.compared(compared, &mut findings);
         }
-        let report = self.report(findings, counts, index);
+        let report =
+            Report { staging: staged.report(on_devices), in_flight, ..self.report(findings, counts, index) };
         Ok(Checked { report, segments, versions })
     }
 
@@ -124,16 +130,24 @@ impl StoreView {
     }
 
     /// Step 3: counts, and returns the places of damaged records that count, with the names of their keys as far as other
-    /// versions tell them.
-    fn count(&self, rule: &Rule<'_>, versions: &Versions, counts: &mut Counts) -> BTreeMap<u64, Option<Key>> {
-        let begin = || (Counts::default(), Vec::new());
-        let states = versions.for_each_key(begin, |(counts, lost), versions| {
+    /// versions tell them; and how many keys of the staging file have a version there that is as new.
+    fn count(
+        &self,
+        rule: &Rule<'_>,
+        versions: &Versions,
+        staged: &Staged,
+        counts: &mut Counts,
+    ) -> (BTreeMap<u64, Option<Key>>, u64) {
+        let begin = || (Counts::default(), Vec::new(), 0_u64);
+        let states = versions.for_each_key(begin, |(counts, lost, on_devices), versions| {
             counts.records += versions.len() as u64;
             let Some(current) = rule.current(versions) else { return };
             counts.superseded +=
                 versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
+            let is_superseded = staged.has_newer(&current.hash, current.sequence);
+            *on_devices += u64::from(!is_superseded && staged.has(&current.hash));
             // A tombstone is in the summary: that is enough for the key to stay deleted.
-            if current.is_damaged() && !current.is_tombstone() {
+            if current.is_damaged() && !current.is_tombstone() && !is_superseded {
                 lost.push((current.place(), self.name_elsewhere(rule, versions)));
             }
             if current.is_tombstone() {
@@ -144,8 +158,9 @@ impl StoreView {
                 counts.live_bytes += current.padded_bytes(&self.packing);
             }
         });
-        let mut lost = BTreeMap::new();
-        for (of_thread, lost_there) in states {
+        let (mut lost, mut on_devices) = (BTreeMap::new(), 0);
+        for (of_thread, lost_there, on_devices_there) in states {
+            on_devices += on_devices_there;
             counts.records += of_thread.records;
             counts.keys += of_thread.keys;
             counts.tombstones += of_thread.tombstones;
@@ -154,7 +169,7 @@ impl StoreView {
             counts.live_bytes += of_thread.live_bytes;
             lost.extend(lost_there);
         }
-        lost
+        (lost, on_devices)
     }
 
     /// The name of a key, from any of its versions that can be read.
@@ -196,6 +211,8 @@ impl StoreView {
             findings_not_shown: not_shown,
             lost_keys: lost.into_iter().collect(),
             counts,
+            staging: None,
+            in_flight: 0,
             index,
         }
     }

@@ -88,6 +88,19 @@ pub enum IndexCheck {
     },
 }
 
+/// What the staging file of a store that was not closed holds: opening the store writes it to the devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StagingReport {
+    /// The file.
+    pub path: String,
+    /// Segments that were being filled.
+    pub segments: u64,
+    /// Records in it that are whole.
+    pub records: u64,
+    /// Keys whose newest version is in no segment yet.
+    pub only_there: u64,
+}
+
 /// What a check says.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -105,6 +118,10 @@ pub struct Report {
     pub unnamed_keys: bool,
     /// What was counted.
     pub counts: Counts,
+    /// What the staging file holds, if one counts.
+    pub staging: Option<StagingReport>,
+    /// Segments beside a server that were written while they were looked at: nothing is said of those.
+    pub in_flight: u64,
     /// How the engine's index compares with the log.
     pub index: IndexCheck,
 }

@@ -203,6 +203,8 @@ impl SegmentCheck<'_> {
             self.records(of_frame, see);
             (at, index, epoch) = (at + header.padded_bytes, header.index.saturating_add(1), header.epoch);
         }
+        // Those of frames that were not found.
+        self.records(rest, see);
     }
 
     fn frame_at(&self, at: u32) -> Option<FrameHeader> {

@@ -1,0 +1,90 @@
+//! The staging file of a store that was killed: what only it holds, and whether it is whole.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use esker_engine::{StagingContent, StagingLook};
+use esker_log::KeyHash;
+
+use super::report::{Finding, Findings, Severity, StagingReport};
+use crate::store::{FILE_IN_DIRECTORY, StoreView};
+
+/// What the staging file says of keys.
+#[derive(Default)]
+pub(super) struct Staged {
+    /// The newest version of each key in it.
+    newest: HashMap<KeyHash, u64>,
+    report: Option<StagingReport>,
+}
+
+impl Staged {
+    /// Whether it holds this version of a key, or a newer one.
+    pub(super) fn has_newer(&self, hash: &KeyHash, sequence: u64) -> bool {
+        self.newest.get(hash).is_some_and(|&staged| staged > sequence)
+    }
+
+    /// Whether it holds any version of a key.
+    pub(super) fn has(&self, hash: &KeyHash) -> bool {
+        self.newest.contains_key(hash)
+    }
+
+    /// What to say, where so many of its keys have a version on the devices that is as new.
+    pub(super) fn report(self, on_devices: u64) -> Option<StagingReport> {
+        let keys = self.newest.len() as u64;
+        self.report.map(|report| StagingReport { only_there: keys.saturating_sub(on_devices), ..report })
+    }
+}
+
+/// Looks into the staging file, where one counts: the store was not closed, and nobody has it open.
+pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
+    let first = &view.tiers[0];
+    let mut staged = Staged::default();
+    if view.is_closed() || view.is_in_use() || view.paths.is_empty() || first.superblock.staging_bytes == 0 {
+        return staged;
+    }
+    let looked = match StagingLook::of(&place(view), &first.superblock, first.shape) {
+        Ok(looked) => looked,
+        Err(error) => {
+            let so = "what only it holds is not known; a server cannot open the store either";
+            findings.add(Finding::at(first, 0, Severity::Damage, error.to_string()).so(so).unnamed());
+            return staged;
+        }
+    };
+    let path = looked.path.display().to_string();
+    let at = |severity, what: String| Finding { path: path.clone(), ..Finding::at(first, 0, severity, what) };
+    let (segments, damage) = match looked.content {
+        StagingContent::Left { segments, damage } => (segments, damage),
+        StagingContent::Missing => {
+            let so = "what was acknowledged at durability process and is not on the devices is gone";
+            findings.add(at(Severity::Note, "the staging file of this store is not there".to_owned()).so(so));
+            return staged;
+        }
+        _ => {
+            let so = "nobody can tell whether it is whole, so opening takes nothing from it";
+            let what = "the staging file is of an earlier start of the machine".to_owned();
+            findings.add(at(Severity::Note, what).so(so));
+            return staged;
+        }
+    };
+    for what in damage {
+        let so = "records that were acknowledged and are nowhere else may be lost: opening refuses this, unless the loss is accepted";
+        findings.add(at(Severity::Damage, what).so(so).unnamed());
+    }
+    let cleared = view.cleared_through();
+    for entry in segments.iter().flat_map(|(_, entries)| entries).filter(|entry| entry.sequence > cleared) {
+        let newest = staged.newest.entry(entry.key_hash).or_default();
+        *newest = entry.sequence.max(*newest);
+    }
+    let records = segments.iter().map(|(_, entries)| entries.len() as u64).sum();
+    staged.report = Some(StagingReport { path, segments: segments.len() as u64, records, only_there: 0 });
+    staged
+}
+
+/// The store's directory, or the path of its first tier.
+fn place(view: &StoreView) -> PathBuf {
+    let path = PathBuf::from(view.tiers[0].path());
+    match path.parent() {
+        Some(directory) if path.ends_with(FILE_IN_DIRECTORY) => directory.to_owned(),
+        _ => path,
+    }
+}
