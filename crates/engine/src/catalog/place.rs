@@ -57,7 +57,11 @@ fn in_order<T>(look: impl FnOnce() -> T, is_current: impl FnOnce() -> bool) -> O
 fn is_there(is_current: impl FnOnce() -> bool, is_same: impl FnOnce() -> bool) -> bool {
     // In this order: or else the segment could be freed after it was asked for, and the key come to lie at the same place of a
     // later one before the pointer is.
-    if planted(Bug::PlaceOutOfOrder) { is_same() && is_current() } else { is_current() && is_same() }
+    if planted(Bug::PlaceOutOfOrder) {
+        let is_same = is_same();
+        return is_current() && is_same;
+    }
+    is_current() && is_same()
 }
 
 #[cfg(test)]
