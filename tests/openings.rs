@@ -18,7 +18,7 @@ fn key(number: u64) -> Bytes {
 fn put(world: &World, store: &Store, numbers: Range<u64>, bytes: usize, durability: Durability) -> u64 {
     let how = || WriteOptions { durability: Some(durability), ..WriteOptions::default() };
     let put = |n: u64| world.runtime.run(store.put_with(key(n), value(&key(n), n, bytes), how()));
-    numbers.map(|number| put(number).expect("it is put")).last().expect("there are some")
+    numbers.fold(0, |_, number| put(number).expect("it is put"))
 }
 
 /// Which of the keys are there.
@@ -137,7 +137,7 @@ fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
             device.corrupt(byte, bytes[byte as usize]);
         }
     }
-    let error = world.runtime.run(Store::open(world.options())).err().expect("it is refused");
+    let error = world.runtime.run(Store::open(world.options())).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("was closed with"), "{error}");
     world.end();
