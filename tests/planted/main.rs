@@ -107,7 +107,6 @@ fn without_bugs(programs: &Programs, wanted: &[&Catcher]) -> bool {
 }
 
 /// Does something with each of the items, on all processors.
-#[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
 fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
