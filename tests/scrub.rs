@@ -1,5 +1,6 @@
 //! Looking for rot before anybody reads it: all at once, and in the background.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -138,7 +139,7 @@ fn the_scrub_finds_rot_in_its_pass() {
     assert_eq!(done().scrub_passes, 0, "it keeps to its rate");
     sleep(&world, Duration::from_secs(2));
     assert_eq!((done().scrub_passes, done().scrub_damages), (1, 1));
-    assert!((KEYS * 1000..KEYS * 1200).contains(&done().scrubbed_bytes), "{}", done().scrubbed_bytes);
+    assert!((KEYS * 1000..KEYS * 2000).contains(&done().scrubbed_bytes), "{}", done().scrubbed_bytes);
     // Faster from now on, and then not at all.
     store.set_scrub_bytes_per_s(Some(100_000_000));
     sleep(&world, Duration::from_secs(1));
@@ -174,6 +175,7 @@ fn without_a_rate_a_pass_takes_a_week() {
 /// While keys are overwritten, deleted and moved, nothing is damaged.
 #[test]
 fn what_is_moved_meanwhile_is_not_taken_for_damage() {
+    let (records, passes) = (Cell::new(0), Cell::new(0));
     cases("scrub::what_is_moved_meanwhile_is_not_taken_for_damage", 30, |seed| {
         let mut random = Random::new(seed);
         let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
@@ -211,12 +213,16 @@ fn what_is_moved_meanwhile_is_not_taken_for_damage() {
             }
             records
         };
-        let ((), records) = world.runtime.run(join(write, look));
+        let ((), found) = world.runtime.run(join(write, look));
         sleep(&world, Duration::from_millis(200));
         let done = store.stats().activity;
         assert_eq!(done.scrub_damages, 0);
-        assert!(records > 0 && done.scrub_passes > 0, "{records} records, {} passes", done.scrub_passes);
+        records.set(records.get() + found);
+        passes.set(passes.get() + done.scrub_passes);
         drop(store);
         world.end();
     });
+    if std::env::var("ESKER_SEED").is_err() {
+        assert!(records.get() > 1000 && passes.get() > 30, "{records:?}, {passes:?}");
+    }
 }

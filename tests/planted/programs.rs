@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::catchers::CATCHERS;
+
 /// How a test program ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -24,11 +26,11 @@ pub(crate) enum Ended {
 pub(crate) struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
 
 impl Programs {
-    /// Builds those that are not built yet. Named after their package without `esker-`, or, if a package has several, after
-    /// themselves: `engine`, `store`, `format`.
+    /// Builds those that are not built yet. They are called as cargo calls them: `esker_engine` has the tests in that package's
+    /// sources, `store` is a program of tests.
     ///
     /// # Panics
-    /// If they cannot be built.
+    /// If they cannot be built, or two are called the same.
     pub(crate) fn build() -> Programs {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // As the program that runs was built, so that nothing is built twice.
@@ -43,7 +45,14 @@ impl Programs {
         assert!(built.status.success(), "the tests cannot be built");
         let lines = built.stdout.split(|byte| *byte == b'\n');
         let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        Programs(messages.filter_map(|message| Programs::of(&message)).collect())
+        let mut programs = BTreeMap::new();
+        for (name, place) in messages.filter_map(|message| Programs::of(&message)) {
+            if let Some(other) = programs.insert(name.clone(), place) {
+                // Those that have no row here may be.
+                assert!(CATCHERS.iter().all(|row| row.program != name), "{name} is {other:?}, and another");
+            }
+        }
+        Programs(programs)
     }
 
     /// What a message of cargo says, if it is of a test program.
@@ -53,7 +62,6 @@ impl Programs {
             return None;
         }
         let name = text(&target["name"])?;
-        let name = name.strip_prefix("esker_").unwrap_or(&name).to_owned();
         let manifest = PathBuf::from(text(&message["manifest_path"])?);
         Some((name, (text(&message["executable"])?.into(), manifest.parent()?.to_owned())))
     }

@@ -37,6 +37,7 @@ pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::{KeyEntry, KeyPage};
 pub use read::peek::{Peek, View};
 pub use read::scan::{Cursor, Page};
+pub use read::verification::Verification;
 pub use segments::accounting::Written;
 pub use segments::counts::{Classes, States};
 pub use store::blocking::Blocking;
@@ -46,7 +47,6 @@ pub use store::iterating::{EntryStream, Iter};
 pub use store::places::RecordPlace;
 pub use store::segments::{Segment, SegmentState};
 pub use store::stats::{Stats, TierStats};
-pub use store::verification::Verification;
 pub use write::batch::Batch;
 pub use write::options::{Condition, WriteOptions};
 

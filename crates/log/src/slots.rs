@@ -111,9 +111,11 @@ impl SlotEnds {
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
     }
 
-    /// A slot that was freed has markers at both ends, and they stay until something else is written there.
+    /// A slot that was freed has markers at both ends, and they stay until something else is written there. One that was never
+    /// used has nothing at either: what is no marker and no summary was brought to the end by damage, as a swap of pages does.
     fn has_lost_start(&self) -> bool {
-        self.start == SlotStart::Free(None) && self.freed_at_end().is_some()
+        let end_is_foreign = self.marker == SlotStart::Unknown && self.footer.is_none();
+        self.start == SlotStart::Free(None) && (self.freed_at_end().is_some() || end_is_foreign)
     }
 
     /// No slot is used again before the end of the segment that was there is gone.

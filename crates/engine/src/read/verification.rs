@@ -1,4 +1,4 @@
-//! Verifying a whole segment as it lies on its device: the summary, and every record that a key leads to.
+//! Verifying what lies on the devices: of each segment the summary, and every record that a key leads to.
 //!
 //! What nobody can reach any more is not looked at: damage in it harms nobody. While a segment is read its records may be
 //! overwritten and moved, and the segment be freed: so damage is believed only of a record that still is current, and that
@@ -12,6 +12,63 @@ use crate::catalog::Catalog;
 use crate::catalog::records::Damaged;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
+
+/// So much of the damage is told one by one.
+const TOLD: usize = 1000;
+
+/// What a verification of a store found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Verification {
+    /// Segments that were looked at.
+    pub segments: u64,
+    /// Records that were read, damaged or not.
+    pub records: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// How much is damaged: records, summaries, copies of superblocks.
+    pub damages: u64,
+    /// What is damaged, each with the key where it is known; of more than a thousand, the first thousand.
+    pub damaged: Vec<Error>,
+}
+
+impl Verification {
+    /// Whether nothing is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damages == 0
+    }
+
+    fn add(&mut self, damaged: Vec<Error>) {
+        self.damages += damaged.len() as u64;
+        let room = TOLD - self.damaged.len();
+        self.damaged.extend(damaged.into_iter().take(room));
+    }
+}
+
+/// Verifies the whole store.
+///
+/// # Errors
+/// `Closed`.
+pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verification> {
+    space.health.check_open()?;
+    let mut all = Verification::default();
+    for tier in space.tiers() {
+        for slot in 0..tier.slots_total() {
+            if !matches!(tier.slot(slot).state(), SlotState::Sealed | SlotState::Damaged) {
+                continue;
+            }
+            let mut segment = SegmentVerification::begin(space, catalog, tier.name(), slot).await?;
+            while segment.read_next().await?.is_some() {}
+            let verdict = segment.verdict;
+            all.segments += 1;
+            all.records += verdict.records;
+            all.bytes += verdict.bytes;
+            all.add(verdict.damaged);
+        }
+    }
+    all.add(space.superblocks.damaged_copies(space.tiers()).await?);
+    Ok(all)
+}
 
 /// What is known of a segment after it was verified.
 #[derive(Default)]
@@ -76,10 +133,10 @@ impl<'a> SegmentVerification<'a> {
         Ok(Some(span.bytes.into()))
     }
 
-    /// Whether it still is in its slot, sealed.
+    /// Whether it still is in its slot, sealed. A victim is about to be written over, and whoever empties it verifies it.
     fn is_there(&self) -> bool {
         let slot = self.space.tier(self.tier).slot(self.slot);
-        let is_sealed = matches!(slot.state(), SlotState::Sealed | SlotState::Victim | SlotState::Damaged);
+        let is_sealed = matches!(slot.state(), SlotState::Sealed | SlotState::Damaged);
         is_sealed && slot.segment() == self.segment && self.segment != 0
     }
 

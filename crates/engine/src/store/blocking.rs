@@ -16,10 +16,10 @@ use crate::open::progress::Recovery;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
+use crate::read::verification::Verification;
 use crate::store::handle::Store;
 use crate::store::segments::Segment;
 use crate::store::stats::Stats;
-use crate::store::verification::Verification;
 use crate::write::options::WriteOptions;
 
 /// A store whose calls block. Made by [`Store::blocking`] or [`Blocking::open`].

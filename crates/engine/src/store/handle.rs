@@ -16,6 +16,7 @@ use crate::open::opening::{self, Opened};
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
 use crate::read::Reader;
+use crate::read::verification::{self, Verification};
 use crate::segments::space::Space;
 use crate::store::blocking::Blocking;
 use crate::store::close;
@@ -103,6 +104,19 @@ impl Store {
     pub async fn flush(&self) -> Result<()> {
         self.space.health.check_writable()?;
         self.writer.flush().await
+    }
+
+    /// Reads everything that keys lead to from the devices and compares it with its checksums: sealed segments with their
+    /// summaries, and the copies of the superblocks. The store is used meanwhile as always; what is written meanwhile, and
+    /// what is in segments that are still being filled, is not looked at. It reads as fast as the devices let it, behind what
+    /// others wait for.
+    ///
+    /// The scrub does the same in the background: see [`Options::scrub_bytes_per_s`](crate::Options::scrub_bytes_per_s).
+    ///
+    /// # Errors
+    /// `Closed` after a close. Damage and failed reads are no errors of this call.
+    pub async fn verify(&self) -> Result<Verification> {
+        verification::verify(&self.space, &self.catalog).await
     }
 
     /// How long gets, puts, deletes and the devices took since the store was opened. Calls that failed are not counted,

@@ -10,5 +10,4 @@ pub(crate) mod places;
 mod reading;
 pub(crate) mod segments;
 pub(crate) mod stats;
-pub(crate) mod verification;
 mod writing;

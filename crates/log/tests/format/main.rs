@@ -9,6 +9,7 @@ mod location;
 mod record;
 mod scan;
 mod segment;
+mod slots;
 mod summary;
 mod superblock;
 mod world;
