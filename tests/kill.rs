@@ -195,7 +195,7 @@ fn check(configuration: Configuration, dir: &Path, known: &mut Acknowledged, rep
 }
 
 fn kill_again_and_again(configuration: Configuration, sync: bool) {
-    let kills: u64 = environment("ESKER_KILLS").map_or(12, |k| k.parse().expect("ESKER_KILLS is a number"));
+    let kills: u64 = environment("ESKER_KILLS").map_or(25, |k| k.parse().expect("ESKER_KILLS is a number"));
     let first: u64 = environment("ESKER_SEED").map_or(1, |s| s.parse().expect("ESKER_SEED is a number"));
     let dir = tempfile::tempdir().expect("a directory for the test");
     let mut known = Acknowledged::new();
