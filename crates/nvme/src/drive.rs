@@ -107,16 +107,14 @@ impl Drive {
         Ok(Drive { file, path: path.to_owned() })
     }
 
-    /// What the drive counts: from its vendor's page, else from that of OCP and the standard one.
+    /// What the drive counts: from the page of OCP, which proves what it is, with the standard one, else from its vendor's.
     ///
     /// # Errors
     /// As it failed with the last page that was asked for.
     pub fn counters(&self) -> Result<Counters, DriveError> {
-        match self.page(Page::Vendor) {
-            Ok(counters) => Ok(counters),
-            Err(DriveError::NoPage { .. } | DriveError::Page { .. }) => {
-                Ok(self.page(Page::Ocp)?.or(self.page(Page::Health)?))
-            }
+        match self.page(Page::Ocp) {
+            Ok(media) => Ok(media.or(self.page(Page::Health)?)),
+            Err(DriveError::NoPage { .. } | DriveError::Page { .. }) => self.page(Page::Vendor),
             Err(error) => Err(error),
         }
     }

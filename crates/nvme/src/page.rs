@@ -118,9 +118,8 @@ impl Page {
 
 /// The raw value of a row.
 fn row(bytes: &[u8], id: u8) -> Result<u128, PageError> {
-    // Rows follow each other; they begin at the start, or behind a head of a few bytes that differs from model to model.
-    let is_row = |row: &&[u8]| row[0] == id && row[1..3] == [0, 0] && row[11] == 0 && row[3] <= 200;
-    let found = bytes.windows(ROW_BYTES).find(is_row).ok_or(PageError::MissingRow(id))?;
+    // Only where rows begin: a value of another row may hold the same bytes as the start of the one that is looked for.
+    let found = bytes.chunks_exact(ROW_BYTES).find(|row| row[0] == id).ok_or(PageError::MissingRow(id))?;
     Ok(number(&found[RAW]))
 }
 
@@ -194,6 +193,15 @@ mod tests {
         let both =
             Page::Ocp.parse(&ocp).expect("it is one").or(Page::Health.parse(&health).expect("it is one"));
         assert_eq!(both, Counters { media_bytes: Some(3 << 70), host_bytes: Some(1_024_000_000) });
+    }
+
+    #[test]
+    fn a_value_that_looks_like_the_start_of_a_row_is_none() {
+        for looks_like in [NAND_BYTES_WRITTEN, HOST_BYTES_WRITTEN] {
+            let mut page = vendor_page();
+            page[..12].copy_from_slice(&[0xe2, 0, 0, 0x64, 0, looks_like, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(Page::Vendor.parse(&page), Page::Vendor.parse(&vendor_page()), "{looks_like:#x}");
+        }
     }
 
     #[test]

@@ -18,10 +18,10 @@ Examples:
   esker device waf /dev/nvme0 --interval 10m --json
   nvme get-log /dev/nvme0 -i 0xca -l 512 > before.txt
   esker device waf --log after.txt --before before.txt
-  esker device waf --log ocp.bin --health health.bin
+  esker device waf --log ocp.bin --health health.bin --before ocp0.bin --before-health health0.bin
 
-A drive tells by NVMe log pages, which are for root: the vendor's 0xca (flash and host), or that of OCP, 0xc0 (flash),
-with the standard page 0x02 (host). Files are what `nvme get-log` saved of them, in binary or as it prints them.
+A drive tells by NVMe log pages, which are for root: that of OCP, 0xc0 (flash), with the standard page 0x02 (host), or
+its vendor's 0xca (flash and host). Files are what `nvme get-log` saved of them, in binary or as it prints them.
 Exit code 0; 1 if the drive or a page does not tell; 2 if the call is wrong.")]
 pub(crate) struct Arguments {
     /// The drive, such as /dev/nvme0.
@@ -37,8 +37,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "log")]
     before: Option<PathBuf>,
     /// Page 0x02, saved when the log was, if that is page 0xc0, which does not count what the host wrote.
-    #[arg(long, value_name = "FILE", requires = "log", conflicts_with = "before")]
+    #[arg(long, value_name = "FILE", requires = "log")]
     health: Option<PathBuf>,
+    /// Page 0x02, saved when the earlier log was.
+    #[arg(long, value_name = "FILE", requires = "before")]
+    before_health: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -54,7 +57,12 @@ struct Shown {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let shown = match (&arguments.device, &arguments.log) {
         (Some(device), _) => of_drive(device, arguments.interval)?,
-        (None, Some(log)) => of_files(log, arguments.before.as_deref(), arguments.health.as_deref())?,
+        (None, Some(log)) => {
+            let now = read_both(log, arguments.health.as_deref())?;
+            let before = arguments.before.as_ref();
+            let before = before.map(|before| read_both(before, arguments.before_health.as_deref()));
+            of_files(now, before.transpose()?)?
+        }
         (None, None) => return Err(Failure::Usage("which drive? give one, or --log".to_owned())),
     };
     let text = if arguments.json { json(&shown) } else { lines(&shown) };
@@ -73,17 +81,22 @@ fn of_drive(device: &Path, interval: Option<Duration>) -> Result<Vec<Shown>, Fai
     Ok(shown)
 }
 
-fn of_files(log: &Path, before: Option<&Path>, health: Option<&Path>) -> Result<Vec<Shown>, Failure> {
-    let mut now = read(log, None)?;
-    if let Some(health) = health {
-        now = now.or(read(health, Some(Page::Health))?);
-    }
+fn of_files(now: Counters, before: Option<Counters>) -> Result<Vec<Shown>, Failure> {
     let mut shown = vec![Shown { name: "lifetime".to_owned(), counters: now }];
     if let Some(before) = before {
-        let counters = now.since(&read(before, None)?).ok_or_else(went_back)?;
+        let counters = now.since(&before).ok_or_else(went_back)?;
         shown.push(Shown { name: "interval".to_owned(), counters });
     }
     Ok(shown)
+}
+
+/// What a saved page tells, and the standard one that was saved with it.
+fn read_both(log: &Path, health: Option<&Path>) -> Result<Counters, Failure> {
+    let counters = read(log, None)?;
+    Ok(match health {
+        Some(health) => counters.or(read(health, Some(Page::Health))?),
+        None => counters,
+    })
 }
 
 /// The counters of a saved page, which is of this kind, or of the kind that it looks like.
@@ -166,10 +179,11 @@ mod tests {
     #[test]
     fn saved_pages_are_shown_over_life_and_interval() {
         let (before, after) = (saved(dump([0xf0, 0x39]).as_bytes()), saved(dump([0xf2, 0x3a]).as_bytes()));
-        let shown = of_files(before.path(), None, None).expect("it is a page");
+        let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
+        let shown = of_files(read(&before), None).expect("it is shown");
         let text = lines(&shown);
         assert!(text.starts_with("lifetime   flash ") && text.ends_with(" flash / host 1.4992\n"), "{text}");
-        let shown = of_files(after.path(), Some(before.path()), None).expect("they are pages");
+        let shown = of_files(read(&after), Some(read(&before))).expect("it is shown");
         assert_eq!(shown[1].counters.media_bytes, Some(0x102 << 25));
         assert_eq!(shown[1].counters.write_amplification(), None, "the host wrote nothing");
         let json: serde_json::Value = serde_json::from_str(&json(&shown)).expect("it is JSON");
@@ -182,13 +196,17 @@ mod tests {
         let good = saved(dump([0xf0, 0x39]).as_bytes());
         let newer = saved(dump([0xf2, 0x3a]).as_bytes());
         let cut = saved(dump([0xf0, 0x39]).lines().take(20).collect::<Vec<_>>().join("\n").as_bytes());
-        let why = |result: Result<Vec<Shown>, Failure>| match result.err().expect("it is refused") {
+        let why = |failure: Failure| match failure {
             Failure::Usage(why) | Failure::Failed(why) => why,
         };
-        assert!(why(of_files(cut.path(), None, None)).contains("a log page has 512 bytes, and this has 288"));
-        assert!(why(of_files(saved(&[0; 512]).path(), None, None)).contains("no row 0xf4"));
-        assert!(why(of_files(Path::new("/nowhere"), None, None)).starts_with("/nowhere: "));
-        assert!(why(of_files(good.path(), Some(newer.path()), None)).contains("went back"));
-        assert!(why(of_drive(Path::new("/dev/null"), None)).contains("no NVMe device"));
+        let refused = |path: &Path| why(read_both(path, None).expect_err("it is refused"));
+        assert!(refused(cut.path()).contains("a log page has 512 bytes, and this has 288"));
+        assert!(refused(saved(&[0; 512]).path()).contains("no row 0xf4"));
+        assert!(refused(Path::new("/nowhere")).starts_with("/nowhere: "));
+        let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
+        let backwards = of_files(read(&good), Some(read(&newer))).map(drop).expect_err("it is refused");
+        assert!(why(backwards).contains("went back"));
+        let no_drive = of_drive(Path::new("/dev/null"), None).map(drop).expect_err("it is refused");
+        assert!(why(no_drive).contains("no NVMe device"));
     }
 }
