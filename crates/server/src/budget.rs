@@ -135,14 +135,25 @@ impl Share {
         if self.try_hold(bytes) {
             return Ok(());
         }
-        let wanted = self.beyond_floor(bytes);
         if bytes > self.budget.each_bytes {
-            self.budget.refusals.fetch_add(1, Ordering::Relaxed);
-            return Err(Refused::TooMuch { wanted: bytes, limit: self.budget.each_bytes });
+            return Err(self.refuse(bytes));
         }
+        let wanted = self.beyond_floor(bytes);
         self.budget.acquire(wanted - self.beyond).await?;
         self.beyond = wanted;
         Ok(())
+    }
+
+    /// As [`hold`](Self::hold), but refuses where that would wait.
+    pub(crate) fn hold_now(&mut self, bytes: usize) -> Result<(), Refused> {
+        if self.try_hold(bytes) { Ok(()) } else { Err(self.refuse(bytes)) }
+    }
+
+    /// Counts a refusal of so many bytes; why they are refused.
+    fn refuse(&self, bytes: usize) -> Refused {
+        self.budget.refusals.fetch_add(1, Ordering::Relaxed);
+        let limit = self.budget.each_bytes;
+        if bytes > limit { Refused::TooMuch { wanted: bytes, limit } } else { Refused::UsedUp }
     }
 
     /// Makes the share so large, or leaves it if that takes waiting or is too much; whether it is so large now.

@@ -20,7 +20,9 @@ async fn shares_are_bounded_and_given_back() {
     assert_eq!(one.hold(61 << 10).await, Err(Refused::TooMuch { wanted: 61 << 10, limit: 60 << 10 }));
     one.hold(60 << 10).await.unwrap();
     assert_eq!(two.hold(50 << 10).await, Err(Refused::UsedUp));
-    two.hold(25 << 10).await.unwrap();
+    assert_eq!(two.hold_now(50 << 10), Err(Refused::UsedUp));
+    assert_eq!(budget.refusals.load(Ordering::Relaxed), 3);
+    two.hold_now(25 << 10).unwrap();
     assert!(budget.is_tight());
     assert_eq!(budget.used_bytes(), 85 << 10);
     let waiting = async {

@@ -148,7 +148,7 @@ impl Answering {
     pub(super) fn sent(&self, bytes: usize) {
         let mut unsent = self.unsent.lock().expect("nobody panics with it");
         unsent.bytes -= bytes;
-        unsent.pace.progress(bytes);
+        unsent.pace.taken(bytes, Instant::now());
         self.note(&unsent);
     }
 
@@ -162,8 +162,7 @@ impl Answering {
         let mut stalled = self.client.stalled.lock().expect("nobody panics with it");
         match unsent.bytes {
             0 => stalled.remove(&self.id),
-            // What the network took at once buys no time in which it takes nothing.
-            _ => stalled.insert(self.id, unsent.pace.deadline(wait).min(Instant::now() + wait)),
+            _ => stalled.insert(self.id, unsent.pace.deadline(wait)),
         };
     }
 }

@@ -332,6 +332,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 now = Instant::now();
             }
         }
+        self.session.waited_in_vain = false;
         self.service.counters.batch_times.observe(now - began);
         Ok(())
     }

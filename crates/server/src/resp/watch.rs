@@ -111,7 +111,7 @@ impl Watch {
             _ if transport.replies.unsent_bytes() == 0 => self.answers = None,
             None => self.answers = Some((Pace::start(), transport.sent)),
             Some((pace, sent)) => {
-                pace.progress((transport.sent - *sent) as usize);
+                pace.taken((transport.sent - *sent) as usize, now);
                 *sent = transport.sent;
                 if (waits || budget.is_tight()) && is_late(pace, self.reply_wait) {
                     return Err(Dropped::SlowReader);

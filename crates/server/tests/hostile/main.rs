@@ -106,12 +106,11 @@ fn a_byte_at_a_time() {
 
 #[test]
 fn readers_that_never_read() {
-    // On a busy machine it may take them longer to fill what they are given.
-    let is_dropped = |longer| {
-        let metrics = withstand(&[Attack::NeverReads], seconds(5 * longer));
-        metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0
-    };
-    assert!((1..4u64).any(is_dropped), "all were borne with");
+    let metrics = withstand(&[Attack::NeverReads], seconds(5));
+    assert!(
+        metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0,
+        "all were borne with"
+    );
 }
 
 #[test]

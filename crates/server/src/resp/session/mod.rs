@@ -62,6 +62,9 @@ pub(crate) struct Session {
     pub(crate) share: Option<Share>,
     /// What the current batch holds of it without the values that it reads.
     pub(crate) held_bytes: usize,
+    /// A command of the current batch waited for memory in vain. The others do not wait: each of them would keep what the
+    /// batch holds from other clients, and where all hold a part and wait for more, nobody ever got what it needs.
+    pub(crate) waited_in_vain: bool,
 }
 
 /// Where `read_width` starts.
@@ -86,25 +89,29 @@ impl Session {
             tally: Tally::default(),
             share: None,
             held_bytes: 0,
+            waited_in_vain: false,
         }
     }
 
     /// As a new connection would be.
     pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
-        let (share, held_bytes) = (self.share.take(), self.held_bytes);
+        let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
         let fresh = Session::new(self.peer, service.users.unnamed(), self.client.clone());
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
-        *self = Session { share, held_bytes, answers, ..fresh };
+        *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
         self.client.forget_introduction();
         replies.protocol = Protocol::Resp2;
     }
 
-    /// Makes the part of the memory for clients so large; waits if too little is left.
+    /// Makes the part of the memory for clients so large; waits if too little is left, once for each batch.
     pub(crate) async fn hold(&mut self, bytes: usize) -> Result<(), Refused> {
-        match &mut self.share {
+        let held = match &mut self.share {
+            Some(share) if self.waited_in_vain => share.hold_now(bytes),
             Some(share) => share.hold(bytes).await,
             None => Ok(()),
-        }
+        };
+        self.waited_in_vain |= held == Err(Refused::UsedUp);
+        held
     }
 
     /// As [`hold`](Self::hold), but says `false` where that would wait or refuse.
