@@ -13,8 +13,7 @@ use futures_util::future::select;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
-use crate::read::verification::SegmentVerification;
-use crate::segments::slot::SlotState;
+use crate::read::verification::{SegmentVerification, sealed_segments};
 use crate::segments::space::Space;
 use crate::write::Writer;
 use crate::write::changeable::ScrubRate;
@@ -32,8 +31,11 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     loop {
         match scrub.pass().await {
             Ok(()) => {}
-            // The store ends, or nothing can be read any more.
-            Err(_) => return,
+            Err(Error::Closed { .. }) => return,
+            Err(error) => {
+                tracing::error!(%error, "a device is gone; there is no more scrub until the store is opened again");
+                return;
+            }
         }
     }
 }
@@ -47,7 +49,7 @@ struct Scrub<'a> {
 impl Scrub<'_> {
     /// One pass; it takes no less time than there are bytes for. Where there is nothing yet, it waits for a while.
     async fn pass(&self) -> Result<()> {
-        let held: u64 = self.segments().iter().map(|(tier, _)| self.segment_bytes(*tier)).sum();
+        let held: u64 = sealed_segments(self.space).map(|(tier, _)| self.segment_bytes(tier)).sum();
         if held == 0 {
             let woken = self.space.scrub.notified();
             self.space.health.check_open()?;
@@ -56,10 +58,11 @@ impl Scrub<'_> {
         }
         // Before the first read, too: a store that is opened again and again does not read its beginning each time.
         self.pause((held / 16).clamp(1, FIRST_BYTES), held).await?;
-        let segments = self.segments();
+        let segments: Vec<_> = sealed_segments(self.space).collect();
         self.space.scrubbed.begin(segments.len() as u64);
         for (tier, slot) in segments {
             let mut segment = SegmentVerification::begin(self.space, self.catalog, tier, slot).await?;
+            self.pause(segment.verdict.bytes, held).await?;
             while let Some(bytes) = segment.read_next().await? {
                 self.pause(bytes, held).await?;
             }
@@ -85,16 +88,6 @@ impl Scrub<'_> {
 
     fn segment_bytes(&self, tier: TierName) -> u64 {
         self.space.tier(tier).shape().segment_bytes.into()
-    }
-
-    fn segments(&self) -> Vec<(TierName, u32)> {
-        let of = |tier: &crate::segments::tier::Tier| {
-            let name = tier.name();
-            let is_held = |state| matches!(state, SlotState::Sealed | SlotState::Damaged);
-            let slots = (0..).zip(tier.slots().all()).filter(move |(_, slot)| is_held(slot.state()));
-            slots.map(move |(at, _)| (name, at)).collect::<Vec<_>>()
-        };
-        self.space.tiers().flat_map(of).collect()
     }
 
     /// Waits until more may be read after so many bytes. Where there is to be no scrub, until there is.

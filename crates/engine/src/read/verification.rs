@@ -52,22 +52,30 @@ impl Verification {
 pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verification> {
     space.health.check_open()?;
     let mut all = Verification::default();
-    for tier in space.tiers() {
-        for slot in 0..tier.slots_total() {
-            if !matches!(tier.slot(slot).state(), SlotState::Sealed | SlotState::Damaged) {
-                continue;
-            }
-            let mut segment = SegmentVerification::begin(space, catalog, tier.name(), slot).await?;
-            while segment.read_next().await?.is_some() {}
-            let verdict = segment.verdict;
-            all.segments += 1;
-            all.records += verdict.records;
-            all.bytes += verdict.bytes;
-            all.add(verdict.damaged);
-        }
+    for (tier, slot) in sealed_segments(space) {
+        let mut segment = SegmentVerification::begin(space, catalog, tier, slot).await?;
+        while segment.read_next().await?.is_some() {}
+        let verdict = segment.verdict;
+        all.segments += 1;
+        all.records += verdict.records;
+        all.bytes += verdict.bytes;
+        all.add(verdict.damaged);
     }
     all.add(space.superblocks.damaged_copies(space.tiers()).await?);
     Ok(all)
+}
+
+/// The segments that there are to verify, in the order of their slots.
+pub(crate) fn sealed_segments(space: &Space) -> impl Iterator<Item = (TierName, u32)> + Send {
+    space.tiers().flat_map(|tier| {
+        let slots = (0..).zip(tier.slots().all()).filter(|(_, slot)| is_sealed(slot.state()));
+        slots.map(|(at, _)| (tier.name(), at))
+    })
+}
+
+/// A victim is about to be written over, and whoever empties it verifies it.
+fn is_sealed(state: SlotState) -> bool {
+    matches!(state, SlotState::Sealed | SlotState::Damaged)
 }
 
 /// What is known of a segment after it was verified.
@@ -112,6 +120,8 @@ impl<'a> SegmentVerification<'a> {
         }
         match space.read_entries(space.tier(tier), slot).await {
             Ok(Some(entries)) => {
+                // At most: of the summary, too, a scrub reads no more than its rate.
+                this.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
                 let current = entries.into_iter().filter(|entry| catalog.is_current(tier, slot, entry));
                 this.spans = plan_reads(current).into_iter();
             }
@@ -133,11 +143,10 @@ impl<'a> SegmentVerification<'a> {
         Ok(Some(span.bytes.into()))
     }
 
-    /// Whether it still is in its slot, sealed. A victim is about to be written over, and whoever empties it verifies it.
+    /// Whether it still is in its slot, sealed.
     fn is_there(&self) -> bool {
         let slot = self.space.tier(self.tier).slot(self.slot);
-        let is_sealed = matches!(slot.state(), SlotState::Sealed | SlotState::Damaged);
-        is_sealed && slot.segment() == self.segment && self.segment != 0
+        is_sealed(slot.state()) && slot.segment() == self.segment && self.segment != 0
     }
 
     fn summary_is_damaged(&self) -> Error {
