@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use esker::Store;
 use esker_device::{Device, Fault, Operation, OperationKind, Runtime};
-use esker_sim::Random;
+use esker_world::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use esker::{Durability, ErrorKind, Store, WriteOptions};
 use esker_device::{Device as _, Fault, MemoryDevice, MemoryOptions, Operation, OperationKind, Runtime};
 use esker_log::{SlotStart, Superblock, slot_start};
-use esker_sim::Random;
+use esker_world::Random;
 use futures_util::future::{Either, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};

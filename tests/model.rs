@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Store, WriteOptions};
 use esker_device::Runtime;
-use esker_sim::Random;
+use esker_world::Random;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 

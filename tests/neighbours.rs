@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use esker::{Cursor, Durability, ErrorKind, Store, WriteOptions};
-use esker_sim::Random;
+use esker_world::Random;
 
 use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-index", &["esker-planted"]),
     ("esker-log", &["esker-device", "esker-index", "esker-planted"]),
     ("esker-gc", &["esker-device", "esker-log"]),
-    ("esker-sim", &["esker-device"]),
+    ("esker-world", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-planted"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
     ("esker-nvme", &[]),
-    ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-sim"]),
+    ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-world"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
@@ -40,9 +40,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Which may use more in their tests.
 #[rustfmt::skip]
 const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("esker-engine", &["esker-sim"]),
-    ("esker-inspect", &["esker-sim"]),
-    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-sim"]),
+    ("esker-engine", &["esker-world"]),
+    ("esker-inspect", &["esker-world"]),
+    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-world"]),
     ("esker-server", &["esker-device"]),
 ];
 

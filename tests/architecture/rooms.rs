@@ -34,7 +34,7 @@ const ROWS: &[Row] = &[
     row("index", &[]),
     row("log", &[]),
     row("gc", &[]),
-    row("sim", &[]),
+    row("world", &[]),
     row("engine", &[
         &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
     ]),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::{Batch, Condition, Cursor, Durability, Entry, ErrorKind, Store, WriteOptions};
 use esker_device::Runtime;
-use esker_sim::{Random, SimRuntime};
+use esker_world::{Random, SimRuntime};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use esker::{Durability, Options, Store};
 use esker_device::{Device, DeviceKind, Discarded, MemoryDevice, MemoryOptions, Operation, OperationKind};
-use esker_sim::{Random, SimRuntime};
+use esker_world::{Random, SimRuntime};
 
 /// Which tiers a store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl World {
                 options.geometry.bytes = 0;
                 options.bytes_max = config.tier_bytes(segments);
             }
-            esker_sim::device(&runtime, options)
+            esker_world::device(&runtime, options)
         };
         let fast = (config.tiers != Tiers::Capacity).then(|| device("fast", config.fast_segments));
         let capacity = (config.tiers != Tiers::Fast).then(|| device("capacity", config.capacity_segments));
@@ -215,7 +215,7 @@ impl World {
     /// The power is cut: tasks are gone, devices keep what was durable and any part of what was not.
     pub(crate) fn power_cut(&mut self) {
         for device in [&mut self.fast, &mut self.capacity].into_iter().flatten() {
-            *device = esker_sim::power_cut(&self.runtime, device);
+            *device = esker_world::power_cut(&self.runtime, device);
         }
         self.runtime.crash();
         if let Some(path) = self.staging_path() {
@@ -227,7 +227,7 @@ impl World {
 
     /// The process is killed: its tasks are gone, devices finish what was submitted and keep their caches.
     pub(crate) fn kill(&mut self) {
-        self.runtime.crash_except(esker_sim::DEVICE_TASK);
+        self.runtime.crash_except(esker_world::DEVICE_TASK);
         self.runtime.run_until_idle();
     }
 

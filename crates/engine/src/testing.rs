@@ -9,7 +9,7 @@ use esker_device::{Device, DeviceKind, Latency, MemoryDevice, MemoryOptions, Run
 use esker_gc::Placement;
 use esker_index::{Index, IndexOptions};
 use esker_log::{Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 
 use crate::base::durability::Durability;
 use crate::base::health::Health;

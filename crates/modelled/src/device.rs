@@ -12,7 +12,7 @@ use esker_device::{
     PlacementHandle, Runtime, Source, WriteMode,
 };
 use esker_ftl::{Counters, Drive, Handle, Latencies, Profile, Recorder, Shape, Timing};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 use parking_lot::Mutex;
 
 use crate::content::Content;

@@ -1,7 +1,7 @@
 //! What the engine writes to a drive with a coarse indirection unit, and what the drive makes of that.
 
 use esker_ftl::{Counters, Job, Pattern};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 use serde::Serialize;
 
 use crate::device::ModelDevice;

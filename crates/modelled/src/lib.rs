@@ -1,7 +1,7 @@
 //! The engine on modelled drives: what a workload costs their flash, and how long it takes.
 //!
 //! The engine is the real one (`esker-engine`); what it runs on is not. Its device is a drive of `esker-ftl`, to which every
-//! write and discard goes, and its clock and tasks are those of `esker-sim`, so that an operation takes the drive's time and
+//! write and discard goes, and its clock and tasks are those of `esker-world`, so that an operation takes the drive's time and
 //! the same seed gives the same figures.
 
 mod content;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use esker_device::Runtime;
 use esker_engine::{ErrorKind, Store};
 use esker_ftl::{Job, Kind, Latencies, Recorder, Shape, Stream};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::error::Error;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_device::{Device, Runtime};
 use esker_engine::{Durability, Options, Store};
 use esker_ftl::{Profile, Shape};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 
 use crate::device::ModelDevice;
 use crate::error::Error;

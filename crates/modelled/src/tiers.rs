@@ -5,7 +5,7 @@
 use esker_device::Runtime;
 use esker_engine::Store;
 use esker_ftl::{Job, Latencies};
-use esker_sim::SimRuntime;
+use esker_world::SimRuntime;
 use serde::Serialize;
 
 use crate::device::{ModelDevice, Seen};

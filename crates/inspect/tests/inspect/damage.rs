@@ -14,7 +14,7 @@ use esker_device::{Buffer, ReadAt};
 use esker_engine::{Blocking, Options};
 use esker_inspect::{CheckOptions, Key, Report, Standing, StoreView};
 use esker_log::{FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock};
-use esker_sim::Random;
+use esker_world::Random;
 
 use crate::made::{Made, make, view};
 
