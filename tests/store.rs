@@ -5,6 +5,7 @@
 
 mod counters;
 mod damage;
+mod damaged_scans;
 mod determinism;
 mod device_use;
 mod devices;

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-gc", &["esker-device", "esker-log"]),
     ("esker-world", &["esker-device"]),
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-planted"]),
+    ("esker-sim", &["esker-device", "esker-engine", "esker-world"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine"]),
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
@@ -42,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-world"]),
     ("esker-inspect", &["esker-world"]),
-    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-world"]),
+    ("esker", &["esker-device", "esker-log", "esker-planted", "esker-sim", "esker-world"]),
     ("esker-server", &["esker-device"]),
 ];
 

@@ -35,6 +35,7 @@ const ROWS: &[Row] = &[
     row("log", &[]),
     row("gc", &[]),
     row("world", &[]),
+    row("sim", &[]),
     row("engine", &[
         &["base"], &["segments"], &["catalog"], &["write"], &["read"], &["background"], &["open"], &["store"],
     ]),

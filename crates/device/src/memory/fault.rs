@@ -36,6 +36,8 @@ pub enum Fault {
     /// A write lands this many bytes away from where it was meant to (wrapping at the end of the device), a read reads
     /// from there. Everything else happens as asked.
     Misdirected(u64),
+    /// It takes so much longer than it would.
+    Late(Duration),
     /// The device vanishes: this and every later operation fails with ENODEV.
     Vanish,
 }

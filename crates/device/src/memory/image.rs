@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 const PAGE_BYTES: u64 = 64 << 10;
 
+static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+
 #[derive(Clone, Default)]
 pub(super) struct Image {
     pages: BTreeMap<u64, Arc<Vec<u8>>>,
@@ -30,7 +32,7 @@ impl Image {
     pub(super) fn write(&mut self, offset: u64, source: &[u8]) {
         for (page, within, part) in parts(offset, source.len()) {
             let source = &source[part];
-            if !self.pages.contains_key(&page) && source.iter().all(|byte| *byte == 0) {
+            if !self.pages.contains_key(&page) && *source == ZEROS[..source.len()] {
                 continue;
             }
             let bytes = self.pages.entry(page).or_insert_with(|| Arc::new(vec![0; PAGE_BYTES as usize]));

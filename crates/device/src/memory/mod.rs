@@ -17,6 +17,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -231,7 +232,8 @@ impl MemoryDevice {
             inner.counters.completed();
             return Pending::ready(answer);
         };
-        let sleep = latency.runtime.sleep(latency.draw(submitted.operation.kind));
+        let late = if let Fault::Late(late) = submitted.fault { late } else { Duration::ZERO };
+        let sleep = latency.runtime.sleep(latency.draw(submitted.operation.kind) + late);
         let runtime = latency.runtime.clone();
         Pending::spawn(&*runtime, "memory device", async move {
             sleep.await;

@@ -89,7 +89,7 @@ impl Reader {
                 let next = next.map(|next| Cursor::from_u64(next.to_u64()));
                 return Ok(KeyPage { keys: current, damaged, next });
             }
-            suspects = again;
+            suspects.extend(again);
         }
     }
 

@@ -54,7 +54,7 @@ impl Reader {
                 let entries = current.into_iter().map(Cached::into_entry).collect();
                 return Ok(Page { entries, damaged, next: next.map(|c| Cursor(c.to_u64())) });
             }
-            suspects = again;
+            suspects.extend(again);
         }
     }
 

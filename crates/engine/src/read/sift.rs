@@ -43,7 +43,8 @@ pub(super) struct Sifted<T> {
 impl Reader {
     /// Sifts what was met. `opened_through`: the newest segment before the index was looked at, or else a segment could be taken
     /// for the one that a pointer leads to which was opened in that one's slot since: whatever lay there before has moved, and
-    /// would be missed. `suspects`: the places that the look before this one left over.
+    /// would be missed. `suspects`: the places that earlier looks left over: of all of them, as what one
+    /// look meets another may not.
     ///
     /// # Errors
     /// Those that are of no record.

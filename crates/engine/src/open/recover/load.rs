@@ -25,9 +25,11 @@ use crate::segments::tier::Tier;
 pub(super) const DEPTH: usize = 4;
 /// Buffers for summaries are multiples of this, so that they fit the next one too.
 pub(super) const BUFFER_BYTES: u64 = 64 << 10;
-/// Entries of a shard that are put into the index at once. Those of all shards take 1.5 MiB: they are to fit into the
-/// cache of the second level.
-const BATCH: usize = 48;
+/// Entries of a shard that are put into the index at once, at most. Those of all shards take 1.5 MiB: they are to fit into
+/// the cache of the second level.
+const BATCH_MAX: usize = 48;
+/// What an entry of a summary takes at least, roughly: from it follows how many there can be.
+const ENTRY_BYTES: usize = 8;
 
 /// What a worker could not put into the index, and what it counted.
 #[derive(Default)]
@@ -63,6 +65,7 @@ impl RecoveryContext<'_> {
         pass: &Pass,
     ) -> Result<Vec<Partition>> {
         let workers = self.runtime.parallelism().max(1);
+        let batch = batch(segments, workers * pass.shards.len());
         let loaders = (0..workers).map(|worker| {
             let mut loader = Loader {
                 tiers: self.tiers.iter().map(|(tier, _)| Arc::clone(tier)).collect(),
@@ -73,7 +76,8 @@ impl RecoveryContext<'_> {
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
                 progress: self.progress.clone(),
-                batches: vec![NOBODY; pass.shards.len() * BATCH],
+                batch,
+                batches: vec![NOBODY; pass.shards.len() * batch],
                 counts: vec![0; pass.shards.len()],
                 keys: Vec::new(),
                 partition: Partition { live: self.no_live(), ..Partition::default() },
@@ -105,6 +109,16 @@ impl RecoveryContext<'_> {
     }
 }
 
+/// How many entries are collected for each of so many shards: of a small store no more than there can be, on average.
+fn batch(segments: &[Segment], shards: usize) -> usize {
+    let entries = |segment: &Segment| match &segment.content {
+        Content::Scanned(scan, _) => scan.entries.len(),
+        Content::Sealed(footer) => footer.entry_bytes as usize / ENTRY_BYTES,
+    };
+    let all: usize = segments.iter().map(entries).sum();
+    (all / shards + 1).min(BATCH_MAX)
+}
+
 /// What unused places in batches hold.
 const NOBODY: (u32, Candidate) =
     (0, Candidate { hash: KeyHash { slot: 0, check: 0 }, sequence: 0, place: Address::NOWHERE });
@@ -119,6 +133,8 @@ struct Loader {
     /// For the one who tells how far it is.
     runtime: Option<Arc<dyn Runtime>>,
     progress: Progress,
+    /// Entries of a shard that are put into the index at once.
+    batch: usize,
     /// For each shard of the pass room for a batch: entries with the lower half of their stored hashes.
     batches: Vec<(u32, Candidate)>,
     counts: Vec<u8>,
@@ -192,9 +208,9 @@ impl Loader {
             return 0;
         }
         let count = usize::from(self.counts[shard]);
-        self.batches[shard * BATCH + count] = (stored as u32, candidate);
+        self.batches[shard * self.batch + count] = (stored as u32, candidate);
         self.counts[shard] += 1;
-        if count + 1 == BATCH {
+        if count + 1 == self.batch {
             self.put_in(shard);
         }
         candidate.place.padded_bytes(&self.packing)
@@ -203,7 +219,7 @@ impl Loader {
     /// Puts the entries that were collected for a shard into the index.
     fn put_in(&mut self, shard: usize) {
         let count = usize::from(std::mem::take(&mut self.counts[shard]));
-        let batch = &self.batches[shard * BATCH..][..count];
+        let batch = &self.batches[shard * self.batch..][..count];
         self.keys.clear();
         self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
         let (partition, packing) = (&mut self.partition, &self.packing);

@@ -4,14 +4,20 @@
 //! newest last. A read that began when state `a` was the newest known to be visible, and ended when `b` was the newest
 //! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
 //! durable on; whatever is found then is what the slot holds from there on.
+//!
+//! Of devices that lie nothing holds but that a value was written under its key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Durability, Entry};
+use esker_engine::{Durability, Entry, Error};
 
-use super::stamp_of;
+use crate::plan::{End, Media};
+use crate::value::stamp_of;
+
+/// What is found under a key: the stamp of the value and when it expires, or nothing.
+pub(crate) type Found = Option<(u64, Option<u64>)>;
 
 /// A state of a slot.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +33,13 @@ pub(crate) struct State {
     pub(crate) acked_time: Duration,
 }
 
+impl State {
+    /// Whether a reader cannot tell them apart.
+    fn looks_like(&self, other: &State) -> bool {
+        (self.stamp, self.expires_at_ms) == (other.stamp, other.expires_at_ms)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) keys: Vec<Bytes>,
@@ -37,33 +50,39 @@ pub(crate) struct Slot {
     durable: usize,
     /// Newest state that must survive the end of the process.
     outlives_process: usize,
+    /// The stamps of all values that it ever was to have.
+    ever: BTreeSet<u64>,
 }
 
 impl Slot {
     fn newest(&self) -> usize {
         self.history.len() - 1
     }
-}
 
-/// How a world ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    PowerCut,
-    Kill,
-    Close,
+    /// What it holds, if that is known while nobody writes it: a write that failed may have happened or not.
+    pub(crate) fn known(&self) -> Option<State> {
+        let newest = self.history[self.newest()];
+        newest.acked_at.map(|_| newest)
+    }
+
+    /// Its newest state, which may be one that did not happen.
+    pub(crate) fn last(&self) -> State {
+        self.history[self.newest()]
+    }
 }
 
 /// Everything that clients know.
 pub(crate) struct Model {
+    media: Media,
     pub(crate) slots: Vec<Slot>,
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
     stamps: u64,
     /// Which write a version belongs to.
     versions: BTreeMap<u64, (Bytes, u64)>,
+    /// The latest that any clock said, which may have been moved back since: what had expired then is gone.
+    latest_ms: u64,
     pub(crate) counters: Vec<Counter>,
-    pub(crate) reads: u64,
-    pub(crate) checked_after_crash: u64,
 }
 
 /// A key that several clients count up by conditional puts.
@@ -74,7 +93,18 @@ pub(crate) struct Counter {
     pub(crate) known: u64,
     /// Highest that was tried.
     pub(crate) tried: u64,
-    acked: std::collections::BTreeSet<u64>,
+    acked: BTreeSet<u64>,
+    /// A clear began, and it is not known to have happened.
+    may_be_cleared: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) how: End,
+    pub(crate) at: Duration,
+    /// Whether a device had failed.
+    pub(crate) failed: bool,
 }
 
 /// What a reader knows when it begins.
@@ -86,7 +116,7 @@ pub(crate) struct Reading {
 }
 
 impl Model {
-    pub(crate) fn new(slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+    pub(crate) fn new(media: Media, slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
         let absent = State {
             stamp: None,
             expires_at_ms: None,
@@ -96,22 +126,41 @@ impl Model {
             acked_at: Some(0),
             acked_time: Duration::ZERO,
         };
-        let slot = |keys| Slot { keys, history: vec![absent], visible: 0, durable: 0, outlives_process: 0 };
-        let counter = |key| Counter { key, known: 0, tried: 0, acked: Default::default() };
+        let slot = |keys| Slot {
+            keys,
+            history: vec![absent],
+            visible: 0,
+            durable: 0,
+            outlives_process: 0,
+            ever: BTreeSet::new(),
+        };
+        let counter =
+            |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), may_be_cleared: false };
         Model {
+            media,
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
             stamps: 0,
             versions: BTreeMap::new(),
+            latest_ms: 0,
             counters: counters.into_iter().map(counter).collect(),
-            reads: 0,
-            checked_after_crash: 0,
         }
     }
 
     pub(crate) fn next_stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
+    }
+
+    /// Somebody looked at the clock; the latest that it ever said.
+    pub(crate) fn clock(&mut self, now_ms: u64) -> u64 {
+        self.latest_ms = self.latest_ms.max(now_ms);
+        self.latest_ms
+    }
+
+    /// Whether devices lie, so that next to nothing can be said of what is found.
+    pub(crate) fn is_lied_to(&self) -> bool {
+        self.media == Media::Lying
     }
 
     /// A write is about to be issued; returns its place in the slot's history.
@@ -133,7 +182,26 @@ impl Model {
             acked_at: None,
             acked_time: Duration::ZERO,
         });
+        self.slots[slot].ever.extend(stamp);
         self.slots[slot].newest()
+    }
+
+    /// All keys are about to be deleted, while nobody else does anything; returns the place in each slot's history.
+    pub(crate) fn issue_clear(&mut self) -> Vec<usize> {
+        for counter in &mut self.counters {
+            counter.known = 0;
+            counter.acked.clear();
+            counter.may_be_cleared = true;
+        }
+        (0..self.slots.len()).map(|slot| self.issue(slot, None, None, Durability::Sync, false)).collect()
+    }
+
+    /// All keys are deleted.
+    pub(crate) fn cleared(&mut self, at: &[usize], now: Duration) {
+        at.iter().enumerate().for_each(|(slot, at)| self.ack(slot, *at, now));
+        for counter in &mut self.counters {
+            (counter.tried, counter.may_be_cleared) = (0, false);
+        }
     }
 
     pub(crate) fn ack(&mut self, slot: usize, at: usize, now: Duration) {
@@ -176,13 +244,17 @@ impl Model {
 
     /// A key of the slot was read.
     pub(crate) fn end_read(&mut self, reading: Reading, key: usize, found: Option<&Entry>, wall_ms: u64) {
-        self.reads += 1;
+        self.clock(wall_ms);
         let slot = &self.slots[reading.slot];
         let key = slot.keys[key].clone();
-        let stamp = self.check_entry(&key, found);
+        let stamp = self.check_entry(reading.slot, &key, found);
+        if self.is_lied_to() {
+            return;
+        }
         let slot = &mut self.slots[reading.slot];
         let candidates = reading.from..slot.history.len();
-        let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, wall_ms);
+        let latest_ms = self.latest_ms;
+        let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
         let Some(at) = candidates.clone().find(fits) else {
             panic!(
                 "key {} of slot {}: found {stamp:?}, but it must be one of {:?}",
@@ -197,15 +269,20 @@ impl Model {
     }
 
     /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.
-    pub(crate) fn check_entry(&mut self, key: &Bytes, found: Option<&Entry>) -> Option<u64> {
+    pub(crate) fn check_entry(&mut self, slot: usize, key: &Bytes, found: Option<&Entry>) -> Found {
         let found = found?;
         assert_eq!(found.key, key, "an entry of another key");
         let stamp = stamp_of(key, &found.value);
+        assert!(self.slots[slot].ever.contains(&stamp), "{key:?} has value {stamp}, which nobody put there");
         self.check_version(key, stamp, found.version);
-        Some(stamp)
+        Some((stamp, found.expires_at_ms))
     }
 
     pub(crate) fn check_version(&mut self, key: &Bytes, stamp: u64, version: u64) {
+        if self.is_lied_to() {
+            // What the devices lost may have had it.
+            return;
+        }
         let known = self.versions.entry(version).or_insert_with(|| (key.clone(), stamp));
         assert!(
             known.0 == *key && known.1 == stamp,
@@ -229,6 +306,10 @@ impl Model {
     pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
         let counter = &mut self.counters[counter];
         let count = found.unwrap_or(0);
+        if counter.may_be_cleared && count == 0 {
+            counter.known = 0;
+            return;
+        }
         assert!(
             (known..=counter.tried).contains(&count),
             "{:?} is {count}, but must be {known} to {}",
@@ -238,24 +319,41 @@ impl Model {
         counter.known = counter.known.max(count);
     }
 
+    /// A counter was read after an opening: that is what it is.
+    pub(crate) fn settle_counter(&mut self, counter: usize) {
+        let counter = &mut self.counters[counter];
+        (counter.tried, counter.may_be_cleared) = (counter.known, false);
+        let known = counter.known;
+        counter.acked.retain(|count| *count <= known);
+    }
+
     /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
-    /// truth from now on.
+    /// truth from now on. Where a device failed before the end, nothing is said of the age of what is lost.
     pub(crate) fn recovered(
         &mut self,
-        end: End,
-        found: &[Vec<Option<Entry>>],
-        ended: Duration,
+        ended: Ended,
+        found: &[Vec<Result<Option<Entry>, Error>>],
         (began_ms, wall_ms): (u64, u64),
     ) {
+        let end = ended.how;
+        self.clock(wall_ms);
         let mut survivors = Vec::new();
         for (number, entries) in found.iter().enumerate() {
             let keys = self.slots[number].keys.clone();
-            let stamps: Vec<Option<u64>> =
-                keys.iter().zip(entries).map(|(key, entry)| self.check_entry(key, entry.as_ref())).collect();
+            let stamps: Vec<Found> = keys
+                .iter()
+                .zip(entries)
+                .map(|(key, entry)| self.check_entry(number, key, entry.as_ref().ok()?.as_ref()))
+                .collect();
+            if self.is_lied_to() {
+                survivors.push((self.slots[number].newest(), false));
+                continue;
+            }
             let slot = &self.slots[number];
             // One of a batch that expires may do so while the others are read.
+            let latest_ms = self.latest_ms;
             let expired =
-                |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=wall_ms).contains(&at));
+                |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
             assert!(
                 stamps.windows(2).all(|pair| pair[0] == pair[1]) || slot.history.iter().any(expired),
                 "slot {number}: part of a batch survived: {stamps:?}"
@@ -267,7 +365,7 @@ impl Model {
                     slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first one is")
                 }
             };
-            let fits = |at: &usize| matches_state(&slot.history[*at], stamps[0], began_ms, wall_ms);
+            let fits = |at: &usize| matches_state(&slot.history[*at], stamps[0], began_ms, latest_ms);
             // The newest that fits, to be fair: several may when the keys are absent.
             let Some(at) = (least..slot.history.len()).rev().find(fits) else {
                 panic!(
@@ -279,12 +377,15 @@ impl Model {
                 );
             };
             survivors.push((at, stamps[0].is_some()));
-            self.checked_after_crash += 1;
         }
-        self.check_order(&survivors);
-        self.check_age(&survivors, ended, wall_ms);
+        if !self.is_lied_to() {
+            self.check_order(&survivors);
+        }
+        if !self.is_lied_to() && !ended.failed {
+            self.check_age(&survivors, ended.at);
+        }
         for (slot, (at, _)) in self.slots.iter_mut().zip(&survivors) {
-            let state = State { acked_at: Some(self.moment), acked_time: ended, ..slot.history[*at] };
+            let state = State { acked_at: Some(self.moment), acked_time: ended.at, ..slot.history[*at] };
             (slot.visible, slot.durable, slot.outlives_process) = (0, 0, 0);
             slot.history = vec![state];
         }
@@ -294,7 +395,8 @@ impl Model {
     fn check_order(&self, survivors: &[(usize, bool)]) {
         let exact = |(slot, (at, present)): (&Slot, &(usize, bool))| {
             let state = slot.history[*at];
-            (*present && !state.large).then_some(state.issued_at)
+            let alike = slot.history.iter().filter(|other| other.looks_like(&state)).count();
+            (*present && !state.large && alike == 1).then_some(state.issued_at)
         };
         let Some(newest) = self.slots.iter().zip(survivors).filter_map(exact).max() else { return };
         for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
@@ -309,7 +411,7 @@ impl Model {
     }
 
     /// What was acknowledged periodically is lost only if it is young.
-    fn check_age(&self, survivors: &[(usize, bool)], ended: Duration, wall_ms: u64) {
+    fn check_age(&self, survivors: &[(usize, bool)], ended: Duration) {
         for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
             let old = |s: &State| match s.durability {
                 Durability::Periodic(period) => {
@@ -321,7 +423,7 @@ impl Model {
                 Durability::Sync => s.acked_at.is_some(),
             };
             let needed = slot.history.iter().rposition(old).unwrap_or(0);
-            let expired = slot.history[needed].expires_at_ms.is_some_and(|at| at <= wall_ms);
+            let expired = slot.history[needed].expires_at_ms.is_some_and(|at| at <= self.latest_ms);
             assert!(
                 *at >= needed || expired,
                 "slot {number}: write {needed} of {:?} is lost, but was old enough to be kept",
@@ -348,11 +450,13 @@ impl Model {
 /// How long a write and a flush may take, with those before them.
 const WRITE_TIME: Duration = Duration::from_millis(50);
 
-fn matches_state(state: &State, stamp: Option<u64>, began_ms: u64, ended_ms: u64) -> bool {
-    match (state.expires_at_ms, stamp) {
-        (None, _) => state.stamp == stamp,
-        (Some(at), Some(_)) => state.stamp == stamp && began_ms < at,
-        (Some(at), None) => ended_ms >= at,
+fn matches_state(state: &State, found: Found, began_ms: u64, latest_ms: u64) -> bool {
+    match (found, state.expires_at_ms) {
+        (None, None) => state.stamp.is_none(),
+        (None, Some(at)) => state.stamp.is_none() || at <= latest_ms,
+        (Some((stamp, expires_at_ms)), at) => {
+            state.stamp == Some(stamp) && expires_at_ms == at && at.is_none_or(|at| began_ms < at)
+        }
     }
 }
 

@@ -1,0 +1,123 @@
+//! Small stores of every kind.
+
+use std::time::Duration;
+
+use esker_device::Discarded;
+use esker_engine::Durability;
+use esker_world::Random;
+use serde::{Deserialize, Serialize};
+
+/// Which tiers a store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tiers {
+    /// The capacity tier alone.
+    Capacity,
+    /// A fast tier in front of it.
+    Both,
+    /// The fast tier alone.
+    Fast,
+}
+
+/// A store that a case works with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its tiers.
+    pub tiers: Tiers,
+    /// Length of a segment.
+    pub segment_bytes: u64,
+    /// Indirection unit of the capacity tier.
+    pub unit_bytes: u64,
+    /// Segments of the fast tier.
+    pub fast_segments: u64,
+    /// Segments of the capacity tier.
+    pub capacity_segments: u64,
+    /// How many bits of a hash the index keeps; the usual if `None`.
+    pub hash_bits: Option<u32>,
+    /// Beyond the least that is accepted.
+    pub more_memory_bytes: u64,
+    /// From which length on values go straight to the capacity tier; the usual if `None`.
+    pub shaping_threshold_bytes: Option<u64>,
+    /// What users may not fill.
+    pub reserve_percent: u8,
+    /// How writes are acknowledged that say nothing.
+    pub durability: Durability,
+    /// Whether there is a staging file.
+    pub staging: bool,
+    /// Devices of the kind that grows, as files do.
+    pub grows: bool,
+    /// Segments that each device has room for beyond those, if it grows.
+    pub room_segments: u64,
+    /// How long freed segments are kept before they are discarded, if they are.
+    pub discard_after: Option<Duration>,
+    /// What discarded ranges read as.
+    pub discarded: Discarded,
+    /// How fast the scrub reads; 0: there is none.
+    pub scrub_bytes_per_s: u64,
+}
+
+impl Config {
+    /// A small store with everything at its default.
+    pub fn new(tiers: Tiers) -> Config {
+        Config {
+            tiers,
+            segment_bytes: 64 << 10,
+            unit_bytes: 4096,
+            fast_segments: 10,
+            capacity_segments: 24,
+            hash_bits: None,
+            more_memory_bytes: 0,
+            shaping_threshold_bytes: None,
+            reserve_percent: 20,
+            durability: Durability::Sync,
+            staging: false,
+            grows: false,
+            room_segments: 0,
+            discard_after: Some(Duration::from_secs(2)),
+            discarded: Discarded::Zeros,
+            scrub_bytes_per_s: 0,
+        }
+    }
+
+    /// Any small store.
+    pub fn random(random: &mut Random, tiers: Tiers) -> Config {
+        let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
+        let segment_bytes = match random.below(8) {
+            0..5 => 64 << 10,
+            5..7 => 128 << 10,
+            _ => 512 << 10,
+        };
+        let segment_bytes = u64::max(segment_bytes, 8 * unit_bytes);
+        let (fast_segments, capacity_segments) = (8 + random.below(6), 10 + random.below(20));
+        Config {
+            segment_bytes,
+            unit_bytes,
+            fast_segments,
+            capacity_segments,
+            hash_bits: [None, None, Some(6), Some(7), Some(8)][random.below(5) as usize],
+            more_memory_bytes: if random.one_in(3) { 4 << 20 } else { 0 },
+            shaping_threshold_bytes: (tiers == Tiers::Both && random.one_in(2))
+                .then(|| 512 + random.below(4096)),
+            reserve_percent: [5, 20, 20, 35][random.below(4) as usize],
+            grows: random.one_in(4),
+            // Not drawn, so that the rest of a seed's life stays what it was.
+            discard_after: [Some(0), Some(1), Some(20), None][capacity_segments as usize % 4]
+                .map(Duration::from_millis),
+            discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
+            scrub_bytes_per_s: if capacity_segments % 7 == 3 { 50_000_000 } else { 0 },
+            ..Config::new(tiers)
+        }
+    }
+
+    pub(crate) fn least_memory_bytes(&self) -> u64 {
+        let lanes = if self.tiers == Tiers::Both { 2 } else { 1 };
+        (24 << 20) + (2 * lanes + 2) * self.segment_bytes + INDEX_BYTES
+    }
+
+    /// Bytes of a tier of so many segments.
+    pub fn tier_bytes(&self, segments: u64) -> u64 {
+        (2 << 20) + segments * self.segment_bytes
+    }
+}
+
+/// What the smallest index takes, and a little more.
+const INDEX_BYTES: u64 = 12 << 20;
