@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker::WriteOptions;
 use esker_device::Runtime;
-use esker_sim::{Plan, Reached, Shape, run};
+use esker_sim::{Media, Plan, Reached, Shape, run, shrink};
 use esker_world::Random;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use crate::support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, answer_of, cases, child, value};
 
 /// Histories of each kind of store.
 const SHORT: u64 = 4950;
@@ -59,6 +59,30 @@ fn fast_only() {
 fn with_a_staging_file() {
     let reached = histories("model::with_a_staging_file", None, Some(true));
     assert!(reached.states.contains_key("records of the staging file were taken"));
+}
+
+/// In a process where a bug is planted: finds and cuts it down.
+#[test]
+fn cut_down() {
+    if std::env::var_os("ESKER_CHILD_DIR").is_none() {
+        return;
+    }
+    let plans =
+        (0..2000).map(|seed| Plan::draw(seed, Shape { media: Some(Media::Sound), ..Shape::default() }));
+    let failing = plans.into_iter().find(|plan| run(plan).is_err()).expect("the bug shows");
+    let (least, failure) = shrink(&failing, 400).expect("what failed fails again");
+    println!("\nanswer: {} {} {}", failing.operations(), least.operations(), failure.message);
+}
+
+#[test]
+fn a_failure_is_cut_down_to_a_few_operations() {
+    let dir = tempfile::tempdir().expect("a directory for the child");
+    let mut child = child("model::cut_down", dir.path());
+    child.env("ESKER_PLANTED", "AcknowledgedBeforeFlush");
+    let answer = answer_of(child);
+    let mut words = answer.split(' ').map(|word| word.parse::<usize>());
+    let [Some(Ok(before)), Some(Ok(after))] = [words.next(), words.next()] else { panic!("{answer}") };
+    assert!(before > 50 && after <= 5, "{answer}");
 }
 
 /// Keys that expire are deleted while the store takes them out by itself; others share their stored hashes.

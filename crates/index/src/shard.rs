@@ -142,7 +142,10 @@ impl<'a> Writer<'a> {
     /// Forgets every entry and every unverified overwrite, and goes back to the smallest table.
     pub(crate) fn clear(&mut self) {
         if self.shard.generation() == 0 {
-            self.table().zero();
+            // A table that holds nothing is zero already, and may be memory that nobody has touched.
+            if self.shard.used() != 0 {
+                self.table().zero();
+            }
         } else {
             let empty = self.slabs.enter(0, self.number).expect("the first slab is always there");
             empty.zero();

@@ -165,9 +165,9 @@ impl Draw {
         };
         let what = match (self.media, self.random.below(8)) {
             _ if late => FaultKind::Late(1 + self.random.below(30_000)),
-            (Media::Lying, 0 | 1 | 2 | 3) => FaultKind::Lost,
+            (Media::Lying, 0..=3) => FaultKind::Lost,
             (Media::Lying, _) => FaultKind::Misdirected(self.random.below(1 << 21)),
-            (_, 0 | 1 | 2) => FaultKind::Fails,
+            (_, 0..=2) => FaultKind::Fails,
             (_, 3 | 4) => FaultKind::Torn,
             (_, 5) if matches!(of, OpKind::Write | OpKind::Other) => FaultKind::NoSpace,
             (_, 5) => FaultKind::Fails,

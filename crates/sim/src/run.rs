@@ -54,8 +54,9 @@ pub const RARE: &[&str] = &[
     "an opening was refused for damage",
 ];
 
-/// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation.
-const STEPS_MAX: u64 = 50_000;
+/// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation. While
+/// an I/O is half a minute late, what goes on in the background takes some 100,000.
+const STEPS_MAX: u64 = 2_000_000;
 const STEPS_PER_OPERATION: u64 = 500;
 
 /// What histories reached, and how often.
