@@ -15,6 +15,8 @@ use tempfile::TempDir;
 mod backup;
 #[path = "serve/devices.rs"]
 mod devices;
+#[path = "serve/drives.rs"]
+mod drives;
 #[path = "serve/inspect.rs"]
 mod inspect;
 #[path = "serve/live.rs"]

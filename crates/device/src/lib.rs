@@ -48,9 +48,11 @@ pub use open::{Backend, Direct, OpenOptions, open};
 pub use overlay::Overlay;
 pub use pending::Pending;
 pub use private::{PrivateFile, make_directory};
-pub use probe::{FileSystem, file_system};
+pub use probe::{FileSystem, file_system, reported_unit_bytes};
 pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task, block_on};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};
 pub use signature::{SIGNATURE_BYTES, foreign_signature};
+#[cfg(target_os = "linux")]
+pub use uring::try_uring;

@@ -130,20 +130,25 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
-    let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
+/// The indirection unit that a device reports, from the attributes of its queue in sysfs by name; `None` if it reports none
+/// beyond 4 KiB, which most drives do whatever they map.
+pub fn reported_unit_bytes(attribute: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     let granularity = ["physical_block_size", "minimum_io_size", "discard_granularity"]
         .into_iter()
-        .filter_map(number)
+        .filter_map(|name| attribute(name)?.parse::<u32>().ok())
         // Beyond 1 MiB it is a stripe or an allocation unit of something virtual, not an indirection unit.
         .filter(|bytes| bytes.is_power_of_two() && *bytes <= 1 << 20)
-        .max()
-        .and_then(|bytes| u32::try_from(bytes).ok());
+        .max();
+    granularity.filter(|bytes| *bytes > 4096)
+}
+
+fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {
+    let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
     BlockQueue {
         logical_block_bytes: number("logical_block_size")
             .and_then(|bytes| u32::try_from(bytes).ok())
             .unwrap_or(4096),
-        indirection_unit_bytes: granularity.filter(|bytes| *bytes > 4096),
+        indirection_unit_bytes: reported_unit_bytes(attribute),
         write_cache: attribute("write_cache").as_deref() != Some("write through"),
         fua: number("fua") == Some(1),
         discard: number("discard_max_bytes").is_some_and(|bytes| bytes > 0),

@@ -91,6 +91,10 @@ impl Shard {
     }
 
     fn slots_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
+        // An entry that was in a slot when the iteration began and is in none now is met where it went.
+        if self.used() == 0 {
+            return Vec::new();
+        }
         for _ in 0..ATTEMPTS {
             let moves = self.moves();
             let found = self.table(slabs, number).entries_in(range.clone()).collect();

@@ -10,6 +10,7 @@ use esker_size::parse as size;
 
 use crate::terminal::{Failure, say};
 use crate::top::text::{bytes, count};
+pub(crate) use model::index_bytes;
 use model::{Drive, Estimate, Plan, estimate};
 
 /// Estimates memory, room, write amplification and the life of a drive from what is to be stored.
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
 }
 
 /// A count with a unit of thousands.
-fn number(text: &str) -> Result<u64, String> {
+pub(crate) fn number(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("'{text}' is not a number: it must be whole, or one with k, m, g or t such as 1.5m");
     let lower = text.to_ascii_lowercase();

@@ -128,7 +128,7 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let (tier, fast_bytes) = capacity(plan)?;
     let live_bytes = plan.keys.saturating_mul(tier.record_bytes);
     let lanes = if fast_bytes > 0 { 2 } else { 1 };
-    let index_bytes = plan.keys.saturating_mul(INDEX_KEY_BYTES);
+    let index_bytes = index_bytes(plan.keys);
     // What was overwritten before it left the fast tier: puts fall on all keys alike, so of those that came before the last
     // `fast` bytes a share of e^(-fast/live) is current.
     let destaged_share = (-(fast_bytes as f64) / live_bytes as f64).exp();
@@ -296,6 +296,11 @@ fn metadata_bytes(unit_bytes: u64) -> u64 {
 fn granule(all_bytes: u64) -> u64 {
     let least = |bytes: u64| bytes.div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_LEAST);
     least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY).max(least(all_bytes))
+}
+
+/// Memory of the index for so many keys, at most.
+pub(crate) fn index_bytes(keys: u64) -> u64 {
+    keys.saturating_mul(INDEX_KEY_BYTES)
 }
 
 /// The least that the setting `memory` should be: what the store takes, and clients beside it.

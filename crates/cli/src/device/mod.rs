@@ -1,23 +1,38 @@
-//! `esker device`: what drives tell of themselves.
+//! `esker device`: what drives are, and what they tell of themselves.
 
+mod advice;
+mod block;
+mod doctor;
+mod probe;
+#[cfg(test)]
+mod tests;
 mod waf;
 
 use clap::Subcommand;
 
 use crate::terminal::Failure;
 
-/// Asks drives what they do with what they are given.
+/// Shows what a device is, what of it matters to a store, and what to do about it.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
+  esker device /dev/nvme0n1
+  esker device /dev/nvme0n1p1 --keys 2g --json
+  esker device /var/lib/esker
   esker device waf /dev/nvme0
-  esker device waf /dev/nvme0 --interval 10m
   esker device waf --help
 
-Exit code 0; 1 if a drive or a log page does not tell; 2 if the call is wrong.")]
+Nothing is written. Exit code 0; 1 if something about the device should be mended, or a drive or a log page does not tell; 2
+if the call is wrong."
+)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    doctor: doctor::Arguments,
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(Subcommand)]
@@ -28,6 +43,7 @@ enum Verb {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.verb {
-        Verb::Waf(arguments) => waf::run(arguments),
+        Some(Verb::Waf(arguments)) => waf::run(arguments),
+        None => doctor::run(&arguments.doctor),
     }
 }

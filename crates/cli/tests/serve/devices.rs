@@ -7,11 +7,11 @@ use super::inspect::{json, run};
 use super::*;
 
 /// A loop device over a file; detached when dropped.
-struct Loop(PathBuf);
+pub(super) struct Loop(PathBuf);
 
 impl Loop {
     /// With sectors of 4 KiB and without the page cache, as a drive has them; or why there is none.
-    fn attach(directory: &Path, name: &str) -> Result<Loop, String> {
+    pub(super) fn attach(directory: &Path, name: &str) -> Result<Loop, String> {
         let file = directory.join(name);
         let made = std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20));
         made.map_err(|error| error.to_string())?;
@@ -24,7 +24,7 @@ impl Loop {
         Ok(Loop(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())))
     }
 
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }

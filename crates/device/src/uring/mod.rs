@@ -36,6 +36,7 @@ use rustix::fd::OwnedFd;
 use self::operation::{Operation, Request};
 use self::reactor::Reactor;
 use self::ring::Ring;
+pub use self::ring::try_uring;
 use crate::buffer::Pool;
 use crate::file::DeviceFile;
 use crate::pieces::pieces;

@@ -1,0 +1,137 @@
+//! What to do about a device before a store is made on it.
+
+use serde::Serialize;
+
+use super::block::{Block, SECTOR_BYTES};
+use crate::top::text::bytes;
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    /// It costs writes, or the store.
+    Wrong,
+    /// It is good to know.
+    Note,
+}
+
+/// Something about a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Advice {
+    pub(super) level: Level,
+    pub(super) what: String,
+    /// Commands, or lines of a settings file.
+    pub(super) remedy: Vec<String>,
+}
+
+fn wrong(what: String, remedy: Vec<String>) -> Advice {
+    Advice { level: Level::Wrong, what, remedy }
+}
+
+fn note(what: String, remedy: Vec<String>) -> Advice {
+    Advice { level: Level::Note, what, remedy }
+}
+
+/// What there is to say of a device that is written to in such units.
+pub(super) fn advise(device: &Block, unit_bytes: u64) -> Vec<Advice> {
+    let parts = [
+        in_use(device),
+        misaligned(device, unit_bytes),
+        cut(device, unit_bytes),
+        rotational(device),
+        scheduler(device),
+        discard(device),
+        size(device, unit_bytes),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn in_use(device: &Block) -> Option<Advice> {
+    (!device.holders.is_empty()).then(|| {
+        let holders = device.holders.join(", ");
+        wrong(
+            format!("it is in use by {holders}: a store is to be made on that, or on another device"),
+            Vec::new(),
+        )
+    })
+}
+
+/// A partition that begins within a unit makes of every write of a unit two of the drive's, each in part.
+fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
+    let partition = device.partition.filter(|partition| !partition.start_bytes.is_multiple_of(unit_bytes))?;
+    let (disk, number) = (&device.disk, partition.number);
+    // In bytes: sectors of parted are as long as the device's blocks, those of sysfs are not.
+    let start = partition.start_bytes.next_multiple_of(unit_bytes);
+    let end = partition.start_bytes + device.bytes - 1;
+    let what = format!(
+        "the partition begins at sector {}, which is no multiple of {}: every write of a unit touches two units of the drive, \
+         and it reads and writes both. Make it anew. THIS LOSES WHAT IS ON IT, and is for a partition table of the kind gpt:",
+        partition.start_bytes / SECTOR_BYTES,
+        bytes(unit_bytes as f64)
+    );
+    let parted = format!("parted --script --align none /dev/{disk} rm {number} mkpart esker {start}B {end}B");
+    Some(wrong(what, vec![parted]))
+}
+
+/// A write of a unit that does not fit into one command reaches the drive in several.
+fn cut(device: &Block, unit_bytes: u64) -> Option<Advice> {
+    let queue = &device.queue;
+    let of_pages = queue.segments_max.map(|segments| segments * rustix::param::page_size() as u64);
+    let most = [queue.command_bytes, of_pages].into_iter().flatten().min()?;
+    if most >= unit_bytes {
+        return None;
+    }
+    let commands = unit_bytes.div_ceil(most.max(SECTOR_BYTES));
+    let what = format!(
+        "one command takes {}, so a write of a unit of {} reaches the drive as {commands}",
+        bytes(most as f64),
+        bytes(unit_bytes as f64)
+    );
+    let can_be_set = queue.command_bytes_max.is_some_and(|most| most >= unit_bytes)
+        && of_pages.is_none_or(|of_pages| of_pages >= unit_bytes);
+    if !can_be_set {
+        return Some(note(format!("{what}; the device takes no longer ones"), Vec::new()));
+    }
+    let (disk, kib) = (device.disk.replace('/', "!"), queue.command_bytes_max.unwrap_or(unit_bytes) >> 10);
+    Some(wrong(what, vec![format!("echo {kib} > /sys/block/{disk}/queue/max_sectors_kb")]))
+}
+
+fn rotational(device: &Block) -> Option<Advice> {
+    let is_disk = device.queue.rotational == Some(true) && device.backing_file.is_none();
+    is_disk.then(|| note("it says that it rotates; Esker is made for flash".to_owned(), Vec::new()))
+}
+
+/// Segments are long and in order already; a scheduler holds reads back and sorts what is sorted.
+fn scheduler(device: &Block) -> Option<Advice> {
+    let scheduler = device.queue.scheduler.as_deref().filter(|scheduler| *scheduler != "none")?;
+    if device.queue.rotational == Some(true) {
+        return None;
+    }
+    let disk = device.disk.replace('/', "!");
+    let what = format!("the scheduler {scheduler} sorts what a store has put in order already");
+    Some(note(what, vec![format!("echo none > /sys/block/{disk}/queue/scheduler")]))
+}
+
+fn discard(device: &Block) -> Option<Advice> {
+    (device.queue.discard_max_bytes == Some(0)).then(|| {
+        let what = "it takes no discards: the drive goes on to move what a store has freed";
+        note(what.to_owned(), Vec::new())
+    })
+}
+
+fn size(device: &Block, unit_bytes: u64) -> Option<Advice> {
+    let rest = device.bytes % unit_bytes;
+    (rest > 0).then(|| {
+        let what = format!("its last {} are no whole unit and stay unused", bytes(rest as f64));
+        note(what, Vec::new())
+    })
+}
+
+/// The lines of a settings file that fit a store whose records stay on the device.
+pub(super) fn settings(device: &Block) -> Vec<String> {
+    let mut lines = vec![format!("capacity = \"/dev/{}\"", device.name)];
+    if device.queue.reported_unit_bytes.is_none() {
+        lines.push("iu = \"64k\"   # or what its data sheet says".to_owned());
+    }
+    lines
+}

@@ -1,0 +1,133 @@
+//! Devices as sysfs shows them, in directories of the tests.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::advice::{Advice, Level, advise, settings};
+use super::block::{Block, Partition};
+
+/// A directory like `/sys` with one disk, 259:0, and its first partition, 259:1.
+struct Sys(tempfile::TempDir);
+
+impl Sys {
+    fn with(disk: &str, queue: &[(&str, &str)]) -> Sys {
+        let sys = Sys(tempfile::tempdir().expect("a directory"));
+        let device = format!("devices/pci/block/{disk}");
+        sys.write(&format!("{device}/size"), "7501476528");
+        sys.write(&format!("{device}/{disk}p1/partition"), "1");
+        sys.write(&format!("{device}/{disk}p1/start"), "63");
+        sys.write(&format!("{device}/{disk}p1/size"), "7501476465");
+        queue.iter().for_each(|(name, value)| sys.write(&format!("{device}/queue/{name}"), value));
+        std::fs::create_dir_all(sys.0.path().join("dev/block")).expect("a directory");
+        let link =
+            |from: &str, to: &str| symlink(format!("../../{to}"), sys.0.path().join("dev/block").join(from));
+        link("259:0", &device).expect("a link");
+        link("259:1", &format!("{device}/{disk}p1")).expect("a link");
+        sys
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        std::fs::write(path, format!("{text}\n")).expect("it is written");
+    }
+
+    fn disk(&self) -> Block {
+        Block::read(self.0.path(), (259, 0)).expect("it is there")
+    }
+
+    fn partition(&self) -> Block {
+        Block::read(self.0.path(), (259, 1)).expect("it is there")
+    }
+}
+
+/// A QLC drive that tells of its unit of 16 KiB.
+const QLC: &[(&str, &str)] = &[
+    ("logical_block_size", "4096"),
+    ("physical_block_size", "16384"),
+    ("minimum_io_size", "16384"),
+    ("optimal_io_size", "0"),
+    ("max_segments", "127"),
+    ("max_sectors_kb", "512"),
+    ("max_hw_sectors_kb", "1024"),
+    ("write_cache", "write through"),
+    ("fua", "0"),
+    ("discard_granularity", "4096"),
+    ("discard_max_bytes", "2199023255040"),
+    ("scheduler", "[none] mq-deadline kyber"),
+    ("rotational", "0"),
+    ("max_write_streams", "7"),
+];
+
+fn wrong(advice: &[Advice]) -> Vec<&Advice> {
+    advice.iter().filter(|advice| advice.level == Level::Wrong).collect()
+}
+
+#[test]
+fn a_drive_that_tells_is_read_whole() {
+    let sys = Sys::with("nvme0n1", QLC);
+    sys.write("devices/pci/block/nvme0n1/device/model", "QLC 30T");
+    let Block { name, disk, model, bytes, partition, queue, .. } = sys.disk();
+    assert_eq!((name.as_str(), disk.as_str(), model.as_deref()), ("nvme0n1", "nvme0n1", Some("QLC 30T")));
+    assert_eq!((bytes, partition), (7_501_476_528 * 512, None));
+    assert_eq!((queue.logical_block_bytes, queue.reported_unit_bytes), (Some(4096), Some(16 << 10)));
+    assert_eq!((queue.optimal_io_bytes, queue.command_bytes_max), (None, Some(1 << 20)));
+    assert_eq!((queue.write_cache, queue.fua, queue.rotational), (Some(false), Some(false), Some(false)));
+    assert_eq!((queue.scheduler.as_deref(), queue.write_streams), (Some("none"), Some(7)));
+    assert_eq!(wrong(&advise(&sys.disk(), 16 << 10)), Vec::<&Advice>::new());
+    assert_eq!(settings(&sys.disk()), ["capacity = \"/dev/nvme0n1\""]);
+}
+
+#[test]
+fn a_partition_within_a_unit_is_to_be_made_anew() {
+    let sys = Sys::with("nvme0n1", QLC);
+    let partition = sys.partition();
+    assert_eq!(partition.partition, Some(Partition { number: 1, start_bytes: 63 * 512 }));
+    assert_eq!((partition.disk.as_str(), partition.queue.reported_unit_bytes), ("nvme0n1", Some(16 << 10)));
+    let advice = advise(&partition, 16 << 10);
+    let [advice] = wrong(&advice)[..] else { panic!("{advice:?}") };
+    assert!(advice.what.contains("sector 63"), "{advice:?}");
+    let parted = "parted --script --align none /dev/nvme0n1 rm 1 mkpart esker 32768B 3840755982335B";
+    assert_eq!(advice.remedy, [parted]);
+    sys.write("devices/pci/block/nvme0n1/nvme0n1p1/start", "2048");
+    assert_eq!(wrong(&advise(&sys.partition(), 64 << 10)), Vec::<&Advice>::new());
+}
+
+#[test]
+fn commands_that_cut_a_unit_are_told() {
+    let sys = Sys::with("sda", QLC);
+    sys.write("devices/pci/block/sda/queue/max_sectors_kb", "32");
+    let advice = advise(&sys.disk(), 64 << 10);
+    let [advice] = wrong(&advice)[..] else { panic!("{advice:?}") };
+    assert!(advice.what.contains("reaches the drive as 2"), "{advice:?}");
+    assert_eq!(advice.remedy, ["echo 1024 > /sys/block/sda/queue/max_sectors_kb"]);
+    // More pieces than the device takes cannot be set.
+    sys.write("devices/pci/block/sda/queue/max_segments", "8");
+    let advice = advise(&sys.disk(), 64 << 10);
+    assert!(wrong(&advice).is_empty() && advice[0].what.ends_with("no longer ones"), "{advice:?}");
+}
+
+#[test]
+fn a_device_in_use_is_told() {
+    let sys = Sys::with("sda", QLC);
+    sys.write("devices/pci/block/sda/holders/dm-3/name", "x");
+    sys.write("devices/pci/block/sda/holders/md0/name", "x");
+    let advice = advise(&sys.disk(), 16 << 10);
+    assert!(wrong(&advice)[0].what.starts_with("it is in use by dm-3, md0"), "{advice:?}");
+}
+
+#[test]
+fn what_the_kernel_does_not_tell_is_not_made_up() {
+    let sys = Sys::with("loop0", &[("scheduler", "none [mq-deadline]"), ("discard_max_bytes", "0")]);
+    sys.write("devices/pci/block/loop0/loop/backing_file", "/data/image");
+    let block = sys.disk();
+    assert_eq!(block.backing_file.as_deref(), Some("/data/image"));
+    assert_eq!((block.queue.reported_unit_bytes, block.queue.fua), (None, None));
+    let advice = advise(&block, 64 << 10);
+    assert!(wrong(&advice).is_empty(), "{advice:?}");
+    let said = |words: &str| advice.iter().any(|advice| advice.what.contains(words));
+    assert!(said("mq-deadline") && said("no discards"), "{advice:?}");
+    assert!(settings(&block)[1].starts_with("iu = "));
+    assert_eq!(Block::read(sys.0.path(), (7, 7)), None);
+    assert_eq!(Block::read(Path::new("/nowhere"), (259, 0)), None);
+}
