@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
     ("esker-rdb", &[]),
-    ("esker-server", &["esker-engine", "esker-backup", "esker-rdb"]),
+    ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
     ("esker-nvme", &[]),

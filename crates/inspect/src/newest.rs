@@ -5,7 +5,7 @@ use esker_log::{Entry, KeyHash, Location, SegmentScan, Tier, scan_segment};
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
-use crate::watch::{Watcher, cores, in_parallel};
+use crate::watch::{Watcher, in_parallel, readers};
 
 /// The numbers of segments by their places: of two copies of a version the one in the older segment counts.
 pub(crate) struct Ages {
@@ -66,7 +66,7 @@ pub(crate) fn read_summaries(
     watcher.begin("reading summaries", segments.iter().map(summary_bytes).sum());
     let versions = Versions::new(expected);
     let begin = || (versions.collector(), Vec::new());
-    let read = in_parallel(segments, 2 * cores(), begin, |(collector, rescanned), segment| {
+    let read = in_parallel(segments, readers(), begin, |(collector, rescanned), segment| {
         let tier = view.tiers[segment.tier].name();
         let mut take = |entry: Entry| {
             if keep(&entry.key_hash) {

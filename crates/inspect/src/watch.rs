@@ -47,3 +47,12 @@ pub(crate) fn in_parallel<T: Sync, S: Send>(
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(1, 16))
 }
+
+/// Threads that read a segment or a summary and compute then. More than compute at the same time, so that the device has reads in
+/// flight whatever the others do.
+pub(crate) fn readers() -> usize {
+    cores() + READS_IN_FLIGHT
+}
+
+/// Reads of whole segments that keep any device busy.
+const READS_IN_FLIGHT: usize = 6;

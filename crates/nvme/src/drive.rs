@@ -1,11 +1,11 @@
 //! Asking a drive.
-#![allow(unsafe_code, reason = "a command of NVMe is an ioctl that no crate here wraps")]
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use crate::admin::{Admin, Command, Ioctl};
+use crate::namespace::{IDENTIFY_BYTES, Namespace, NamespaceError};
 use crate::page::{Counters, PAGE_BYTES, Page, PageError};
 
 /// Why a drive does not answer.
@@ -22,23 +22,23 @@ pub enum DriveError {
     /// It is no NVMe device.
     #[error("{} is no NVMe device: its driver does not know NVMe's commands", .0.display())]
     NotNvme(PathBuf),
-    /// The command failed.
-    #[error("{}: page {page:#04x} cannot be had: {error}{}", path.display(), hint(error))]
+    /// The command did not reach the drive.
+    #[error("{}: {what} cannot be had: {error}{}", path.display(), hint(error))]
     Command {
         /// The device.
         path: PathBuf,
-        /// Which log page was asked for.
-        page: u8,
+        /// What was asked for.
+        what: String,
         /// Why.
         error: io::Error,
     },
-    /// The drive has no such page.
-    #[error("{} has no log page {page:#04x} (status {status:#x})", path.display())]
-    NoPage {
+    /// The drive refused the command, as it does when it has no such page.
+    #[error("{} has no {what} (status {status:#x})", path.display())]
+    Refused {
         /// The device.
         path: PathBuf,
-        /// Which log page was asked for.
-        page: u8,
+        /// What was asked for.
+        what: String,
         /// NVMe's status.
         status: u32,
     },
@@ -50,51 +50,45 @@ pub enum DriveError {
         /// What is wrong with it.
         error: PageError,
     },
+    /// What it answered tells of no namespace.
+    #[error("{}: {error}", path.display())]
+    Namespace {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: NamespaceError,
+    },
+    /// It counts what the flash took in neither of the pages that are known here.
+    #[error("it does not tell what its flash took: {ocp}; {vendor}")]
+    Untold {
+        /// Why not by the page of OCP.
+        ocp: Box<DriveError>,
+        /// Why not by its vendor's.
+        vendor: Box<DriveError>,
+    },
 }
 
 fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => "; log pages are for root",
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "; drives answer root alone",
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+            "; it is no NVMe device, or its driver passes no commands on"
+        }
         _ => "",
     }
 }
 
-/// An NVMe drive.
+/// An NVMe drive, or one namespace of it.
 #[derive(Debug)]
-pub struct Drive {
-    file: File,
+pub struct Drive<A = Ioctl> {
+    admin: A,
     path: PathBuf,
 }
 
-/// `struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`.
-#[repr(C)]
-#[derive(Default)]
-struct AdminCommand {
-    opcode: u8,
-    flags: u8,
-    reserved: u16,
-    namespace: u32,
-    cdw2: u32,
-    cdw3: u32,
-    metadata: u64,
-    address: u64,
-    metadata_bytes: u32,
-    data_bytes: u32,
-    cdw10: u32,
-    cdw11: u32,
-    cdw12: u32,
-    cdw13: u32,
-    cdw14: u32,
-    cdw15: u32,
-    timeout_ms: u32,
-    result: u32,
-}
-
-const _: () = assert!(size_of::<AdminCommand>() == 72);
-
-/// `NVME_IOCTL_ADMIN_CMD`: `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
-const ADMIN_COMMAND: libc::c_ulong = 3 << 30 | 72 << 16 | (b'N' as libc::c_ulong) << 8 | 0x41;
 const GET_LOG_PAGE: u8 = 0x02;
+const IDENTIFY: u8 = 0x06;
+/// Which structure Identify returns: that of a namespace.
+const OF_NAMESPACE: u32 = 0x00;
 const ALL_NAMESPACES: u32 = u32::MAX;
 
 impl Drive {
@@ -104,46 +98,70 @@ impl Drive {
     /// `Open`.
     pub fn open(path: &Path) -> Result<Drive, DriveError> {
         let file = File::open(path).map_err(|error| DriveError::Open { path: path.to_owned(), error })?;
-        Ok(Drive { file, path: path.to_owned() })
+        Ok(Drive::over(Ioctl(file), path))
+    }
+}
+
+impl<A: Admin> Drive<A> {
+    /// A drive that is reached otherwise; `path` names it in errors.
+    pub fn over(admin: A, path: &Path) -> Drive<A> {
+        Drive { admin, path: path.to_owned() }
     }
 
     /// What the drive counts: from the page of OCP, which proves what it is, with the standard one, else from its vendor's.
     ///
     /// # Errors
-    /// As it failed with the last page that was asked for.
+    /// As it failed; `Untold` if the drive has neither page.
     pub fn counters(&self) -> Result<Counters, DriveError> {
         match self.page(Page::Ocp) {
             Ok(media) => Ok(media.or(self.page(Page::Health)?)),
-            Err(DriveError::NoPage { .. } | DriveError::Page { .. }) => self.page(Page::Vendor),
+            Err(ocp @ (DriveError::Refused { .. } | DriveError::Page { .. })) => {
+                self.page(Page::Vendor).map_err(|vendor| match vendor {
+                    DriveError::Refused { .. } | DriveError::Page { .. } => {
+                        DriveError::Untold { ocp: Box::new(ocp), vendor: Box::new(vendor) }
+                    }
+                    error => error,
+                })
+            }
             Err(error) => Err(error),
         }
     }
 
+    /// What the drive says of the namespace that was opened.
+    ///
+    /// # Errors
+    /// As it failed; `NotNvme` if a controller was opened, and no namespace.
+    pub fn namespace(&self) -> Result<Namespace, DriveError> {
+        let what = "the number of its namespace";
+        let namespace = self.admin.namespace().map_err(|error| self.unreached(what, error))?;
+        let mut bytes = [0; IDENTIFY_BYTES];
+        let command = Command { opcode: IDENTIFY, namespace, cdw10: OF_NAMESPACE };
+        self.send("answer to Identify", command, &mut bytes)?;
+        let failed = |error| DriveError::Namespace { path: self.path.clone(), error };
+        Namespace::parse(&bytes).map_err(failed)
+    }
+
     fn page(&self, page: Page) -> Result<Counters, DriveError> {
-        let mut bytes = [0u8; PAGE_BYTES];
+        let mut bytes = [0; PAGE_BYTES];
         let words = (PAGE_BYTES / 4 - 1) as u32;
-        let mut command = AdminCommand {
-            opcode: GET_LOG_PAGE,
-            namespace: ALL_NAMESPACES,
-            address: bytes.as_mut_ptr().expose_provenance() as u64,
-            data_bytes: PAGE_BYTES as u32,
-            cdw10: words << 16 | u32::from(page.id()),
-            ..AdminCommand::default()
-        };
-        // SAFETY: the descriptor is open; the ioctl reads and writes a command of 72 bytes, and at most `data_bytes` bytes at
-        // `address`, which are those of `bytes`, borrowed for the call.
-        let status = unsafe { libc::ioctl(self.file.as_raw_fd(), ADMIN_COMMAND as _, &mut command) };
-        let path = || self.path.clone();
-        match status {
-            0 => page.parse(&bytes).map_err(|error| DriveError::Page { path: path(), error }),
-            1.. => Err(DriveError::NoPage { path: path(), page: page.id(), status: status as u32 }),
-            _ => {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::ENOTTY | libc::EINVAL | libc::EOPNOTSUPP) => Err(DriveError::NotNvme(path())),
-                    _ => Err(DriveError::Command { path: path(), page: page.id(), error }),
-                }
-            }
+        let cdw10 = words << 16 | u32::from(page.id());
+        let command = Command { opcode: GET_LOG_PAGE, namespace: ALL_NAMESPACES, cdw10 };
+        self.send(&format!("log page {:#04x}", page.id()), command, &mut bytes)?;
+        page.parse(&bytes).map_err(|error| DriveError::Page { path: self.path.clone(), error })
+    }
+
+    fn send(&self, what: &str, command: Command, answer: &mut [u8]) -> Result<(), DriveError> {
+        match self.admin.send(command, answer) {
+            Ok(0) => Ok(()),
+            Ok(status) => Err(DriveError::Refused { path: self.path.clone(), what: what.to_owned(), status }),
+            Err(error) => Err(self.unreached(what, error)),
+        }
+    }
+
+    fn unreached(&self, what: &str, error: io::Error) -> DriveError {
+        match error.raw_os_error() {
+            Some(libc::ENOTTY) => DriveError::NotNvme(self.path.clone()),
+            _ => DriveError::Command { path: self.path.clone(), what: what.to_owned(), error },
         }
     }
 }
@@ -151,12 +169,115 @@ impl Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::tests::identified;
+    use crate::page::tests::{health_page, ocp_page, vendor_page};
+
+    /// A drive that answers by what is asked for: the bytes of an answer, NVMe's status, or the kernel's error.
+    struct Fake(Answers);
+
+    type Answers = fn(Command) -> Result<Vec<u8>, Answer>;
+
+    enum Answer {
+        Status(u32),
+        Errno(i32),
+    }
+
+    /// "Invalid Log Page", of the command-specific statuses.
+    const NO_SUCH_PAGE: u32 = 0x109;
+
+    impl Admin for Fake {
+        fn send(&self, command: Command, answer: &mut [u8]) -> io::Result<u32> {
+            match (self.0)(command) {
+                Ok(bytes) => answer.copy_from_slice(&bytes),
+                Err(Answer::Status(status)) => return Ok(status),
+                Err(Answer::Errno(errno)) => return Err(io::Error::from_raw_os_error(errno)),
+            }
+            Ok(0)
+        }
+
+        fn namespace(&self) -> io::Result<u32> {
+            Ok(7)
+        }
+    }
+
+    fn drive(answers: Answers) -> Drive<Fake> {
+        Drive::over(Fake(answers), Path::new("/dev/nvme0n1"))
+    }
+
+    /// 512 bytes, counted in words from 0, of this page.
+    fn asks_for(page: u32) -> Command {
+        Command { opcode: 2, namespace: u32::MAX, cdw10: 127 << 16 | page }
+    }
 
     #[test]
     fn what_is_no_nvme_device_is_told() {
         let drive = Drive::open(Path::new("/dev/null")).expect("it can be opened");
         assert!(matches!(drive.counters(), Err(DriveError::NotNvme(_))), "{:?}", drive.counters());
+        assert!(matches!(drive.namespace(), Err(DriveError::NotNvme(_))), "{:?}", drive.namespace());
         let error = Drive::open(Path::new("/dev/nvme99n1")).expect_err("there is none");
         assert!(error.to_string().starts_with("/dev/nvme99n1: "), "{error}");
+    }
+
+    #[test]
+    fn ocp_and_the_standard_page_are_asked_first() {
+        let counters = drive(|command| match command {
+            command if command == asks_for(0xC0) => Ok(ocp_page(3 << 30)),
+            command if command == asks_for(0x02) => Ok(health_page(2000)),
+            other => panic!("{other:?}"),
+        })
+        .counters();
+        let counters = counters.expect("it tells");
+        assert_eq!((counters.media_bytes, counters.host_bytes), (Some(3 << 30), Some(1_024_000_000)));
+    }
+
+    #[test]
+    fn a_drive_without_ocp_is_asked_for_its_vendors_page() {
+        let without: [Answers; 2] = [
+            |command| match command {
+                command if command == asks_for(0xCA) => Ok(vendor_page()),
+                _ => Err(Answer::Status(NO_SUCH_PAGE)),
+            },
+            // Another page of 512 bytes lies where OCP has its own.
+            |command| match command {
+                command if command == asks_for(0xCA) => Ok(vendor_page()),
+                _ => Ok(vec![0; PAGE_BYTES]),
+            },
+        ];
+        for answers in without {
+            let counters = drive(answers).counters().expect("it tells");
+            assert_eq!(counters, Page::Vendor.parse(&vendor_page()).expect("it is one"));
+        }
+    }
+
+    #[test]
+    fn a_drive_that_has_neither_page_is_told_with_both_reasons() {
+        let text = drive(|_| Err(Answer::Status(NO_SUCH_PAGE))).counters().expect_err("it has none");
+        let both = "it does not tell what its flash took: /dev/nvme0n1 has no log page 0xc0 (status 0x109); /dev/nvme0n1 has \
+                    no log page 0xca (status 0x109)";
+        assert_eq!(text.to_string(), both);
+    }
+
+    #[test]
+    fn errors_of_the_kernel_say_what_to_do() {
+        let text = |answers| drive(answers).counters().expect_err("it fails").to_string();
+        assert!(text(|_| Err(Answer::Errno(libc::EACCES))).ends_with("; drives answer root alone"));
+        assert!(text(|_| Err(Answer::Errno(libc::EINVAL))).contains("passes no commands on"));
+        let gone = text(|_| Err(Answer::Errno(libc::ENODEV)));
+        assert_eq!(gone, "/dev/nvme0n1: log page 0xc0 cannot be had: No such device (os error 19)");
+        assert!(text(|_| Err(Answer::Errno(libc::ENOTTY))).contains("is no NVMe device"));
+    }
+
+    #[test]
+    fn the_namespace_that_was_opened_is_identified() {
+        let identify = |command| match command {
+            Command { opcode: 6, namespace: 7, cdw10: 0 } => Ok(identified()),
+            other => panic!("{other:?}"),
+        };
+        let namespace = drive(identify).namespace().expect("it tells");
+        assert_eq!(namespace.write_granularity_bytes, Some(64 << 10));
+        let gone = drive(|_| Ok(vec![0; IDENTIFY_BYTES])).namespace().expect_err("it is not active");
+        assert_eq!(gone.to_string(), "/dev/nvme0n1: the namespace is not active");
+        let refused = drive(|_| Err(Answer::Status(0x0B))).namespace().expect_err("it is refused");
+        assert_eq!(refused.to_string(), "/dev/nvme0n1 has no answer to Identify (status 0xb)");
     }
 }

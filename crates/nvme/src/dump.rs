@@ -1,14 +1,16 @@
 //! Pages as text.
 
-use crate::page::PageError;
+use crate::page::{PAGE_BYTES, PageError};
 
 /// The bytes of a hex dump as `nvme get-log` prints it: lines of an offset, a colon, bytes, and what they look like between
-/// quotation marks. Lines without a colon behind a hexadecimal number are its heading.
+/// quotation marks. Lines without a colon behind a hexadecimal number are a heading. Several pages may follow each other.
 ///
 /// # Errors
 /// If a line of the dump is no such line, or one is missing.
-pub fn hex_dump(text: &str) -> Result<Vec<u8>, PageError> {
+pub(crate) fn hex_dump(text: &str) -> Result<Vec<u8>, PageError> {
     let mut bytes = Vec::new();
+    // Where the page began that the line is of.
+    let mut page = 0;
     for (number, line) in text.lines().enumerate() {
         let Some((offset, rest)) = line.split_once(':') else { continue };
         let offset = offset.trim();
@@ -18,7 +20,11 @@ pub fn hex_dump(text: &str) -> Result<Vec<u8>, PageError> {
             continue;
         }
         let broken = || PageError::Dump { line: number + 1, text: line.trim().chars().take(60).collect() };
-        if usize::from_str_radix(offset, 16).ok() != Some(bytes.len()) {
+        let offset = usize::from_str_radix(offset, 16).map_err(|_| broken())?;
+        if offset == 0 && bytes.len() % PAGE_BYTES == 0 {
+            page = bytes.len();
+        }
+        if offset != bytes.len() - page {
             return Err(broken());
         }
         let hex = rest.split('"').next().unwrap_or_default();

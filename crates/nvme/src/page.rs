@@ -156,17 +156,31 @@ impl Counters {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// The rows of the white paper's dump.
     const F4: [u8; 12] = [0xf4, 0, 0, 0x64, 0, 0xf0, 0x39, 0x26, 0x02, 0, 0, 0];
     const F5: [u8; 12] = [0xf5, 0, 0, 0x64, 0, 0x17, 0x02, 0x6f, 0x01, 0, 0, 0];
 
-    fn vendor_page() -> Vec<u8> {
+    pub(crate) fn vendor_page() -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES];
         page[24..36].copy_from_slice(&F4);
         page[36..48].copy_from_slice(&F5);
+        page
+    }
+
+    pub(crate) fn ocp_page(media_bytes: u128) -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES];
+        page[..16].copy_from_slice(&media_bytes.to_le_bytes());
+        page[PAGE_BYTES - 16..].copy_from_slice(&OCP_GUID);
+        page
+    }
+
+    pub(crate) fn health_page(data_units: u128) -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES];
+        page[1..3].copy_from_slice(&310u16.to_le_bytes());
+        page[DATA_UNITS_WRITTEN].copy_from_slice(&data_units.to_le_bytes());
         page
     }
 
@@ -181,15 +195,11 @@ mod tests {
 
     #[test]
     fn ocp_counts_the_flash_and_health_the_host() {
-        let mut ocp = vec![0; PAGE_BYTES];
-        ocp[..16].copy_from_slice(&(3u128 << 70).to_le_bytes());
-        assert_eq!(Page::Ocp.parse(&ocp), Err(PageError::NotOcp));
-        ocp[PAGE_BYTES - 16..].copy_from_slice(&OCP_GUID);
-        assert_eq!(Page::of(&ocp), Page::Ocp);
-        let mut health = vec![0; PAGE_BYTES];
-        health[1..3].copy_from_slice(&310u16.to_le_bytes());
-        health[DATA_UNITS_WRITTEN].copy_from_slice(&2000u128.to_le_bytes());
-        assert_eq!(Page::of(&health), Page::Health);
+        let (ocp, health) = (ocp_page(3 << 70), health_page(2000));
+        let mut anonymous = ocp.clone();
+        anonymous[PAGE_BYTES - 1] = 0;
+        assert_eq!(Page::Ocp.parse(&anonymous), Err(PageError::NotOcp));
+        assert_eq!((Page::of(&ocp), Page::of(&health)), (Page::Ocp, Page::Health));
         let both =
             Page::Ocp.parse(&ocp).expect("it is one").or(Page::Health.parse(&health).expect("it is one"));
         assert_eq!(both, Counters { media_bytes: Some(3 << 70), host_bytes: Some(1_024_000_000) });

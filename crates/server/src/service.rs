@@ -17,6 +17,7 @@ pub(crate) mod calls;
 pub(crate) mod clients;
 pub(crate) mod connection_limits;
 mod counters;
+pub(crate) mod drive;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
@@ -28,6 +29,7 @@ use clients::Clients;
 use connection_limits::ConnectionLimits;
 use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
+use drive::DriveLog;
 use expiring::Expiring;
 use slowlog::Slowlog;
 use status::Sampler;
@@ -52,6 +54,8 @@ pub(crate) struct Service {
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) backups: Arc<Backups>,
+    /// What the drive tells.
+    pub(crate) drive: DriveLog,
     /// What the server does right now.
     pub(crate) status: Sampler,
     /// Notified when a client asked the server to stop.
@@ -98,6 +102,7 @@ impl Service {
             ),
             store,
             backups: Backups::new(config.backup_dir.clone()),
+            drive: DriveLog::new(config.drive_log.clone()),
             config,
             port,
             counters: Counters::default(),

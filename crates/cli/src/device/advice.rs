@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::block::{Block, SECTOR_BYTES};
+use super::unit::{Source, Unit};
 use crate::top::text::bytes;
 
 /// How much it matters.
@@ -32,10 +33,12 @@ fn note(what: String, remedy: Vec<String>) -> Advice {
     Advice { level: Level::Note, what, remedy }
 }
 
-/// What there is to say of a device that is written to in such units.
-pub(super) fn advise(device: &Block, unit_bytes: u64) -> Vec<Advice> {
+/// What there is to say of a device that is written to in such units. `is_raw`: the store is to have the device itself, not
+/// files on it.
+pub(super) fn advise(device: &Block, unit_bytes: u64, is_raw: bool) -> Vec<Advice> {
     let parts = [
-        in_use(device),
+        if is_raw { in_use(device) } else { None },
+        members(device),
         misaligned(device, unit_bytes),
         cut(device, unit_bytes),
         rotational(device),
@@ -47,12 +50,29 @@ pub(super) fn advise(device: &Block, unit_bytes: u64) -> Vec<Advice> {
 }
 
 fn in_use(device: &Block) -> Option<Advice> {
-    (!device.holders.is_empty()).then(|| {
-        let holders = device.holders.join(", ");
-        wrong(
-            format!("it is in use by {holders}: a store is to be made on that, or on another device"),
-            Vec::new(),
-        )
+    let uses = [
+        ("mounted at", &device.mounted_at),
+        ("in use by", &device.holders),
+        ("parted into", &device.partitions),
+    ];
+    let uses: Vec<String> = uses
+        .into_iter()
+        .filter(|(_, by)| !by.is_empty())
+        .map(|(how, by)| format!("{how} {}", by.join(", ")))
+        .collect();
+    (!uses.is_empty()).then(|| {
+        let uses = uses.join("; ");
+        let what = format!(
+            "it is {uses}: make the store on that (a file, a volume, a partition), or on another device"
+        );
+        wrong(what, Vec::new())
+    })
+}
+
+fn members(device: &Block) -> Option<Advice> {
+    (!device.members.is_empty()).then(|| {
+        let disks = device.members.iter().map(|disk| format!("esker device /dev/{disk}")).collect();
+        note("it lies on other devices; look at each of them, too".to_owned(), disks)
     })
 }
 
@@ -65,7 +85,8 @@ fn misaligned(device: &Block, unit_bytes: u64) -> Option<Advice> {
     let end = partition.start_bytes + device.bytes - 1;
     let what = format!(
         "the partition begins at sector {}, which is no multiple of {}: every write of a unit touches two units of the drive, \
-         and it reads and writes both. Make it anew. THIS LOSES WHAT IS ON IT, and is for a partition table of the kind gpt:",
+         and it reads and writes both. Make it anew (its number may become another). THIS \
+         LOSES WHAT IS ON IT, and is for a partition table of the kind gpt:",
         partition.start_bytes / SECTOR_BYTES,
         bytes(unit_bytes as f64)
     );
@@ -128,10 +149,13 @@ fn size(device: &Block, unit_bytes: u64) -> Option<Advice> {
 }
 
 /// The lines of a settings file that fit a store whose records stay on the device.
-pub(super) fn settings(device: &Block) -> Vec<String> {
+pub(super) fn settings(device: &Block, unit: &Unit) -> Vec<String> {
     let mut lines = vec![format!("capacity = \"/dev/{}\"", device.name)];
-    if device.queue.reported_unit_bytes.is_none() {
-        lines.push("iu = \"64k\"   # or what its data sheet says".to_owned());
+    let iu = format!("iu = \"{}k\"", unit.bytes >> 10);
+    match unit.source {
+        Source::Kernel => {}
+        Source::Default => lines.push(format!("{iu}   # or what its data sheet says")),
+        Source::Drive | Source::Measured => lines.push(iu),
     }
     lines
 }

@@ -22,8 +22,14 @@ pub(super) struct Block {
     pub(super) bytes: u64,
     /// Which partition it is, and where it begins on the whole device.
     pub(super) partition: Option<Partition>,
+    /// Partitions of it.
+    pub(super) partitions: Vec<String>,
     /// What lies upon it: volumes, arrays.
     pub(super) holders: Vec<String>,
+    /// What it lies on, as an array or a volume does.
+    pub(super) members: Vec<String>,
+    /// Where it, or a partition of it, is mounted.
+    pub(super) mounted_at: Vec<String>,
     pub(super) queue: Queue,
 }
 
@@ -63,8 +69,9 @@ pub(super) struct Queue {
 }
 
 impl Block {
-    /// Reads what there is of the device of this number below a directory such as `/sys`. `None` if the kernel knows of none.
-    pub(super) fn read(sys: &Path, (major, minor): (u32, u32)) -> Option<Block> {
+    /// Reads what there is of the device of this number below a directory such as `/sys`, and in a text such as
+    /// `/proc/self/mountinfo`. `None` if the kernel knows of no such device.
+    pub(super) fn read(sys: &Path, mounts: &str, (major, minor): (u32, u32)) -> Option<Block> {
         let directory = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
         let number = |path: PathBuf| text(&path)?.parse::<u64>().ok();
         let part = number(directory.join("partition"));
@@ -76,6 +83,9 @@ impl Block {
             number: part,
             start_bytes: number(directory.join("start")).unwrap_or(0) * SECTOR_BYTES,
         });
+        let partitions = entries(&directory, |entry| entry.join("partition").exists());
+        let numbers = partitions.iter().filter_map(|partition| text(&directory.join(partition).join("dev")));
+        let numbers: Vec<String> = numbers.chain([format!("{major}:{minor}")]).collect();
         Some(Block {
             name: name(&directory)?,
             disk: name(&whole)?,
@@ -83,7 +93,10 @@ impl Block {
             backing_file: text(&whole.join("loop/backing_file")),
             bytes: number(directory.join("size")).unwrap_or(0) * SECTOR_BYTES,
             partition,
-            holders: holders(&directory),
+            partitions,
+            holders: entries(&directory.join("holders"), |_| true),
+            members: entries(&directory.join("slaves"), |_| true),
+            mounted_at: mounted(mounts, &numbers),
             queue: Queue::read(&whole.join("queue")),
         })
     }
@@ -130,10 +143,23 @@ fn name(directory: &Path) -> Option<String> {
     Some(directory.file_name()?.to_str()?.replace('!', "/"))
 }
 
-fn holders(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory.join("holders")).into_iter().flatten().flatten();
-    let mut holders: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    holders.sort();
-    holders
+/// The names in a directory that are of this kind, in order.
+fn entries(directory: &Path, are: impl Fn(&Path) -> bool) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut names: Vec<String> =
+        entries.filter(|entry| are(entry)).filter_map(|entry| name(&entry)).collect();
+    names.sort();
+    names
+}
+
+/// Where devices of these numbers are mounted. A line of proc(5)'s mountinfo has the number as its third word and the place as
+/// its fifth.
+fn mounted(mounts: &str, numbers: &[String]) -> Vec<String> {
+    let of_line = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(2);
+        let number = words.next()?;
+        let place = words.nth(1)?;
+        numbers.iter().any(|known| known == number).then(|| place.replace("\\040", " "))
+    };
+    mounts.lines().filter_map(of_line).collect()
 }

@@ -4,13 +4,20 @@ use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
+use esker_nvme::{Drive, Namespace};
+
 use super::advice::{Advice, Level, advise, settings};
 use super::block::Block;
+use super::measure::{Measured, measure};
 use super::probe::{Probes, probe};
+use super::scratch::{Disk, content};
+use super::unit::Unit;
 use crate::calc::index_bytes;
+use crate::inspect::watch::Bar;
 use crate::terminal::{Failure, say};
 use crate::top::text::bytes;
 
@@ -23,6 +30,15 @@ pub(super) struct Arguments {
     /// Show what memory the index of so many keys takes.
     #[arg(long, value_name = "COUNT", value_parser = crate::calc::number)]
     keys: Option<u64>,
+    /// Find out how coarsely a scratch device maps, by timing writes to it. Overwrites it.
+    #[arg(long, requires = "device")]
+    measure: bool,
+    /// Agree that --measure overwrites what the device holds.
+    #[arg(long, requires = "measure")]
+    destroy_data: bool,
+    /// How long to write for each size and round; the whole takes 25 times as long.
+    #[arg(long, value_name = "TIME", value_parser = crate::time::parse, default_value = "4s", requires = "measure")]
+    measure_time: Duration,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -34,13 +50,32 @@ struct Told {
     /// The file or directory on the device that was asked for, if it was not the device itself.
     lies_on_it: Option<PathBuf>,
     device: Block,
+    /// What an NVMe drive says of itself, or why it does not. `None`: it is no NVMe drive.
+    nvme: Option<Identity>,
     probes: Probes,
-    /// How coarsely it is written to, and why.
-    unit_bytes: u64,
-    unit_from: String,
+    measured: Option<Measured>,
+    #[serde(flatten)]
+    unit: Unit,
     index_bytes: Option<u64>,
     advice: Vec<Advice>,
     settings: Vec<String>,
+}
+
+/// The answer to Identify.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Identity {
+    Told(Preferences),
+    Not(String),
+}
+
+/// The writes that a drive likes, in bytes.
+#[derive(Debug, Serialize)]
+struct Preferences {
+    write_granularity: Option<u64>,
+    write_alignment: Option<u64>,
+    optimal_write: Option<u64>,
+    deallocate_granularity: Option<u64>,
 }
 
 /// Shows it; fails if something is wrong with the device.
@@ -48,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(path) = &arguments.device else {
         return Err(Failure::Usage("which device? give its path, such as /dev/nvme0n1".to_owned()));
     };
-    let told = look(Path::new("/sys"), path, arguments.keys)?;
+    let told = look(arguments, path)?;
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&told).expect("it is plain numbers and text") + "\n",
         false => shown(&told),
@@ -61,7 +96,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn look(sys: &Path, path: &Path, keys: Option<u64>) -> Result<Told, Failure> {
+fn look(arguments: &Arguments, path: &Path) -> Result<Told, Failure> {
     let metadata =
         fs::metadata(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     let is_device = metadata.file_type().is_block_device();
@@ -70,36 +105,83 @@ fn look(sys: &Path, path: &Path, keys: Option<u64>) -> Result<Told, Failure> {
         return Err(Failure::Usage(format!("{} {why}", path.display())));
     }
     let number = if is_device { metadata.rdev() } else { metadata.dev() };
-    let device = Block::read(sys, (libc::major(number), libc::minor(number))).ok_or_else(|| {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let number = (libc::major(number), libc::minor(number));
+    let device = Block::read(Path::new("/sys"), &mounts, number).ok_or_else(|| {
         let why = "lies on no block device that the kernel tells of (a network, memory, or several disks)";
         Failure::Usage(format!("{} {why}", path.display()))
     })?;
-    let (unit_bytes, unit_from) = unit(&device);
+    let measured = match arguments.measure {
+        true if !is_device => {
+            let why = "is a file or a directory: --measure overwrites a whole device, or a partition";
+            return Err(Failure::Usage(format!("{} {why}", path.display())));
+        }
+        true => Some(measure_device(arguments, path, &device)?),
+        false => None,
+    };
+    let namespace = device.disk.starts_with("nvme").then(|| identify(&device));
+    let unit = Unit::of(&device, namespace.as_ref().and_then(|told| told.as_ref().ok()), measured.as_ref());
     Ok(Told {
         lies_on_it: (!is_device).then(|| path.to_owned()),
-        advice: advise(&device, unit_bytes),
+        advice: advise(&device, unit.bytes, is_device),
         probes: probe(path, &metadata, device.queue.logical_block_bytes),
-        unit_bytes,
-        unit_from,
-        index_bytes: keys.map(index_bytes),
-        settings: settings(&device),
+        unit,
+        nvme: namespace.map(Identity::of),
+        measured,
+        index_bytes: arguments.keys.map(index_bytes),
+        settings: settings(&device, &unit),
         device,
     })
 }
 
-/// What Esker takes where the device reports nothing (`DEFAULT_UNIT_BYTES` of the engine).
-const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
+/// Asks the drive; of a partition, the whole of it.
+fn identify(device: &Block) -> Result<Namespace, String> {
+    let drive = Drive::open(&Path::new("/dev").join(&device.disk)).map_err(|error| error.to_string())?;
+    drive.namespace().map_err(|error| error.to_string())
+}
 
-/// The write unit of a capacity tier on the device, and why it is that.
-fn unit(device: &Block) -> (u64, String) {
-    match device.queue.reported_unit_bytes {
-        Some(unit) => (unit, "the device reports it".to_owned()),
-        None => {
-            let from = "taken for granted: the device reports none beyond 4 KiB, as most do whatever they map; if its data \
-                        sheet names another, set iu";
-            (DEFAULT_UNIT_BYTES, from.to_owned())
+fn measure_device(arguments: &Arguments, path: &Path, device: &Block) -> Result<Measured, Failure> {
+    if !arguments.destroy_data {
+        let holds = content(path)?.map(|what| format!(" It seems to hold {what}.")).unwrap_or_default();
+        let why = "--measure overwrites it; if nothing on it is needed, say --destroy-data, too.";
+        return Err(Failure::Usage(format!("{}: {why}{holds}", path.display())));
+    }
+    let mut disk = Disk::open(path, device.bytes)?;
+    measure(&mut disk, arguments.measure_time, &Bar::new())
+}
+
+impl Identity {
+    fn of(told: Result<Namespace, String>) -> Identity {
+        match told {
+            Err(why) => Identity::Not(why),
+            Ok(namespace) => Identity::Told(Preferences {
+                write_granularity: namespace.write_granularity_bytes,
+                write_alignment: namespace.write_alignment_bytes,
+                optimal_write: namespace.optimal_write_bytes,
+                deallocate_granularity: namespace.deallocate_granularity_bytes,
+            }),
         }
     }
+
+    fn shown(&self) -> String {
+        match self {
+            Identity::Not(why) => why.clone(),
+            Identity::Told(Preferences { write_granularity: None, .. }) => {
+                "the drive does not say which writes it likes".to_owned()
+            }
+            Identity::Told(likes) => format!(
+                "likes writes of {} at multiples of {}, best of {}; deallocates {}",
+                size(likes.write_granularity),
+                size(likes.write_alignment),
+                size(likes.optimal_write),
+                size(likes.deallocate_granularity)
+            ),
+        }
+    }
+}
+
+fn size(number: Option<u64>) -> String {
+    number.map_or("not told".to_owned(), |number| bytes(number as f64))
 }
 
 fn shown(told: &Told) -> String {
@@ -108,7 +190,6 @@ fn shown(told: &Told) -> String {
         let _ = writeln!(text, "{name:<16} {value}");
     };
     let Block { name, disk, queue, .. } = &told.device;
-    let size = |number: Option<u64>| number.map_or("not told".to_owned(), |number| bytes(number as f64));
     let yes = |is: Option<bool>| match is {
         Some(true) => "yes",
         Some(false) => "no",
@@ -132,7 +213,10 @@ fn shown(told: &Told) -> String {
         "granularity",
         format!("{} at least, {} at best", size(queue.minimum_io_bytes), size(queue.optimal_io_bytes)),
     );
-    line("write unit", format!("{}: {}", bytes(told.unit_bytes as f64), told.unit_from));
+    if let Some(identity) = &told.nvme {
+        line("NVMe", identity.shown());
+    }
+    line("write unit", format!("{}: {}", bytes(told.unit.bytes as f64), told.unit.reason()));
     line(
         "one command",
         format!(
@@ -165,6 +249,9 @@ fn shown(told: &Told) -> String {
     for setting in &told.settings {
         line("setting", setting.clone());
     }
+    if let Some(measured) = &told.measured {
+        text.push_str(&table(measured));
+    }
     for advice in &told.advice {
         let mark = match advice.level {
             Level::Wrong => "WRONG",
@@ -178,5 +265,21 @@ fn shown(told: &Told) -> String {
     if told.advice.iter().all(|advice| advice.level == Level::Note) {
         let _ = writeln!(text, "\nNothing about it stands in a store's way.");
     }
+    text
+}
+
+/// What was measured, a line for each size.
+fn table(measured: &Measured) -> String {
+    let mut text = "\nwrites of    aligned      4 KiB beside it  aligned / beside it\n".to_owned();
+    for row in &measured.rows {
+        let rate = |rate: f64| format!("{}/s", bytes(rate));
+        let (aligned, shifted) = (rate(row.aligned), rate(row.shifted));
+        let _ =
+            writeln!(text, "{:<12} {aligned:<12} {shifted:<16} {:.2}", bytes(row.bytes as f64), row.ratio);
+    }
+    let _ = match measured.unit_bytes {
+        Some(unit) => writeln!(text, "The drive maps units of {}.", bytes(unit as f64)),
+        None => writeln!(text, "No unit coarser than 4 KiB shows."),
+    };
     text
 }

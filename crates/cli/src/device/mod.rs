@@ -3,9 +3,12 @@
 mod advice;
 mod block;
 mod doctor;
+mod measure;
 mod probe;
+mod scratch;
 #[cfg(test)]
 mod tests;
+mod unit;
 mod waf;
 
 use clap::Subcommand;
@@ -23,9 +26,10 @@ Examples:
   esker device /dev/nvme0n1p1 --keys 2g --json
   esker device /var/lib/esker
   esker device waf /dev/nvme0
+  esker device /dev/nvme1n1 --measure --destroy-data
   esker device waf --help
 
-Nothing is written. Exit code 0; 1 if something about the device should be mended, or a drive or a log page does not tell; 2
+Nothing is written, but by --measure, which overwrites up to 32 GiB of the device. Exit code 0; 1 if something about the device should be mended, or a drive or a log page does not tell; 2
 if the call is wrong."
 )]
 pub(crate) struct Arguments {

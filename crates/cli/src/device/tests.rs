@@ -3,8 +3,18 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::advice::{Advice, Level, advise, settings};
+use std::time::Duration;
+
+use esker_ftl::{Drive, Handle, Shape};
+use esker_nvme::Namespace;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::advice::{self, Advice, Level};
 use super::block::{Block, Partition};
+use super::measure::{Scratch, measure};
+use super::unit::{Source, Unit};
+use crate::terminal::Failure;
 
 /// A directory like `/sys` with one disk, 259:0, and its first partition, 259:1.
 struct Sys(tempfile::TempDir);
@@ -14,9 +24,10 @@ impl Sys {
         let sys = Sys(tempfile::tempdir().expect("a directory"));
         let device = format!("devices/pci/block/{disk}");
         sys.write(&format!("{device}/size"), "7501476528");
-        sys.write(&format!("{device}/{disk}p1/partition"), "1");
         sys.write(&format!("{device}/{disk}p1/start"), "63");
         sys.write(&format!("{device}/{disk}p1/size"), "7501476465");
+        sys.write(&format!("{device}/{disk}p1/partition"), "1");
+        sys.write(&format!("{device}/{disk}p1/dev"), "259:1");
         queue.iter().for_each(|(name, value)| sys.write(&format!("{device}/queue/{name}"), value));
         std::fs::create_dir_all(sys.0.path().join("dev/block")).expect("a directory");
         let link =
@@ -33,12 +44,25 @@ impl Sys {
     }
 
     fn disk(&self) -> Block {
-        Block::read(self.0.path(), (259, 0)).expect("it is there")
+        Block::read(self.0.path(), MOUNTS, (259, 0)).expect("it is there")
     }
 
     fn partition(&self) -> Block {
-        Block::read(self.0.path(), (259, 1)).expect("it is there")
+        Block::read(self.0.path(), MOUNTS, (259, 1)).expect("it is there")
     }
+}
+
+/// Nothing of the disk is mounted.
+const MOUNTS: &str = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n";
+
+/// What there is to say of the device if a store gets it without what is on it.
+fn advise(device: &Block, unit_bytes: u64) -> Vec<Advice> {
+    let device = Block { partitions: Vec::new(), ..device.clone() };
+    advice::advise(&device, unit_bytes, true)
+}
+
+fn settings(device: &Block) -> Vec<String> {
+    advice::settings(device, &Unit::of(device, None, None))
 }
 
 /// A QLC drive that tells of its unit of 16 KiB.
@@ -113,7 +137,15 @@ fn a_device_in_use_is_told() {
     sys.write("devices/pci/block/sda/holders/dm-3/name", "x");
     sys.write("devices/pci/block/sda/holders/md0/name", "x");
     let advice = advise(&sys.disk(), 16 << 10);
-    assert!(wrong(&advice)[0].what.starts_with("it is in use by dm-3, md0"), "{advice:?}");
+    assert!(wrong(&advice)[0].what.starts_with("it is in use by dm-3, md0:"), "{advice:?}");
+    let mounts = "40 22 259:1 / /srv/my\\040data rw - xfs /dev/sda1 rw\n";
+    let device = Block::read(sys.0.path(), mounts, (259, 0)).expect("it is there");
+    assert_eq!(device.mounted_at, ["/srv/my data"]);
+    let told = advice::advise(&device, 16 << 10, true);
+    let all = "it is mounted at /srv/my data; in use by dm-3, md0; parted into sdap1:";
+    assert!(wrong(&told)[0].what.starts_with(all), "{told:?}");
+    // Files on it are what the file system is for.
+    assert_eq!(wrong(&advice::advise(&device, 16 << 10, false)), Vec::<&Advice>::new());
 }
 
 #[test]
@@ -128,6 +160,91 @@ fn what_the_kernel_does_not_tell_is_not_made_up() {
     let said = |words: &str| advice.iter().any(|advice| advice.what.contains(words));
     assert!(said("mq-deadline") && said("no discards"), "{advice:?}");
     assert!(settings(&block)[1].starts_with("iu = "));
-    assert_eq!(Block::read(sys.0.path(), (7, 7)), None);
-    assert_eq!(Block::read(Path::new("/nowhere"), (259, 0)), None);
+    assert_eq!(Block::read(sys.0.path(), MOUNTS, (7, 7)), None);
+    assert_eq!(Block::read(Path::new("/nowhere"), MOUNTS, (259, 0)), None);
+}
+
+#[test]
+fn a_volume_names_the_disks_below_it() {
+    let sys = Sys::with("dm-0", QLC);
+    sys.write("devices/pci/block/dm-0/slaves/nvme1n1/name", "x");
+    let advice = advise(&sys.disk(), 16 << 10);
+    let below = advice.iter().find(|advice| advice.what.starts_with("it lies on other devices"));
+    assert_eq!(below.expect("it is told").remedy, ["esker device /dev/nvme1n1"]);
+}
+
+#[test]
+fn what_the_drive_says_counts_where_the_kernel_says_less() {
+    let sys = Sys::with("nvme0n1", QLC);
+    let told = |bytes: u64| Namespace {
+        blocks: 1000,
+        block_bytes: 4096,
+        write_granularity_bytes: Some(bytes),
+        write_alignment_bytes: None,
+        deallocate_granularity_bytes: None,
+        optimal_write_bytes: None,
+    };
+    let unit = |bytes| Unit::of(&sys.disk(), Some(&told(bytes)), None);
+    assert_eq!(unit(64 << 10), Unit { bytes: 64 << 10, source: Source::Drive });
+    assert_eq!(advice::settings(&sys.disk(), &unit(64 << 10))[1], "iu = \"64k\"");
+    assert_eq!(unit(16 << 10), Unit { bytes: 16 << 10, source: Source::Kernel });
+    // No power of two, or too much: those are no units.
+    assert_eq!(unit(96 << 10).source, Source::Kernel);
+    assert_eq!(unit(4 << 20).source, Source::Kernel);
+    sys.write("devices/pci/block/nvme0n1/queue/physical_block_size", "4096");
+    sys.write("devices/pci/block/nvme0n1/queue/minimum_io_size", "4096");
+    assert_eq!(unit(4 << 10).source, Source::Default);
+    assert_eq!(unit(16 << 10), Unit { bytes: 16 << 10, source: Source::Drive });
+}
+
+/// A modelled drive. A write takes as long as what the drive programs and reads for it; a command takes some time, too.
+struct Model {
+    drive: Drive,
+    bytes: u64,
+    random: SmallRng,
+}
+
+impl Model {
+    fn with_unit(bytes: u64) -> Model {
+        let namespace_bytes = 256 << 20;
+        let shape = Shape::over_provisioned(bytes as u32, namespace_bytes, 0.15);
+        let drive = Drive::new(&shape).expect("it is a drive");
+        Model { drive, bytes: namespace_bytes, random: SmallRng::seed_from_u64(bytes) }
+    }
+
+    /// Nanoseconds of work so far: 1 GB/s of programs, 5 GB/s of reads, 2 us a command.
+    fn spent(&self) -> f64 {
+        let counters = self.drive.counters();
+        let read = counters.modify_reads * u64::from(counters.iu_bytes);
+        counters.nand_bytes() as f64 + read as f64 / 5.0 + counters.host_writes as f64 * 2_000.0
+    }
+}
+
+impl Scratch for Model {
+    fn fill(&mut self) -> Result<(), Failure> {
+        self.drive.fill(1.0).map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    fn write(&mut self, bytes: u64, shift: u64, _: Duration) -> Result<f64, Failure> {
+        const WRITES: u64 = 4_000;
+        let before = self.spent();
+        for _ in 0..WRITES {
+            let place = self.random.random_range(0..(self.bytes - shift) / bytes);
+            let written = self.drive.write(place * bytes + shift, bytes, Handle(0));
+            written.map_err(|error| Failure::Failed(error.to_string()))?;
+        }
+        self.drive.flush();
+        Ok(WRITES as f64 * 1e9 / (self.spent() - before))
+    }
+}
+
+#[test]
+fn the_unit_of_a_drive_is_found_by_timing_writes() {
+    let found = |unit| measure(&mut Model::with_unit(unit), Duration::ZERO, &()).expect("it is measured");
+    for unit in [8 << 10, 16 << 10, 32 << 10, 64 << 10] {
+        let measured = found(unit);
+        assert_eq!(measured.unit_bytes, Some(unit), "{measured:?}");
+    }
+    let measured = found(4 << 10);
+    assert_eq!(measured.unit_bytes, None, "{measured:?}");
 }

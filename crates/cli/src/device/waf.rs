@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use esker_nvme::{Counters, Drive, DriveError, Page, hex_dump};
+use esker_nvme::{Counters, Drive, DriveError, Page, saved};
 
 use crate::terminal::{Failure, say};
 use crate::time::parse as duration;
@@ -92,24 +92,11 @@ fn of_files(now: Counters, before: Option<Counters>) -> Result<Vec<Shown>, Failu
 
 /// What a saved page tells, and the standard one that was saved with it.
 fn read_both(log: &Path, health: Option<&Path>) -> Result<Counters, Failure> {
-    let counters = read(log, None)?;
+    let counters = saved(log, None).map_err(failure)?;
     Ok(match health {
-        Some(health) => counters.or(read(health, Some(Page::Health))?),
+        Some(health) => counters.or(saved(health, Some(Page::Health)).map_err(failure)?),
         None => counters,
     })
-}
-
-/// The counters of a saved page, which is of this kind, or of the kind that it looks like.
-fn read(path: &Path, page: Option<Page>) -> Result<Counters, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
-    let bytes =
-        std::fs::read(path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-    let bytes = match std::str::from_utf8(&bytes) {
-        // A binary page has zeros, which are text, too.
-        Ok(text) if !text.contains('\0') => hex_dump(text).map_err(|error| failed(&error))?,
-        _ => bytes,
-    };
-    page.unwrap_or_else(|| Page::of(&bytes)).parse(&bytes).map_err(|error| failed(&error))
 }
 
 fn failure(error: DriveError) -> Failure {
@@ -170,7 +157,7 @@ mod tests {
         text
     }
 
-    fn saved(text: &[u8]) -> tempfile::NamedTempFile {
+    fn file_of(text: &[u8]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("it is written");
         file
@@ -178,7 +165,8 @@ mod tests {
 
     #[test]
     fn saved_pages_are_shown_over_life_and_interval() {
-        let (before, after) = (saved(dump([0xf0, 0x39]).as_bytes()), saved(dump([0xf2, 0x3a]).as_bytes()));
+        let (before, after) =
+            (file_of(dump([0xf0, 0x39]).as_bytes()), file_of(dump([0xf2, 0x3a]).as_bytes()));
         let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
         let shown = of_files(read(&before), None).expect("it is shown");
         let text = lines(&shown);
@@ -193,15 +181,15 @@ mod tests {
 
     #[test]
     fn what_does_not_tell_is_one_line() {
-        let good = saved(dump([0xf0, 0x39]).as_bytes());
-        let newer = saved(dump([0xf2, 0x3a]).as_bytes());
-        let cut = saved(dump([0xf0, 0x39]).lines().take(20).collect::<Vec<_>>().join("\n").as_bytes());
+        let good = file_of(dump([0xf0, 0x39]).as_bytes());
+        let newer = file_of(dump([0xf2, 0x3a]).as_bytes());
+        let cut = file_of(dump([0xf0, 0x39]).lines().take(20).collect::<Vec<_>>().join("\n").as_bytes());
         let why = |failure: Failure| match failure {
             Failure::Usage(why) | Failure::Failed(why) => why,
         };
         let refused = |path: &Path| why(read_both(path, None).expect_err("it is refused"));
         assert!(refused(cut.path()).contains("a log page has 512 bytes, and this has 288"));
-        assert!(refused(saved(&[0; 512]).path()).contains("no row 0xf4"));
+        assert!(refused(file_of(&[0; 512]).path()).contains("no row 0xf4"));
         assert!(refused(Path::new("/nowhere")).starts_with("/nowhere: "));
         let read = |file: &tempfile::NamedTempFile| read_both(file.path(), None).expect("it is a page");
         let backwards = of_files(read(&good), Some(read(&newer))).map(drop).expect_err("it is refused");

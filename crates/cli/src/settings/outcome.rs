@@ -286,6 +286,7 @@ impl Settings {
             tls,
             limits,
             backup_dir: self.path("backup-dir"),
+            drive_log: self.path("drive-log"),
             settings: self.shown(),
             log: None,
         };

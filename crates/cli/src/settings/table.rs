@@ -100,6 +100,8 @@ settings! {
         "Bytes a second that the scrub reads, which looks for rot in what keys lead to; 0: there is none.";
     STORE "backup-dir" Kind::Path, "" else "no backups by BGSAVE",
         "Directory into which BGSAVE takes backups of the store.";
+    STORE "drive-log" Kind::Path, "" else "the drive's flash is not shown",
+        "NVMe drive on which records stay, such as /dev/nvme0, or a file with its log pages, to show what reaches its flash.";
     STORE "backend" Kind::Choice(&["auto", "uring", "threads"]), "auto",
         "How to do input and output: io_uring, threads that block, or whichever works.";
     STORE "force-format" Kind::Switch, "false" in FlagOnly,

@@ -88,6 +88,10 @@ pub(super) fn sample(status: &Status) -> String {
     line("answered from memory", percent(status.hit_rate));
     line("write amplification", ratio(status.amplification.now));
     line("  since it was opened", ratio(status.amplification.since_open));
+    if let Some(drive) = &status.drive {
+        line("flash bytes a byte put", ratio(drive.flash_bytes_per_user_byte));
+        line("  of that, by the drive", ratio(drive.amplification));
+    }
     for (name, rate) in [
         ("put", rates.user_bytes),
         ("written", rates.written_bytes),

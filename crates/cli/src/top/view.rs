@@ -94,7 +94,7 @@ fn rates(status: &Status) -> Vec<(&'static str, String)> {
     let (rates, memory, space) = (&status.rates, &status.memory, &status.space);
     let a_key = if status.keys == 0 { 0.0 } else { memory.index_bytes as f64 / status.keys as f64 };
     let size = |number: u64| bytes(number as f64);
-    vec![
+    let mut facts = vec![
         ("gets/s", count(rates.gets)),
         ("puts/s", count(rates.puts)),
         ("deletes/s", count(rates.deletes)),
@@ -116,7 +116,12 @@ fn rates(status: &Status) -> Vec<(&'static str, String)> {
         ("index", size(memory.index_bytes)),
         ("index/key", format!("{a_key:.1} B")),
         ("on disk", size(space.disk_bytes)),
-    ]
+    ];
+    if let Some(drive) = &status.drive {
+        facts.push(("flash/put", ratio(drive.flash_bytes_per_user_byte)));
+        facts.push(("drive's WAF", ratio(drive.amplification)));
+    }
+    facts
 }
 
 /// A line for each kind, with as many numbers as there is room for.

@@ -1,5 +1,7 @@
 //! `esker device` and `esker ftl` from outside: what is wrong is one line, and nothing is made up.
 
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
 use super::inspect::{json, run};
 use super::*;
 
@@ -44,6 +46,37 @@ fn a_loop_device_is_shown_with_what_fits_it() {
 }
 
 #[test]
+fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    assert!(fails(path, 2, &["device", "--measure"]).contains("DEVICE"));
+    assert!(
+        fails(path, 2, &["device", ".", "--measure", "--destroy-data"]).contains("is a file or a directory")
+    );
+    let device = match super::devices::Loop::attach(path, "image") {
+        Ok(device) => device,
+        Err(why) => return println!("SKIPPED: no loop devices: {why}"),
+    };
+    let image = std::fs::OpenOptions::new().write(true).open(path.join("image")).unwrap();
+    image.write_all_at(&vec![7; 64 << 20], 0).unwrap();
+    image.sync_all().unwrap();
+    let refused = fails(path, 2, &["device", device.name(), "--measure"]);
+    assert!(refused.contains("--destroy-data") && refused.contains("data that is not zero"), "{refused}");
+    assert!(std::fs::read(path.join("image")).unwrap().iter().all(|byte| *byte == 7), "it is untouched");
+    // Somebody else has it.
+    let other =
+        std::fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device.name()).unwrap();
+    let measured = ["device", device.name(), "--measure", "--destroy-data", "--measure-time", "40ms"];
+    assert!(fails(path, 2, &measured).contains("is in use"));
+    drop(other);
+    let told = json(path, &measured);
+    let rows = told["measured"]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row["aligned"].as_f64().unwrap() > 0.0), "{told}");
+    assert_ne!(std::fs::read(path.join("image")).unwrap()[..4096], [7; 4096], "it is overwritten");
+}
+
+#[test]
 fn traces_and_drives_that_cannot_be_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -57,4 +90,64 @@ fn traces_and_drives_that_cannot_be_are_refused() {
     }
     let odd = fails(path, 2, &["ftl", "run", "--iu", "48k"]);
     assert!(odd.contains("power of two"), "{odd}");
+}
+
+/// The page of OCP and the standard one, as a drive has them that wrote so many bytes to its flash and was given so many.
+fn pages(flash: u128, host: u128) -> Vec<u8> {
+    let mut pages = vec![0; 1024];
+    pages[..16].copy_from_slice(&flash.to_le_bytes());
+    let guid = 0xAFD5_14C9_7C6F_4F9C_A4F2_BFEA_2810_AFC5u128;
+    pages[496..512].copy_from_slice(&guid.to_le_bytes());
+    pages[512 + 1] = 0x36;
+    pages[512 + 2] = 1;
+    pages[512 + 48..512 + 64].copy_from_slice(&(host / 512_000).to_le_bytes());
+    pages
+}
+
+#[test]
+fn the_server_shows_what_a_byte_costs_the_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let save = |bytes: &[u8]| {
+        std::fs::write(path.join("new"), bytes).unwrap();
+        std::fs::rename(path.join("new"), path.join("drive")).unwrap();
+    };
+    save(&pages(7 << 40, 512_000 << 20));
+    let server = Serving::start(path, &["--dir", "store", "--drive-log", "drive", "--http", "127.0.0.1:0"]);
+    let puts: String = (0..2000).map(|at| format!("SET key:{at} {}\r\n", "v".repeat(2000))).collect();
+    assert!(server.ask(&puts).starts_with("+OK"));
+    let address = server.word("resp").to_owned();
+    let until = |is: &dyn Fn(&serde_json::Value) -> bool| {
+        let begin = Instant::now();
+        loop {
+            let status = json(path, &["top", &address]);
+            if is(&status["drive"]) {
+                return status;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "{}", status["drive"]);
+        }
+    };
+    until(&|drive| drive["flash_bytes"] == 0 && drive["error"] == "");
+    save(&pages((7 << 40) + 3 * 512_000_000, (512_000 << 20) + 2 * 512_000_000));
+    let status = until(&|drive| !drive["amplification"].is_null());
+    assert_eq!(status["drive"]["amplification"], 1.5);
+    assert_eq!(status["drive"]["host_bytes"], 1_024_000_000);
+    let of_store = status["amplification"]["since_open"].as_f64().unwrap();
+    let product = status["drive"]["flash_bytes_per_user_byte"].as_f64().unwrap();
+    assert!((product / of_store - 1.5).abs() < 0.001, "{status}");
+    let info = server.ask("INFO esker");
+    assert!(info.contains("drive_write_amplification:1.500\r\n"), "{info}");
+    assert!(info.contains("flash_bytes_per_user_byte:"), "{info}");
+    let mut client = TcpStream::connect(server.word("http")).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    client.read_to_string(&mut metrics).unwrap();
+    let flash = format!("esker_drive_flash_bytes_total {}\n", (7u64 << 40) + 1_536_000_000);
+    assert!(metrics.contains(&flash) && metrics.contains("esker_drive_answers 1\n"), "{metrics}");
+
+    save(b"no page");
+    let status = until(&|drive| drive["error"] != "");
+    assert!(status["drive"]["error"].as_str().unwrap().contains("a log page has 512 bytes"), "{status}");
+    assert_eq!(status["drive"]["amplification"], 1.5, "what was known stays");
+    server.stop(Signal::TERM);
 }

@@ -32,7 +32,7 @@ use crate::newest::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
-use crate::watch::{Watcher, cores, in_parallel};
+use crate::watch::{Watcher, in_parallel, readers};
 
 /// What a check looks at.
 #[derive(Clone, Copy, Debug)]
@@ -110,10 +110,9 @@ impl StoreView {
             let buffer = Buffer::zeroed(segment_bytes as usize);
             (buffer, Vec::new(), Vec::new(), versions.collector(), Findings::new())
         };
-        // Half of the threads wait for the device while the others compute.
         let states = in_parallel(
             segments,
-            2 * cores(),
+            readers(),
             begin,
             |(buffer, unread, entries, collector, findings), segment| {
                 self.tiers[segment.tier].read_slot(segment.slot, buffer, unread);

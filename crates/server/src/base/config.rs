@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where BGSAVE puts backups; nowhere: it is refused.
     pub backup_dir: Option<PathBuf>,
+    /// The NVMe drive of the tier where records stay, or a file with its log pages: what it wrote to its flash is shown.
+    pub drive_log: Option<PathBuf>,
     /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
     /// What decides which lines are logged; without it `CONFIG` knows no `log`.
@@ -120,6 +122,7 @@ impl Config {
             tls: None,
             limits: Limits::default(),
             backup_dir: None,
+            drive_log: None,
             settings: Vec::new(),
             log: None,
         }

@@ -80,6 +80,7 @@ pub(crate) fn text(service: &Service) -> String {
     reloads(&mut text, service);
     server(&mut text, service);
     store(&mut text, service);
+    drive(&mut text, service);
     operations(&mut text, service);
     text.0
 }
@@ -255,6 +256,26 @@ fn store(text: &mut Text, service: &Service) {
     text.lines("tier_segments_by_state", "Segments by state.", states);
     let classes = stats.tiers.iter().flat_map(|tier| by(tier, "class", &mut tier.classes.all()));
     text.lines("tier_segments_by_class", "Segments by what they hold.", classes);
+}
+
+/// What the drive tells, if one is named. What it does not tell has no line.
+fn drive(text: &mut Text, service: &Service) {
+    let Some(wear) = service.drive.wear(&service.store.stats()) else { return };
+    let bytes = [
+        ("flash", "Bytes that the drive wrote to its flash, over its life.", wear.lifetime.media_bytes),
+        ("host", "Bytes that the drive was given, over its life.", wear.lifetime.host_bytes),
+    ];
+    for (name, help, bytes) in bytes {
+        if let Some(bytes) = bytes {
+            text.counter(&format!("drive_{name}_bytes_total"), help, bytes);
+        }
+    }
+    if let Some(ratio) = wear.flash_bytes_per_user_byte {
+        let help = "Bytes that the drive wrote to its flash for each byte that users put, since the start.";
+        text.gauge("flash_bytes_per_user_byte", help, format_args!("{ratio:.4}"));
+    }
+    let help = "Whether the drive told what it writes to its flash when it was asked last.";
+    text.gauge("drive_answers", help, u8::from(wear.error.is_empty()));
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_engine::Latencies;
+use esker_engine::{Latencies, Stats};
 
 use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
 use crate::base::process::{peak_bytes, resident_bytes};
@@ -284,6 +284,25 @@ fn rates(service: &Service, text: &mut String) {
     }
 }
 
+/// What the drive tells, if one is named. What it does not tell has no line.
+fn drive(service: &Service, stats: &Stats, text: &mut String) {
+    let Some(wear) = service.drive.wear(stats) else { return };
+    let bytes = [("drive_flash_bytes", wear.since.media_bytes), ("drive_host_bytes", wear.since.host_bytes)];
+    for (name, bytes) in bytes.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))) {
+        line(text, name, bytes);
+    }
+    let ratios = [
+        ("drive_write_amplification", wear.since.write_amplification()),
+        ("flash_bytes_per_user_byte", wear.flash_bytes_per_user_byte),
+    ];
+    for (name, ratio) in ratios.into_iter().filter_map(|(name, ratio)| Some((name, ratio?))) {
+        line(text, name, format_args!("{ratio:.3}"));
+    }
+    if !wear.error.is_empty() {
+        line(text, "drive_error", wear.error.replace(['\r', '\n'], " "));
+    }
+}
+
 /// The engine's own numbers. Byte counts of the tiers and of `activity` let anyone compute amplification.
 fn esker(service: &Service, text: &mut String) {
     let (stats, recovery) = (service.store.stats(), service.store.recovery());
@@ -361,6 +380,7 @@ fn esker(service: &Service, text: &mut String) {
     ] {
         line(text, name, format_args!("{amplification:.3}"));
     }
+    drive(service, &stats, text);
     for (name, latency) in service.store.latencies().all() {
         let percentiles = Latencies::PERCENTILES.map(|percent| {
             let microseconds = latency.percentile(percent).as_nanos() as f64 / 1000.0;

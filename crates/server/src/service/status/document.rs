@@ -36,6 +36,8 @@ pub struct Status {
     pub latencies: Vec<Percentiles>,
     /// Bytes written for each byte that users put.
     pub amplification: Amplification,
+    /// What the drive of the last tier wrote to its flash; none unless one is named (the setting `drive-log`).
+    pub drive: Option<Drive>,
     /// Keys.
     pub keys: u64,
     /// What is stored, and what could be.
@@ -140,6 +142,24 @@ pub struct Amplification {
     pub now: Option<f64>,
     /// Since the store was opened; none before the first put.
     pub since_open: Option<f64>,
+}
+
+/// What a drive tells of itself, since the server first asked it. It counts for everybody who writes to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Drive {
+    /// Bytes that it wrote to its flash; none if it does not tell.
+    pub flash_bytes: Option<u64>,
+    /// Bytes that it was given; none if it does not tell.
+    pub host_bytes: Option<u64>,
+    /// The first for each of the second; none while it was given nothing.
+    pub amplification: Option<f64>,
+    /// Bytes that it wrote to its flash for each byte of keys and values that users put: what the store wrote to its tier for
+    /// each of these, times what the drive made of it.
+    pub flash_bytes_per_user_byte: Option<f64>,
+    /// Why it did not answer the last time; empty if it did.
+    pub error: String,
 }
 
 /// What is stored, and what could be.

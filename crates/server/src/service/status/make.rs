@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_engine::{Stats, TierStats};
 
 use super::document::{
-    Amplification, Cause, Clients, FORMAT, Map, Memory, Recovering, Space, State, Status, Tier,
+    Amplification, Cause, Clients, Drive, FORMAT, Map, Memory, Recovering, Space, State, Status, Tier,
 };
 use super::map::Place;
 use super::sample::Sample;
 use crate::base::process::{blocks_bytes, resident_bytes};
 use crate::service::Service;
+use crate::service::drive::Wear;
 
 impl Status {
     /// While the store is being opened; `progress` says how far that is, in words.
@@ -23,6 +24,20 @@ impl Status {
             reason: progress.clone(),
             recovering: Some(Recovering { progress }),
             ..Status::default()
+        }
+    }
+}
+
+impl Drive {
+    fn of(wear: Wear) -> Drive {
+        // No drive lives to see more.
+        let whole = |bytes: Option<u128>| bytes.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        Drive {
+            flash_bytes: whole(wear.since.media_bytes),
+            host_bytes: whole(wear.since.host_bytes),
+            amplification: wear.since.write_amplification().map(short),
+            flash_bytes_per_user_byte: wear.flash_bytes_per_user_byte.map(short),
+            error: wear.error,
         }
     }
 }
@@ -41,6 +56,7 @@ pub(super) fn status(service: &Service, window: Option<(&Sample, &Sample)>) -> S
         keys: stats.keys,
         memory: memory(service, &stats),
         clients: clients(service),
+        drive: service.drive.wear(&stats).map(Drive::of),
         ..Status::default()
     };
     status.amplification.since_open =

@@ -22,8 +22,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::service::Service;
 
 pub use document::{
-    Amplification, Cause, Clients, FORMAT, Map, Memory, Percentiles, Rates, Recovering, Space, State, Status,
-    Tier,
+    Amplification, Cause, Clients, Drive, FORMAT, Map, Memory, Percentiles, Rates, Recovering, Space, State,
+    Status, Tier,
 };
 pub(crate) use make::disk_bytes;
 pub use map::{Cell, KINDS};

@@ -1,0 +1,168 @@
+//! What the drive tells of itself: the bytes that it was given, and those that it wrote to its flash.
+//!
+//! A store counts what it writes to a drive, and a drive what it writes to its flash. The product of both amplifications is
+//! what a byte that a user puts costs the flash. A drive counts for everybody who writes to it, and over its whole life, so
+//! what is shown is counted from the first time that it was read.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use esker_engine::Stats;
+use esker_nvme::{Counters, Drive, DriveError, saved};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Service;
+
+/// How often a drive is asked. Some drives answer nothing else meanwhile.
+const OF_DRIVE: Duration = Duration::from_secs(60);
+/// How often a file is read into which somebody else saves what the drive tells.
+const OF_FILE: Duration = Duration::from_secs(1);
+
+/// A drive that is asked now and then, if one is named.
+pub(crate) struct DriveLog {
+    path: Option<PathBuf>,
+    read: Mutex<Reading>,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Reading {
+    /// The first time, and the last.
+    counters: Option<(Counters, Counters)>,
+    /// Why it failed the last time; empty: it did not.
+    error: String,
+}
+
+/// What a drive wrote since it was first asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wear {
+    /// To its flash, and given by its hosts; none: it does not tell.
+    pub(crate) since: Counters,
+    /// Over its life.
+    pub(crate) lifetime: Counters,
+    /// To its flash for each byte of keys and values that users put; none: that is not known yet.
+    pub(crate) flash_bytes_per_user_byte: Option<f64>,
+    /// Why it could not be asked the last time; empty: it could.
+    pub(crate) error: String,
+}
+
+impl DriveLog {
+    pub(crate) fn new(path: Option<PathBuf>) -> DriveLog {
+        DriveLog { path, read: Mutex::default() }
+    }
+
+    /// Asks the drive for ever, if there is one.
+    pub(crate) async fn run(service: Arc<Service>) {
+        let Some(path) = service.drive.path.clone() else { return };
+        let mut turn = interval(if is_device(&path) { OF_DRIVE } else { OF_FILE });
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let of_blocking = path.clone();
+            let Ok(read) = tokio::task::spawn_blocking(move || ask(&of_blocking)).await else { return };
+            service.drive.lock().note(&path, read.map_err(|error| error.to_string()));
+        }
+    }
+
+    /// What it told; none if no drive is named, or it did not answer yet.
+    pub(crate) fn wear(&self, stats: &Stats) -> Option<Wear> {
+        let tier = stats.tiers.last()?;
+        self.lock().wear(tier.written.total(), stats.activity.user_bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading {
+    fn note(&mut self, path: &Path, read: Result<Counters, String>) {
+        match read {
+            Err(error) => {
+                if error != self.error {
+                    tracing::warn!(drive = %path.display(), %error, "the drive does not tell what it writes to its flash");
+                }
+                self.error = error;
+            }
+            Ok(now) => {
+                // A counter that went back is another drive's.
+                let first = self.counters.map(|(first, _)| first).filter(|first| now.since(first).is_some());
+                self.counters = Some((first.unwrap_or(now), now));
+                self.error.clear();
+            }
+        }
+    }
+
+    fn wear(&self, tier_bytes: u64, user_bytes: u64) -> Option<Wear> {
+        if self.counters.is_none() && self.error.is_empty() {
+            return None;
+        }
+        let (first, now) = self.counters.unwrap_or_default();
+        let since = now.since(&first).unwrap_or_default();
+        let of_store = (user_bytes > 0).then(|| tier_bytes as f64 / user_bytes as f64);
+        let of_drive = since.write_amplification();
+        Some(Wear {
+            since,
+            lifetime: now,
+            flash_bytes_per_user_byte: of_store.zip(of_drive).map(|(store, drive)| store * drive),
+            error: self.error.clone(),
+        })
+    }
+}
+
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.file_type().is_block_device() || metadata.file_type().is_char_device())
+}
+
+fn ask(path: &Path) -> Result<Counters, DriveError> {
+    if is_device(path) { Drive::open(path)?.counters() } else { saved(path, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(media: u128, host: u128) -> Result<Counters, String> {
+        Ok(Counters { media_bytes: Some(media), host_bytes: Some(host) })
+    }
+
+    #[test]
+    fn the_product_of_both_amplifications_is_counted_from_the_first_time() {
+        let mut reading = Reading::default();
+        assert_eq!(reading.wear(300, 100), None);
+        reading.note(Path::new("d"), counters(1_000, 700));
+        let first = reading.wear(300, 100).expect("it was read");
+        assert_eq!((first.flash_bytes_per_user_byte, first.lifetime.media_bytes), (None, Some(1_000)));
+        reading.note(Path::new("d"), counters(1_600, 1_100));
+        let wear = reading.wear(300, 100).expect("it was read");
+        assert_eq!((wear.since.media_bytes, wear.since.host_bytes), (Some(600), Some(400)));
+        assert_eq!(wear.flash_bytes_per_user_byte, Some(4.5), "3 of the store, 1.5 of the drive");
+        assert_eq!(reading.wear(0, 0).expect("it was read").flash_bytes_per_user_byte, None);
+    }
+
+    #[test]
+    fn another_drive_is_counted_anew() {
+        let mut reading = Reading::default();
+        reading.note(Path::new("d"), counters(1_000, 700));
+        reading.note(Path::new("d"), counters(10, 10));
+        assert_eq!(reading.wear(1, 1).expect("it was read").since.media_bytes, Some(0));
+        reading.note(Path::new("d"), counters(30, 20));
+        assert_eq!(reading.wear(1, 1).expect("it was read").flash_bytes_per_user_byte, Some(2.0));
+    }
+
+    #[test]
+    fn a_drive_that_does_not_answer_says_why_and_what_was_known_stays() {
+        let mut reading = Reading::default();
+        reading.note(Path::new("d"), Err("gone".to_owned()));
+        let wear = reading.wear(1, 1).expect("it was asked");
+        assert_eq!((wear.error.as_str(), wear.since), ("gone", Counters::default()));
+        reading.note(Path::new("d"), counters(10, 10));
+        reading.note(Path::new("d"), counters(30, 20));
+        reading.note(Path::new("d"), Err("gone".to_owned()));
+        let wear = reading.wear(1, 1).expect("it was asked");
+        assert_eq!((wear.error.as_str(), wear.flash_bytes_per_user_byte), ("gone", Some(2.0)));
+    }
+}
