@@ -12,6 +12,10 @@ use crate::{Buffer, DeviceError, DeviceKind, lock, probe};
 /// Offsets and lengths of direct reads are multiples of this, and of the block.
 const ALIGNMENT: u64 = 4096;
 
+/// Bytes of one system call. Longer ones are slower: the kernel pins all their pages before the device sees the first, and
+/// splits them anyway.
+const AT_ONCE: usize = 1 << 20;
+
 /// Bytes that can be read at any offset, by several threads at a time.
 pub trait ReadAt: Send + Sync + 'static {
     /// What to call it in messages.
@@ -94,7 +98,8 @@ impl ReadAt for ReadOnlyFile {
         check(offset, buffer);
         let mut done = 0;
         while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+            let end = buffer.len().min(done + AT_ONCE);
+            match self.file.read_at(&mut buffer[done..end], offset + done as u64) {
                 // A file ends at any byte, and so does what was read of it.
                 Ok(0) => break,
                 Ok(bytes) if bytes.is_multiple_of(512) => done += bytes,
