@@ -41,7 +41,7 @@ const ROWS: &[Row] = &[
     ]),
     row("backup", &[]),
     row("server", &[
-        &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["listen"],
+        &["base"], &["auth", "budget", "tls"], &["service"], &["grpc", "http", "resp"], &["fuzzing", "listen"],
     ]),
     row("rdb", &[]),
     row("inspect", &[]),
@@ -53,6 +53,7 @@ const ROWS: &[Row] = &[
     row("bench", &[]),
     row("compare", &[]),
     row("cli", &[]),
+    row("fuzzed", &[]),
 ];
 
 /// What breaks a row, a line each.

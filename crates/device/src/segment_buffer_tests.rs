@@ -64,6 +64,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn a_mapping_outlives_the_appender() {
     let mut file = tempfile::tempfile().unwrap();
     assert!(SegmentBuffer::mapped(&file, 100, 8192).is_err(), "not on a page");

@@ -117,6 +117,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a million keys take hours")]
     fn what_was_loaded_is_found_grows_and_is_small() {
         const KEYS: u64 = 1_200_000;
         for reserved in [0, KEYS / 2, KEYS, 2 * KEYS] {

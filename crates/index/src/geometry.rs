@@ -132,7 +132,7 @@ mod tests {
     use crate::slot::Pointer;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 20_000, ..Default::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 50 } else { 20_000 }, ..Default::default() })]
 
         #[test]
         fn a_slot_gives_its_stored_hash_back(

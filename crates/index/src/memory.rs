@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use crate::bucket::SLOTS;
 use crate::bucket::{BUCKET_BYTES, Bucket};
 use crate::slot::Label;
@@ -33,8 +33,13 @@ impl Region {
     /// Address space for so many buckets, all of them empty.
     pub(crate) fn new(count: usize) -> io::Result<Region> {
         let bytes = count.checked_mul(BUCKET_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Without a reservation of swap: most of it is touched late, or never.
-        let mut map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+        let mut options = MmapOptions::new();
+        options.len(bytes);
+        // Most of it is touched late, or never. Miri knows no such mappings.
+        if !cfg!(miri) {
+            options.no_reserve_swap();
+        }
+        let mut map = options.map_anon()?;
         let first = NonNull::new(map.as_mut_ptr().cast::<Bucket>()).ok_or(io::ErrorKind::OutOfMemory)?;
         assert!(first.is_aligned(), "a mapping starts at a page");
         Ok(Region { first, count, map })
@@ -56,7 +61,8 @@ impl Region {
         if bytes.is_empty() {
             return;
         }
-        #[cfg(target_os = "linux")]
+        // Miri cannot do it, and need not.
+        #[cfg(all(target_os = "linux", not(miri)))]
         {
             // SAFETY: the range lies in this private anonymous mapping, where the call has the effect of a store of
             // zeros to every slot in it, and those are atomics. It starts at a page, so memmap2 does not widen it.
@@ -83,9 +89,9 @@ impl Region {
 
     /// Pages in this range are to be huge ones when they are touched. Where that is not to be had they are small.
     pub(crate) fn prefer_huge_pages(&self, bytes: Range<usize>) {
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         self.map.advise_range(memmap2::Advice::HugePage, bytes.start, bytes.len()).ok();
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(not(all(target_os = "linux", not(miri))))]
         drop(bytes);
     }
 
@@ -93,7 +99,7 @@ impl Region {
     /// kernel does not do that (before Linux 6.1, or short of memory) look-ups miss the TLB more often.
     pub(crate) fn collapse(&self, huge_page: Range<usize>) {
         assert!(huge_page.end <= self.map.len());
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         {
             let start = self.map.as_ptr().wrapping_add(huge_page.start).cast_mut().cast();
             // SAFETY: the range lies in this mapping, and the call changes no content that a program can see.
@@ -122,7 +128,7 @@ pub(crate) fn page_bytes() -> usize {
 ///
 /// Looks at all slots: which of them it is cannot be predicted, and a branch in vain costs more than the rest of a
 /// look-up.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
     let mask: u32;
@@ -174,7 +180,7 @@ pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
 }
 
 /// A bit for every slot of the first bucket that has the first label, then of the second bucket and label.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 pub(crate) fn candidates(buckets: [&Bucket; 2], labels: [Label; 2]) -> u32 {
     let has = |side: usize, position: usize| buckets[side].load(position).has(labels[side]);

@@ -43,6 +43,7 @@ impl Label {
     }
 
     /// The label alone: choice and tag.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     pub(crate) fn upper(self) -> u32 {
         (self.0 >> Pointer::BITS) as u32

@@ -184,9 +184,10 @@ mod tests {
         let mut start = identity.salt.to_le_bytes().to_vec();
         start.extend(identity.segment.to_le_bytes());
         start.extend(identity.offset.to_le_bytes());
-        let lengths = [0, 1, 3, 4, 7, 8, 9, 16, 28, 31, 80, 107, 108, 109, 127, 128, 129, 136, 500];
-        for first in lengths {
-            for second in lengths {
+        let all = [0, 1, 3, 4, 7, 8, 9, 16, 28, 31, 80, 107, 108, 109, 127, 128, 129, 136, 500];
+        let lengths = if cfg!(miri) { &all[..8] } else { &all[..] };
+        for &first in lengths {
+            for &second in lengths {
                 for third in [0, 5, 16, 200] {
                     let (a, rest) = bytes.split_at(first);
                     let (b, rest) = rest.split_at(second.min(rest.len()));

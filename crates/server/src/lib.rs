@@ -9,7 +9,7 @@
 //! - `service`: what every connection works on: the store, the settings, the counters, the clients there are; in `status`, what
 //!   the server does right now, as one document.
 //! - `resp`, `grpc`, `http`: the protocols, which do not know each other.
-//! - `listen`: sockets, who is let in, what is answered while the store is being opened, the stop.
+//! - `listen`: sockets, who is let in, what is answered while the store is being opened, the stop. `fuzzing`: what is fuzzed.
 //!
 //! A server is no part of the engine that is replayed from a seed, so it uses the clock and threads directly.
 #![allow(clippy::disallowed_methods, reason = "a server lives in real time; only the engine is replayed")]
@@ -17,6 +17,8 @@
 mod auth;
 mod base;
 mod budget;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod http;
 mod listen;

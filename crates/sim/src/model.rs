@@ -82,6 +82,8 @@ pub(crate) struct Model {
     versions: BTreeMap<u64, (Bytes, u64)>,
     /// The latest that any clock said, which may have been moved back since: what had expired then is gone.
     latest_ms: u64,
+    /// A write with a time to live was ever issued.
+    expired_ever: bool,
     pub(crate) counters: Vec<Counter>,
 }
 
@@ -143,6 +145,7 @@ impl Model {
             stamps: 0,
             versions: BTreeMap::new(),
             latest_ms: 0,
+            expired_ever: false,
             counters: counters.into_iter().map(counter).collect(),
         }
     }
@@ -183,6 +186,7 @@ impl Model {
             acked_time: Duration::ZERO,
         });
         self.slots[slot].ever.extend(stamp);
+        self.expired_ever |= expires_at_ms.is_some();
         self.slots[slot].newest()
     }
 
@@ -440,6 +444,12 @@ impl Model {
         };
         self.slots.iter().filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
             + self.counters.iter().filter(|c| c.known > 0).count() as u64
+    }
+
+    /// Whether a store's number of keys is theirs. A record that has expired counts until somebody comes across it; and one that
+    /// is out of the index comes back into it at the next opening, since nothing that was written took it away.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.expired_ever
     }
 
     pub(crate) fn expires(&self) -> bool {

@@ -11,6 +11,9 @@ use crate::seed::Seed;
 /// All keys in one shard, each with a stored hash of its own.
 const HASH_BITS: u32 = 20;
 
+/// Miri takes a thousand times as long.
+const SCALE: u64 = if cfg!(miri) { 100 } else { 1 };
+
 fn hash(key: u64) -> KeyHash {
     // An odd factor permutes the low bits.
     KeyHash { slot: key.wrapping_mul(0x9E37_79B1), check: key }
@@ -22,10 +25,11 @@ fn pointer(key: u64) -> Pointer {
 
 #[test]
 fn readers_never_miss() {
-    for seed in Seed::all("readers_never_miss", 0..4) {
+    for seed in Seed::all("readers_never_miss", 0..if cfg!(miri) { 1 } else { 4 }) {
         let index = Index::new(IndexOptions { hash_bits: Some(HASH_BITS), ..Default::default() });
         // Keys below `stay` are never removed; those up to the limit come and go.
-        let (stay, limit) = (AtomicU64::new(0), 60_000);
+        let (stay, limit) = (AtomicU64::new(0), 60_000 / SCALE);
+        let step = 2_000 / SCALE;
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             for reader in 0..2u64 {
@@ -56,14 +60,14 @@ fn readers_never_miss() {
                     index.publish(hash(key), pointer(key), |_| unreachable!("stored hashes differ"));
                 };
                 for round in 0..6 {
-                    let kept = round * 2_000;
+                    let kept = round * step;
                     for key in kept..limit {
                         publish(key);
-                        if key < kept + 2_000 {
+                        if key < kept + step {
                             stay.store(key + 1, Ordering::Release);
                         }
                     }
-                    for key in kept + 2_000..limit {
+                    for key in kept + step..limit {
                         assert!(index.remove(&hash(key), pointer(key)));
                     }
                 }
@@ -72,13 +76,13 @@ fn readers_never_miss() {
             done.store(true, Ordering::Relaxed);
             outcome.unwrap();
         });
-        assert_eq!(index.len(), 12_000);
+        assert_eq!(index.len(), 12_000 / SCALE);
     }
 }
 
 #[test]
 fn readers_see_versions_in_order() {
-    for seed in Seed::all("readers_see_versions_in_order", 0..2) {
+    for seed in Seed::all("readers_see_versions_in_order", 0..if cfg!(miri) { 1 } else { 2 }) {
         let index = Index::new(IndexOptions { hash_bits: Some(HASH_BITS), ..Default::default() });
         let watched = hash(7);
         let version = |number: u64| Pointer::new((1 << 30) + number).unwrap();
@@ -96,7 +100,7 @@ fn readers_see_versions_in_order() {
             });
             let mut number = 0;
             for round in 0..4 {
-                for key in 100..40_000 {
+                for key in 100..40_000 / SCALE {
                     index.publish(hash(key), pointer(key), |_| Occupant::SameKey);
                     if rng.random_bool(0.3) {
                         number += 1;
@@ -109,7 +113,7 @@ fn readers_see_versions_in_order() {
                         assert!(swung);
                     }
                 }
-                for key in 100..40_000 {
+                for key in 100..40_000 / SCALE {
                     assert!(index.remove(&hash(key), pointer(key)), "round {round}");
                 }
             }

@@ -17,6 +17,7 @@ mod connection;
 mod convert;
 mod error;
 mod frames;
+pub(crate) mod fuzzed;
 mod health;
 mod loading;
 mod service;

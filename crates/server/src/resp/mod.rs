@@ -20,3 +20,4 @@ mod wire;
 
 pub(crate) use connection::{Peer, serve};
 pub(crate) use loading::serve_loading;
+pub(crate) use wire::fuzzed;

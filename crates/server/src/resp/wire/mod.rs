@@ -2,6 +2,7 @@
 
 pub(super) mod commands;
 pub(super) mod frame;
+pub(crate) mod fuzzed;
 pub(super) mod glob;
 pub(super) mod number;
 pub(super) mod reply;

@@ -1,0 +1,170 @@
+//! The `esker` command.
+//!
+//! Results go to stdout, logs to stderr. Whatever keeps a verb from running is one line on stderr: exit code 2 if the
+//! call or its surroundings are wrong (options, addresses, paths), 1 if something failed on the way, or a store that was
+//! looked at is not well.
+#![allow(clippy::disallowed_methods, reason = "a command lives in real time; only the engine is replayed")]
+
+mod backup;
+mod calc;
+mod call;
+mod client;
+mod device;
+mod ftl;
+mod inspect;
+mod notify;
+mod pages;
+mod secret;
+mod serve;
+mod settings;
+mod terminal;
+mod time;
+mod top;
+mod transfer;
+mod user;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+#[cfg(feature = "bench")]
+use crate::terminal::start_log;
+use crate::terminal::{Failure, fail};
+
+/// A key-value store for a little fast flash in front of a lot of coarse-IU QLC flash.
+#[derive(Parser)]
+#[command(
+    name = "esker",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  esker serve                  a server on 127.0.0.1:6379, with its data in ./esker-data
+  esker top                    what it does, live
+  esker calc --keys 100m --key-size 16 --value-size 4k
+  esker serve --help           settings and examples; every verb has some
+
+Exit code 0; 1 if something failed; 2 if the call or its surroundings are wrong."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serves a store over the protocol of Redis until SIGTERM or SIGINT.
+    Serve(serve::Arguments),
+    /// Makes and changes the file of users: add, passwd, remove, list.
+    User(user::Arguments),
+    /// Writes keys from a file, also of Redis, to a server or a store.
+    Import(transfer::Import),
+    /// Writes the keys of a server or a store to a file.
+    Export(transfer::Export),
+    /// Takes backups of a store, lists, verifies and prunes them.
+    Backup(backup::Arguments),
+    /// Makes a store of a backup.
+    Restore(backup::Restore),
+    #[command(flatten)]
+    Look(inspect::Verb),
+    /// Models an SSD with a coarse indirection unit: what workloads and traces cost its flash.
+    Ftl(ftl::Arguments),
+    /// Asks drives what they do with what they are given.
+    Device(device::Arguments),
+    /// Shows what a server does, live.
+    Top(top::Arguments),
+    /// Estimates what a store will take: memory, room, write amplification, the life of a drive.
+    Calc(calc::Arguments),
+    /// Prints what a shell needs to complete the command.
+    Completions(pages::Completions),
+    /// Writes manual pages, one for each verb.
+    Man(pages::Man),
+    /// Measures a store; see `esker bench --help`.
+    #[command(disable_help_flag = true, hide = cfg!(not(feature = "bench")))]
+    Bench {
+        /// What `esker-bench` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
+}
+
+/// Runs the command with the arguments of the process.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let call: Vec<_> =
+                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            return fail(Failure::Usage(call::one_line(&error, &call)));
+        }
+    };
+    let done = match arguments.verb {
+        Verb::Serve(arguments) => serve::run(&arguments),
+        Verb::User(arguments) => user::run(arguments),
+        Verb::Import(arguments) => transfer::import(&arguments),
+        Verb::Export(arguments) => transfer::export(&arguments),
+        Verb::Backup(arguments) => backup::run(&arguments),
+        Verb::Restore(arguments) => backup::restore(&arguments),
+        Verb::Look(verb) => return inspect::run(verb),
+        Verb::Ftl(arguments) => ftl::run(arguments),
+        Verb::Device(arguments) => device::run(&arguments),
+        Verb::Top(arguments) => top::run(arguments),
+        Verb::Calc(arguments) => calc::run(&arguments),
+        Verb::Completions(arguments) => pages::completions(&arguments, Arguments::command()),
+        Verb::Man(arguments) => pages::man(&arguments, Arguments::command()),
+        #[cfg(feature = "bench")]
+        Verb::Bench { arguments } => {
+            start_log(&std::env::var("ESKER_LOG").unwrap_or_else(|_| "info".to_owned()), false);
+            return esker_bench::run("esker bench", arguments);
+        }
+        #[cfg(not(feature = "bench"))]
+        Verb::Bench { .. } => Err(Failure::Usage(
+            "this esker was built without measurements; use the program esker-bench, or build esker with --features bench"
+                .to_owned(),
+        )),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(failure),
+    }
+}
+
+/// Whether a file is one of settings that can be used together. For fuzzing.
+///
+/// # Errors
+/// What is wrong with it, in words.
+#[doc(hidden)]
+pub fn check_settings(path: &std::path::Path) -> Result<(), String> {
+    let mut settings = settings::Settings::defaults();
+    settings.read_file(path)?;
+    settings.outcome().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// Verbs whose help has no examples, and whose settings of clap contradict each other.
+    fn without_examples(command: &Command, path: &str) -> Vec<String> {
+        let path = format!("{path} {}", command.get_name());
+        let has = command.get_after_help().is_some_and(|help| help.to_string().contains("Examples:\n  "));
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let below = verbs.flat_map(|verb| without_examples(verb, &path));
+        (!has).then(|| path.clone()).into_iter().chain(below).collect()
+    }
+
+    #[test]
+    fn every_help_has_examples() {
+        let mut command = Arguments::command();
+        command.build();
+        command.clone().debug_assert();
+        assert_eq!(without_examples(&command, ""), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,98 @@
+//! What lies on devices.
+
+use esker_log::{
+    Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Kind, RecordView, Secret, SegmentShape, Stream,
+    SummaryHead, Superblock, Tier, claimed_bytes, claimed_head_bytes, scan_segment, seal, slot_start,
+};
+
+/// That of the corpora, which begin as the files of `crates/log/tests/golden`.
+const SECRET: Secret =
+    Secret { digest_key: [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210], salt: 0x5bd1_e995_9e37_79b9 };
+const SEGMENT: u64 = 42;
+const SHAPE: SegmentShape =
+    SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 16 };
+
+/// A record behind two bytes that say where in its segment it lies.
+pub(crate) fn record(bytes: &[u8]) {
+    let Some((offset, record)) = bytes.split_first_chunk::<2>() else { return };
+    let identity = identity(u32::from(u16::from_le_bytes(*offset)));
+    let (claimed, head) = (claimed_bytes(record), claimed_head_bytes(record));
+    if let Ok(view) = RecordView::parse(record, &identity) {
+        assert!(view.bytes() <= record.len(), "a record beyond its bytes");
+        assert_eq!(claimed, Some(view.bytes()), "its header said otherwise");
+        assert!(head.is_some_and(|head| head <= view.bytes()));
+        let _ = view.verify_value(&SECRET);
+    }
+}
+
+fn identity(offset: u32) -> Identity {
+    SECRET.identity(SEGMENT, offset)
+}
+
+/// The header of a frame, or the start of a slot.
+pub(crate) fn frame(bytes: &[u8]) {
+    let _ = slot_start(bytes, &SECRET, 3);
+    let _ = FrameHeader::parse_displaced(bytes, &SECRET);
+    if let Some(header) = FrameHeader::parse(bytes, &SECRET, 0) {
+        assert_eq!(header.encode(&SECRET)[..], bytes[..header.encode(&SECRET).len()], "it is what it was");
+    }
+}
+
+/// A summary with its footer; and entries made of the bytes, which are to be read as they were written.
+pub(crate) fn summary(bytes: &[u8]) {
+    if bytes.len() >= FOOTER_BYTES {
+        let (body, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);
+        if let Some(footer) = Footer::parse(footer, &SECRET, SHAPE.segment_bytes) {
+            let _ = footer.entries(body, &SECRET);
+            let _ = footer.entries(bytes, &SECRET);
+        }
+    }
+    let mut entries: Vec<Entry> = bytes.chunks_exact(24).take(100).map(entry).collect();
+    // One behind the other, with what they say of offsets between them.
+    let mut end = 64;
+    for entry in &mut entries {
+        entry.offset += end;
+        end = (entry.offset + entry.bytes).next_multiple_of(SHAPE.granule_bytes);
+    }
+    let head = SummaryHead { segment: SEGMENT, epoch: 7, stream: Stream::LANE, tail: 4096 };
+    let shape = SegmentShape { segment_bytes: 1 << 20, ..SHAPE };
+    let (_, sealed) = seal(&entries, &SECRET, head, shape);
+    let footer = Footer::parse(&sealed[sealed.len() - FOOTER_BYTES..], &SECRET, shape.segment_bytes);
+    let footer = footer.expect("a footer that was just made");
+    assert_eq!(footer.entries(&sealed, &SECRET), Some(entries), "entries are what they were");
+}
+
+fn entry(bytes: &[u8]) -> Entry {
+    let number = |range: std::ops::Range<usize>| {
+        bytes[range].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    Entry {
+        key_hash: esker_log::KeyHash { slot: number(0..8), check: number(4..12) },
+        sequence: number(8..13),
+        offset: number(13..14) as u32 * SHAPE.granule_bytes,
+        bytes: 1 + number(15..17) as u32 % 4096,
+        kind: if bytes[17] & 1 == 0 { Kind::Put } else { Kind::Tombstone },
+        expires_at_ms: (bytes[17] & 2 != 0).then(|| number(18..24)),
+    }
+}
+
+/// The first bytes of a device. A copy that is found is written and found again.
+pub(crate) fn superblock(bytes: &[u8]) {
+    let Ok(found) = Superblock::find(bytes) else { return };
+    let _ = found.copies(bytes);
+    if found.unit_bytes.is_power_of_two() && (512..=1 << 20).contains(&found.unit_bytes) {
+        let again = Superblock::find(&found.encode(0)).expect("what was written is found");
+        assert_eq!(again, found);
+    }
+}
+
+/// A segment, whole or cut, of a store that was closed or killed. What is found lies in it and parses.
+pub(crate) fn segment(bytes: &[u8]) {
+    for wholly_durable in [false, true] {
+        let scan = scan_segment(bytes, &SECRET, SHAPE, SEGMENT, wholly_durable);
+        for entry in &scan.entries {
+            let end = entry.offset as usize + entry.bytes as usize;
+            assert!(end <= bytes.len().max(SHAPE.segment_bytes as usize), "an entry beyond its segment");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What is fuzzed: decoding of every message that a client sends.
+
+use prost::Message;
+
+use super::pb;
+
+/// Bytes as each of the requests. What is read is written and read again as it was.
+pub fn messages(bytes: &[u8]) {
+    decode::<pb::GetRequest>(bytes);
+    decode::<pb::MultiGetRequest>(bytes);
+    decode::<pb::PutRequest>(bytes);
+    decode::<pb::DeleteRequest>(bytes);
+    decode::<pb::CompareAndSwapRequest>(bytes);
+    decode::<pb::BatchRequest>(bytes);
+    decode::<pb::ScanRequest>(bytes);
+    decode::<pb::UploadRequest>(bytes);
+    decode::<pb::DownloadRequest>(bytes);
+    decode::<pb::StatsRequest>(bytes);
+}
+
+fn decode<M: Message + Default + PartialEq>(bytes: &[u8]) {
+    let Ok(message) = M::decode(bytes) else { return };
+    let again = M::decode(&message.encode_to_vec()[..]);
+    assert!(again.is_ok_and(|again| again == message), "a message is not what it was");
+}
