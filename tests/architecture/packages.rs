@@ -25,18 +25,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine"]),
     ("esker-rdb", &[]),
+    ("esker-nvme", &[]),
     ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
-    ("esker-nvme", &[]),
     ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-world"]),
     ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
-    ("esker-fuzzed", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
     ("esker-cli", &[
         "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
         "esker-ftl", "esker-nvme", "esker-modelled",
     ]),
+    ("esker-fuzzed", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
 ];
 
 /// Which may use more in their tests.

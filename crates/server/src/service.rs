@@ -55,7 +55,7 @@ pub(crate) struct Service {
     pub(crate) expiring: Expiring,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
-    pub(crate) drive: DriveLog,
+    pub(crate) drive: Arc<DriveLog>,
     /// What the server does right now.
     pub(crate) status: Sampler,
     /// Notified when a client asked the server to stop.

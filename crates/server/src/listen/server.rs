@@ -24,7 +24,6 @@ use crate::base::accept::{next, note_panic};
 use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
 use crate::service::Service;
-use crate::service::drive::DriveLog;
 use crate::service::status::Sampler;
 use crate::tls::Application;
 use crate::{Config, Result};
@@ -116,7 +115,7 @@ impl Server {
             watching.spawn(watch_tls(service.clone()));
         }
         watching.spawn(Sampler::run(service.clone()));
-        watching.spawn(DriveLog::run(service.clone()));
+        watching.spawn(service.drive.clone().run());
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();

@@ -13,8 +13,6 @@ use esker_engine::Stats;
 use esker_nvme::{Counters, Drive, DriveError, saved};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Service;
-
 /// How often a drive is asked. Some drives answer nothing else meanwhile.
 const OF_DRIVE: Duration = Duration::from_secs(60);
 /// How often a file is read into which somebody else saves what the drive tells.
@@ -49,20 +47,20 @@ pub(crate) struct Wear {
 }
 
 impl DriveLog {
-    pub(crate) fn new(path: Option<PathBuf>) -> DriveLog {
-        DriveLog { path, read: Mutex::default() }
+    pub(crate) fn new(path: Option<PathBuf>) -> Arc<DriveLog> {
+        Arc::new(DriveLog { path, read: Mutex::default() })
     }
 
     /// Asks the drive for ever, if there is one.
-    pub(crate) async fn run(service: Arc<Service>) {
-        let Some(path) = service.drive.path.clone() else { return };
+    pub(crate) async fn run(self: Arc<DriveLog>) {
+        let Some(path) = self.path.clone() else { return };
         let mut turn = interval(if is_device(&path) { OF_DRIVE } else { OF_FILE });
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             turn.tick().await;
             let of_blocking = path.clone();
             let Ok(read) = tokio::task::spawn_blocking(move || ask(&of_blocking)).await else { return };
-            service.drive.lock().note(&path, read.map_err(|error| error.to_string()));
+            self.lock().note(&path, read.map_err(|error| error.to_string()));
         }
     }
 
