@@ -21,8 +21,8 @@ use memmap2::MmapMut;
 /// Every buffer starts on a multiple of this: the strictest alignment that O_DIRECT is known to ask for.
 pub const BUFFER_ALIGNMENT: usize = 4096;
 
-/// Buffers of this length on lie in huge pages if the kernel has some. A direct transfer pins each page of its buffer and describes it
-/// to the device: of 16 MiB that is 4,096 small pages or 8 huge ones.
+/// Buffers of this length on lie in huge pages if the kernel has some. A direct transfer pins each page of its buffer and
+/// describes it to the device: of 16 MiB that is 4,096 small pages or 8 huge ones.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The sizes of slots in a pool, and the share of the slab (in 16ths) that each gets. The largest is for sequential
@@ -58,9 +58,10 @@ impl Buffer {
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
         #[cfg(all(target_os = "linux", not(miri)))]
         if len >= HUGE_PAGE_BYTES {
-            // It is an advice: without huge pages the memory is as good, and slower.
-            // SAFETY: the pages lie in memory that was just allocated and holds nothing yet.
-            unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+            let whole = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+            // An advice: without huge pages the memory is as good, and slower.
+            // SAFETY: `whole` bytes from `start` are whole pages, all of them in memory that was just allocated.
+            unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
         }
         // SAFETY: `start` points to `layout.size()` bytes that nobody else has.
         unsafe { start.as_ptr().write_bytes(0, layout.size()) };

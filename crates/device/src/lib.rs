@@ -48,7 +48,7 @@ pub use open::{Backend, Direct, OpenOptions, open};
 pub use overlay::Overlay;
 pub use pending::Pending;
 pub use private::{PrivateFile, make_directory};
-pub use probe::{FileSystem, file_system, reported_unit_bytes};
+pub use probe::{FileSystem, file_system, is_indirection_unit, reported_unit_bytes};
 pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task, block_on};
 pub use runtime_threads::Threads;

@@ -130,16 +130,20 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// Whether a granularity can be an indirection unit: no more than 1 MiB, which is a stripe or an allocation unit of something
+/// virtual, and more than the 4 KiB that say nothing.
+pub fn is_indirection_unit(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (4096 < bytes && bytes <= 1 << 20)
+}
+
 /// The indirection unit that a device reports, from the attributes of its queue in sysfs by name; `None` if it reports none
 /// beyond 4 KiB, which most drives do whatever they map.
 pub fn reported_unit_bytes(attribute: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
-    let granularity = ["physical_block_size", "minimum_io_size", "discard_granularity"]
+    ["physical_block_size", "minimum_io_size", "discard_granularity"]
         .into_iter()
         .filter_map(|name| attribute(name)?.parse::<u32>().ok())
-        // Beyond 1 MiB it is a stripe or an allocation unit of something virtual, not an indirection unit.
-        .filter(|bytes| bytes.is_power_of_two() && *bytes <= 1 << 20)
-        .max();
-    granularity.filter(|bytes| *bytes > 4096)
+        .filter(|bytes| is_indirection_unit(u64::from(*bytes)))
+        .max()
 }
 
 fn queue_from(attribute: &dyn Fn(&str) -> Option<String>) -> BlockQueue {

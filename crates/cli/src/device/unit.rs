@@ -1,15 +1,12 @@
 //! How coarsely a device maps, and who says so.
 
+use esker_device::is_indirection_unit;
+use esker_engine::DEFAULT_UNIT_BYTES;
 use esker_nvme::Namespace;
 use serde::Serialize;
 
 use super::block::Block;
 use super::measure::Measured;
-
-/// What Esker takes where the device reports nothing (`DEFAULT_UNIT_BYTES` of the engine).
-const DEFAULT_BYTES: u64 = 64 << 10;
-/// Beyond this, what a drive likes is no unit of its map.
-const MOST_BYTES: u64 = 1 << 20;
 
 /// Who says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,13 +39,13 @@ impl Unit {
             return Unit { bytes, source: Source::Measured };
         }
         let told = namespace.and_then(|namespace| namespace.write_granularity_bytes);
-        let told = told.filter(|bytes| *bytes > 4096 && is_unit(*bytes));
+        let told = told.filter(|bytes| is_indirection_unit(*bytes));
         match (device.queue.reported_unit_bytes, told) {
             (Some(reported), told) if told.is_none_or(|told| told <= reported) => {
                 Unit { bytes: reported, source: Source::Kernel }
             }
             (_, Some(told)) => Unit { bytes: told, source: Source::Drive },
-            (_, None) => Unit { bytes: DEFAULT_BYTES, source: Source::Default },
+            (_, None) => Unit { bytes: DEFAULT_UNIT_BYTES, source: Source::Default },
         }
     }
 
@@ -64,8 +61,4 @@ impl Unit {
             }
         }
     }
-}
-
-fn is_unit(bytes: u64) -> bool {
-    bytes.is_power_of_two() && bytes <= MOST_BYTES
 }

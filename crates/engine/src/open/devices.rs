@@ -33,7 +33,8 @@ const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
 const UNITS_OF_SEGMENT: u64 = 16;
 const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
-const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
+/// The write unit of a capacity tier on a device that reports none: the coarsest that drives are sold with.
+pub const DEFAULT_UNIT_BYTES: u64 = 64 << 10;
 /// Write unit where nothing coarser is asked for: the page, which every device writes whole.
 const PAGE_BYTES: u64 = 4096;
 /// What was asked for one tier.
