@@ -90,7 +90,7 @@ pub(super) fn sample(status: &Status) -> String {
     line("  since it was opened", ratio(status.amplification.since_open));
     if let Some(drive) = &status.drive {
         line("flash bytes a byte put", ratio(drive.flash_bytes_per_user_byte));
-        line("  of that, by the drive", ratio(drive.amplification));
+        line("  device WAF", ratio(drive.amplification));
     }
     for (name, rate) in [
         ("put", rates.user_bytes),

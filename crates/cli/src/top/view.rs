@@ -119,7 +119,7 @@ fn rates(status: &Status) -> Vec<(&'static str, String)> {
     ];
     if let Some(drive) = &status.drive {
         facts.push(("flash/put", ratio(drive.flash_bytes_per_user_byte)));
-        facts.push(("drive's WAF", ratio(drive.amplification)));
+        facts.push(("device WAF", ratio(drive.amplification)));
     }
     facts
 }

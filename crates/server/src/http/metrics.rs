@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_engine::TierStats;
+use esker_engine::{Stats, TierStats};
 
 use crate::base::counting::{FIRST_BOUND_US, Histogram};
 use crate::base::process::resident_bytes;
@@ -79,8 +79,9 @@ pub(crate) fn text(service: &Service) -> String {
     text.gauge("resident_memory_bytes", "Memory of the process.", resident_bytes().unwrap_or(0));
     reloads(&mut text, service);
     server(&mut text, service);
-    store(&mut text, service);
-    drive(&mut text, service);
+    let stats = service.store.stats();
+    store(&mut text, &stats);
+    drive(&mut text, service, &stats);
     operations(&mut text, service);
     text.0
 }
@@ -179,8 +180,7 @@ fn server(text: &mut Text, service: &Service) {
     text.histogram("batch_seconds", help, &counters.batch_times);
 }
 
-fn store(text: &mut Text, service: &Service) {
-    let stats = service.store.stats();
+fn store(text: &mut Text, stats: &Stats) {
     for (name, help, value) in [
         ("keys", "Keys.", stats.keys),
         ("live_bytes", "Bytes of current records.", stats.live_bytes),
@@ -259,8 +259,8 @@ fn store(text: &mut Text, service: &Service) {
 }
 
 /// What the drive tells, if one is named. What it does not tell has no line.
-fn drive(text: &mut Text, service: &Service) {
-    let Some(wear) = service.drive.wear(&service.store.stats()) else { return };
+fn drive(text: &mut Text, service: &Service, stats: &Stats) {
+    let Some(wear) = service.drive.wear(stats) else { return };
     let bytes = [
         ("flash", "Bytes that the drive wrote to its flash, over its life.", wear.lifetime.media_bytes),
         ("host", "Bytes that the drive was given, over its life.", wear.lifetime.host_bytes),

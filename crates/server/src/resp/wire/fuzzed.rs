@@ -53,7 +53,7 @@ pub fn pattern(bytes: &[u8]) {
     let (pattern, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let Ok(compiled) = Pattern::new(pattern) else { return };
     let matches = compiled.matches(text);
-    // A star in front, and one behind, take away what it demands of the ends.
+    // A star in front takes away what it demands of the start.
     let starred = Pattern::new(&[b"*", pattern].concat());
     assert!(
         !matches || starred.map_or(true, |starred| starred.matches(text)),
