@@ -8,6 +8,9 @@ use crate::plan::{
     ScanKind, SlotKeys,
 };
 
+/// Where every I/O is late, each is less than this late: a scrub reads on while hundreds of writes wait, one after the other.
+const LATE_FOR_EVER_MS: u64 = 2000;
+
 /// What is fixed of a plan before it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -175,7 +178,12 @@ impl Draw {
             _ => FaultKind::Late(1 + self.random.below(30_000)),
         };
         let after = self.random.below(if of == OpKind::Write { 60 } else { 25 });
-        DeviceFault { device: self.device(), of, after, for_ever: self.random.one_in(4), what }
+        let (device, for_ever) = (self.device(), self.random.one_in(4));
+        let what = match what {
+            FaultKind::Late(ms) if for_ever => FaultKind::Late(1 + ms % LATE_FOR_EVER_MS),
+            what => what,
+        };
+        DeviceFault { device, of, after, for_ever, what }
     }
 
     fn op(&mut self, client: u64) -> Op {

@@ -55,7 +55,7 @@ pub const RARE: &[&str] = &[
 ];
 
 /// Polls of tasks after which a history is taken for one that goes round in circles: so many, and some for each operation. While
-/// an I/O is half a minute late, what goes on in the background takes some 100,000.
+/// an I/O is half a minute late, a scrub takes some 300,000.
 const STEPS_MAX: u64 = 2_000_000;
 const STEPS_PER_OPERATION: u64 = 500;
 
