@@ -39,6 +39,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SealedBeforeDurable, "esker_engine", "write::committer::tests::a_summary_is_written_when_its_frames_are_durable"),
     row(NearDeadlineIgnored, "esker_engine", "write::committer::tests::what_is_acknowledged_from_memory_is_durable_in_time"),
     row(HalfABatchSeen, "store", "update::half_of_a_batch_is_never_seen"),
+    row(WatchNotTold, "esker_engine", "catalog::watches::tests::a_watch_is_told_of_puts_of_its_key_while_it_lasts"),
     row(ReservationIgnored, "store", "update::plain_puts_do_not_come_in_between"),
     row(LargeNumberedTooEarly, "store", "large::a_large_value_is_numbered_when_nobody_else_writes_its_key"),
     row(ReserveGivenAway, "store", "full::a_full_store_reads_and_deletes_and_takes_puts_again"),

@@ -31,6 +31,7 @@ pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
 pub use base::option_name::OptionName;
 pub use base::to_bytes::ToBytes;
 pub use catalog::cache::Entry;
+pub use catalog::watches::KeyWatch;
 pub use open::devices::DEFAULT_UNIT_BYTES;
 pub use open::options::Options;
 pub use open::progress::{Progress, Recovery};

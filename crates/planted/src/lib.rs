@@ -71,6 +71,8 @@ bugs! {
     NearDeadlineIgnored,
     /// Half of a batch is seen.
     HalfABatchSeen,
+    /// Who watches an absent key is not told that it was put.
+    WatchNotTold,
     /// A plain put goes past those who have its key reserved.
     ReservationIgnored,
     /// A large value gets its number before its key is reserved.

@@ -14,6 +14,7 @@ mod publish;
 pub(crate) mod records;
 mod touch;
 pub(crate) mod verify;
+pub(crate) mod watches;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
+use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
 /// What an opening decided or found.
@@ -48,6 +50,7 @@ pub(crate) struct Catalog {
     pub(crate) cache: ReadCache,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) watches: Arc<Watches>,
     memory_bytes: u64,
     /// The index alone takes more memory than there is for it: puts are refused.
     out_of_memory: AtomicBool,
@@ -64,6 +67,7 @@ impl Catalog {
             cache: ReadCache::new(parts.memory_bytes),
             placement: parts.placement,
             clock: parts.clock,
+            watches: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
             cleared_through: AtomicU64::new(parts.cleared_through),

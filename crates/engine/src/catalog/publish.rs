@@ -44,6 +44,7 @@ impl Catalog {
             let bytes = known_bytes.filter(|_| !published.unverified).unwrap_or_else(|| self.estimate(old));
             self.space.add_live(self.packing.unpack(old.get()), -bytes);
         }
+        self.watches.published(&record.hash);
     }
 
     fn publish_tombstone(&self, record: &Appended) {

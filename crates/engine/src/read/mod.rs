@@ -15,6 +15,7 @@ use crate::base::latency::Timed;
 use crate::catalog::Catalog;
 use crate::catalog::cache::Cached;
 use crate::catalog::lookup::Found;
+use crate::catalog::watches::KeyWatch;
 use crate::segments::space::Space;
 use crate::write::Writer;
 
@@ -29,6 +30,10 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(writer: Arc<Writer>) -> Reader {
         Reader { space: writer.space.clone(), catalog: writer.catalog.clone(), writer }
+    }
+
+    pub(crate) fn watch(&self, key: &[u8]) -> KeyWatch {
+        KeyWatch::new(self.catalog.watches.watch(self.catalog.hash(key)))
     }
 
     /// The current record of a key.

@@ -11,6 +11,7 @@ use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
+use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
 use crate::read::keys::KeyPage;
@@ -106,6 +107,11 @@ impl Blocking {
     /// See [`Store::read_bytes_hint`].
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.store.read_bytes_hint(key)
+    }
+
+    /// See [`Store::watch`].
+    pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
+        self.store.watch(key)
     }
 
     /// See [`Store::put`].

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
+use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
@@ -127,5 +128,13 @@ impl Store {
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.reader.bytes_hint(key.as_ref())
+    }
+
+    /// Watches a key from now on, without any I/O: whether a value was put for it since. For whoever looks at a key twice and
+    /// has to know whether it changed: a version tells of a key that is there, this of one that is absent both times.
+    ///
+    /// Watch first and look at the key then. It takes about 100 bytes, and has every put look for it, until it is dropped.
+    pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
+        self.reader.watch(key.as_ref())
     }
 }

@@ -134,6 +134,39 @@ async fn watched_keys_that_others_change_or_that_expire() {
 }
 
 #[tokio::test]
+async fn a_watched_key_that_came_and_went_has_changed() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    let comings = [
+        ["SET k 1", "DEL k"],
+        ["INCR k", "FLUSHALL"],
+        ["SET k 1 PX 1", "PING"],
+        ["MSET j 1 k 1", "UNLINK k"],
+    ];
+    for [comes, goes] in comings {
+        client.ask("WATCH k", "+OK\r\n").await;
+        for change in [comes, goes] {
+            other.send(format!("{change}\r\n")).await;
+            other.skip_line().await;
+        }
+        while server.store.contains("k").await.unwrap() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET k 3", "+QUEUED\r\n").await;
+        client.ask("EXEC", "*-1\r\n").await;
+    }
+    // What concerns other keys, or leaves it absent, changes nothing.
+    client.ask("WATCH k", "+OK\r\n").await;
+    other.ask("DEL k", ":0\r\n").await;
+    other.ask("SET other 1", "+OK\r\n").await;
+    other.ask("FLUSHALL", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET k 3", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n+OK\r\n").await;
+}
+
+#[tokio::test]
 async fn a_transaction_that_the_store_refuses_does_nothing() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;

@@ -80,10 +80,11 @@ pub(super) async fn watch(
         if let Err(refused) = session.hold_also(service.store.read_bytes_hint(key)).await {
             return replies.error(&format!("ERR cannot watch: {refused}"));
         }
+        let watch = service.store.watch(key);
         match service.store.get_entry(key).await {
             Ok(entry) => {
                 let version = entry.map(|entry| entry.version);
-                session.watch(Watched { key: Bytes::copy_from_slice(key), version });
+                session.watch(Watched { key: Bytes::copy_from_slice(key), version, watch });
             }
             Err(error) => return replies.store_error(&error),
         }
@@ -184,8 +185,12 @@ fn answer_keys(
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
-    let version = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.version);
-    if watched.iter().zip(&wanted.watched).any(|(watched, &at)| watched.version != version(&entries[at])) {
+    let has_changed = |(watched, &at): (&Watched, &usize)| match (watched.version, &entries[at]) {
+        // It may have come and gone.
+        (None, None) => watched.watch.was_put(),
+        (before, now) => before != now.as_ref().map(|entry| entry.version),
+    };
+    if watched.iter().zip(&wanted.watched).any(has_changed) {
         return (Batch::new(), Outcome::Changed);
     }
     let entries = wanted.keys.iter().cloned().zip(entries.iter().cloned());

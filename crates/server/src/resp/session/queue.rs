@@ -1,6 +1,7 @@
 //! What waits for EXEC: commands, as copies, and the keys that are watched.
 
 use bytes::Bytes;
+use esker_engine::KeyWatch;
 
 use crate::Limits;
 use crate::resp::verbs::Verb;
@@ -18,10 +19,11 @@ pub(crate) struct Transaction {
     spoiled: bool,
 }
 
-/// A key, and its version when it was looked at.
+/// A key, its version when it was looked at, and whether it was put since.
 pub(crate) struct Watched {
     pub(in crate::resp) key: Bytes,
     pub(in crate::resp) version: Option<u64>,
+    pub(in crate::resp) watch: KeyWatch,
 }
 
 /// What a queued command takes beside its arguments: its place in the queue, which doubles when it grows, and its copy.
@@ -29,6 +31,9 @@ const COMMAND_BYTES: usize = 192;
 
 /// And for each argument.
 const ARGUMENT_BYTES: usize = 8;
+
+/// What the store holds for a key that is watched.
+const WATCH_BYTES: usize = 128;
 
 impl Transaction {
     pub(in crate::resp) fn held_bytes(&self) -> usize {
@@ -69,6 +74,6 @@ impl Transaction {
 
 impl Watched {
     pub(in crate::resp) fn held_bytes(&self) -> usize {
-        2 * size_of::<Watched>() + self.key.len()
+        2 * size_of::<Watched>() + self.key.len() + WATCH_BYTES
     }
 }

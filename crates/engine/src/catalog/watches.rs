@@ -1,0 +1,153 @@
+//! Keys that somebody watches: whether a put of them became visible since.
+//!
+//! A version tells whether a key is what it was, but for one that is absent at both looks: it may have come and gone between
+//! them. Whoever publishes a put makes it visible first and looks for watchers then; whoever watches is on the list first and
+//! looks at the key then. So one of the two sees the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use esker_index::KeyHash;
+use esker_planted::{Bug, planted};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::base::fixed_hash::FixedState;
+use crate::base::word::Word;
+
+/// The keys that are watched.
+#[derive(Default)]
+pub(crate) struct Watches<W: Word = AtomicU64> {
+    /// How many there are, for those who publish.
+    keys: W,
+    /// What is set when a put of a key is published. It leaves the list then: whoever watches the key from then on gets
+    /// another.
+    watched: Mutex<HashMap<KeyHash, Arc<AtomicBool>, FixedState>>,
+}
+
+/// A key that is watched until this is dropped. Made by [`Store::watch`](crate::Store::watch).
+pub struct KeyWatch(Watch);
+
+/// One who watches.
+pub(crate) struct Watch<W: Word = AtomicU64> {
+    watches: Arc<Watches<W>>,
+    hash: KeyHash,
+    written: Arc<AtomicBool>,
+}
+
+impl<W: Word> Watches<W> {
+    /// Watches a key from now on.
+    pub(crate) fn watch(self: &Arc<Self>, hash: KeyHash) -> Watch<W> {
+        let written = {
+            let mut watched = self.watched.lock();
+            let written = watched.entry(hash).or_default().clone();
+            self.keys.store(watched.len() as u64, Ordering::Relaxed);
+            written
+        };
+        W::fence(Ordering::SeqCst);
+        Watch { watches: self.clone(), hash, written }
+    }
+
+    /// A put of a key is visible.
+    pub(crate) fn published(&self, hash: &KeyHash) {
+        W::fence(Ordering::SeqCst);
+        if self.keys.load(Ordering::Relaxed) == 0 || planted(Bug::WatchNotTold) {
+            return;
+        }
+        let mut watched = self.watched.lock();
+        if let Some(written) = watched.remove(hash) {
+            written.store(true, Ordering::Release);
+            self.keys.store(watched.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<W: Word> Watch<W> {
+    fn was_put(&self) -> bool {
+        self.written.load(Ordering::Acquire)
+    }
+}
+
+impl<W: Word> Drop for Watch<W> {
+    fn drop(&mut self) {
+        let mut watched = self.watches.watched.lock();
+        // The list's and this one.
+        let is_last = |written: &Arc<AtomicBool>| {
+            Arc::ptr_eq(written, &self.written) && Arc::strong_count(written) == 2
+        };
+        if watched.get(&self.hash).is_some_and(is_last) {
+            watched.remove(&self.hash);
+            self.watches.keys.store(watched.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl KeyWatch {
+    pub(crate) fn new(watch: Watch) -> KeyWatch {
+        KeyWatch(watch)
+    }
+
+    /// Whether a put of the key became visible since the watch began. Deletes and expiry do not count.
+    pub fn was_put(&self) -> bool {
+        self.0.was_put()
+    }
+}
+
+impl std::fmt::Debug for KeyWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyWatch").field("was_put", &self.was_put()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::base::word::{ModelWord, check_interleavings};
+
+    const KEY: KeyHash = KeyHash { slot: 1, check: 2 };
+    const OTHER: KeyHash = KeyHash { slot: 1, check: 3 };
+
+    #[test]
+    fn a_watch_is_told_of_puts_of_its_key_while_it_lasts() {
+        let watches = Arc::new(Watches::<AtomicU64>::default());
+        let (first, other) = (watches.watch(KEY), watches.watch(OTHER));
+        let again = watches.watch(KEY);
+        watches.published(&KEY);
+        let later = watches.watch(KEY);
+        assert!(first.was_put() && again.was_put(), "all who watched are told");
+        assert!(!other.was_put() && !later.was_put(), "nobody else is");
+        drop((first, again));
+        watches.published(&KEY);
+        assert!(later.was_put(), "the end of other watches does not end this one");
+        drop((other, later));
+        assert!(watches.watched.lock().is_empty(), "what nobody watches takes no memory");
+    }
+
+    #[test]
+    fn a_key_is_watched_until_the_last_watch_ends() {
+        let watches = Arc::new(Watches::<AtomicU64>::default());
+        let (first, second) = (watches.watch(KEY), watches.watch(KEY));
+        drop(first);
+        watches.published(&KEY);
+        assert!(second.was_put());
+    }
+
+    /// In every interleaving, and as stale as the memory model allows: who finds a key absent is told of a put of it.
+    #[test]
+    fn in_every_interleaving_a_put_is_seen_by_the_look_or_by_the_watch() {
+        check_interleavings(|| {
+            let watches = Arc::new(Watches::<ModelWord>::default());
+            let key = Arc::new(ModelWord::default());
+            let (publishing, index) = (watches.clone(), key.clone());
+            let writer = loom::thread::spawn(move || {
+                index.store(1, Ordering::Release);
+                publishing.published(&KEY);
+            });
+            let watch = watches.watch(KEY);
+            let is_there = key.load(Ordering::Acquire) == 1;
+            writer.join().expect("it does not panic");
+            assert!(is_there || watch.was_put(), "a put was missed by both");
+        });
+    }
+}
