@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::check;
-use crate::history::{Action, Operation, Reply, Step, Value};
+use crate::history::{APART, Action, Operation, Reply, Step, Value};
 
 const KEYS: usize = 2;
 
@@ -111,6 +111,41 @@ fn a_transaction_happens_at_one_moment() {
     bad(&[transaction(0, 1, &[(0, Action::Incr, Reply::Number(1)), (0, Action::Get, Reply::Value(None))])]);
 }
 
+#[test]
+fn what_is_conditional_looks_at_what_is_there() {
+    let one = |invoked, returned, action, reply| transaction(invoked, returned, &[(0, action, reply)]);
+    let nothing = Reply::Value(None);
+    good(&[
+        one(0, 1, Action::SetNew(5), Reply::Ok),
+        one(2, 3, Action::SetNew(6), nothing),
+        get(4, 5, Some(5)),
+    ]);
+    bad(&[one(0, 1, Action::SetNew(5), Reply::Ok), one(2, 3, Action::SetNew(6), Reply::Ok)]);
+    bad(&[one(0, 1, Action::SetKnown(5), Reply::Ok)]);
+    good(&[set(0, 1, 5), one(2, 3, Action::Swap(6), Reply::Value(Some(5))), get(4, 5, Some(6))]);
+    good(&[set(0, 1, 5), one(2, 3, Action::Take, Reply::Value(Some(5))), get(4, 5, None)]);
+    // Behind WATCH: what was read is what was replaced.
+    good(&[set(0, 1, 5), one(2, 5, Action::Exchange(Some(5), 6), Reply::Ok), set(3, 4, 7)]);
+    bad(&[set(0, 1, 5), set(2, 3, 7), one(4, 5, Action::Exchange(Some(5), 6), Reply::Ok)]);
+    good(&[
+        set(0, 1, 5),
+        set(2, 3, 7),
+        killed(one(4, 5, Action::Exchange(Some(5), 6), Reply::Ok)),
+        get(6, 7, Some(7)),
+    ]);
+}
+
+#[test]
+fn what_has_a_time_to_live_goes_once_and_not_before() {
+    let vanish = |invoked, returned| transaction(invoked, returned, &[(0, Action::Vanish(APART), Reply::Ok)]);
+    good(&[set(0, 1, APART), vanish(2, 9), get(3, 4, Some(APART)), get(5, 6, None), get(10, 11, None)]);
+    bad(&[set(0, 1, APART), vanish(2, 5), get(6, 7, Some(APART))]);
+    bad(&[set(0, 1, APART), vanish(2, 9), get(3, 4, None), get(5, 6, Some(APART))]);
+    // INCR keeps the time to live, and what is set over it has none.
+    good(&[set(0, 1, APART), incr(2, 3, APART + 1), vanish(4, 5), get(6, 7, None)]);
+    good(&[set(0, 1, APART), set(2, 3, 2 * APART), vanish(4, 5), get(6, 7, Some(2 * APART))]);
+}
+
 /// Tries every order, and for each operation that was killed both that it happened and that it did not.
 fn by_all_orders(history: &[Operation]) -> bool {
     fn go_on(history: &[Operation], done: u32, state: &[Value]) -> bool {
@@ -148,9 +183,17 @@ fn agrees_with_trying_all_orders() {
                 .map(|_| {
                     let key = random.random_range(0..KEYS);
                     let value = [None, Some(1), Some(2)][random.random_range(0..3)];
-                    match random.random_range(0..4) {
+                    let new = random.random_range(1..3);
+                    let answer = [Reply::Ok, Reply::Value(None)][random.random_range(0..2)];
+                    match random.random_range(0..10) {
                         0 => (key, Action::Get, Reply::Value(value)),
-                        1 => (key, Action::Set(random.random_range(1..3)), Reply::Ok),
+                        1 => (key, Action::Set(new), Reply::Ok),
+                        3 => (key, Action::SetNew(new), answer),
+                        4 => (key, Action::SetKnown(new), answer),
+                        5 => (key, Action::Swap(new), Reply::Value(value)),
+                        6 => (key, Action::Take, Reply::Value(value)),
+                        7 => (key, Action::Exchange(value, new), Reply::Ok),
+                        8 => (key, Action::Vanish(new), Reply::Ok),
                         2 => (key, Action::Del, Reply::Number(random.random_range(0..2))),
                         _ => (key, Action::Incr, Reply::Number(random.random_range(1..3))),
                     }

@@ -3,12 +3,12 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::history::{Action, Operation, Reply, Step};
+use crate::history::{APART, Action, Operation, Reply, Step};
 
 /// Keys 0 and 1 are together in transactions, 2 and 3 are, and 4 and 5 are alone.
 pub(crate) const KEYS: usize = 6;
@@ -26,25 +26,142 @@ impl Numbers {
 pub(crate) struct Client {
     number: usize,
     stream: BufReader<TcpStream>,
+    /// What it set with a time to live, and when that is over for sure.
+    vanishing: Option<(Operation, Instant)>,
 }
+
+/// What a client does in one go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// A command; several in MULTI and EXEC.
+    Steps(Vec<Step>),
+    /// MSET: one command, one answer.
+    Together([Step; 2]),
+    /// WATCH, GET, and SET in MULTI and EXEC.
+    Watched { key: usize, new: i64 },
+    /// SET with a time to live of [`LIFE`].
+    Mortal { key: usize, new: i64 },
+}
+
+/// The time to live of what is to vanish.
+pub(crate) const LIFE: Duration = Duration::from_millis(30);
+/// After this its end has come on every clock.
+pub(crate) const GONE: Duration = Duration::from_millis(60);
 
 impl Client {
     pub(crate) fn connect(number: usize, address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Client { number, stream: BufReader::new(stream) })
+        Ok(Client { number, stream: BufReader::new(stream), vanishing: None })
     }
 
     /// Does this, and adds it to the history. `Err` if the connection broke, when `returned` is left for later.
     pub(crate) fn run(
         &mut self,
-        steps: Vec<Step>,
+        call: Call,
         clock: &Numbers,
         history: &mut Vec<Operation>,
     ) -> io::Result<()> {
+        if let Some((operation, _)) = self.vanishing.take_if(|(_, over)| Instant::now() > *over) {
+            history.push(Operation { returned: clock.next(), ..operation });
+        }
+        match call {
+            Call::Steps(steps) => {
+                let text = words_of(&steps);
+                self.note(steps, clock, history, |client, steps| client.exchange(&text, steps))
+            }
+            Call::Together(steps) => {
+                let [one, other] = steps.map(|step| match step.action {
+                    Action::Set(value) => format!("{} {value}", step.key),
+                    other => unreachable!("{other:?} in MSET"),
+                });
+                let text = format!("MSET {one} {other}\r\n");
+                self.note(steps.to_vec(), clock, history, |client, _| {
+                    client.send(&text)?;
+                    client.expect("+OK")?;
+                    Ok(vec![Reply::Ok; 2])
+                })
+            }
+            Call::Watched { key, new } => self.watched(key, new, clock, history),
+            Call::Mortal { key, new } => self.mortal(key, new, clock, history),
+        }
+    }
+
+    /// What is set here vanishes; the client sets no other such value before that.
+    fn mortal(
+        &mut self,
+        key: usize,
+        new: i64,
+        clock: &Numbers,
+        history: &mut Vec<Operation>,
+    ) -> io::Result<()> {
+        if self.vanishing.is_some() {
+            return self.run(Call::Steps(vec![Step { key, action: Action::Set(new) }]), clock, history);
+        }
+        let text = format!("SET {key} {new} PX {}\r\n", LIFE.as_millis());
+        let steps = vec![Step { key, action: Action::Set(new) }];
+        let (begun, at) = (clock.next(), Instant::now());
+        let done = self.note(steps, clock, history, |client, steps| client.exchange(&text, steps));
+        // Who was answered in time knows that its end is still to come.
+        let in_time = done.is_ok() && at.elapsed() < LIFE;
+        let vanish = Operation {
+            client: self.number,
+            steps: vec![Step { key, action: Action::Vanish(new) }],
+            replies: Some(vec![Reply::Ok]),
+            invoked: if in_time { clock.next() } else { begun },
+            returned: u64::MAX,
+        };
+        self.vanishing = Some((vanish, Instant::now() + GONE));
+        done
+    }
+
+    /// What will have vanished once [`GONE`] has passed.
+    pub(crate) fn vanishing(self) -> Option<Operation> {
+        self.vanishing.map(|(operation, _)| operation)
+    }
+
+    fn watched(
+        &mut self,
+        key: usize,
+        new: i64,
+        clock: &Numbers,
+        history: &mut Vec<Operation>,
+    ) -> io::Result<()> {
+        self.send(&format!("WATCH {key}\r\n"))?;
+        self.expect("+OK")?;
+        self.run(Call::Steps(vec![Step { key, action: Action::Get }]), clock, history)?;
+        let read = history.last().and_then(|operation| operation.replies.as_ref());
+        let Some([Reply::Value(expected)]) = read.map(Vec::as_slice) else {
+            unreachable!("GET was answered")
+        };
+        let steps = vec![Step { key, action: Action::Exchange(*expected, new) }];
+        let text = format!("MULTI\r\nSET {key} {new}\r\nEXEC\r\n");
+        let done = self.note(steps, clock, history, |client, _| {
+            client.send(&text)?;
+            client.expect("+OK")?;
+            client.expect("+QUEUED")?;
+            match client.line()?.as_str() {
+                "*-1" => Ok(vec![Reply::Aborted]),
+                "*1" => Ok(vec![client.reply()?]),
+                line => Err(unexpected(line)),
+            }
+        });
+        // It did nothing.
+        history.pop_if(|operation| operation.replies.as_deref() == Some(&[Reply::Aborted]));
+        done
+    }
+
+    /// Runs it, and adds it to the history with its answers.
+    fn note(
+        &mut self,
+        steps: Vec<Step>,
+        clock: &Numbers,
+        history: &mut Vec<Operation>,
+        run: impl FnOnce(&mut Client, &[Step]) -> io::Result<Vec<Reply>>,
+    ) -> io::Result<()> {
         let invoked = clock.next();
-        let answered = self.exchange(&steps);
+        let answered = run(self, &steps);
         if let Err(error) = &answered {
             assert_ne!(error.kind(), io::ErrorKind::InvalidData, "{error}");
             assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "no answer came for half a minute");
@@ -58,24 +175,14 @@ impl Client {
         gone
     }
 
-    fn exchange(&mut self, steps: &[Step]) -> io::Result<Vec<Reply>> {
-        let mut text = String::new();
-        let alone = steps.len() == 1;
-        let commands = steps.iter().map(|step| match step.action {
-            Action::Get => format!("GET {}\r\n", step.key),
-            Action::Set(value) => format!("SET {} {value}\r\n", step.key),
-            Action::Del => format!("DEL {}\r\n", step.key),
-            Action::Incr => format!("INCR {}\r\n", step.key),
-        });
-        if !alone {
-            text.push_str("MULTI\r\n");
-        }
-        text.extend(commands);
-        if !alone {
-            text.push_str("EXEC\r\n");
-        }
-        self.stream.get_mut().write_all(text.as_bytes())?;
-        if !alone {
+    fn send(&mut self, text: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(text.as_bytes())
+    }
+
+    /// Sends commands, and reads the answers of a command or of a transaction.
+    fn exchange(&mut self, text: &str, steps: &[Step]) -> io::Result<Vec<Reply>> {
+        self.send(text)?;
+        if steps.len() > 1 {
             self.expect("+OK")?;
             for _ in steps {
                 self.expect("+QUEUED")?;
@@ -119,21 +226,57 @@ fn unexpected(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the server answered {line}"))
 }
 
+/// A command, or several in MULTI and EXEC.
+fn words_of(steps: &[Step]) -> String {
+    let word = |step: &Step| {
+        let key = step.key;
+        match step.action {
+            Action::Get => format!("GET {key}\r\n"),
+            Action::Set(value) => format!("SET {key} {value}\r\n"),
+            Action::SetNew(value) => format!("SET {key} {value} NX\r\n"),
+            Action::SetKnown(value) => format!("SET {key} {value} XX\r\n"),
+            Action::Swap(value) => format!("GETSET {key} {value}\r\n"),
+            Action::Take => format!("GETDEL {key}\r\n"),
+            Action::Del => format!("DEL {key}\r\n"),
+            Action::Incr => format!("INCR {key}\r\n"),
+            Action::Outdate => format!("PEXPIREAT {key} 1\r\n"),
+            Action::Exchange(..) | Action::Vanish(_) => unreachable!("{step:?} is no command"),
+        }
+    };
+    let words: String = steps.iter().map(word).collect();
+    if steps.len() > 1 { format!("MULTI\r\n{words}EXEC\r\n") } else { words }
+}
+
 /// What a client does next.
-pub(crate) fn draw(random: &mut SmallRng, values: &Numbers) -> Vec<Step> {
-    let first = random.random_range(0..KEYS);
+pub(crate) fn draw(random: &mut SmallRng, values: &Numbers) -> Call {
+    let new = || (values.next() as i64 + 1) * APART;
+    let key = random.random_range(0..KEYS);
+    match random.random_range(0..40) {
+        0..3 => return Call::Watched { key, new: new() },
+        // Few: each is open for as long as it lives.
+        3 => return Call::Mortal { key, new: new() },
+        4..6 if key < 4 => {
+            let set = |key, value| Step { key, action: Action::Set(value) };
+            return Call::Together([set(key, new()), set(key ^ 1, new())]);
+        }
+        _ => {}
+    }
     let count = if random.random_range(0..5) == 0 { random.random_range(2..5) } else { 1 };
     let mut steps = Vec::with_capacity(count);
     for at in 0..count {
-        let tied = first < 4 && at > 0 && random.random();
-        let action = match random.random_range(0..10) {
-            0..4 => Action::Get,
-            // Far apart, so that increments of one do not reach another.
-            4..6 => Action::Set(values.next() as i64 * 1_000_000),
-            6 => Action::Del,
+        let tied = key < 4 && at > 0 && random.random();
+        let action = match random.random_range(0..16) {
+            0..5 => Action::Get,
+            5..7 => Action::Set(new()),
+            7 => Action::SetNew(new()),
+            8 => Action::SetKnown(new()),
+            9 => Action::Swap(new()),
+            10 => Action::Take,
+            11 => Action::Del,
+            12 => Action::Outdate,
             _ => Action::Incr,
         };
-        steps.push(Step { key: if tied { first ^ 1 } else { first }, action });
+        steps.push(Step { key: if tied { key ^ 1 } else { key }, action });
     }
-    steps
+    Call::Steps(steps)
 }

@@ -9,9 +9,27 @@ pub(crate) type Value = Option<i64>;
 pub(crate) enum Action {
     Get,
     Set(i64),
+    /// SET with NX: only where nothing is.
+    SetNew(i64),
+    /// SET with XX: only where something is.
+    SetKnown(i64),
+    /// GETSET.
+    Swap(i64),
+    /// GETDEL.
+    Take,
     Del,
     Incr,
+    /// PEXPIREAT with a time that is over.
+    Outdate,
+    /// SET, GET or nothing else of this key between WATCH and EXEC: where this is, that is set. An EXEC that was aborted did
+    /// nothing, and is no operation.
+    Exchange(Value, i64),
+    /// No command: a value that was set with a time to live, or what INCR made of it, goes when that is over.
+    Vanish(i64),
 }
+
+/// Values that are set are this far apart, so that increments of one do not reach another.
+pub(crate) const APART: i64 = 1_000_000;
 
 /// An action on a key. Several of them are a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +41,8 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Ok,
+    /// Of an EXEC behind a WATCH.
+    Aborted,
     Value(Value),
     Number(i64),
 }
@@ -53,12 +73,26 @@ impl Operation {
     }
 }
 
+fn put(value: &mut Value, new: i64) -> Reply {
+    *value = Some(new);
+    Reply::Ok
+}
+
 impl Step {
     fn apply(&self, value: &mut Value) -> Reply {
         match self.action {
             Action::Get => Reply::Value(*value),
-            Action::Set(new) => {
-                *value = Some(new);
+            Action::Set(new) => put(value, new),
+            Action::SetNew(new) if value.is_none() => put(value, new),
+            Action::SetKnown(new) if value.is_some() => put(value, new),
+            Action::SetNew(_) | Action::SetKnown(_) => Reply::Value(None),
+            Action::Swap(new) => Reply::Value(value.replace(new)),
+            Action::Take => Reply::Value(value.take()),
+            Action::Outdate => Reply::Number(i64::from(value.take().is_some())),
+            Action::Exchange(expected, new) if *value == expected => put(value, new),
+            Action::Exchange(..) => Reply::Aborted,
+            Action::Vanish(set) => {
+                value.take_if(|now| (set..set + APART).contains(now));
                 Reply::Ok
             }
             Action::Del => Reply::Number(i64::from(value.take().is_some())),
@@ -79,4 +113,39 @@ impl fmt::Display for Operation {
         }
         Ok(())
     }
+}
+
+/// A history as JSON, a line for each operation: for checkers in other languages.
+pub(crate) fn to_json_lines(history: &[Operation]) -> String {
+    let reply = |reply: &Reply| match reply {
+        Reply::Ok => serde_json::json!("ok"),
+        Reply::Aborted => serde_json::json!("aborted"),
+        Reply::Value(value) => serde_json::json!({ "value": value }),
+        Reply::Number(number) => serde_json::json!({ "number": number }),
+    };
+    let step = |step: &Step| {
+        let (name, value, expected) = match step.action {
+            Action::Get => ("get", None, None),
+            Action::Set(value) => ("set", Some(value), None),
+            Action::SetNew(value) => ("set_new", Some(value), None),
+            Action::SetKnown(value) => ("set_known", Some(value), None),
+            Action::Swap(value) => ("swap", Some(value), None),
+            Action::Take => ("take", None, None),
+            Action::Del | Action::Outdate => ("del", None, None),
+            Action::Incr => ("incr", None, None),
+            Action::Exchange(expected, value) => ("exchange", Some(value), expected),
+            Action::Vanish(value) => ("vanish", Some(value), None),
+        };
+        serde_json::json!({ "key": step.key, "action": name, "value": value, "expected": expected })
+    };
+    let line = |operation: &Operation| {
+        let steps: Vec<_> = operation.steps.iter().map(step).collect();
+        let replies = operation.replies.as_ref().map(|replies| replies.iter().map(reply).collect::<Vec<_>>());
+        let (invoked, returned) = (operation.invoked, operation.returned);
+        let line = serde_json::json!({
+            "client": operation.client, "invoked": invoked, "returned": returned, "steps": steps, "replies": replies,
+        });
+        format!("{line}\n")
+    };
+    history.iter().map(line).collect()
 }

@@ -2,7 +2,8 @@
 //! be what one client after the other would have been told, before and after the kills.
 //!
 //! `ESKER_KILLS` sets the number of kills, `ESKER_SEED` what the clients do; when what happens is up to the machine, so
-//! the same seed does not lead to the same history.
+//! the same seed does not lead to the same history. `ESKER_HISTORIES` names a directory that histories are written to;
+//! `tests/porcupine/run` has them checked by another checker.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod checker;
@@ -10,11 +11,11 @@ mod client;
 mod history;
 mod server;
 
-use std::io;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use client::{Client, KEYS, Numbers, draw};
+use client::{Call, Client, GONE, KEYS, Numbers, draw};
 use history::{Action, Operation, Step};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -51,30 +52,36 @@ fn work_until_killed(
     // What was recovered is looked at before it changes.
     let mut first = Client::connect(CLIENTS, server.address).expect("the server was started");
     for key in 0..KEYS {
-        let looked = first.run(vec![Step { key, action: Action::Get }], clock, &mut history);
+        let looked = first.run(Call::Steps(vec![Step { key, action: Action::Get }]), clock, &mut history);
         looked.expect("the server runs");
     }
     let address = server.address;
     let pause = Duration::from_millis(random.random_range(20..500));
     let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.random()).collect();
-    let (dead, histories) = std::thread::scope(|scope| {
+    let (dead, histories, vanishing) = std::thread::scope(|scope| {
         let clients: Vec<_> = seeds
             .iter()
             .enumerate()
             .map(|(number, seed)| {
                 scope.spawn(move || {
                     let mut history = Vec::new();
-                    let gone = work(number, *seed, address, clock, values, &mut history);
-                    (gone.expect_err("it works until the server is gone"), history)
+                    let vanishing = work(number, *seed, address, clock, values, &mut history);
+                    (history, vanishing)
                 })
             })
             .collect();
         std::thread::sleep(pause);
         server.kill();
         let dead = clock.next();
-        let histories: Vec<_> = clients.into_iter().map(|client| client.join().unwrap().1).collect();
-        (dead, histories)
+        let (histories, vanishing): (Vec<_>, Vec<_>) =
+            clients.into_iter().map(|client| client.join().unwrap()).unzip();
+        (dead, histories, vanishing)
     });
+    // What was to vanish has done so by the next start, and no earlier than that anybody looks.
+    std::thread::sleep(GONE);
+    let vanished = clock.next();
+    let of_vanishing = |operation| Operation { returned: vanished, ..operation };
+    history.extend(vanishing.into_iter().flatten().map(of_vanishing));
     for mut operation in histories.into_iter().flatten() {
         if operation.replies.is_none() {
             // What was sent to a dead server did not happen.
@@ -88,6 +95,7 @@ fn work_until_killed(
     history
 }
 
+/// Works until the server is gone. Returns what will vanish of what it set.
 fn work(
     number: usize,
     seed: u64,
@@ -95,11 +103,14 @@ fn work(
     clock: &Numbers,
     values: &Numbers,
     history: &mut Vec<Operation>,
-) -> io::Result<()> {
+) -> Option<Operation> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut client = Client::connect(number, address)?;
+    let mut client = Client::connect(number, address).ok()?;
     loop {
-        client.run(draw(&mut random, values), clock, history)?;
+        if let Err(error) = client.run(draw(&mut random, values), clock, history) {
+            assert_ne!(error.kind(), ErrorKind::InvalidData, "{error}");
+            return client.vanishing();
+        }
     }
 }
 
@@ -117,6 +128,10 @@ fn kill_and_check(durability: &str) {
     let interrupted = history.iter().filter(|operation| operation.replies.is_none()).count();
     println!("{durability}: {} operations, {interrupted} interrupted by {kills} kills", history.len());
     assert!(history.len() > 100, "the clients hardly did anything");
+    if let Some(directory) = std::env::var_os("ESKER_HISTORIES") {
+        let path = std::path::Path::new(&directory).join(format!("{durability}-{seed}.jsonl"));
+        std::fs::write(&path, history::to_json_lines(&history)).unwrap();
+    }
     if let Err(why) = checker::check(&history, KEYS) {
         panic!("not linearizable: {why}");
     }
