@@ -176,3 +176,38 @@ fn killed(seed: u64) {
 fn a_full_store_may_be_killed_as_often_as_one_likes() {
     cases("full_kills::a_full_store_may_be_killed_as_often_as_one_likes", 16, killed);
 }
+
+/// A few short values that are put and deleted again, and a kill or a power cut before there are more: each life leaves a segment that
+/// is nearly empty, in a store that has room for fewer of them than there are lives.
+#[test]
+fn lives_that_end_early_do_not_fill_a_store() {
+    cases("full_kills::lives_that_end_early_do_not_fill_a_store", 6, |seed| {
+        let mut random = Random::new(seed);
+        let mut config = Config::new([Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3]);
+        (config.staging, config.durability) = (seed % 2 == 0, Durability::Process);
+        let lives = 4 * (config.fast_segments + config.capacity_segments);
+        let mut world = World::new(seed, config);
+        for life in 0..lives {
+            let store = world.open();
+            for _ in 0..random.below(20) {
+                let key = key(random.below(4));
+                let level = if random.one_in(2) { Durability::Sync } else { Durability::Process };
+                let level = if world.config.staging { level } else { Durability::Sync };
+                let options = WriteOptions { durability: Some(level), ..WriteOptions::default() };
+                let written = match random.one_in(3) {
+                    true => world.runtime.run(store.delete_with(key, options)).map(drop),
+                    false => world.runtime.run(store.put_with(key, "short", options)).map(drop),
+                };
+                written.unwrap_or_else(|error| panic!("life {life}: {error}; {:?}", store.stats()));
+            }
+            world.runtime.run(world.runtime.sleep(Duration::from_millis(random.below(20))));
+            if random.one_in(2) {
+                world.kill()
+            } else {
+                world.power_cut()
+            }
+            drop(store);
+        }
+        world.end();
+    });
+}

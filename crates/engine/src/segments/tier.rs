@@ -120,6 +120,13 @@ impl Tier {
         &self.slots.all()[slot as usize]
     }
 
+    /// What freeing a sealed segment gives back: as much as is used of it, since records that fill it badly fill no other better.
+    /// One that a kill or a close cut short, before half of it was used, gives back its slot: any two such fit into one.
+    pub(crate) fn gives_back_bytes(&self, slot: u32) -> u64 {
+        let (used, all) = (u64::from(self.slot(slot).used_bytes()), u64::from(self.shape.segment_bytes));
+        if used <= all / 2 { all } else { used }
+    }
+
     /// A segment takes a slot, or (number 0) leaves it.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
         self.forget_live_of(self.slot(slot));

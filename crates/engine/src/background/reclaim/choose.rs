@@ -51,7 +51,7 @@ impl Reclaimer<'_> {
                 // What the copies take, in whole write units.
                 live_bytes: (s.live_bytes().max(0) as u64)
                     .next_multiple_of(u64::from(tier.shape().unit_bytes)),
-                used_bytes: u64::from(s.used_bytes()).max(1),
+                used_bytes: tier.gives_back_bytes(slot),
             }
         })
     }
@@ -114,8 +114,8 @@ impl Reclaimer<'_> {
         // Without a slot for another output, only what fits in these can be moved.
         let room = if self.relocator.may_open() { u64::MAX } else { self.relocator.room_bytes() };
         let not_collected = |c: &Candidate| {
-            let noticeable = c.used_bytes as f64 * LEAST_YIELD;
-            tier.slot(c.slot).is_not_collected(noticeable as i64)
+            let slot = tier.slot(c.slot);
+            slot.is_not_collected((f64::from(slot.used_bytes()) * LEAST_YIELD) as i64)
         };
         let fits = |c: &Candidate| c.segment <= through && c.live_bytes <= room && !not_collected(c);
         let count = self.batch(tier, tier.free_slots());

@@ -159,7 +159,7 @@ impl Relocator<'_> {
         let shape = self.space.output_tier().shape();
         // And the frame that says that they are durable.
         let bytes = copied_bytes(&copies, shape, frame_bytes(shape)) + u64::from(shape.unit_bytes);
-        let used = u64::from(self.space.tier(victim.shape.tier).slot(victim.slot).used_bytes());
-        bytes + (used as f64 * LEAST_YIELD) as u64 <= used
+        let gives_back = self.space.tier(victim.shape.tier).gives_back_bytes(victim.slot);
+        copies.is_empty() || bytes + (gives_back as f64 * LEAST_YIELD) as u64 <= gives_back
     }
 }
