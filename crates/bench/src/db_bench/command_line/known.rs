@@ -120,6 +120,7 @@ const OWN: &[(&str, Kind, &str)] = &[
     ("iu", Text, "indirection unit of the capacity tier [what the device says]"),
     ("segment", Text, "length of a segment [by the size of the store]"),
     ("reserve", Int(5, 50), "percent of the capacity that users cannot fill [the store's own]"),
+    ("scrub_limit", Text, "bytes a second that the scrub reads; 0: there is none [a pass in a week]"),
     ("durability", Text, "sync, process, periodic, periodic:MS or none [what --sync and --disable_wal say]"),
     ("memory", Text, "memory of the store for everything [--cache_size and 256m, at least 512m]"),
     ("backend", Text, "auto, uring or threads [auto]"),

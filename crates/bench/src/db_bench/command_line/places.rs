@@ -19,6 +19,7 @@ pub(crate) struct Places {
     iu: Option<u64>,
     segment: Option<u64>,
     reserve: Option<u8>,
+    scrub_limit: Option<u64>,
     memory: u64,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
@@ -37,6 +38,7 @@ impl Places {
         };
         let (fast_limit, capacity_limit) = (bytes("fast_limit")?, bytes("capacity_limit")?);
         let (iu, segment, memory) = (bytes("iu")?, bytes("segment")?, bytes("memory")?);
+        let scrub_limit = bytes("scrub_limit")?;
         let backend = match flags.text("backend").unwrap_or("auto") {
             "auto" => Backend::Auto,
             "uring" => Backend::Uring,
@@ -68,6 +70,7 @@ impl Places {
             iu,
             segment,
             reserve: flags.is_set("reserve").then(|| flags.count("reserve", 20) as u8),
+            scrub_limit,
             memory,
             backend,
             direct,
@@ -103,6 +106,9 @@ impl Places {
         }
         if let Some(percent) = self.reserve {
             options = options.reserve_percent(percent);
+        }
+        if let Some(bytes) = self.scrub_limit {
+            options = options.scrub_bytes_per_s(bytes);
         }
         options
     }
