@@ -1,5 +1,6 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,11 +10,13 @@ use tokio::sync::Notify;
 
 use crate::Config;
 use crate::auth::Users;
+use crate::base::address::Origin;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
 pub(crate) mod backups;
 pub(crate) mod calls;
+pub(crate) mod channels;
 pub(crate) mod clients;
 pub(crate) mod connection_limits;
 mod counters;
@@ -25,6 +28,7 @@ pub(crate) mod slowlog;
 pub mod status;
 
 use backups::Backups;
+use channels::Channels;
 use clients::Clients;
 use connection_limits::ConnectionLimits;
 use counters::Counters;
@@ -51,6 +55,8 @@ pub(crate) struct Service {
     /// What came of reading users and certificates again.
     pub(crate) reloads: Reloads,
     pub(crate) clients: Clients,
+    /// Who listens to what is published.
+    pub(crate) channels: Arc<Channels>,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) backups: Arc<Backups>,
@@ -86,16 +92,17 @@ impl Service {
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let limits = &config.limits;
         let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
+        // The slow log is of what clients said, so it is a part of their memory.
+        let client_bytes = limits.client_bytes_max - slowlog_bytes;
+        let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
+        // As if the messages that wait were another client of this machine.
+        let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
         Service {
             users,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
-            // The slow log is of what clients said, so it is a part of their memory.
-            budget: Budget::new(
-                limits.client_bytes_max - slowlog_bytes,
-                limits.connection_bytes_max,
-                limits.memory_wait,
-            ),
+            channels: Arc::new(Channels::new(limits.backlog_bytes_hard, of_channels)),
+            budget,
             connection_limits: ConnectionLimits::new(
                 limits.connections_max,
                 limits.connections_per_address_max,

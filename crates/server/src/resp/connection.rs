@@ -3,7 +3,8 @@
 //! 1. All complete commands in the input become one batch, up to the pipeline's limit.
 //! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
 //!    and nothing else happens: no further group starts, and nothing is read.
-//! 3. Answers are written as far as the socket takes them; in the same step more input is read.
+//! 3. Answers are written as far as the socket takes them; in the same step more input is read. Messages to a subscriber
+//!    are put behind the answers before that, as many as the backlog may hold.
 //!
 //! Memory is taken from the session's share before it is allocated: room for input in step 3, what the commands need
 //! in step 2. If there is none, the client waits. A connection that waits for its client keeps no more than a small
@@ -22,6 +23,7 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::command::pubsub::deliver;
 use super::run::{self, Batch};
 use super::session::{Answers, Session};
 use super::watch::Watch;
@@ -34,6 +36,7 @@ use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::slice::Slice;
 use crate::budget::Share;
+use crate::service::channels::Overflown;
 use crate::service::clients::Client;
 use crate::service::{Dropped, Service};
 
@@ -239,6 +242,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if self.session.leaving {
                 break;
             }
+            if !self.deliver().await? {
+                break;
+            }
             if more && left > 0 {
                 tokio::task::yield_now().await;
                 continue;
@@ -371,20 +377,61 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
         }
         loop {
+            // A subscriber that does not take its messages is not read from until it does.
+            let mailbox =
+                self.session.subscriptions.as_ref().map(|subscriptions| subscriptions.mailbox.clone());
+            let waits = mailbox.is_some() && self.has_backlog();
+            let arrived = async {
+                match &mailbox {
+                    Some(mailbox) if waits => mailbox.overflows().await,
+                    Some(mailbox) => tokio::select! {
+                        () = mailbox.arrived() => {}
+                        () = mailbox.overflows() => {}
+                    },
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                exchanged = self.transport.exchange(true, self.service) => return Ok(self.note(exchanged?)),
+                exchanged = self.transport.exchange(!waits, self.service) => return Ok(self.note(exchanged?)),
                 interrupt = &mut self.interrupts => {
                     if !self.goes_on_after(interrupt)? {
                         return Ok(false);
                     }
                 }
+                () = arrived => return Ok(true),
                 () = self.watch.tick() => {
+                    if mailbox.is_some() {
+                        // It may have nothing to say for as long as it likes.
+                        self.watch.listens();
+                    }
                     let budget = &self.service.budget;
-                    self.watch.check(&self.transport, false, budget).map_err(Ended::Dropped)?;
+                    self.watch.check(&self.transport, waits, budget).map_err(Ended::Dropped)?;
                 }
             }
         }
+    }
+
+    /// Puts messages behind the answers, until the backlog holds no more; false if the server ends the conversation.
+    async fn deliver(&mut self) -> Result<bool, Ended> {
+        while let Some(subscriptions) = &self.session.subscriptions {
+            let mailbox = subscriptions.mailbox.clone();
+            let next = mailbox.next_bytes().map_err(|Overflown| Ended::Dropped(Dropped::ReplyQueue))?;
+            let Some(bytes) = next.filter(|_| !self.has_backlog()) else { break };
+            let wanted = self.held() + self.transport.replies.growth(bytes);
+            if !self.session.try_hold(wanted) && !self.wait_for_memory(wanted).await? {
+                return Ok(false);
+            }
+            if let Some(message) = self.service.channels.take(&mailbox) {
+                deliver(&message, &mut self.transport.replies);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether as many answers wait as may before the client has to take some.
+    fn has_backlog(&self) -> bool {
+        self.transport.replies.unsent_bytes() > self.limits().backlog_bytes_max
     }
 
     /// Waits for memory, and writes answers meanwhile; false if the server ends the conversation.

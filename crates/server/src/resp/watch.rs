@@ -80,6 +80,11 @@ impl Watch {
         }
     }
 
+    /// Who waits for messages may be silent.
+    pub(super) fn listens(&mut self) {
+        self.silent_since = None;
+    }
+
     /// Completes when it is time for a [`check`](Self::check).
     pub(super) async fn tick(&mut self) {
         self.timer.as_mut().await;

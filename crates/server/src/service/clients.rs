@@ -23,6 +23,8 @@ pub(crate) struct Client {
     protocol: AtomicU8,
     /// Commands queued in its transaction, and one; zero if it has none.
     queued: AtomicU64,
+    /// Channels, patterns and shard channels that it subscribed to.
+    subscriptions: [AtomicUsize; 3],
     introduction: Mutex<Introduction>,
     /// Memory of what the client said of itself.
     introduced_bytes: AtomicUsize,
@@ -81,8 +83,24 @@ impl Client {
         self.protocol.store(protocol, Ordering::Relaxed);
     }
 
+    pub(crate) fn protocol(&self) -> u8 {
+        self.protocol.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn note_queued(&self, commands: Option<usize>) {
         self.queued.store(commands.map_or(0, |commands| commands as u64 + 1), Ordering::Relaxed);
+    }
+
+    /// Notes how many channels, patterns and shard channels it subscribed to.
+    pub(crate) fn note_subscriptions(&self, counts: [usize; 3]) {
+        for (noted, count) in self.subscriptions.iter().zip(counts) {
+            noted.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it subscribed to anything.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     pub(crate) fn kill(&self) {
@@ -114,6 +132,14 @@ impl Client {
         let age_ms = self.connected.elapsed().as_millis() as u64;
         let idle_ms = age_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed));
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
+        let [channels, patterns, shard_channels] =
+            self.subscriptions.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let flags = match (self.is_subscribed(), multi >= 0) {
+            (true, true) => "Px",
+            (true, false) => "P",
+            (false, true) => "x",
+            (false, false) => "N",
+        };
         let mut line = String::new();
         let _ = write!(line, "id={} addr={} laddr={} fd=0 name=", self.id, self.peer, self.local);
         text.extend_from_slice(line.as_bytes());
@@ -121,12 +147,15 @@ impl Client {
         line.clear();
         let _ = write!(
             line,
-            " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
+            " age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
              rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir=-1 resp={} lib-name=",
             age_ms / 1000,
             idle_ms / 1000,
-            if multi >= 0 { "x" } else { "N" },
-            self.protocol.load(Ordering::Relaxed),
+            flags,
+            channels,
+            patterns,
+            shard_channels,
+            self.protocol(),
         );
         text.extend_from_slice(line.as_bytes());
         text.extend_from_slice(&library);
@@ -157,6 +186,7 @@ impl Clients {
             verb: AtomicU8::new(u8::MAX),
             protocol: AtomicU8::new(2),
             queued: AtomicU64::new(0),
+            subscriptions: Default::default(),
             introduction: Mutex::new(introduction),
             introduced_bytes: AtomicUsize::new(0),
             killed: AtomicBool::new(false),

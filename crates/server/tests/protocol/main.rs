@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
 mod bounds;
+mod channels;
 mod client;
 mod clock;
 mod errors;

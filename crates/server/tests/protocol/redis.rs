@@ -49,7 +49,7 @@ async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
                 || std::str::from_utf8(&reply[start + 1..reply.len() - 2]).unwrap().parse::<i64>().unwrap();
             missing -= 1;
             match reply[start] {
-                b'*' | b'~' => missing += number().max(0),
+                b'*' | b'~' | b'>' => missing += number().max(0),
                 b'%' => missing += 2 * number(),
                 b'$' | b'=' if number() >= 0 => {
                     let end = reply.len();

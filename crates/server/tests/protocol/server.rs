@@ -68,7 +68,7 @@ async fn a_backup_needs_a_directory_that_somebody_named() {
 async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":75\r\n").await;
+    client.ask("COMMAND COUNT", ":84\r\n").await;
     client.ask("COMMAND LIST", "*75\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;

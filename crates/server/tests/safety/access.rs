@@ -57,8 +57,8 @@ async fn admins_see_who_there_is_without_hashes() {
     client.ask("AUTH root r", "+OK\r\n").await;
     client.ask("ACL USERS", "*3\r\n$3\r\nann\r\n$3\r\nbob\r\n$4\r\nroot\r\n").await;
     let rules = [
-        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels -@all +@connection +@transaction +@read +@write",
-        "user bob on ~* resetchannels -@all +@connection +@transaction +@read",
+        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels &app:* &a\*\?\[\\]* -@all +@connection +@transaction +@read +@write +@pubsub",
+        "user bob on ~* resetchannels &* -@all +@connection +@transaction +@read +@pubsub -publish -spublish",
         "user root on ~* &* +@all",
     ];
     let expected: String = rules.iter().map(|rule| format!("${}\r\n{rule}\r\n", rule.len())).collect();

@@ -68,6 +68,23 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
 const MONITOR: &[u8] = b" +info +dbsize +lastsave +config|get +config|help +client|list +slowlog|get +slowlog|len +slowlog|help \
     +latency -latency|reset";
 
+/// The names of keys (`~`) or channels (`&`) that a user may use.
+fn names(user: &User, of: u8, rule: &mut Vec<u8>) {
+    if user.prefixes().is_empty() {
+        rule.extend_from_slice(&[b' ', of, b'*']);
+    }
+    for prefix in user.prefixes() {
+        rule.extend_from_slice(&[b' ', of]);
+        for &byte in prefix {
+            if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+                rule.push(b'\\');
+            }
+            rule.push(byte);
+        }
+        rule.push(b'*');
+    }
+}
+
 /// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
 fn rule(user: &User, no_password: bool) -> Vec<u8> {
     let mut rule = format!("user {} on", user.name()).into_bytes();
@@ -78,25 +95,22 @@ fn rule(user: &User, no_password: bool) -> Vec<u8> {
         rule.extend_from_slice(b" ~* &* +@all");
         return rule;
     }
-    if user.prefixes().is_empty() {
-        rule.extend_from_slice(b" ~*");
-    }
-    for prefix in user.prefixes() {
-        rule.extend_from_slice(b" ~");
-        for &byte in prefix {
-            if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
-                rule.push(b'\\');
-            }
-            rule.push(byte);
-        }
-        rule.push(b'*');
-    }
-    rule.extend_from_slice(b" resetchannels -@all +@connection +@transaction");
+    names(user, b'~', &mut rule);
+    rule.extend_from_slice(b" resetchannels");
+    names(user, b'&', &mut rule);
+    rule.extend_from_slice(b" -@all +@connection +@transaction");
     if user.reads() {
         rule.extend_from_slice(b" +@read");
     }
     if user.writes() {
         rule.extend_from_slice(b" +@write");
+    }
+    if user.reads() && user.writes() {
+        rule.extend_from_slice(b" +@pubsub");
+    } else if user.reads() {
+        rule.extend_from_slice(b" +@pubsub -publish -spublish");
+    } else if user.writes() {
+        rule.extend_from_slice(b" +publish +spublish");
     }
     if user.monitors() {
         rule.extend_from_slice(MONITOR);

@@ -17,6 +17,9 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
         subcommands::check(verb, command)?;
     }
     rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text(verb))?;
+    if session.hears_only() && !verb.is_for_subscribers() {
+        return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)));
+    }
     Ok(verb)
 }
 

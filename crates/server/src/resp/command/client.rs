@@ -132,9 +132,8 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
     let mut clients = service.clients.all();
     match command.len() {
         2 => {}
-        4 if is(command.argument(2), "type") => match is_normal(command.argument(3)) {
-            Ok(true) => {}
-            Ok(false) => clients.clear(),
+        4 if is(command.argument(2), "type") => match type_of(command.argument(3)) {
+            Ok(kind) => clients.retain(|client| kind.is_of(client)),
             Err(error) => return replies.error(&error),
         },
         4.. if is(command.argument(2), "id") => {
@@ -154,12 +153,28 @@ fn list(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut 
     replies.text(&text);
 }
 
-/// Whether a type of clients is the one that there is, or none that there could be.
-fn is_normal(kind: &[u8]) -> Result<bool, String> {
-    let known = ["normal", "master", "replica", "slave", "pubsub"].iter().position(|known| is(kind, known));
-    match known {
-        Some(index) => Ok(index == 0),
-        None => Err(format!("ERR Unknown client type '{}'", shown(kind, 128))),
+/// What a client may be for CLIENT LIST and KILL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Normal,
+    /// A subscriber.
+    Pubsub,
+    /// Of which there is none.
+    Replication,
+}
+
+impl Type {
+    fn is_of(self, client: &Client) -> bool {
+        self == if client.is_subscribed() { Type::Pubsub } else { Type::Normal }
+    }
+}
+
+fn type_of(word: &[u8]) -> Result<Type, String> {
+    match word {
+        _ if is(word, "normal") => Ok(Type::Normal),
+        _ if is(word, "pubsub") => Ok(Type::Pubsub),
+        _ if ["master", "replica", "slave"].iter().any(|name| is(word, name)) => Ok(Type::Replication),
+        _ => Err(format!("ERR Unknown client type '{}'", shown(word, 128))),
     }
 }
 
@@ -191,9 +206,8 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
                 }
                 chosen.retain(|client| client.introduction(|known| known.user.as_bytes() == value));
             }
-            _ if is(filter, "type") => match is_normal(value) {
-                Ok(true) => {}
-                Ok(false) => chosen.clear(),
+            _ if is(filter, "type") => match type_of(value) {
+                Ok(kind) => chosen.retain(|client| kind.is_of(client)),
                 Err(error) => return replies.error(&error),
             },
             _ if is(filter, "skipme") && is(value, "yes") => skip_me = true,

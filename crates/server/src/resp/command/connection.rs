@@ -12,8 +12,13 @@ use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
 use crate::service::clients::NAME_BYTES_MAX;
 
-pub(super) fn ping(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+pub(super) fn ping(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
     match command.len() {
+        1 | 2 if session.hears_only() => {
+            replies.array(2);
+            replies.bulk(b"pong");
+            replies.bulk(command.arguments(1).next().unwrap_or_default());
+        }
         1 => replies.simple("PONG"),
         2 => replies.bulk(command.argument(1)),
         _ => replies.error(&words::wrong_arguments("ping")),

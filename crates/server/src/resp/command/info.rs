@@ -12,6 +12,7 @@ use crate::resp::verbs::table::VERBS;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
+use crate::service::channels::Kind;
 use crate::service::status::disk_bytes;
 use crate::service::{Service, wall_clock_us};
 
@@ -226,13 +227,18 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "expired_keys", service.expired_keys());
     let errors: u64 = counters.errors.all().iter().map(|(_, count)| count).sum();
     line(text, "total_error_replies", errors);
+    for (name, kind) in [
+        ("pubsub_channels", Kind::Channel),
+        ("pubsub_patterns", Kind::Pattern),
+        ("pubsubshard_channels", Kind::Shard),
+    ] {
+        line(text, name, service.channels.names_bytes(kind).1);
+    }
     for name in [
         "sync_full",
         "sync_partial_ok",
         "sync_partial_err",
         "evicted_keys",
-        "pubsub_channels",
-        "pubsub_patterns",
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",

@@ -25,6 +25,7 @@ pub(super) mod iterate;
 mod keys;
 mod multi;
 mod observe;
+pub(super) mod pubsub;
 mod ranges;
 mod rights;
 pub(super) mod runs;

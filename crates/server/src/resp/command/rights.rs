@@ -84,6 +84,10 @@ pub(super) fn check(verb: &Verb, command: Command<'_>, user: Option<&User>) -> R
     if let Some((_, name)) = changes {
         return Err(Denied::Subcommand(name));
     }
+    if verb.group == "pubsub" {
+        // What stands where keys are names channels, and whoever uses one asks.
+        return Ok(());
+    }
     let key_allowed = |key: &[u8]| {
         (needs == Needs::Write || user.may_read(key)) && (needs == Needs::Read || user.may_write(key))
     };

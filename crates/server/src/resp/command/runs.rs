@@ -2,8 +2,8 @@
 
 use super::{Answer, OnKeys};
 use super::{
-    acl, client, config, connection, counters, describe, dump, expiry, info, keys, multi, observe, ranges,
-    server, set, strings,
+    acl, client, config, connection, counters, describe, dump, expiry, info, keys, multi, observe, pubsub,
+    ranges, server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -105,6 +105,15 @@ static RUNS: [(&str, Run); COUNT] = [
     ("quit", Run::Answer(connection::quit)),
     ("reset", Run::Answer(connection::reset)),
     ("select", Run::Answer(connection::select)),
+    ("psubscribe", Run::Answer(pubsub::psubscribe)),
+    ("publish", Run::Answer(pubsub::publish)),
+    ("pubsub", Run::Answer(pubsub::pubsub)),
+    ("punsubscribe", Run::Answer(pubsub::punsubscribe)),
+    ("spublish", Run::Answer(pubsub::spublish)),
+    ("ssubscribe", Run::Answer(pubsub::ssubscribe)),
+    ("subscribe", Run::Answer(pubsub::subscribe)),
+    ("sunsubscribe", Run::Answer(pubsub::sunsubscribe)),
+    ("unsubscribe", Run::Answer(pubsub::unsubscribe)),
     ("acl", Run::Answer(acl::acl)),
     ("bgsave", Run::Answer(server::bgsave)),
     ("cluster", Run::Answer(server::cluster)),

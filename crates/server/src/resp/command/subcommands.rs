@@ -10,7 +10,7 @@ use crate::resp::wire::words::{self, is};
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 25] = [
+static SUBCOMMANDS: [Subcommand; 31] = [
     ("acl", "whoami", 2, 2),
     ("acl", "cat", 2, usize::MAX),
     ("acl", "list", 2, 2),
@@ -32,19 +32,26 @@ static SUBCOMMANDS: [Subcommand; 25] = [
     ("memory", "doctor", 2, 2),
     ("memory", "stats", 2, 2),
     ("memory", "help", 2, 2),
+    ("pubsub", "channels", 2, usize::MAX),
+    ("pubsub", "numpat", 2, 2),
+    ("pubsub", "numsub", 2, usize::MAX),
+    ("pubsub", "shardchannels", 2, usize::MAX),
+    ("pubsub", "shardnumsub", 2, usize::MAX),
+    ("pubsub", "help", 2, 2),
     ("slowlog", "len", 2, 2),
     ("slowlog", "reset", 2, 2),
     ("slowlog", "get", 2, usize::MAX),
     ("slowlog", "help", 2, 2),
 ];
 
-/// Whether a command whose verb has subcommands names one of them, with a number of arguments that it takes.
-pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
+/// The subcommand that a command names, with the least and the greatest number of its arguments. `Err` if the verb has none,
+/// or none is named.
+fn named(verb: &Verb, command: Command<'_>) -> Result<Option<(&'static str, usize, usize)>, NoSubcommands> {
     if command.len() < 2 {
-        return Ok(());
+        return Err(NoSubcommands);
     }
     let named = |name: &str| is(command.argument(1), name);
-    let found = match verb.name {
+    Ok(match verb.name {
         "client" => client::SUBCOMMANDS
             .iter()
             .find(|(name, ..)| named(name))
@@ -53,12 +60,28 @@ pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
             .iter()
             .find(|(name, ..)| named(name))
             .map(|&(name, least, most, _)| (name, least, most)),
-        "acl" | "config" | "latency" | "memory" | "slowlog" => {
+        "acl" | "config" | "latency" | "memory" | "pubsub" | "slowlog" => {
             let mut of_verb = SUBCOMMANDS.iter().filter(|(of, ..)| *of == verb.name);
             of_verb.find(|(_, name, ..)| named(name)).map(|&(_, name, least, most)| (name, least, most))
         }
-        _ => return Ok(()),
-    };
+        _ => return Err(NoSubcommands),
+    })
+}
+
+/// The verb has no subcommands, or none is named.
+struct NoSubcommands;
+
+/// What a command is called in errors: its verb, and its subcommand where there is one.
+pub(super) fn full_name(verb: &Verb, command: Command<'_>) -> String {
+    match named(verb, command) {
+        Ok(Some((name, ..))) => format!("{}|{name}", verb.name),
+        Ok(None) | Err(NoSubcommands) => verb.name.to_owned(),
+    }
+}
+
+/// Whether a command whose verb has subcommands names one of them, with a number of arguments that it takes.
+pub(super) fn check(verb: &Verb, command: Command<'_>) -> Result<(), String> {
+    let Ok(found) = named(verb, command) else { return Ok(()) };
     match found {
         Some((_, least, most)) if (least..=most).contains(&command.len()) => Ok(()),
         Some((name, ..)) => Err(words::wrong_arguments(&format!("{}|{name}", verb.name))),

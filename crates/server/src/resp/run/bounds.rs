@@ -4,7 +4,7 @@
 //! bound, for which memory is taken before the answer is made; what would be longer is not answered.
 
 use crate::resp::command::describe::lengths;
-use crate::resp::command::{Answer, config};
+use crate::resp::command::{Answer, config, pubsub};
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
@@ -48,19 +48,20 @@ pub(super) struct Bound {
 }
 
 /// What the answer of a command takes at most.
-pub(super) fn bound(verb: &Verb, command: Command<'_>, service: &Service) -> Bound {
-    let answer = answer_bytes(verb, command, service);
+pub(super) fn bound(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) -> Bound {
+    let answer = answer_bytes(verb, command, session, service);
     let beside = match verb.name {
         "ping" | "echo" => 0,
         "command" if command.len() > 2 => glob::HELD_BYTES_MAX.min(command.bytes() * 24),
         "command" => 0,
+        _ if verb.group == "pubsub" => answer + pubsub::beside_bytes(command),
         "config" => answer + glob::HELD_BYTES_MAX + command.len() * ASKED_BYTES,
         _ => answer,
     };
     Bound { answer, beside }
 }
 
-fn answer_bytes(verb: &Verb, command: Command<'_>, service: &Service) -> usize {
+fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) -> usize {
     let word = if command.len() > 1 { command.argument(1) } else { b"" };
     let count = command.len();
     if is(word, "help") {
@@ -77,6 +78,7 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, service: &Service) -> usize {
         "slowlog" if is(word, "get") => service.slowlog.held_bytes(),
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
         "acl" => of_acl(word, service),
+        _ if verb.group == "pubsub" => pubsub::answer_bytes(command, session, service),
         _ => 0,
     };
     SHORT_BYTES + long

@@ -208,7 +208,7 @@ async fn answer_alone(
     service: &Service,
     replies: &mut Replies,
 ) -> bool {
-    let bound = bound(verb, command, service);
+    let bound = bound(verb, command, session, service);
     let bytes = bound.beside + replies.growth(bound.answer);
     if replies.unsent_bytes() > 0 && !session.try_hold_at_least_also(bytes) {
         return false;

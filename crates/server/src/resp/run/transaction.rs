@@ -241,7 +241,7 @@ async fn answer_others(
         session.uncommitted_keys = end.grown - grown;
         match admit_again(verb, command, session) {
             Ok(()) => {
-                let bound = bound(verb, command, service);
+                let bound = bound(verb, command, session, service);
                 answer_within(bound, answer, command, session, service, replies);
             }
             Err(denied) => replies.error(&denied),

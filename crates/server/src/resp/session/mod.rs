@@ -6,6 +6,7 @@ use std::sync::Arc;
 use esker_engine::Durability;
 
 use self::queue::{Transaction, Watched};
+use self::subscriptions::Subscriptions;
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::User;
 use crate::budget::{Refused, Share};
@@ -16,6 +17,7 @@ use crate::service::clients::Client;
 pub(super) mod audit;
 pub(super) mod queue;
 pub(super) mod slow;
+pub(in crate::resp) mod subscriptions;
 pub(super) mod view;
 
 /// Whether the client wants to be answered.
@@ -45,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) answers: Answers,
     /// Commands that wait for EXEC.
     pub(crate) transaction: Option<Transaction>,
+    /// What it subscribed to, if anything.
+    pub(crate) subscriptions: Option<Subscriptions>,
     /// Keys that the transaction had added when the turn of the command that runs came, less those that it had in the end.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
@@ -80,6 +84,7 @@ impl Session {
             leaving: false,
             answers: Answers::On,
             transaction: None,
+            subscriptions: None,
             uncommitted_keys: 0,
             watched: Vec::new(),
             watched_bytes: 0,
@@ -101,6 +106,7 @@ impl Session {
         *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
         self.client.forget_introduction();
         replies.protocol = Protocol::Resp2;
+        self.client.note_protocol(2);
     }
 
     /// Makes the part of the memory for clients so large; waits if too little is left, once for each batch.
@@ -119,10 +125,22 @@ impl Session {
         self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
     }
 
-    /// Memory that lasts from command to command: the transaction, the watched keys, and what the client is called.
+    /// Memory that lasts from command to command: the transaction, the watched keys, the subscriptions, and what the client is
+    /// called.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
-        queued + self.watched_bytes + self.client.introduced_bytes()
+        let subscribed = self.subscriptions.as_ref().map_or(0, Subscriptions::held_bytes);
+        queued + self.watched_bytes + subscribed + self.client.introduced_bytes()
+    }
+
+    /// A client without subscriptions is one like any other.
+    pub(crate) fn forget_subscriptions_if_none(&mut self) {
+        self.subscriptions.take_if(|subscriptions| subscriptions.len() == 0);
+    }
+
+    /// Whether messages come where answers would: it subscribed, and speaks RESP2, which cannot tell the two apart.
+    pub(crate) fn hears_only(&self) -> bool {
+        self.subscriptions.is_some() && self.client.protocol() == 2
     }
 
     /// A command was refused, which spoils the transaction that is being queued, if there is one.

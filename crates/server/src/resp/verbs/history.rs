@@ -15,6 +15,8 @@ const APPEND: Access = &["RW", "insert"];
 const OVERWRITE: Access = &["OW", "update"];
 const INSERT: Access = &["OW", "insert"];
 const DELETE: Access = &["RM", "delete"];
+/// It is the name of a channel.
+const NO_KEY: Access = &["not_key"];
 const SET: Access = &["RW", "access", "update", "variable_flags"];
 
 const EVERYWHERE: &str = "request_policy:all_shards";
@@ -88,6 +90,15 @@ static FACTS: &[Facts] = &[
     ("quit", "1.0.0", &[], &[]),
     ("reset", "6.2.0", &[], &[]),
     ("select", "1.0.0", &[], &[]),
+    ("psubscribe", "2.0.0", &[], &[]),
+    ("publish", "2.0.0", &[], &[]),
+    ("pubsub", "2.8.0", &[], &[]),
+    ("punsubscribe", "2.0.0", &[], &[]),
+    ("spublish", "7.0.0", &[NO_KEY], &[]),
+    ("ssubscribe", "7.0.0", &[NO_KEY], &[]),
+    ("subscribe", "2.0.0", &[], &[]),
+    ("sunsubscribe", "7.0.0", &[NO_KEY], &[]),
+    ("unsubscribe", "2.0.0", &[], &[]),
     ("acl", "6.0.0", &[], &[]),
     ("bgsave", "1.0.0", &[], &[]),
     ("cluster", "3.0.0", &[], &[]),
@@ -146,11 +157,12 @@ pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
 }
 
 /// Redis' categories that have a command here, in its order.
-pub(in crate::resp) const CATEGORIES: [&str; 10] = [
+pub(in crate::resp) const CATEGORIES: [&str; 11] = [
     "keyspace",
     "read",
     "write",
     "string",
+    "pubsub",
     "admin",
     "fast",
     "slow",
@@ -174,6 +186,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
         "read" => has("readonly"),
         "write" => has("write"),
         "string" => verb.group == "string",
+        "pubsub" => verb.group == "pubsub",
         "admin" => admin,
         "fast" => has("fast"),
         "slow" => !has("fast"),

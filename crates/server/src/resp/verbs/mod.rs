@@ -101,6 +101,12 @@ impl Verb {
         matches!(self.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
     }
 
+    /// Whether a subscriber may run it that gets messages where answers would be.
+    pub(super) fn is_for_subscribers(&self) -> bool {
+        self.group == "pubsub" && self.name.ends_with("subscribe")
+            || matches!(self.name, "ping" | "quit" | "reset")
+    }
+
     /// Whether its arguments may be secrets, which nobody else is to see.
     pub(super) fn has_secrets(&self) -> bool {
         matches!(self.name, "auth" | "hello" | "acl" | "config")

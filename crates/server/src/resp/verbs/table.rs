@@ -26,6 +26,8 @@ const ROLE: &[&str] = &["noscript", "loading", "stale", "fast"];
 const TELL: &[&str] = &["loading", "stale"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 const SAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
+const SUBSCRIBE: &[&str] = &["pubsub", "noscript", "loading", "stale"];
+const PUBLISH: &[&str] = &["pubsub", "loading", "stale", "fast"];
 const STOP: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 /// A verb that is nothing without a subcommand.
 const NONE: &[&str] = &[];
@@ -149,6 +151,24 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Makes the connection as it was at first." },
     Verb { name: "select", arity: 2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: FAST, group: "connection",
         summary: "Chooses the database; there is only 0." },
+    Verb { name: "psubscribe", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens to channels whose names match patterns." },
+    Verb { name: "publish", arity: 3, fast: Fast::No, keys: NO_KEYS, needs: Needs::Write, flags: PUBLISH, group: "pubsub",
+        summary: "Sends a message to all who listen to a channel." },
+    Verb { name: "pubsub", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "pubsub",
+        summary: "Tells which channels are listened to." },
+    Verb { name: "punsubscribe", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens no more to channels whose names match patterns." },
+    Verb { name: "spublish", arity: 3, fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: PUBLISH, group: "pubsub",
+        summary: "Sends a message to all who listen to a shard channel." },
+    Verb { name: "ssubscribe", arity: -2, fast: Fast::No, keys: ALL_KEYS, needs: Needs::Read, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens to shard channels." },
+    Verb { name: "subscribe", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Read, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens to channels." },
+    Verb { name: "sunsubscribe", arity: -1, fast: Fast::No, keys: ALL_KEYS, needs: Needs::Login, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens no more to shard channels." },
+    Verb { name: "unsubscribe", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: SUBSCRIBE, group: "pubsub",
+        summary: "Listens no more to channels." },
     Verb { name: "acl", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "server",
         summary: "Tells who one is, and what there is to be allowed." },
     Verb { name: "bgsave", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: SAVE, group: "server",

@@ -307,6 +307,14 @@ impl Replies {
         }
     }
 
+    /// The head of what nobody asked for; `count` replies follow. An array in RESP2.
+    pub(crate) fn push(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', count),
+            Protocol::Resp3 => self.header(b'>', count),
+        }
+    }
+
     /// Text for people. A bulk string in RESP2.
     pub(crate) fn text(&mut self, text: &[u8]) {
         match self.protocol {

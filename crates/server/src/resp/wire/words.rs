@@ -15,6 +15,15 @@ pub(crate) const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pai
 pub(crate) const NO_LOGIN: &str = "NOAUTH Authentication required.";
 pub(crate) const NO_RIGHT_TO_KEY: &str =
     "NOPERM this user has no permissions to access one of the keys used as arguments";
+pub(crate) const NO_RIGHT_TO_CHANNEL: &str =
+    "NOPERM this user has no permissions to access one of the channels used as arguments";
+
+pub(crate) fn not_while_subscribed(name: &str) -> String {
+    format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context"
+    )
+}
 
 pub(crate) fn no_right_to_run(name: &str) -> String {
     format!("NOPERM this user has no permissions to run the '{name}' command")

@@ -48,6 +48,19 @@ NO-EVICT (ON|OFF)
 NO-TOUCH (ON|OFF)
     Has no effect: no key is evicted.";
 
+const PUBSUB: &str = "\
+CHANNELS [<pattern>]
+    Return the currently active channels matching a <pattern> (default: '*').
+NUMPAT
+    Return number of subscriptions to patterns.
+NUMSUB [<channel> ...]
+    Return the number of subscribers for the specified channels, excluding
+    pattern subscriptions(default: no channels).
+SHARDCHANNELS [<pattern>]
+    Return the currently active shard level channels matching a <pattern> (default: '*').
+SHARDNUMSUB [<shardchannel> ...]
+    Return the number of subscribers for the specified shard level channel(s)";
+
 const CONFIG: &str = "\
 GET <pattern>
     Return parameters matching the glob-like <pattern> and their values.
@@ -138,6 +151,7 @@ pub(in crate::resp::command) fn help(verb: &str, command: Command<'_>, replies: 
         "slowlog" => SLOWLOG,
         "latency" => LATENCY,
         "memory" => MEMORY,
+        "pubsub" => PUBSUB,
         _ => ACL,
     };
     replies.array(text.lines().count() + 3);

@@ -82,7 +82,7 @@ pub(super) async fn of(
         slice.pause().await;
         let command = copied.command();
         if let Run::Answer(_) | Run::Sampled(_) = run_of(verb) {
-            let bound = bound(verb, command, service);
+            let bound = bound(verb, command, session, service);
             other_answers = other_answers.saturating_add(bound.answer);
             beside = bound.beside.max(beside);
             continue;

@@ -1,0 +1,236 @@
+//! SUBSCRIBE, PUBLISH and their kin. Names of channels are under the rights that a user has to keys of the same name: reading is
+//! subscribing, and writing is publishing.
+
+use bytes::Bytes;
+
+use super::describe::help::help;
+use crate::resp::session::Session;
+use crate::resp::session::subscriptions::Subscriptions;
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::glob::{self, Pattern};
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
+use crate::service::Service;
+use crate::service::channels::{Kind, Message};
+
+/// What begins a pattern of glob: all names that it matches begin with what is before the first of these.
+const SPECIAL: &[u8] = b"*?[\\";
+
+pub(super) fn subscribe(c: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    add(Kind::Channel, "subscribe", c, session, service, replies);
+}
+
+pub(super) fn psubscribe(c: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    add(Kind::Pattern, "psubscribe", c, session, service, replies);
+}
+
+pub(super) fn ssubscribe(c: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    add(Kind::Shard, "ssubscribe", c, session, service, replies);
+}
+
+pub(super) fn unsubscribe(c: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    remove(Kind::Channel, "unsubscribe", c, session, replies);
+}
+
+pub(super) fn punsubscribe(c: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    remove(Kind::Pattern, "punsubscribe", c, session, replies);
+}
+
+pub(super) fn sunsubscribe(c: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    remove(Kind::Shard, "sunsubscribe", c, session, replies);
+}
+
+fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
+    let Some(user) = &session.user else { return false };
+    let end = match kind {
+        Kind::Pattern => name.iter().position(|byte| SPECIAL.contains(byte)).unwrap_or(name.len()),
+        Kind::Channel | Kind::Shard => name.len(),
+    };
+    user.is_admin() || user.may_read(&name[..end])
+}
+
+fn add(
+    kind: Kind,
+    word: &str,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    if !command.arguments(1).all(|name| may_listen(kind, name, session)) {
+        return replies.error(words::NO_RIGHT_TO_CHANNEL);
+    }
+    let most = service.config.limits.arguments_max;
+    if session.subscriptions.as_ref().map_or(0, Subscriptions::len) + command.len() > most {
+        return replies.error("ERR too many subscriptions");
+    }
+    for name in command.arguments(1) {
+        let client = &session.client;
+        let subscriptions =
+            session.subscriptions.get_or_insert_with(|| Subscriptions::new(&service.channels, client));
+        match subscriptions.add(kind, name) {
+            Ok(()) => tell(word, Some(name), subscriptions.count(kind), replies),
+            Err(why) => replies.error(why),
+        }
+    }
+    session.forget_subscriptions_if_none();
+}
+
+/// All of a kind if none is named.
+fn remove(kind: Kind, word: &str, command: Command<'_>, session: &mut Session, replies: &mut Replies) {
+    let mut names: Vec<Bytes> = command.arguments(1).map(Bytes::copy_from_slice).collect();
+    if names.is_empty() {
+        names = session.subscriptions.as_ref().map_or(Vec::new(), |subscriptions| subscriptions.names(kind));
+    }
+    let Some(subscriptions) = &mut session.subscriptions else {
+        let tell_each = |name: &Bytes| tell(word, Some(name), 0, &mut *replies);
+        names.iter().for_each(tell_each);
+        if names.is_empty() {
+            tell(word, None, 0, replies);
+        }
+        return;
+    };
+    if names.is_empty() {
+        tell(word, None, subscriptions.count(kind), replies);
+    }
+    for name in &names {
+        subscriptions.remove(kind, name);
+        tell(word, Some(name), subscriptions.count(kind), replies);
+    }
+    session.forget_subscriptions_if_none();
+}
+
+/// Tells that a subscription began or ended, and how many there are now.
+fn tell(word: &str, name: Option<&[u8]>, count: usize, replies: &mut Replies) {
+    replies.push(3);
+    replies.bulk(word.as_bytes());
+    replies.bulk_or_null(name);
+    replies.integer(count as i64);
+}
+
+/// Tells a client of a message.
+pub(in crate::resp) fn deliver(message: &Message, replies: &mut Replies) {
+    let Message { kind, pattern, channel, payload } = message;
+    match (kind, pattern) {
+        (_, Some(pattern)) => {
+            replies.push(4);
+            replies.bulk(b"pmessage");
+            replies.bulk(pattern);
+        }
+        (Kind::Shard, None) => {
+            replies.push(3);
+            replies.bulk(b"smessage");
+        }
+        (_, None) => {
+            replies.push(3);
+            replies.bulk(b"message");
+        }
+    }
+    replies.bulk(channel);
+    replies.value(payload);
+}
+
+pub(super) fn publish(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    publish_to(Kind::Channel, command, session, service, replies);
+}
+
+pub(super) fn spublish(
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    publish_to(Kind::Shard, command, session, service, replies);
+}
+
+fn publish_to(
+    kind: Kind,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let channel = command.argument(1);
+    let may = session.user.as_ref().is_some_and(|user| user.is_admin() || user.may_write(channel));
+    if !may {
+        return replies.error(words::NO_RIGHT_TO_CHANNEL);
+    }
+    let receivers = service.channels.publish(kind, channel, command.argument(2));
+    replies.integer(receivers as i64);
+}
+
+/// PUBSUB: what is listened to.
+pub(super) fn pubsub(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    let named = |name: &str| is(command.argument(1), name);
+    match command.len() {
+        2 if named("help") => help("pubsub", command, replies),
+        2 | 3 if named("channels") => names(Kind::Channel, command, session, service, replies),
+        2 | 3 if named("shardchannels") => names(Kind::Shard, command, session, service, replies),
+        _ if named("numsub") => counts(Kind::Channel, command, service, replies),
+        _ if named("shardnumsub") => counts(Kind::Shard, command, service, replies),
+        2 if named("numpat") => replies.integer(service.channels.names_bytes(Kind::Pattern).1 as i64),
+        _ if named("channels") || named("shardchannels") => {
+            replies.error(&words::unknown_or_wrong_arguments("PUBSUB", command));
+        }
+        _ if named("help") || named("numpat") => {
+            let name = words::shown(command.argument(1), 128).to_ascii_lowercase();
+            replies.error(&words::wrong_arguments(&format!("pubsub|{name}")));
+        }
+        _ => replies.error(&words::unknown_subcommand("PUBSUB", command)),
+    }
+}
+
+/// Those that match a pattern, or all, of those that the user may subscribe to.
+fn names(kind: Kind, command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
+    let pattern = match command.arguments(2).next().map(Pattern::new).transpose() {
+        Ok(pattern) => pattern,
+        Err(why) => return replies.error(why),
+    };
+    let mut names = service.channels.names(kind);
+    names.retain(|name| {
+        may_listen(Kind::Channel, name, session)
+            && pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
+    });
+    replies.array(names.len());
+    names.iter().for_each(|name| replies.bulk(name));
+}
+
+fn counts(kind: Kind, command: Command<'_>, service: &Service, replies: &mut Replies) {
+    replies.array((command.len() - 2) * 2);
+    for name in command.arguments(2) {
+        replies.bulk(name);
+        replies.integer(service.channels.subscribers(kind, name) as i64);
+    }
+}
+
+/// What the answers take at most: those of commands that name channels, and of those that ask for names.
+pub(in crate::resp) fn answer_bytes(command: Command<'_>, session: &Session, service: &Service) -> usize {
+    const ANSWER_BYTES: usize = 64;
+    let named = command.bytes() + command.len() * ANSWER_BYTES;
+    let of_all = |kind| {
+        let (bytes, count) = service.channels.names_bytes(kind);
+        bytes + count * ANSWER_BYTES
+    };
+    let word = if command.len() > 1 { command.argument(1) } else { b"" };
+    if is(command.verb(), "pubsub") {
+        let listed = if is(word, "channels") {
+            of_all(Kind::Channel)
+        } else if is(word, "shardchannels") {
+            of_all(Kind::Shard)
+        } else {
+            0
+        };
+        return named + listed;
+    }
+    let Some(subscriptions) = &session.subscriptions else { return named };
+    named + subscriptions.held_bytes() + subscriptions.len() * ANSWER_BYTES
+}
+
+/// Memory that compiled patterns take until they are kept.
+pub(in crate::resp) fn beside_bytes(command: Command<'_>) -> usize {
+    if is(command.verb(), "psubscribe") {
+        command.bytes() * 24
+    } else {
+        glob::HELD_BYTES_MAX.min(command.bytes() * 24)
+    }
+}

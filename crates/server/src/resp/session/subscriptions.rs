@@ -1,0 +1,106 @@
+//! What a client subscribed to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::resp::wire::glob::Pattern;
+use crate::service::channels::{Channels, Kind, Mailbox, Matches};
+use crate::service::clients::Client;
+
+/// What a subscription takes beside its name: its place here, and its place and the name's among all channels.
+const SUBSCRIPTION_BYTES: usize = 320;
+
+impl Matches for Pattern {
+    fn matches(&self, channel: &[u8]) -> bool {
+        Pattern::matches(self, channel)
+    }
+}
+
+/// The subscriptions of a client. They end when this is dropped.
+pub(crate) struct Subscriptions {
+    channels: Arc<Channels>,
+    client: Arc<Client>,
+    pub(in crate::resp) mailbox: Arc<Mailbox>,
+    /// By the discriminant of [`Kind`].
+    names: [BTreeSet<Bytes>; 3],
+    bytes: usize,
+}
+
+impl Subscriptions {
+    pub(in crate::resp) fn new(channels: &Arc<Channels>, client: &Arc<Client>) -> Subscriptions {
+        let (channels, client, mailbox) = (channels.clone(), client.clone(), Channels::mailbox());
+        Subscriptions { channels, client, mailbox, names: Default::default(), bytes: 0 }
+    }
+
+    /// Subscribes to a name, unless it was before.
+    ///
+    /// # Errors
+    /// If it is a pattern that is too long.
+    pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) -> Result<(), &'static str> {
+        if self.names[kind as usize].contains(name) {
+            return Ok(());
+        }
+        let bytes = Bytes::copy_from_slice(name);
+        let id = self.client.id;
+        if kind == Kind::Pattern {
+            let pattern = Pattern::new(name)?;
+            self.bytes += pattern.held_bytes();
+            self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.mailbox);
+        } else {
+            self.channels.subscribe(kind, &bytes, id, &self.mailbox);
+        }
+        self.bytes += SUBSCRIPTION_BYTES + 2 * name.len();
+        self.names[kind as usize].insert(bytes);
+        self.note();
+        Ok(())
+    }
+
+    /// Ends a subscription, if there is one.
+    pub(in crate::resp) fn remove(&mut self, kind: Kind, name: &[u8]) {
+        let Some(name) = self.names[kind as usize].take(name) else { return };
+        self.channels.unsubscribe(kind, &name, self.client.id);
+        self.channels.discard(&self.mailbox, kind, &name);
+        let pattern = if kind == Kind::Pattern { Pattern::new(&name).ok() } else { None };
+        let held = pattern.map_or(0, |pattern| pattern.held_bytes());
+        self.bytes = self.bytes.saturating_sub(SUBSCRIPTION_BYTES + 2 * name.len() + held);
+        self.note();
+    }
+
+    /// The names of a kind, in their order.
+    pub(in crate::resp) fn names(&self, kind: Kind) -> Vec<Bytes> {
+        self.names[kind as usize].iter().cloned().collect()
+    }
+
+    /// How many there are, as the answers to subscriptions count them: those of shard channels by themselves.
+    pub(in crate::resp) fn count(&self, kind: Kind) -> usize {
+        let of = |kind: Kind| self.names[kind as usize].len();
+        if kind == Kind::Shard { of(Kind::Shard) } else { of(Kind::Channel) + of(Kind::Pattern) }
+    }
+
+    pub(in crate::resp) fn len(&self) -> usize {
+        self.names.iter().map(BTreeSet::len).sum()
+    }
+
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Others see how many there are.
+    fn note(&self) {
+        self.client.note_subscriptions(Kind::ALL.map(|kind| self.names[kind as usize].len()));
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        for kind in Kind::ALL {
+            for name in &self.names[kind as usize] {
+                self.channels.unsubscribe(kind, name, self.client.id);
+            }
+        }
+        self.client.note_subscriptions([0; 3]);
+        self.channels.forget(&self.mailbox);
+    }
+}

@@ -1,0 +1,340 @@
+//! Publish and subscribe: who listens to which channels, and the messages that wait for each of them.
+//!
+//! A message is put into the mailbox of every subscriber at once, and no publisher waits for any of them. What waits in all
+//! mailboxes is one part of the memory for clients. A subscriber whose mailbox holds more than an answer queue may is
+//! dropped, and where all of them together hold too much, whoever has most waiting.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::budget::Share;
+
+/// What a subscriber names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Channel,
+    /// A pattern of names of channels.
+    Pattern,
+    /// A channel of its own namespace; Redis Cluster keeps these on one shard.
+    Shard,
+}
+
+impl Kind {
+    /// All of them, in the order of their discriminants.
+    pub(crate) const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+}
+
+/// Says which names of channels are meant.
+pub(crate) trait Matches: Send + Sync {
+    fn matches(&self, channel: &[u8]) -> bool;
+}
+
+/// A message as one subscriber gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    /// The pattern that the channel's name matches, if it came by one.
+    pub(crate) pattern: Option<Bytes>,
+    pub(crate) channel: Bytes,
+    pub(crate) payload: Bytes,
+}
+
+impl Message {
+    pub(crate) fn bytes(&self) -> usize {
+        let pattern = self.pattern.as_ref().map_or(0, Bytes::len);
+        size_of::<Message>() + pattern + self.channel.len() + self.payload.len()
+    }
+}
+
+/// Where the messages for one subscriber wait.
+pub(crate) struct Mailbox {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+    overflows: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    bytes: usize,
+    /// There were too many; it takes no more.
+    overflown: bool,
+}
+
+/// Somebody who subscribed, and what it is woken by.
+type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
+
+#[derive(Default)]
+struct Subscribed {
+    channels: HashMap<Bytes, Subscribers>,
+    shard_channels: HashMap<Bytes, Subscribers>,
+    patterns: HashMap<Bytes, (Arc<dyn Matches>, Subscribers)>,
+}
+
+/// All channels that somebody listens to.
+pub(crate) struct Channels {
+    subscribed: Mutex<Subscribed>,
+    /// Subscriptions, so that a message for nobody costs nothing.
+    count: AtomicUsize,
+    /// What may wait in a mailbox.
+    mailbox_bytes_max: usize,
+    /// Memory of what waits in all of them; none if there was no room for it at the start.
+    held: Mutex<(usize, Option<Share>)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Channels {
+    pub(crate) fn new(mailbox_bytes_max: usize, share: Option<Share>) -> Channels {
+        Channels {
+            subscribed: Mutex::default(),
+            count: AtomicUsize::new(0),
+            mailbox_bytes_max,
+            held: Mutex::new((0, share)),
+        }
+    }
+
+    /// A mailbox for a new subscriber.
+    pub(crate) fn mailbox() -> Arc<Mailbox> {
+        let (arrived, overflows) = (Notify::new(), Notify::new());
+        Arc::new(Mailbox { waiting: Mutex::default(), arrived, overflows })
+    }
+
+    /// Subscribes to a channel. The name was not subscribed to by this subscriber.
+    pub(crate) fn subscribe(&self, kind: Kind, name: &Bytes, subscriber: u64, mailbox: &Arc<Mailbox>) {
+        let mut subscribed = lock(&self.subscribed);
+        let channels = match kind {
+            Kind::Shard => &mut subscribed.shard_channels,
+            Kind::Channel | Kind::Pattern => &mut subscribed.channels,
+        };
+        channels.entry(name.clone()).or_default().insert(subscriber, mailbox.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Subscribes to all channels whose names match a pattern.
+    pub(crate) fn subscribe_pattern(
+        &self,
+        pattern: &Bytes,
+        matches: impl FnOnce() -> Arc<dyn Matches>,
+        subscriber: u64,
+        mailbox: &Arc<Mailbox>,
+    ) {
+        let mut subscribed = lock(&self.subscribed);
+        let entry = subscribed.patterns.entry(pattern.clone());
+        let (_, subscribers) = entry.or_insert_with(|| (matches(), Subscribers::new()));
+        subscribers.insert(subscriber, mailbox.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a subscription that there is.
+    pub(crate) fn unsubscribe(&self, kind: Kind, name: &Bytes, subscriber: u64) {
+        let mut subscribed = lock(&self.subscribed);
+        let Subscribed { channels, shard_channels, patterns } = &mut *subscribed;
+        let subscribers = match kind {
+            Kind::Channel => channels.get_mut(name),
+            Kind::Shard => shard_channels.get_mut(name),
+            Kind::Pattern => patterns.get_mut(name).map(|(_, subscribers)| subscribers),
+        };
+        let Some(subscribers) = subscribers else { return };
+        if subscribers.remove(&subscriber).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        if subscribers.is_empty() {
+            match kind {
+                Kind::Channel => drop(channels.remove(name)),
+                Kind::Shard => drop(shard_channels.remove(name)),
+                Kind::Pattern => drop(patterns.remove(name)),
+            }
+        }
+    }
+
+    /// Puts a message into the mailboxes of all who listen to its channel; how many those are, and a subscriber once for each
+    /// of its patterns.
+    pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> usize {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let (channel, payload) = (Bytes::copy_from_slice(channel), Bytes::copy_from_slice(payload));
+        let subscribed = lock(&self.subscribed);
+        let mut receivers = 0;
+        let mut send = |subscribers: &Subscribers, pattern: Option<&Bytes>| {
+            for mailbox in subscribers.values() {
+                let (channel, payload) = (channel.clone(), payload.clone());
+                let message = Message { kind, pattern: pattern.cloned(), channel, payload };
+                receivers += usize::from(self.put(mailbox, message, &subscribed));
+            }
+        };
+        let channels = match kind {
+            Kind::Shard => &subscribed.shard_channels,
+            Kind::Channel | Kind::Pattern => &subscribed.channels,
+        };
+        if let Some(subscribers) = channels.get(&channel) {
+            send(subscribers, None);
+        }
+        if kind == Kind::Channel {
+            for (pattern, (matches, subscribers)) in &subscribed.patterns {
+                if matches.matches(&channel) {
+                    send(subscribers, Some(pattern));
+                }
+            }
+        }
+        receivers
+    }
+
+    /// Whether the message waits in the mailbox now.
+    fn put(&self, mailbox: &Mailbox, message: Message, all: &Subscribed) -> bool {
+        let bytes = message.bytes();
+        let mut overflows = {
+            let waiting = lock(&mailbox.waiting);
+            if waiting.overflown {
+                return false;
+            }
+            waiting.bytes + bytes > self.mailbox_bytes_max
+        };
+        while !overflows && !self.hold(bytes) {
+            // Whoever has most waiting makes room, and that may be this one.
+            let others = all.channels.values().chain(all.shard_channels.values());
+            let others = others.chain(all.patterns.values().map(|(_, subscribers)| subscribers));
+            let others = others.flat_map(BTreeMap::values);
+            let fullest = others.max_by_key(|mailbox| lock(&mailbox.waiting).bytes);
+            match fullest {
+                Some(fullest) if lock(&fullest.waiting).bytes > 0 => self.overflow(fullest),
+                _ => overflows = true,
+            }
+            overflows |= lock(&mailbox.waiting).overflown;
+        }
+        if overflows {
+            self.overflow(mailbox);
+            return false;
+        }
+        let mut waiting = lock(&mailbox.waiting);
+        waiting.bytes += bytes;
+        waiting.messages.push_back(message);
+        drop(waiting);
+        mailbox.arrived.notify_one();
+        true
+    }
+
+    /// Too much waits in a mailbox: it is emptied, and whoever it belongs to is told.
+    fn overflow(&self, mailbox: &Mailbox) {
+        let emptied = {
+            let mut waiting = lock(&mailbox.waiting);
+            std::mem::replace(&mut *waiting, Waiting { overflown: true, ..Waiting::default() })
+        };
+        self.give_back(emptied.bytes);
+        mailbox.overflows.notify_one();
+    }
+
+    /// Takes memory for so much more that waits; false if there is none.
+    fn hold(&self, bytes: usize) -> bool {
+        let (held, share) = &mut *lock(&self.held);
+        let fits = share.as_mut().is_some_and(|share| share.try_hold(*held + bytes));
+        if fits {
+            *held += bytes;
+        }
+        fits
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let (held, share) = &mut *lock(&self.held);
+        *held -= bytes;
+        let held = *held;
+        if let Some(share) = share {
+            share.try_hold(held);
+        }
+    }
+
+    /// Takes the next message out of a mailbox, by whom it belongs to.
+    pub(crate) fn take(&self, mailbox: &Mailbox) -> Option<Message> {
+        let message = {
+            let mut waiting = lock(&mailbox.waiting);
+            let message = waiting.messages.pop_front()?;
+            waiting.bytes -= message.bytes();
+            message
+        };
+        self.give_back(message.bytes());
+        Some(message)
+    }
+
+    /// What waits for a subscription that has ended is not delivered any more.
+    pub(crate) fn discard(&self, mailbox: &Mailbox, kind: Kind, name: &Bytes) {
+        let is_of_it = |message: &Message| match kind {
+            Kind::Pattern => message.pattern.as_ref() == Some(name),
+            _ => message.kind == kind && message.pattern.is_none() && message.channel == name,
+        };
+        let discarded = {
+            let mut waiting = lock(&mailbox.waiting);
+            let before = waiting.bytes;
+            waiting.messages.retain(|message| !is_of_it(message));
+            waiting.bytes = waiting.messages.iter().map(Message::bytes).sum();
+            before - waiting.bytes
+        };
+        self.give_back(discarded);
+    }
+
+    /// A subscriber is gone.
+    pub(crate) fn forget(&self, mailbox: &Mailbox) {
+        self.overflow(mailbox);
+    }
+
+    /// Names that somebody subscribed to, of channels or shard channels.
+    pub(crate) fn names(&self, kind: Kind) -> Vec<Bytes> {
+        let subscribed = lock(&self.subscribed);
+        let mut names: Vec<Bytes> = match kind {
+            Kind::Channel => subscribed.channels.keys().cloned().collect(),
+            Kind::Shard => subscribed.shard_channels.keys().cloned().collect(),
+            Kind::Pattern => subscribed.patterns.keys().cloned().collect(),
+        };
+        drop(subscribed);
+        names.sort_unstable();
+        names
+    }
+
+    /// Bytes of all names of a kind, and how many there are.
+    pub(crate) fn names_bytes(&self, kind: Kind) -> (usize, usize) {
+        let subscribed = lock(&self.subscribed);
+        let sum = |names: &mut dyn Iterator<Item = &Bytes>| {
+            names.fold((0, 0), |(bytes, count), name| (bytes + name.len(), count + 1))
+        };
+        match kind {
+            Kind::Channel => sum(&mut subscribed.channels.keys()),
+            Kind::Shard => sum(&mut subscribed.shard_channels.keys()),
+            Kind::Pattern => sum(&mut subscribed.patterns.keys()),
+        }
+    }
+
+    /// How many subscribed to a channel by its name.
+    pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        let subscribed = lock(&self.subscribed);
+        let channels = if kind == Kind::Shard { &subscribed.shard_channels } else { &subscribed.channels };
+        channels.get(name).map_or(0, BTreeMap::len)
+    }
+}
+
+/// Too much had waited for a subscriber.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Overflown;
+
+impl Mailbox {
+    /// Completes when something has arrived since it last did.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Completes when too much has arrived.
+    pub(crate) async fn overflows(&self) {
+        self.overflows.notified().await;
+    }
+
+    /// Bytes of the next message, if one waits.
+    pub(crate) fn next_bytes(&self) -> Result<Option<usize>, Overflown> {
+        let waiting = lock(&self.waiting);
+        if waiting.overflown { Err(Overflown) } else { Ok(waiting.messages.front().map(Message::bytes)) }
+    }
+}

@@ -1,0 +1,218 @@
+//! Publish and subscribe: what arrives, in which order, and what a subscriber that does not read costs others.
+
+use std::time::Duration;
+
+use esker_server::Limits;
+use tokio::task::JoinSet;
+
+use crate::client::{Client, EACH_BYTES, Running, command, limited, narrow, plain};
+
+/// A client that subscribed; RESP2 says so in an array, and RESP3 in a push.
+async fn subscriber(server: &Running, verb: &str, name: &str) -> Client {
+    let mut client = server.client().await;
+    let word = verb.to_lowercase();
+    let told = format!("*3\r\n${}\r\n{word}\r\n${}\r\n{name}\r\n:1\r\n", word.len(), name.len());
+    client.ask(&format!("{verb} {name}"), &told).await;
+    client
+}
+
+fn message(payload: &str) -> String {
+    format!("*3\r\n$7\r\nmessage\r\n$2\r\nch\r\n${}\r\n{payload}\r\n", payload.len())
+}
+
+#[tokio::test]
+async fn messages_arrive_by_name_by_pattern_and_by_shard() {
+    let server = Running::start(plain()).await;
+    let mut publisher = server.client().await;
+    publisher.ask("PUBLISH ch none", ":0\r\n").await;
+    let mut by_name = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let mut by_pattern = subscriber(&server, "PSUBSCRIBE", "c[gh]*").await;
+    let mut by_shard = subscriber(&server, "SSUBSCRIBE", "ch").await;
+    let mut other = subscriber(&server, "SUBSCRIBE", "other").await;
+    publisher.ask("PUBLISH ch hello", ":2\r\n").await;
+    publisher.ask("SPUBLISH ch shard", ":1\r\n").await;
+    publisher.ask("PUBLISH other last", ":1\r\n").await;
+    by_name.expect(message("hello")).await;
+    by_pattern.expect("*4\r\n$8\r\npmessage\r\n$6\r\nc[gh]*\r\n$2\r\nch\r\n$5\r\nhello\r\n").await;
+    by_shard.expect("*3\r\n$8\r\nsmessage\r\n$2\r\nch\r\n$5\r\nshard\r\n").await;
+    other.expect("*3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$4\r\nlast\r\n").await;
+    // Both ways, as two messages.
+    by_name.ask("PSUBSCRIBE *", "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:2\r\n").await;
+    publisher.ask("PUBLISH ch twice", ":3\r\n").await;
+    by_name.expect(message("twice")).await;
+    by_name.expect("*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$2\r\nch\r\n$5\r\ntwice\r\n").await;
+}
+
+#[tokio::test]
+async fn in_resp3_messages_are_pushed_beside_answers() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut publisher) = (server.client().await, server.client().await);
+    client.send("HELLO 3\r\nSUBSCRIBE ch\r\n").await;
+    while client.line().await != ">3" {}
+    client.expect("$9\r\nsubscribe\r\n$2\r\nch\r\n:1\r\n").await;
+    publisher.ask("PUBLISH ch one", ":1\r\n").await;
+    client.expect(">3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$3\r\none\r\n").await;
+    client.ask("SET k v", "+OK\r\n").await;
+    client.ask("PING", "+PONG\r\n").await;
+    client.ask("PUBLISH nobody x", ":0\r\n").await;
+    // From itself.
+    client.ask("PUBLISH ch me", ":1\r\n>3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$2\r\nme\r\n").await;
+}
+
+#[tokio::test]
+async fn a_subscription_ends_with_its_command_with_reset_and_with_the_connection() {
+    let server = Running::start(plain()).await;
+    let mut publisher = server.client().await;
+    let mut first = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let mut second = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let third = subscriber(&server, "SUBSCRIBE", "ch").await;
+    publisher.ask("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:3\r\n").await;
+    let lines = publisher.text("CLIENT LIST TYPE pubsub").await;
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    assert!(lines.contains(" flags=P db=0 sub=1 psub=0 ssub=0 "), "{lines}");
+    assert!(publisher.text("INFO stats").await.contains("\r\npubsub_channels:1\r\n"));
+    first.ask("UNSUBSCRIBE ch", "*3\r\n$11\r\nunsubscribe\r\n$2\r\nch\r\n:0\r\n").await;
+    publisher.ask("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:2\r\n").await;
+    first.ask("GET none", "$-1\r\n").await;
+    second.ask("RESET", "+RESET\r\n").await;
+    second.ask("GET none", "$-1\r\n").await;
+    publisher.ask("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:1\r\n").await;
+    drop(third);
+    for _ in 0..500 {
+        publisher.send("PUBSUB CHANNELS\r\n").await;
+        if publisher.line().await == "*0" {
+            return;
+        }
+        publisher.expect("$2\r\nch\r\n").await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("who has gone is still subscribed");
+}
+
+/// Every subscriber gets all messages of every publisher, each publisher's in their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_or_out_of_order_on_the_way_to_those_who_read() {
+    const PUBLISHERS: usize = 4;
+    const MESSAGES: usize = 500;
+    let server = Running::start(plain()).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..12 {
+        let by_pattern = number % 3 == 0;
+        let (verb, name) = if by_pattern { ("PSUBSCRIBE", "c*") } else { ("SUBSCRIBE", "ch") };
+        let mut client = subscriber(&server, verb, name).await;
+        tasks.spawn(async move {
+            let mut next = [0; PUBLISHERS];
+            for _ in 0..PUBLISHERS * MESSAGES {
+                for _ in 0..if by_pattern { 8 } else { 6 } {
+                    client.line().await;
+                }
+                let payload = client.line().await;
+                let (publisher, at) = payload.split_once('-').unwrap();
+                let (publisher, at): (usize, usize) = (publisher.parse().unwrap(), at.parse().unwrap());
+                assert_eq!(next[publisher], at, "of publisher {publisher}");
+                next[publisher] += 1;
+            }
+        });
+    }
+    for publisher in 0..PUBLISHERS {
+        let mut client = server.client().await;
+        tasks.spawn(async move {
+            for batch in 0..MESSAGES / 50 {
+                let lines: String =
+                    (0..50).map(|at| format!("PUBLISH ch {publisher}-{}\r\n", batch * 50 + at)).collect();
+                client.send(lines).await;
+                client.expect(":12\r\n".repeat(50)).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// What a transaction publishes goes out if it runs, and not if it does not.
+#[tokio::test]
+async fn a_transaction_publishes_when_it_has_run() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let mut listener = subscriber(&server, "SUBSCRIBE", "ch").await;
+    for (end, answer) in [("DISCARD", "+OK\r\n"), ("EXEC", "*2\r\n+OK\r\n:1\r\n")] {
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET k v", "+QUEUED\r\n").await;
+        client.ask(&format!("PUBLISH ch {end}"), "+QUEUED\r\n").await;
+        client.ask(end, answer).await;
+    }
+    listener.expect(message("EXEC")).await;
+}
+
+/// Subscribers that read nothing are dropped, and those who read get everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {
+    let limits = Limits { backlog_bytes_hard: 1 << 20, backlog_bytes_max: 64 << 10, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut publisher = server.client().await;
+    let mut silent = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let mut honest = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let payload = "x".repeat(100_000);
+    let reader = tokio::spawn(async move {
+        for _ in 0..200 {
+            honest.expect(message(&"x".repeat(100_000))).await;
+        }
+        honest
+    });
+    let mut receivers = Vec::new();
+    for _ in 0..200 {
+        publisher.send(command(&["PUBLISH", "ch", &payload])).await;
+        receivers.push(publisher.line().await);
+        // So that the honest one keeps up.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let _honest = reader.await.unwrap();
+    assert_eq!(receivers.last().map(String::as_str), Some(":1"), "the silent one is gone");
+    publisher.ask("PUBSUB NUMSUB ch", "*2\r\n$2\r\nch\r\n:1\r\n").await;
+    // What the network held arrives, and then it ends.
+    let mut rest = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut silent.0, &mut rest);
+    let _ = tokio::time::timeout(Duration::from_secs(20), read).await.expect("its connection has ended");
+    assert!(rest.len() < 16 << 20, "{} bytes had been sent to it", rest.len());
+}
+
+/// All mailboxes together are a part of the memory for clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_waits_for_subscribers_is_bounded() {
+    let server = narrow().await;
+    let mut publisher = server.client().await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(subscriber(&server, "SUBSCRIBE", "ch").await);
+    }
+    let payload = "x".repeat(100_000);
+    for _ in 0..300 {
+        publisher.send(command(&["PUBLISH", "ch", &payload])).await;
+        publisher.skip_line().await;
+    }
+    // Who has most waiting had to go, so there is memory for others.
+    let long = "y".repeat(EACH_BYTES / 8);
+    publisher.send(command(&["SET", "k", &long])).await;
+    publisher.expect("+OK\r\n").await;
+    publisher.send("PUBSUB NUMSUB ch\r\n").await;
+    publisher.expect("*2\r\n$2\r\nch\r\n").await;
+    let left: usize = publisher.line().await[1..].parse().unwrap();
+    assert!(left < 10, "{left} subscribers that read nothing are left");
+}
+
+#[tokio::test]
+async fn subscriptions_are_bounded_and_patterns_have_a_length() {
+    let limits = Limits { arguments_max: 40, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut client = server.client().await;
+    for at in 0..19 {
+        client.send(format!("SUBSCRIBE a{at} b{at}\r\n")).await;
+        for _ in 0..12 {
+            client.skip_line().await;
+        }
+    }
+    client.ask("SUBSCRIBE a b", "-ERR too many subscriptions\r\n").await;
+    client.ask("RESET", "+RESET\r\n").await;
+    let long = format!("PSUBSCRIBE {}", "?".repeat(5000));
+    client.ask(&long, "-ERR pattern exceeds maximum allowed size (4096 bytes)\r\n").await;
+    client.ask("GET none", "$-1\r\n").await;
+}
