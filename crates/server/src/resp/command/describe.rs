@@ -199,10 +199,10 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     let tips = history::tips(verb);
     replies.set(tips.len());
     tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
-    // A range of keys that are all treated alike, or single keys.
+    // Single keys, or a range of keys that are all treated alike, behind those that are not.
     let ranges = match (step, last) {
         (0, _) => 0..0,
-        (_, ..0) => first..first + 1,
+        (_, ..0) => first..first + history::treatments(verb) as i64,
         _ => first..last + 1,
     };
     replies.set(ranges.clone().count());
@@ -223,7 +223,8 @@ fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) 
     }
     text("flags", replies);
     words_set(history::access(verb, behind), replies);
-    let (last, step) = if verb.keys.last < 0 { (verb.keys.last, verb.keys.step) } else { (0, 1) };
+    let is_rest = verb.keys.last < 0 && behind + 1 == history::treatments(verb);
+    let (last, step) = if is_rest { (verb.keys.last, verb.keys.step) } else { (0, 1) };
     let begin: &[(&str, i64)] = &[("index", index)];
     let find: &[(&str, i64)] = &[("lastkey", last), ("keystep", step), ("limit", 0)];
     for (name, kind, spec) in [("begin_search", "index", begin), ("find_keys", "range", find)] {

@@ -11,6 +11,8 @@ use crate::service::Service;
 
 mod acl;
 pub(super) mod admit;
+pub(super) mod bitfield;
+pub(super) mod bits;
 mod client;
 pub(super) mod config;
 pub(super) mod connection;

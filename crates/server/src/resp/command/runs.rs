@@ -2,8 +2,8 @@
 
 use super::{Answer, OnKeys};
 use super::{
-    acl, client, config, connection, counters, describe, dump, expiry, info, keys, multi, observe, pubsub,
-    ranges, server, set, strings,
+    acl, bitfield, bits, client, config, connection, counters, describe, dump, expiry, info, keys, multi,
+    observe, pubsub, ranges, server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -68,6 +68,13 @@ static RUNS: [(&str, Run); COUNT] = [
     ("setrange", Run::Update(ranges::setrange)),
     ("strlen", Run::Read(ranges::strlen)),
     ("substr", Run::Read(ranges::getrange)),
+    ("bitcount", Run::Read(bits::bitcount)),
+    ("bitfield", Run::Update(bitfield::bitfield)),
+    ("bitfield_ro", Run::Read(bitfield::bitfield_ro)),
+    ("bitop", Run::Update(bits::bitop)),
+    ("bitpos", Run::Read(bits::bitpos)),
+    ("getbit", Run::Read(bits::getbit)),
+    ("setbit", Run::Update(bits::setbit)),
     ("copy", Run::Update(keys::copy)),
     ("del", Run::Update(keys::delete)),
     ("dump", Run::Read(dump::dump)),

@@ -1,6 +1,7 @@
 //! Groups that write.
 
 use super::*;
+use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
 use crate::resp::wire::number::parse_integer;
 
@@ -115,6 +116,8 @@ pub(super) async fn updates(
 fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
     let made = match verb.name {
         "setrange" => parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok()),
+        "setbit" => parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit / 8 + 1).ok()),
+        "bitfield" => Some(bitfield::made_bytes(command, service.config.limits.bulk_bytes_max)),
         "restore" => Some(restored_bytes(command)),
         _ => None,
     };

@@ -14,6 +14,7 @@ const READ_DELETE: Access = &["RW", "access", "delete"];
 const APPEND: Access = &["RW", "insert"];
 const OVERWRITE: Access = &["OW", "update"];
 const INSERT: Access = &["OW", "insert"];
+const BITFIELD: Access = &["RW", "access", "update", "variable_flags"];
 const DELETE: Access = &["RM", "delete"];
 /// It is the name of a channel.
 const NO_KEY: Access = &["not_key"];
@@ -53,6 +54,13 @@ static FACTS: &[Facts] = &[
     ("setrange", "2.2.0", &[UPDATE], &[]),
     ("strlen", "2.2.0", &[LOOK], &[]),
     ("substr", "1.0.0", &[READ], &[]),
+    ("bitcount", "2.6.0", &[READ], &[]),
+    ("bitfield", "3.2.0", &[BITFIELD], &[]),
+    ("bitfield_ro", "6.0.0", &[READ], &[]),
+    ("bitop", "2.6.0", &[OVERWRITE, READ], &[]),
+    ("bitpos", "2.8.7", &[READ], &[]),
+    ("getbit", "2.2.0", &[READ], &[]),
+    ("setbit", "2.2.0", &[READ_UPDATE], &[]),
     ("copy", "6.2.0", &[READ, OVERWRITE], &[]),
     ("del", "1.0.0", &[DELETE], &[BY_KEY, SUM]),
     ("dump", "2.6.0", &[READ], &[VARIES]),
@@ -137,6 +145,11 @@ pub(in crate::resp) fn access(verb: &Verb, behind: usize) -> Access {
     known.get(behind).or(known.last()).copied().unwrap_or(&[])
 }
 
+/// How many ways there are in which its keys are treated; at least one.
+pub(in crate::resp) fn treatments(verb: &Verb) -> usize {
+    facts(verb).2.len().max(1)
+}
+
 /// What is done to the keys of SET, which depends on its arguments.
 pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
     if tells { READ_UPDATE } else { OVERWRITE }
@@ -145,6 +158,7 @@ pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
 /// Why it is done.
 pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
+        "bitfield" => Some("This command allows both access and modification of the key"),
         "getex" => Some("RW and UPDATE because it changes the TTL"),
         "set" => Some("RW and ACCESS due to the optional `GET` argument"),
         _ => None,
@@ -157,11 +171,12 @@ pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
 }
 
 /// Redis' categories that have a command here, in its order.
-pub(in crate::resp) const CATEGORIES: [&str; 11] = [
+pub(in crate::resp) const CATEGORIES: [&str; 12] = [
     "keyspace",
     "read",
     "write",
     "string",
+    "bitmap",
     "pubsub",
     "admin",
     "fast",
@@ -186,6 +201,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
         "read" => has("readonly"),
         "write" => has("write"),
         "string" => verb.group == "string",
+        "bitmap" => verb.group == "bitmap",
         "pubsub" => verb.group == "pubsub",
         "admin" => admin,
         "fast" => has("fast"),

@@ -5,6 +5,7 @@ use crate::service::calls::VERBS_COUNT as COUNT;
 
 const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
 const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1 };
+const BEHIND_WORD: Keys = Keys { first: 2, last: -1, step: 1 };
 const SECOND_KEY: Keys = Keys { first: 2, last: 2, step: 1 };
 const TWO_KEYS: Keys = Keys { first: 1, last: 2, step: 1 };
 const ALL_KEYS: Keys = Keys { first: 1, last: -1, step: 1 };
@@ -77,6 +78,20 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Returns the length of the value of a key." },
     Verb { name: "substr", arity: 4, fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: LONG_READ, group: "string",
         summary: "Returns a part of the value of a key; the same as GETRANGE." },
+    Verb { name: "bitcount", arity: -2, fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: LONG_READ, group: "bitmap",
+        summary: "Counts the ones in a value, or in a part of it." },
+    Verb { name: "bitfield", arity: -2, fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: LONG_WRITE, group: "bitmap",
+        summary: "Reads and changes integers of any width at any bit of a value." },
+    Verb { name: "bitfield_ro", arity: -2, fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "bitmap",
+        summary: "Reads integers of any width at any bit of a value." },
+    Verb { name: "bitop", arity: -4, fast: Fast::No, keys: BEHIND_WORD, needs: Needs::ReadWrite, flags: LONG_WRITE, group: "bitmap",
+        summary: "Joins values bit by bit, and writes what comes of it." },
+    Verb { name: "bitpos", arity: -3, fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: LONG_READ, group: "bitmap",
+        summary: "Finds the first one or zero in a value." },
+    Verb { name: "getbit", arity: 3, fast: Fast::No, keys: ONE_KEY, needs: Needs::Read, flags: READ, group: "bitmap",
+        summary: "Returns a bit of a value." },
+    Verb { name: "setbit", arity: 4, fast: Fast::No, keys: ONE_KEY, needs: Needs::ReadWrite, flags: LONG_WRITE, group: "bitmap",
+        summary: "Sets a bit of a value, and returns what it was." },
     Verb { name: "copy", arity: -3, fast: Fast::No, keys: TWO_KEYS, needs: Needs::ReadWrite, flags: LONG_WRITE, group: "generic",
         summary: "Copies a value and its expiry to another key." },
     Verb { name: "del", arity: -2, fast: Fast::Delete, keys: ALL_KEYS, needs: Needs::Write, flags: LONG_CHANGE, group: "generic",

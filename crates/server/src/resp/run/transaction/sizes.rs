@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
+use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
@@ -123,6 +124,12 @@ fn after_bytes(verb: &Verb, command: Command<'_>, largest: usize, service: &Serv
             // What would be too long is refused, and not made.
             if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
         }
+        "setbit" => {
+            let bit = parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit).ok());
+            let made = bit.map_or(0, |bit| bit / 8 + 1);
+            if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
+        }
+        "bitfield" => largest.max(bitfield::made_bytes(command, service.config.limits.bulk_bytes_max)),
         // What would be too long is refused here, too.
         "restore" => largest.max(restored_bytes(command).min(service.config.limits.bulk_bytes_max)),
         "incrbyfloat" => largest.max(FLOAT_BYTES),
@@ -134,7 +141,7 @@ fn after_bytes(verb: &Verb, command: Command<'_>, largest: usize, service: &Serv
 /// Bytes of values that a command answers, or makes of others.
 fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
     match verb.name {
-        "append" | "setrange" | "incrbyfloat" | "restore" => after,
+        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" => after,
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,
         "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
