@@ -137,7 +137,7 @@ const HOSTILE: [&str; 30] = [
     "return cjson.decode(string.rep('[', 1000000))",
     "return cmsgpack.unpack(string.rep('\\145', 1000000))",
     "return string.format('%s', string.rep('x', 1e8))",
-    "return table.concat({}, 'x', 1, 2^31)",
+    "return table.concat({1}, 'x', 1, 2^31 - 1)",
     "return unpack({}, 1, 1e7)",
     "local s = string.rep('x', 1000000) local t = {} for i = 1, 1000 do t[i] = s end return t",
     "return loadstring(string.rep('(', 100000))() or x",

@@ -88,6 +88,7 @@ pub(super) fn interpreter(service: &Service) -> Result<Interpreter, Unknown> {
 pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
     let lua = &interpreter.lua;
     let _ = lua.set_memory_limit(0);
+    // An interpreter whose script was ended runs nothing any more.
     let is_clean = interpreter.clean.call::<()>(()).is_ok();
     if lua.used_memory() > IDLE_BYTES {
         interpreter.forget_compiled();

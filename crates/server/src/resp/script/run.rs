@@ -151,7 +151,7 @@ fn said(error: &mlua::Error) -> Vec<u8> {
     match errors::raised(error) {
         errors::Raised::Text(text) => [b"ERR ", &*text].concat(),
         errors::Raised::Reply(text) => text,
-        errors::Raised::Stop(stop) => stop_text(stop, Duration::ZERO).into_bytes(),
+        errors::Raised::Stop(_) => b"ERR Script ended".to_vec(),
     }
 }
 
@@ -224,13 +224,17 @@ fn run_in(
         };
         interpreter.redis.raw_set("call", function_of(true)?)?;
         interpreter.redis.raw_set("pcall", function_of(false)?)?;
-        let (ok, value): (bool, Value) = interpreter.run.call(function)?;
-        if ok {
-            to_reply::answer(&value, turn.reins.protocol.load(Ordering::Relaxed), &mut replies);
-        } else {
-            let failure = lua.remove_app_data::<Failure>();
-            replies.error_bytes(&failed(failure, &value, call, turn, service));
-        }
+        let value = match interpreter.run.call::<(bool, Value)>(function) {
+            Ok((true, value)) => {
+                to_reply::answer(&value, turn.reins.protocol.load(Ordering::Relaxed), &mut replies);
+                return Ok(());
+            }
+            Ok((false, value)) => value,
+            // A script that is over fails again where its error is caught.
+            Err(error) => Value::Error(Box::new(error)),
+        };
+        let failure = lua.remove_app_data::<Failure>();
+        replies.error_bytes(&failed(failure, &value, call, turn, service));
         Ok(())
     });
     for name in ["KEYS", "ARGV"] {
@@ -250,26 +254,26 @@ fn failed(
     service: &Service,
 ) -> Vec<u8> {
     let sha = String::from_utf8_lossy(&call.script.sha).into_owned();
-    let Some(failure) = failure else {
-        // Nobody was told where it was: there was no memory for that.
-        let text = match value {
-            Value::String(text) => text.as_bytes().to_vec(),
-            Value::Error(error) => said(error),
-            _ => b"execution failure".to_vec(),
-        };
-        if text == errors::NO_MEMORY {
-            let _ = turn.reins.lacks_memory();
+    let (mut text, place) = match (turn.reins.stopped(), failure) {
+        (Some(stop), failure) => {
+            let text = stop_text(stop, service.config.limits.script_time).into_bytes();
+            (text, failure.and_then(|failure| failure.place))
         }
-        return [format!("ERR Error running script {sha}, ").as_bytes(), &text].concat();
-    };
-    let mut text = match turn.reins.stopped() {
-        Some(stop) => stop_text(stop, service.config.limits.script_time).into_bytes(),
-        None => failure.text,
+        (None, Some(failure)) => (failure.text, failure.place),
+        (None, None) => {
+            // Nobody was told where it was: there was no memory for that.
+            let why = match value {
+                Value::String(text) => text.as_bytes().to_vec(),
+                Value::Error(error) => said(error),
+                _ => b"execution failure".to_vec(),
+            };
+            ([format!("ERR Error running script {sha}, ").as_bytes(), &why].concat(), None)
+        }
     };
     if text.ends_with(errors::NO_MEMORY) {
         let _ = turn.reins.lacks_memory();
     }
-    if let Some((name, line)) = failure.place.filter(|(_, line)| *line > 0) {
+    if let Some((name, line)) = place.filter(|(_, line)| *line > 0) {
         text.extend_from_slice(format!(" script: {sha}, on {name}:{line}.").as_bytes());
     }
     text

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, VmState};
 
 use super::errors::{self, NO_MEMORY, Raised, bad_argument};
@@ -16,6 +17,9 @@ const CHUNK: &str = "@user_script";
 
 /// The name of what we wrote ourselves.
 const PRELUDE: &str = "=prelude";
+
+/// A collection begins when there is so much of what there was after the last one.
+const PAUSE_PERCENT: i32 = 125;
 
 /// After so many instructions it is asked whether the script may go on.
 const INSTRUCTIONS: u32 = 1000;
@@ -52,6 +56,8 @@ pub(in crate::resp) struct Failure {
 /// Makes an interpreter.
 pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
+    // What is no longer used counts until it is collected, so it is collected soon.
+    lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE_PERCENT)));
     let held = Held::default();
     let (all, globals, ours) = (lua.globals(), lua.create_table()?, lua.create_table()?);
     ours.raw_set("caught", function(&lua, &held, caught)?)?;
