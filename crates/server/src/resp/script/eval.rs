@@ -93,8 +93,8 @@ pub(in crate::resp) async fn eval(
         if let Err(refused) = session.hold_also(values.saturating_add(2 * short)).await {
             return replies.error(&format!("ERR cannot answer: {refused}"));
         }
-        let mut turn = Turn::short(short);
-        match update(&call, &keys, &options, &mut turn, session, service, replies).await {
+        let turn = || Turn::short(short);
+        match update(&call, &keys, options, turn, session, service, replies).await {
             Ok(Err(TooLong)) => {}
             Ok(Ok(())) => return,
             Err(error) => return replies.store_error(&error),
@@ -106,8 +106,8 @@ pub(in crate::resp) async fn eval(
         return replies.error(&format!("ERR cannot answer: {refused}"));
     }
     let running = service.scripts.long_turn().await;
-    let mut turn = Turn::long(service, running.reins());
-    if let Err(error) = update(&call, &keys, &options, &mut turn, session, service, replies).await.map(drop) {
+    let turn = || Turn::long(service, running.reins());
+    if let Err(error) = update(&call, &keys, options, turn, session, service, replies).await.map(drop) {
         replies.store_error(&error);
     }
 }
@@ -116,8 +116,8 @@ pub(in crate::resp) async fn eval(
 async fn update(
     call: &Call<'_>,
     keys: &[Bytes],
-    options: &WriteOptions,
-    turn: &mut Turn,
+    options: WriteOptions,
+    turn: impl Fn() -> Turn,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
@@ -128,9 +128,8 @@ async fn update(
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
         let mut view = View::new(service.store.now_ms(), bulk_bytes_max, entries.into_iter());
         // Its time begins when it runs, not when it waits for its keys.
-        turn.begin(service);
-        let is_short = turn.is_short;
-        match aside(is_short, || run(call, turn, &mut view, session, service, replies)) {
+        let mut turn = turn();
+        match aside(turn.is_short, || run(call, &mut turn, &mut view, session, service, replies)) {
             Ok(()) => (view.into_batch(), Ok(())),
             Err(TooLong) => (Batch::new(), Err(TooLong)),
         }
@@ -138,7 +137,7 @@ async fn update(
     if keys.is_empty() {
         return Ok(change(&[]).1);
     }
-    let outcome = service.store.update(keys, options.clone(), change).await;
+    let outcome = service.store.update(keys, options, change).await;
     if outcome.is_err() {
         replies.cut(mark);
         replies.take_errors();

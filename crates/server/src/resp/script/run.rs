@@ -57,12 +57,6 @@ impl Turn {
         }
     }
 
-    /// Its time begins.
-    pub(in crate::resp) fn begin(&mut self, service: &Service) {
-        let time = if self.is_short { SHORT } else { service.config.limits.script_time };
-        self.until = Instant::now() + time;
-    }
-
     pub(in crate::resp) fn long(service: &Service, reins: &Arc<Reins>) -> Turn {
         let bytes = super::eval::long_bytes(service);
         Turn {

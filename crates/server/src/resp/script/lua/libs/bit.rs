@@ -4,15 +4,19 @@ use mlua::{Lua, Table, Value, Variadic};
 
 use super::{number, number_or};
 
+/// Operations, as scripts call them.
+type Unary = (&'static str, fn(i32) -> i32);
+type Fold = (&'static str, fn(i32, i32) -> i32);
+type Shift = (&'static str, fn(i32, u32) -> i32);
+
 pub(in crate::resp::script::lua) fn table(lua: &Lua) -> mlua::Result<Table> {
     let bit = lua.create_table()?;
-    let unary: [(&str, fn(i32) -> i32); 3] =
-        [("tobit", |bits| bits), ("bnot", |bits| !bits), ("bswap", i32::swap_bytes)];
+    let unary: [Unary; 3] = [("tobit", |bits| bits), ("bnot", |bits| !bits), ("bswap", i32::swap_bytes)];
     for (name, function) in unary {
         let function = move |lua: &Lua, value: Value| Ok(function(bits(lua, &value, 1, name)?));
         bit.raw_set(name, lua.create_function(function)?)?;
     }
-    let folds: [(&str, fn(i32, i32) -> i32); 3] = [
+    let folds: [Fold; 3] = [
         ("band", |one, other| one & other),
         ("bor", |one, other| one | other),
         ("bxor", |one, other| one ^ other),
@@ -28,7 +32,7 @@ pub(in crate::resp::script::lua) fn table(lua: &Lua) -> mlua::Result<Table> {
         bit.raw_set(name, lua.create_function(function)?)?;
     }
     // Only the lower five bits of the distance count.
-    let shifts: [(&str, fn(i32, u32) -> i32); 5] = [
+    let shifts: [Shift; 5] = [
         ("lshift", i32::wrapping_shl),
         ("rshift", |bits, by| (bits as u32).wrapping_shr(by) as i32),
         ("arshift", i32::wrapping_shr),

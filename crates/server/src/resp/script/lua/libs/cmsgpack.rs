@@ -97,7 +97,7 @@ impl Packer<'_> {
 
     fn integer(&mut self, number: i64) -> mlua::Result<()> {
         match number {
-            0..128 | -32..0 => self.output.put(&[number as u8]),
+            -32..128 => self.output.put(&[number as u8]),
             128..=0xff => self.with(0xcc, &(number as u8).to_be_bytes()),
             0x100..=0xffff => self.with(0xcd, &(number as u16).to_be_bytes()),
             0x1_0000..=0xffff_ffff => self.with(0xce, &(number as u32).to_be_bytes()),
