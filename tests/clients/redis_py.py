@@ -123,6 +123,36 @@ def errors():
         refused("NoPermission", "FLUSHALL")
 
 
+def scripts():
+    lock = client.lock("app:lock", timeout=30)
+    same((lock.acquire(), lock.owned(), lock.locked()), (True, True, True))
+    same(client.lock("app:lock", timeout=30).acquire(blocking=False), False)
+    same((lock.extend(20), lock.reacquire()), (True, True))
+    same(25 < client.ttl("app:lock") <= 30, True)
+    lock.release()
+    same(client.exists("app:lock"), 0)
+    counted = []
+
+    def add_one(number):
+        for n in range(25):
+            with client.lock("app:lock", timeout=30):
+                counted.append(len(counted))
+
+    in_threads(4, add_one)
+    same(counted, list(range(100)))
+    limit = client.register_script(
+        "local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end return n"
+    )
+    same([limit(keys=["app:limit"], args=[60]) for _ in range(3)], [1, 2, 3])
+    same(0 < client.ttl("app:limit") <= 60, True)
+    same(client.eval("return cjson.encode({KEYS[1], ARGV[1]})", 1, "app:k", "v"), b'["app:k","v"]')
+    pipe = client.pipeline(transaction=True)
+    limit(keys=["app:limit"], args=[60], client=pipe)
+    pipe.get("app:limit")
+    same(pipe.execute(), [4, b"4"])
+    refused("non declared key", "EVAL", "return redis.call('get','app:other')", 1, "app:k")
+
+
 def large():
     value = os.urandom(8 << 20)
     client.set("app:large", value)
@@ -146,6 +176,6 @@ def restart():
     same(client.incr("app:n"), 42)
 
 
-for check in (handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, large, pool, restart):
+for check in (handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, scripts, large, pool, restart):
     check()
     print("ok", check.__name__, flush=True)

@@ -24,6 +24,7 @@ pub(crate) mod drive;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
+pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
 
@@ -35,6 +36,7 @@ use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use expiring::Expiring;
+use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
 
@@ -59,6 +61,7 @@ pub(crate) struct Service {
     pub(crate) channels: Arc<Channels>,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
+    pub(crate) scripts: Scripts,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
     pub(crate) drive: Arc<DriveLog>,
@@ -79,6 +82,9 @@ const READ_BYTES_GOAL: usize = 1 << 20;
 /// What the slow log may take of the memory for clients, and no more than a part of it.
 const SLOWLOG_BYTES: usize = 1 << 20;
 
+/// Which part of the memory for clients scripts and idle interpreters may take.
+const SCRIPTS_PART: usize = 16;
+
 impl Service {
     pub(crate) fn new(
         store: Store,
@@ -92,8 +98,9 @@ impl Service {
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let limits = &config.limits;
         let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
-        // The slow log is of what clients said, so it is a part of their memory.
-        let client_bytes = limits.client_bytes_max - slowlog_bytes;
+        // The slow log and the scripts are of what clients said, so they are a part of their memory.
+        let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
+        let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
         // As if the messages that wait were another client of this machine.
         let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
@@ -117,6 +124,7 @@ impl Service {
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
+            scripts: Scripts::new(script_bytes),
             status: Sampler::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),

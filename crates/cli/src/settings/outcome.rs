@@ -252,6 +252,8 @@ impl Settings {
             idle_wait: self.time("idle-timeout"),
             keepalive: self.time("tcp-keepalive"),
             memory_wait: self.time("memory-timeout").unwrap_or(Duration::from_millis(1)),
+            script_time: self.time("script-time-limit").unwrap_or(Duration::from_millis(1)),
+            script_bytes_max: usize_of(self.bytes("script-memory").expect("script-memory has a default")),
             drain_delay: self.time("drain-delay").unwrap_or_default(),
             closing_wait: self.time("drain-timeout").unwrap_or_default(),
             ..Limits::default()

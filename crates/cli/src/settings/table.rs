@@ -65,6 +65,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("bind", "resp"),
     ("data-dir", "dir"),
     ("datadir", "dir"),
+    ("busy-reply-threshold", "script-time-limit"),
+    ("lua-time-limit", "script-time-limit"),
     ("maxclients", "connections"),
     ("maxmemory", "memory"),
     ("port", "resp"),
@@ -168,6 +170,10 @@ settings! {
         "How long a connection is silent before TCP asks three times, a third of this apart, whether its other end is still there; 0 to never ask.";
     LIMITS "memory-timeout" Kind::Time, "10s",
         "How long a client waits for client-memory before it is disconnected.";
+    LIMITS "script-time-limit" Kind::Time, "5s",
+        "How long a script may run before it is ended.";
+    LIMITS "script-memory" Kind::Size, "16m",
+        "Memory of a script's interpreter, and as much again for what it writes and answers; at most a quarter of client-memory-each.";
     LIMITS "drain-delay" Kind::Time, "0",
         "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
     LIMITS "drain-timeout" Kind::Time, "10s",

@@ -43,6 +43,10 @@ pub struct Limits {
     pub keepalive: Option<Duration>,
     /// How long a client waits for memory before it is dropped.
     pub memory_wait: Duration,
+    /// How long a script may run.
+    pub script_time: Duration,
+    /// Memory that one script may take beside the values of its keys; at most a quarter of what one client may have.
+    pub script_bytes_max: usize,
     /// How long a server that stops serves on, not ready any more, for load balancers to notice.
     pub drain_delay: Duration,
     /// How long a closing connection may take to send what is left, and a stopping server to finish its commands.
@@ -70,6 +74,8 @@ impl Default for Limits {
             idle_wait: None,
             keepalive: Some(Duration::from_secs(300)),
             memory_wait: Duration::from_secs(10),
+            script_time: Duration::from_secs(5),
+            script_bytes_max: 16 << 20,
             drain_delay: Duration::ZERO,
             closing_wait: Duration::from_secs(10),
         }

@@ -6,6 +6,7 @@
 //! - `verbs`: the facts of every verb.
 //! - `session`: what lasts from command to command, and the `view` of keys that a command works on.
 //! - `command`: what every verb does.
+//! - `script`: scripts, which call commands; its interpreter, in `lua`, knows of none.
 //! - `run`: which commands go to the store together, and transactions.
 //! - `connection`: one client: read, run, answer; `watch` looks at its time. `loading` answers while there is no store yet.
 
@@ -13,8 +14,10 @@ mod command;
 mod connection;
 mod loading;
 mod run;
+mod script;
 mod session;
 mod verbs;
+mod version;
 mod watch;
 mod wire;
 

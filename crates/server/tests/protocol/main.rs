@@ -13,6 +13,7 @@ mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]
 mod running;
+mod scripts;
 mod server;
 mod session;
 mod strings;

@@ -31,3 +31,12 @@ pub(in crate::resp) fn admit_again(
 ) -> Result<(), String> {
     rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_at_exec())
 }
+
+/// Whether a script may call a command, or why not.
+pub(in crate::resp) fn admit_in_script(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+) -> Result<(), &'static str> {
+    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_in_script())
+}

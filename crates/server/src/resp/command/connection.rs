@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
+use super::server::{ROLE, RUN_MODE};
 use crate::auth::User;
 use crate::resp::session::Session;
+use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};

@@ -177,7 +177,8 @@ fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static
         return Err("ERR Invalid number of arguments specified for command");
     }
     let keys: Vec<_> = verb.keys.of(command).map(|index| command.argument(index)).collect();
-    if keys.is_empty() { Err("ERR The command has no key arguments") } else { Ok((verb, keys)) }
+    let none = keys.is_empty() && verb.keys.counted_at.is_none();
+    if none { Err("ERR The command has no key arguments") } else { Ok((verb, keys)) }
 }
 
 fn described(name: &[u8]) -> Option<&'static Verb> {
@@ -190,7 +191,7 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     replies.bulk(verb.name.as_bytes());
     replies.integer(verb.arity);
     words_set(verb.flags, replies);
-    let &Keys { first, last, step } = &verb.keys;
+    let &Keys { first, last, step, counted_at } = &verb.keys;
     for position in [first, last, step] {
         replies.integer(position);
     }
@@ -199,6 +200,11 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     let tips = history::tips(verb);
     replies.set(tips.len());
     tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
+    if counted_at.is_some() {
+        replies.set(1);
+        describe_keys(verb, 0, 0, replies);
+        return replies.set(0);
+    }
     // Single keys, or a range of keys that are all treated alike, behind those that are not.
     let ranges = match (step, last) {
         (0, _) => 0..0,
@@ -225,9 +231,13 @@ fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) 
     words_set(history::access(verb, behind), replies);
     let is_rest = verb.keys.last < 0 && behind + 1 == history::treatments(verb);
     let (last, step) = if is_rest { (verb.keys.last, verb.keys.step) } else { (0, 1) };
+    let index = verb.keys.counted_at.map_or(index, |at| at as i64);
     let begin: &[(&str, i64)] = &[("index", index)];
-    let find: &[(&str, i64)] = &[("lastkey", last), ("keystep", step), ("limit", 0)];
-    for (name, kind, spec) in [("begin_search", "index", begin), ("find_keys", "range", find)] {
+    let (how, find): (_, &[(&str, i64)]) = match verb.keys.counted_at {
+        Some(_) => ("keynum", &[("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]),
+        None => ("range", &[("lastkey", last), ("keystep", step), ("limit", 0)]),
+    };
+    for (name, kind, spec) in [("begin_search", "index", begin), ("find_keys", how, find)] {
         text(name, replies);
         replies.map(2);
         text("type", replies);

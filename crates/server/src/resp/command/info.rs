@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_engine::{Latencies, Stats};
 
-use super::server::{REDIS_VERSION, ROLE, RUN_MODE};
+use super::server::{ROLE, RUN_MODE};
 use crate::base::process::{peak_bytes, resident_bytes};
 use crate::resp::session::Session;
 use crate::resp::verbs::table::VERBS;
+use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
@@ -115,7 +116,9 @@ fn memory(service: &Service, text: &mut String) {
     line(text, "used_memory_overhead", stats.index_bytes);
     line(text, "used_memory_dataset", stats.cache_bytes);
     line(text, "used_memory_lua", 0);
-    line(text, "number_of_cached_scripts", 0);
+    let (scripts, script_bytes) = service.scripts.cache().size();
+    line(text, "used_memory_scripts_eval", script_bytes);
+    line(text, "number_of_cached_scripts", scripts);
     line(text, "maxmemory", 0);
     line(text, "maxmemory_human", human(0));
     line(text, "maxmemory_policy", "noeviction");

@@ -29,6 +29,18 @@ impl Denied {
         }
     }
 
+    /// The answer to a script that called the command.
+    pub(super) fn text_in_script(&self) -> &'static str {
+        match self {
+            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
+                "The user executing the script can't run this command or subcommand"
+            }
+            Denied::Key => {
+                "The user executing the script can't access at least one of the keys mentioned in the command arguments"
+            }
+        }
+    }
+
     /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
         words::no_right_any_more(match self {
@@ -41,11 +53,13 @@ impl Denied {
 }
 
 /// Subcommands that change something, of verbs that otherwise only tell.
-static CHANGES: [(&str, &str); 5] = [
+static CHANGES: [(&str, &str); 7] = [
     ("config", "set"),
     ("config", "resetstat"),
     ("config", "rewrite"),
     ("latency", "reset"),
+    ("script", "flush"),
+    ("script", "kill"),
     ("slowlog", "reset"),
 ];
 

@@ -3,7 +3,7 @@
 use super::{Answer, OnKeys};
 use super::{
     acl, bitfield, bits, client, config, connection, counters, describe, dump, expiry, info, keys, multi,
-    observe, pubsub, ranges, server, set, strings,
+    observe, pubsub, ranges, script, server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -20,6 +20,8 @@ pub(in crate::resp) enum Run {
     Read(OnKeys),
     /// On a view of its keys that nobody else writes meanwhile.
     Update(OnKeys),
+    /// As a script over keys that nobody else writes meanwhile.
+    Script,
     /// By itself, waiting for something.
     Alone(Alone),
 }
@@ -104,6 +106,11 @@ static RUNS: [(&str, Run); COUNT] = [
     ("multi", Run::Answer(multi::multi)),
     ("unwatch", Run::Answer(multi::unwatch)),
     ("watch", Run::Alone(Alone::Watch)),
+    ("eval", Run::Script),
+    ("eval_ro", Run::Script),
+    ("evalsha", Run::Script),
+    ("evalsha_ro", Run::Script),
+    ("script", Run::Answer(script::script)),
     ("auth", Run::Alone(Alone::Auth)),
     ("client", Run::Answer(client::client)),
     ("echo", Run::Answer(connection::echo)),

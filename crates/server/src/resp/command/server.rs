@@ -9,9 +9,6 @@ use crate::service::{Service, wall_clock_ms, wall_clock_us};
 
 use crate::resp::wire::words::{self, is};
 
-/// The version of Redis whose strings and errors this server speaks. Clients choose features by it.
-pub(super) const REDIS_VERSION: &str = "7.2.5";
-
 /// Not a cluster, not a sentinel.
 pub(super) const RUN_MODE: &str = "standalone";
 

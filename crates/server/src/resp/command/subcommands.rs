@@ -10,7 +10,7 @@ use crate::resp::wire::words::{self, is};
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 31] = [
+static SUBCOMMANDS: [Subcommand; 36] = [
     ("acl", "whoami", 2, 2),
     ("acl", "cat", 2, usize::MAX),
     ("acl", "list", 2, 2),
@@ -38,6 +38,11 @@ static SUBCOMMANDS: [Subcommand; 31] = [
     ("pubsub", "shardchannels", 2, usize::MAX),
     ("pubsub", "shardnumsub", 2, usize::MAX),
     ("pubsub", "help", 2, 2),
+    ("script", "exists", 3, usize::MAX),
+    ("script", "flush", 2, usize::MAX),
+    ("script", "kill", 2, 2),
+    ("script", "load", 3, 3),
+    ("script", "help", 2, 2),
     ("slowlog", "len", 2, 2),
     ("slowlog", "reset", 2, 2),
     ("slowlog", "get", 2, usize::MAX),
@@ -60,7 +65,7 @@ fn named(verb: &Verb, command: Command<'_>) -> Result<Option<(&'static str, usiz
             .iter()
             .find(|(name, ..)| named(name))
             .map(|&(name, least, most, _)| (name, least, most)),
-        "acl" | "config" | "latency" | "memory" | "pubsub" | "slowlog" => {
+        "acl" | "config" | "latency" | "memory" | "pubsub" | "script" | "slowlog" => {
             let mut of_verb = SUBCOMMANDS.iter().filter(|(of, ..)| *of == verb.name);
             of_verb.find(|(_, name, ..)| named(name)).map(|&(_, name, least, most)| (name, least, most))
         }

@@ -5,6 +5,7 @@
 
 use crate::resp::command::describe::lengths;
 use crate::resp::command::{Answer, config, pubsub};
+use crate::resp::script::known::COMPILED_BYTES;
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
@@ -14,6 +15,7 @@ use crate::resp::wire::words::is;
 use crate::service::Service;
 use crate::service::calls::VERBS_COUNT;
 use crate::service::clients::LINE_BYTES_MAX;
+use crate::service::scripts::IDLE_BYTES;
 use crate::service::status;
 
 /// Errors, and answers of a few words.
@@ -55,10 +57,16 @@ pub(super) fn bound(verb: &Verb, command: Command<'_>, session: &Session, servic
         "command" if command.len() > 2 => glob::HELD_BYTES_MAX.min(command.bytes() * 24),
         "command" => 0,
         _ if verb.group == "pubsub" => answer + pubsub::beside_bytes(command),
+        "script" if loads_script(command) => command.bytes() * COMPILED_BYTES + IDLE_BYTES,
         "config" => answer + glob::HELD_BYTES_MAX + command.len() * ASKED_BYTES,
         _ => answer,
     };
     Bound { answer, beside }
+}
+
+/// Whether a script is to be compiled.
+fn loads_script(command: Command<'_>) -> bool {
+    command.len() == 3 && is(command.argument(1), "load")
 }
 
 fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) -> usize {
@@ -79,6 +87,7 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
         "acl" => of_acl(word, service),
         _ if verb.group == "pubsub" => pubsub::answer_bytes(command, session, service),
+        "script" if is(word, "exists") => count * KEY_BYTES,
         _ => 0,
     };
     SHORT_BYTES + long

@@ -21,6 +21,7 @@ use super::command::admit::admit;
 use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
 use super::command::{Answer, OnKeys, connection, iterate};
+use super::script;
 use super::session::view::View;
 use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
@@ -189,6 +190,7 @@ async fn group(
                 return;
             }
         }
+        Run::Script => script::eval::eval(verb, command, session, service, replies).await,
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,

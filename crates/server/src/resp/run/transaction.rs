@@ -10,13 +10,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Batch, Entry, WriteOptions};
+use esker_engine::{Batch, Durability, Entry, WriteOptions};
 
 use self::sizes::Wanted;
 use super::bounds::{answer_within, bound};
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::runs::{Run, run_of};
+use crate::resp::script::eval::{aside, call_of};
+use crate::resp::script::run::{TooLong as TooSlow, Turn, run as run_script};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
@@ -26,6 +28,7 @@ use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
+use crate::service::scripts::Running;
 
 mod sizes;
 
@@ -129,9 +132,41 @@ async fn run(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), String> {
+    let durability = session.take_durability();
+    let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
+    let attempt = Attempt { commands, watched, durability, running: None };
+    if let Some(()) = attempt_once(attempt, session, service, replies).await? {
+        return Ok(());
+    }
+    assert!(has_scripts, "only scripts take longer than a first attempt may");
+    let running = Some(service.scripts.long_turn().await);
+    let attempt = Attempt { commands, watched, durability, running };
+    let ended = attempt_once(attempt, session, service, replies).await?;
+    assert!(ended.is_some(), "the second attempt is the last");
+    Ok(())
+}
+
+/// A transaction that is to be run: as it is, or, where its scripts took too long for that, beside the threads that serve
+/// clients.
+struct Attempt<'a> {
+    commands: &'a [Queued],
+    watched: &'a [Watched],
+    durability: Option<Durability>,
+    /// The place among those that run for long.
+    running: Option<Running<'a>>,
+}
+
+/// Runs a transaction. Nothing of it has happened where its scripts took too long.
+async fn attempt_once(
+    attempt: Attempt<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<Option<()>, String> {
+    let Attempt { commands, watched, durability, running } = attempt;
     let named = sizes::places_bytes(commands, watched);
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
-    let wanted = sizes::of(commands, watched, session, service).await;
+    let wanted = sizes::of(commands, watched, running.is_some(), session, service).await;
     let limit = service.config.limits.backlog_bytes_hard;
     if wanted.other_answers > limit {
         return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
@@ -140,11 +175,17 @@ async fn run(
     let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);
     let bytes = bytes.saturating_add(replies.growth(answers));
     session.hold_also(bytes).await.map_err(|refused| refused.to_string())?;
-    let durability = session.take_durability();
     let most = wanted.answers.min(limit);
     let options = WriteOptions { durability, ..WriteOptions::default() };
-    let change = |entries: &[Option<Entry>]| {
-        answer_keys(commands, watched, &wanted, most, entries, session, service, replies.protocol)
+    let protocol = replies.protocol;
+    let mut change = |entries: &[Option<Entry>]| {
+        let mut turn = match &running {
+            Some(running) => Turn::long(service, running.reins()),
+            None => Turn::short(wanted.of_scripts),
+        };
+        aside(running.is_none(), || {
+            answer_keys(commands, watched, &wanted, most, entries, &mut turn, session, service, protocol)
+        })
     };
     let outcome = if wanted.keys.is_empty() {
         // Nothing of it is the store's.
@@ -159,9 +200,10 @@ async fn run(
         Outcome::TooLong => {
             return Err(format!("its answers take more than {most} bytes (reply-queue-limit)"));
         }
+        Outcome::TooSlow => return Ok(None),
         Outcome::Answered(answered) => answer_others(commands, answered, session, service, replies).await,
     }
-    Ok(())
+    Ok(Some(()))
 }
 
 /// What became of a transaction on its keys.
@@ -170,6 +212,8 @@ enum Outcome {
     Changed,
     /// There was no room for all answers.
     TooLong,
+    /// Its scripts took too long for a first attempt.
+    TooSlow,
     Answered(Answered),
 }
 
@@ -181,7 +225,8 @@ fn answer_keys(
     wanted: &Wanted,
     most: usize,
     entries: &[Option<Entry>],
-    session: &Session,
+    turn: &mut Turn,
+    session: &mut Session,
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
@@ -206,6 +251,20 @@ fn answer_keys(
             tally.ended(verb.index(), 1);
             match admit_again(verb, command, session) {
                 Ok(()) => on_keys(command, &mut view, &mut replies),
+                Err(denied) => replies.error(&denied),
+            }
+            if replies.take_errors() > 0 {
+                service.counters.calls.failed(verb.index(), 1);
+            }
+        } else if let Run::Script = run_of(verb) {
+            tally.ended(verb.index(), 1);
+            match admit_again(verb, command, session).map(|()| call_of(verb, command, service)) {
+                Ok(Ok(call)) => {
+                    if let Err(TooSlow) = run_script(&call, turn, &mut view, session, service, &mut replies) {
+                        return (Batch::new(), Outcome::TooSlow);
+                    }
+                }
+                Ok(Err(why)) => replies.error_bytes(&why),
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {

@@ -29,6 +29,12 @@ struct Slot {
     written: bool,
 }
 
+impl Slot {
+    fn made_bytes(&self) -> usize {
+        self.held.as_ref().filter(|_| self.written).map_or(0, |held| held.value.len())
+    }
+}
+
 /// See the module.
 pub(crate) struct View {
     /// The time that all commands on this view agree on.
@@ -39,6 +45,8 @@ pub(crate) struct View {
     places: HashMap<Bytes, usize>,
     /// Keys that came, less those that went.
     grown: i64,
+    /// Bytes of values that were written, as far as they are still there.
+    made_bytes: usize,
 }
 
 impl View {
@@ -63,7 +71,7 @@ impl View {
             });
             slots.push(Slot { key, held, stored, written: false });
         }
-        View { now_ms, value_bytes_max, slots, places, grown: 0 }
+        View { now_ms, value_bytes_max, slots, places, grown: 0, made_bytes: 0 }
     }
 
     fn place(&self, key: &[u8]) -> usize {
@@ -83,15 +91,18 @@ impl View {
         let place = self.place(key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
         let slot = &mut self.slots[place];
+        self.made_bytes -= slot.made_bytes();
         self.grown += i64::from(alive) - i64::from(slot.held.is_some());
         slot.held = alive.then_some(Held { value, expires_at_ms });
         slot.written = true;
+        self.made_bytes += slot.made_bytes();
     }
 
     /// Deletes a key; whether it was there.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let place = self.place(key);
         let slot = &mut self.slots[place];
+        self.made_bytes -= slot.made_bytes();
         slot.written = true;
         let was = slot.held.take().is_some();
         self.grown -= i64::from(was);
@@ -101,6 +112,11 @@ impl View {
     /// How many more keys there are than before anything was written.
     pub(crate) fn grown(&self) -> i64 {
         self.grown
+    }
+
+    /// Bytes of values that were written, as far as they are still there.
+    pub(crate) fn made_bytes(&self) -> usize {
+        self.made_bytes
     }
 
     /// What the store is to write.

@@ -90,6 +90,11 @@ static FACTS: &[Facts] = &[
     ("multi", "1.2.0", &[], &[]),
     ("unwatch", "2.2.0", &[], &[]),
     ("watch", "2.2.0", &[LOOK], &[]),
+    ("eval", "2.6.0", &[READ_UPDATE], &[]),
+    ("eval_ro", "7.0.0", &[READ], &[]),
+    ("evalsha", "2.6.0", &[READ_UPDATE], &[]),
+    ("evalsha_ro", "7.0.0", &[READ], &[]),
+    ("script", "2.6.0", &[], &[]),
     ("auth", "1.0.0", &[], &[]),
     ("client", "2.4.0", &[], &[]),
     ("echo", "1.0.0", &[], &[]),
@@ -160,6 +165,8 @@ pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
         "bitfield" => Some("This command allows both access and modification of the key"),
         "getex" => Some("RW and UPDATE because it changes the TTL"),
+        "eval" => Some("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE"),
+        "eval_ro" => Some("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS"),
         "set" => Some("RW and ACCESS due to the optional `GET` argument"),
         _ => None,
     }
@@ -171,7 +178,7 @@ pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
 }
 
 /// Redis' categories that have a command here, in its order.
-pub(in crate::resp) const CATEGORIES: [&str; 12] = [
+pub(in crate::resp) const CATEGORIES: [&str; 13] = [
     "keyspace",
     "read",
     "write",
@@ -184,6 +191,7 @@ pub(in crate::resp) const CATEGORIES: [&str; 12] = [
     "dangerous",
     "connection",
     "transaction",
+    "scripting",
 ];
 
 /// The categories of a verb.
@@ -198,7 +206,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
     let admin = has("admin") || ["lastsave", "role"].contains(&name);
     match category {
         "keyspace" => verb.group == "generic" && !waits || ["dbsize", "flushall", "flushdb"].contains(&name),
-        "read" => has("readonly"),
+        "read" => has("readonly") && verb.group != "scripting",
         "write" => has("write"),
         "string" => verb.group == "string",
         "bitmap" => verb.group == "bitmap",
@@ -208,6 +216,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
         "slow" => !has("fast"),
         "dangerous" => admin || ["keys", "restore", "flushall", "flushdb", "info"].contains(&name),
         "connection" => verb.group == "connection" && name != "client" || waits || name == "command",
+        "scripting" => verb.group == "scripting" && name != "script",
         "transaction" => verb.group == "transactions",
         _ => false,
     }

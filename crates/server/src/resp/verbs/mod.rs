@@ -2,6 +2,7 @@
 //! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
 
 use super::wire::commands::Command;
+use super::wire::number::parse_integer;
 use table::VERBS;
 
 mod find;
@@ -62,11 +63,20 @@ pub(super) struct Keys {
     pub(super) first: i64,
     pub(super) last: i64,
     pub(super) step: i64,
+    /// Where it is said how many keys follow, if it is: they begin behind it, and the other positions are zero.
+    pub(super) counted_at: Option<usize>,
 }
 
 impl Keys {
     /// Which arguments of a command are keys.
     pub(super) fn of(&self, command: Command<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
+        if let Some(at) = self.counted_at {
+            let count = (command.len() > at).then(|| parse_integer(command.argument(at))).flatten();
+            let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+            // What names more keys than there are arguments is refused when it runs.
+            let count = if count > command.len() - at.min(command.len()) - 1 { 0 } else { count };
+            return (at + 1..at + 1 + count).step_by(1);
+        }
         let last = if self.last < 0 { command.len() as i64 + self.last } else { self.last };
         let end = if self.step == 0 { 0 } else { last as usize + 1 };
         (self.first as usize..end).step_by(self.step.max(1) as usize)
@@ -89,7 +99,7 @@ impl Verb {
     }
 
     pub(super) fn accepts(&self, arguments: usize) -> bool {
-        if self.keys.step == 0 && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
+        if self.keys.step == 0 && self.keys.counted_at.is_none() && arguments > ARGUMENTS_WITHOUT_KEYS_MAX {
             return false;
         }
         let arguments = arguments as i64;

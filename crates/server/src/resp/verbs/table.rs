@@ -3,13 +3,14 @@
 use super::{Fast, Keys, Needs, Verb};
 use crate::service::calls::VERBS_COUNT as COUNT;
 
-const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0 };
-const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1 };
-const BEHIND_WORD: Keys = Keys { first: 2, last: -1, step: 1 };
-const SECOND_KEY: Keys = Keys { first: 2, last: 2, step: 1 };
-const TWO_KEYS: Keys = Keys { first: 1, last: 2, step: 1 };
-const ALL_KEYS: Keys = Keys { first: 1, last: -1, step: 1 };
-const KEYS_AND_VALUES: Keys = Keys { first: 1, last: -1, step: 2 };
+const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: None };
+const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1, counted_at: None };
+const BEHIND_WORD: Keys = Keys { first: 2, last: -1, step: 1, counted_at: None };
+const SECOND_KEY: Keys = Keys { first: 2, last: 2, step: 1, counted_at: None };
+const TWO_KEYS: Keys = Keys { first: 1, last: 2, step: 1, counted_at: None };
+const ALL_KEYS: Keys = Keys { first: 1, last: -1, step: 1, counted_at: None };
+const COUNTED_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: Some(2) };
+const KEYS_AND_VALUES: Keys = Keys { first: 1, last: -1, step: 2, counted_at: None };
 
 const READ: &[&str] = &["readonly", "fast"];
 const LONG_READ: &[&str] = &["readonly"];
@@ -30,6 +31,9 @@ const SAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
 const SUBSCRIBE: &[&str] = &["pubsub", "noscript", "loading", "stale"];
 const PUBLISH: &[&str] = &["pubsub", "loading", "stale", "fast"];
 const STOP: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
+const SCRIPT: &[&str] = &["noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
+const READ_SCRIPT: &[&str] =
+    &["readonly", "noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
 /// A verb that is nothing without a subcommand.
 const NONE: &[&str] = &[];
 
@@ -150,6 +154,16 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Forgets the watched keys." },
     Verb { name: "watch", arity: -2, fast: Fast::No, keys: ALL_KEYS, needs: Needs::Read, flags: QUEUE, group: "transactions",
         summary: "Lets the next transaction fail if one of the keys changes before." },
+    Verb { name: "eval", arity: -3, fast: Fast::No, keys: COUNTED_KEYS, needs: Needs::ReadWrite, flags: SCRIPT, group: "scripting",
+        summary: "Runs a script of Lua over keys." },
+    Verb { name: "eval_ro", arity: -3, fast: Fast::No, keys: COUNTED_KEYS, needs: Needs::Read, flags: READ_SCRIPT, group: "scripting",
+        summary: "Runs a script of Lua that only reads." },
+    Verb { name: "evalsha", arity: -3, fast: Fast::No, keys: COUNTED_KEYS, needs: Needs::ReadWrite, flags: SCRIPT, group: "scripting",
+        summary: "Runs a script that the server knows, by its digest." },
+    Verb { name: "evalsha_ro", arity: -3, fast: Fast::No, keys: COUNTED_KEYS, needs: Needs::Read, flags: READ_SCRIPT, group: "scripting",
+        summary: "Runs a script that the server knows and that only reads." },
+    Verb { name: "script", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "scripting",
+        summary: "Loads scripts, forgets them, and ends those that run." },
     Verb { name: "auth", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: LOGIN, group: "connection",
         summary: "Logs in, with a name and a password or with the password of the default user." },
     Verb { name: "client", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "connection",

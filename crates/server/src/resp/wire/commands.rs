@@ -110,9 +110,14 @@ pub(crate) struct Copied {
 
 impl Copied {
     pub(crate) fn of(command: Command<'_>) -> Copied {
-        let mut data = Vec::with_capacity(command.bytes());
-        let mut arguments = Vec::with_capacity(command.len());
-        for argument in command.arguments(0) {
+        Copied::from_arguments(command.arguments(0))
+    }
+
+    /// A command of such arguments, at least one.
+    pub(crate) fn from_arguments<'a>(words: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Copied {
+        let mut data = Vec::with_capacity(words.clone().map(<[u8]>::len).sum());
+        let mut arguments = Vec::with_capacity(words.len());
+        for argument in words {
             let start = data.len() as u32;
             data.extend_from_slice(argument);
             arguments.push(Span { start, end: data.len() as u32 });

@@ -174,6 +174,30 @@ impl Replies {
         self.sent += left;
     }
 
+    /// Whether anything is left out since there is a limit.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.is_cut_short
+    }
+
+    /// Takes out all that is not sent, as one piece.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let mut taken = Vec::with_capacity(self.unsent_bytes());
+        for handed in std::mem::take(&mut self.handed) {
+            taken.extend_from_slice(&self.bytes[self.sent..handed.at]);
+            taken.extend_from_slice(&handed.value);
+            self.sent = handed.at;
+        }
+        taken.extend_from_slice(&self.bytes[self.sent..]);
+        self.bytes.clear();
+        (self.sent, self.handed_bytes, self.handed_held) = (0, 0, 0);
+        taken
+    }
+
+    /// An error was answered that was counted elsewhere by its code.
+    pub(crate) fn note_error(&mut self) {
+        self.errors += 1;
+    }
+
     /// How many errors were answered since the last time that this was asked.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
@@ -216,6 +240,47 @@ impl Replies {
             }
         }
         self.put(b"\r\n");
+    }
+
+    /// An error whose text is what bytes say.
+    pub(crate) fn error_bytes(&mut self, text: &[u8]) {
+        let text: String = text.iter().copied().map(char::from).collect();
+        self.error(&text);
+    }
+
+    /// A short text that is what bytes say, without line breaks.
+    pub(crate) fn status_bytes(&mut self, text: &[u8]) {
+        let text: Vec<_> =
+            text.iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }).collect();
+        self.line(b'+', &text);
+    }
+
+    /// Yes or no; a number in RESP2.
+    pub(crate) fn boolean(&mut self, value: bool) {
+        match self.protocol {
+            Protocol::Resp2 => self.integer(value.into()),
+            Protocol::Resp3 => self.put(if value { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
+    /// A number with a fraction, which is spelled already. A bulk string in RESP2.
+    pub(crate) fn double(&mut self, spelled: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(spelled.as_bytes()),
+            Protocol::Resp3 => self.line(b',', spelled.as_bytes()),
+        }
+    }
+
+    /// A number of any length. A bulk string in RESP2.
+    pub(crate) fn big_number(&mut self, digits: &[u8]) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(digits),
+            Protocol::Resp3 => {
+                let digits: Vec<_> =
+                    digits.iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }).collect();
+                self.line(b'(', &digits);
+            }
+        }
     }
 
     pub(crate) fn integer(&mut self, value: i64) {
@@ -317,11 +382,19 @@ impl Replies {
 
     /// Text for people. A bulk string in RESP2.
     pub(crate) fn text(&mut self, text: &[u8]) {
+        self.verbatim(b"txt", text);
+    }
+
+    /// Text in a format that has a name of three letters. A bulk string in RESP2.
+    pub(crate) fn verbatim(&mut self, format: &[u8], text: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 => {
+                let mut name = *b"   ";
+                format.iter().zip(&mut name).for_each(|(byte, place)| *place = *byte);
                 self.header(b'=', text.len() + 4);
-                self.put(b"txt:");
+                self.put(&name);
+                self.put(b":");
                 self.put(text);
                 self.put(b"\r\n");
             }

@@ -91,6 +91,17 @@ GETKEYS <full-command>
 GETKEYSANDFLAGS <full-command>
     Return the keys and the access flags from a full Redis command.";
 
+const SCRIPT: &str = "\
+EXISTS <sha1> [<sha1> ...]
+    Return information about the existence of the scripts in the script cache.
+FLUSH [ASYNC|SYNC]
+    Flush the Lua scripts cache.
+    Both modes are the same.
+KILL
+    Kill the currently executing Lua scripts that have not written.
+LOAD <script>
+    Load a script into the scripts cache without executing it.";
+
 const SLOWLOG: &str = "\
 GET [<count>]
     Return top <count> entries from the slowlog (default: 10, -1 mean all).
@@ -148,6 +159,7 @@ pub(in crate::resp::command) fn help(verb: &str, command: Command<'_>, replies: 
         "client" => CLIENT,
         "config" => CONFIG,
         "command" => COMMAND,
+        "script" => SCRIPT,
         "slowlog" => SLOWLOG,
         "latency" => LATENCY,
         "memory" => MEMORY,

@@ -10,15 +10,12 @@ use bytes::Bytes;
 
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
-use crate::resp::command::bitfield;
-use crate::resp::command::dump::restored_bytes;
+use crate::resp::command::lengths::{after_bytes, moved_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
+use crate::resp::script::eval::{long_bytes, long_held_bytes, short_bytes};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
-use crate::resp::verbs::Verb;
-use crate::resp::wire::commands::Command;
-use crate::resp::wire::number::parse_integer;
 use crate::service::Service;
 
 /// What a transaction works on.
@@ -33,6 +30,8 @@ pub(super) struct Wanted {
     pub(super) answers: usize,
     /// Bytes of the other answers.
     pub(super) other_answers: usize,
+    /// What all scripts may write in a first attempt, and as much may they answer.
+    pub(super) of_scripts: usize,
 }
 
 /// Memory that finding that out takes for each key that is named: its place, twice since maps double.
@@ -72,12 +71,14 @@ pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched]) -> usize {
 pub(super) async fn of(
     commands: &[Queued],
     watched: &[Watched],
+    is_long: bool,
     session: &Session,
     service: &Service,
 ) -> Wanted {
     let mut known = Known::default();
     let watched = watched.iter().map(|watched| known.meet(&watched.key, service).0).collect();
     let (mut moved, mut answers, mut other_answers, mut beside) = (0_usize, 0_usize, 0_usize, 0);
+    let (mut of_scripts, mut scripts) = (0_usize, 0_usize);
     let mut slice = Slice::begin(Instant::now());
     for (verb, copied) in commands {
         slice.pause().await;
@@ -101,7 +102,16 @@ pub(super) async fn of(
             largest = largest.max(size);
             places.push((key, place));
         }
-        let after = after_bytes(verb, command, largest, service);
+        if let Run::Script = run_of(verb) {
+            let made = if is_long { long_bytes(service) } else { short_bytes(command, sum) };
+            of_scripts = of_scripts.max(made);
+            scripts += 1;
+            for (key, place) in places {
+                known.places.insert(key, (place, made.max(largest)));
+            }
+            continue;
+        }
+        let after = after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
         let moves = moved_bytes(verb, command, sum, after);
         moved = moved.saturating_add(moves);
         for (key, place) in places {
@@ -111,45 +121,12 @@ pub(super) async fn of(
     let Known { keys, bytes, .. } = known;
     // Values that were read are there until the end; others are made and answered.
     let bytes = bytes.saturating_add(moved).saturating_add(beside);
-    Wanted { keys, watched, bytes, answers: answers.saturating_add(moved), other_answers }
+    // What scripts may take is bounded for all of them together.
+    let (held, answered) = match (scripts, is_long) {
+        (0, _) => (0, 0),
+        (_, true) => (long_held_bytes(service), long_bytes(service) / 2),
+        (_, false) => (2 * of_scripts, of_scripts),
+    };
+    let (bytes, moved) = (bytes.saturating_add(held), moved.saturating_add(answered));
+    Wanted { keys, watched, bytes, answers: answers.saturating_add(moved), other_answers, of_scripts }
 }
-
-/// How long the longest value of a command's keys can be when it has run.
-fn after_bytes(verb: &Verb, command: Command<'_>, largest: usize, service: &Service) -> usize {
-    match verb.name {
-        "append" => largest.saturating_add(command.bytes()),
-        "setrange" => {
-            let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
-            let made = offset.unwrap_or(0).saturating_add(command.argument(3).len());
-            // What would be too long is refused, and not made.
-            if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
-        }
-        "setbit" => {
-            let bit = parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit).ok());
-            let made = bit.map_or(0, |bit| bit / 8 + 1);
-            if made > service.config.limits.bulk_bytes_max { largest } else { largest.max(made) }
-        }
-        "bitfield" => largest.max(bitfield::made_bytes(command, service.config.limits.bulk_bytes_max)),
-        // What would be too long is refused here, too.
-        "restore" => largest.max(restored_bytes(command).min(service.config.limits.bulk_bytes_max)),
-        "incrbyfloat" => largest.max(FLOAT_BYTES),
-        // What is no argument is another of its values, or an integer.
-        _ => largest.max(command.bytes()).max(INTEGER_BYTES),
-    }
-}
-
-/// Bytes of values that a command answers, or makes of others.
-fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
-    match verb.name {
-        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" => after,
-        "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
-        "set" if command.len() == 3 => 0,
-        "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
-        _ => 0,
-    }
-}
-
-const INTEGER_BYTES: usize = 20;
-
-/// The longest number that INCRBYFLOAT makes.
-const FLOAT_BYTES: usize = 5 << 10;

@@ -1,0 +1,52 @@
+//! How long values are that commands make, as far as the commands say.
+
+use super::bitfield;
+use super::dump::restored_bytes;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::number::parse_integer;
+
+/// How long the longest value of a command's keys can be when it has run.
+pub(in crate::resp) fn after_bytes(
+    verb: &Verb,
+    command: Command<'_>,
+    largest: usize,
+    bulk_bytes_max: usize,
+) -> usize {
+    match verb.name {
+        "append" => largest.saturating_add(command.bytes()),
+        "setrange" => {
+            let offset = parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok());
+            let made = offset.unwrap_or(0).saturating_add(command.argument(3).len());
+            // What would be too long is refused, and not made.
+            if made > bulk_bytes_max { largest } else { largest.max(made) }
+        }
+        "setbit" => {
+            let bit = parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit).ok());
+            let made = bit.map_or(0, |bit| bit / 8 + 1);
+            if made > bulk_bytes_max { largest } else { largest.max(made) }
+        }
+        "bitfield" => largest.max(bitfield::made_bytes(command, bulk_bytes_max)),
+        // What would be too long is refused here, too.
+        "restore" => largest.max(restored_bytes(command).min(bulk_bytes_max)),
+        "incrbyfloat" => largest.max(FLOAT_BYTES),
+        // What is no argument is another of its values, or an integer.
+        _ => largest.max(command.bytes()).max(INTEGER_BYTES),
+    }
+}
+
+/// Bytes of values that a command answers, or makes of others.
+pub(in crate::resp) fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
+    match verb.name {
+        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" => after,
+        "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
+        "set" if command.len() == 3 => 0,
+        "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,
+        _ => 0,
+    }
+}
+
+const INTEGER_BYTES: usize = 20;
+
+/// The longest number that INCRBYFLOAT makes.
+const FLOAT_BYTES: usize = 5 << 10;

@@ -1,0 +1,56 @@
+//! SCRIPT: scripts that are known, and those that run.
+
+use std::sync::Arc;
+
+use super::describe::help::help;
+use crate::resp::script::known::{self, Unknown};
+use crate::resp::session::{Session, audit};
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words::{self, is};
+use crate::service::Service;
+use crate::service::scripts::NotKilled;
+
+pub(super) fn script(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    match command.argument(1) {
+        word if is(word, "exists") && command.len() > 2 => {
+            replies.array(command.len() - 2);
+            for digest in command.arguments(2) {
+                let known = known::digest_of(digest).is_some_and(|sha| service.scripts.cache().has(&sha));
+                replies.integer(known.into());
+            }
+        }
+        word if is(word, "load") && command.len() == 3 => match known::compiled(command.argument(2), service) {
+            Ok(script) if service.scripts.cache().keep(Arc::clone(&script), true) => replies.bulk(&script.sha),
+            Ok(_) => replies.error("ERR there is no room for more scripts (client-memory): flush those that nobody needs"),
+            Err(Unknown(why)) => replies.error_bytes(&why),
+        },
+        word if is(word, "flush") => {
+            let mode = command.arguments(2).next();
+            let is_mode = mode.is_none_or(|mode| is(mode, "async") || is(mode, "sync"));
+            if command.len() > 3 || !is_mode {
+                return replies.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+            }
+            service.scripts.cache().clear();
+            audit::note(session, "SCRIPT FLUSH");
+            replies.simple("OK");
+        }
+        word if is(word, "kill") && command.len() == 2 => match service.scripts.kill() {
+            Ok(()) => {
+                audit::note(session, "SCRIPT KILL");
+                replies.simple("OK");
+            }
+            Err(NotKilled::Idle) => replies.error("NOTBUSY No scripts in execution right now."),
+            Err(NotKilled::Wrote) => replies.error(
+                "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait \
+                 the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+            ),
+        },
+        word if is(word, "help") => help("script", command, replies),
+        word if ["exists", "load", "kill"].iter().any(|known| is(word, known)) => {
+            let name = String::from_utf8_lossy(word).to_ascii_lowercase();
+            replies.error(&words::wrong_arguments(&format!("script|{name}")));
+        }
+        _ => replies.error(&words::unknown_subcommand("SCRIPT", command)),
+    }
+}

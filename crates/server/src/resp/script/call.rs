@@ -1,0 +1,184 @@
+//! What `redis.call` does: a command, on the view that the script runs on.
+
+use std::sync::Arc;
+
+use mlua::{Lua, MultiValue, Value};
+
+use super::lua::{errors, from_reply, spelled};
+use crate::resp::command::admit::admit_in_script;
+use crate::resp::command::lengths::{after_bytes, moved_bytes};
+use crate::resp::command::runs::{Run, run_of};
+use crate::resp::session::Session;
+use crate::resp::session::view::View;
+use crate::resp::verbs::{self, Verb};
+use crate::resp::wire::commands::{Command, Copied};
+use crate::resp::wire::reply::{Protocol, Replies};
+use crate::service::Service;
+use crate::service::calls::Tally;
+use crate::service::scripts::reins::Reins;
+
+/// Commands that work on no key and tell nothing long.
+const WITHOUT_KEYS: [&str; 6] = ["dbsize", "echo", "lastsave", "ping", "select", "time"];
+
+/// Who calls commands.
+pub(super) struct Caller<'c> {
+    pub(super) view: &'c mut View,
+    pub(super) session: &'c mut Session,
+    pub(super) service: &'c Service,
+    pub(super) reins: Arc<Reins>,
+    /// The keys that it was given.
+    pub(super) keys: Keys<'c>,
+    pub(super) is_read_only: bool,
+    /// Bytes that all values may have which are written on the view.
+    pub(super) made_max: usize,
+    /// Bytes of one answer.
+    pub(super) answer_max: usize,
+    pub(super) tally: &'c mut Tally,
+    pub(super) replies: Replies,
+}
+
+/// Keys by which a script may call commands.
+pub(super) struct Keys<'c> {
+    listed: Vec<&'c [u8]>,
+}
+
+impl<'c> Keys<'c> {
+    pub(super) fn of(keys: impl Iterator<Item = &'c [u8]>) -> Keys<'c> {
+        let mut listed: Vec<_> = keys.collect();
+        listed.sort_unstable();
+        Keys { listed }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.listed.binary_search(&key).is_ok()
+    }
+}
+
+/// Why a call has no answer.
+enum Refused {
+    /// For the script.
+    Text(String),
+    /// There is no memory for it.
+    Memory(String),
+}
+
+impl From<&str> for Refused {
+    fn from(text: &str) -> Refused {
+        Refused::Text(text.to_owned())
+    }
+}
+
+impl Caller<'_> {
+    /// The answer, or the table of an error.
+    pub(super) fn call(&mut self, lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Value> {
+        self.reins.check().map_err(errors::Raised::Stop)?;
+        let failed = |text: String| match raises {
+            true => Err(errors::reply(&text)),
+            false => errors::error_table(lua, format!("ERR {text}").as_bytes()),
+        };
+        match self.run(arguments) {
+            Ok(answer) => match from_reply::error_in(&answer) {
+                Some(text) if raises => Err(errors::Raised::Reply(text.to_vec()).into()),
+                _ => from_reply::value_of(lua, &answer),
+            },
+            Err(Refused::Text(text)) => failed(text),
+            Err(Refused::Memory(text)) => {
+                self.reins.lacks_memory().map_err(errors::Raised::Stop)?;
+                failed(text)
+            }
+        }
+    }
+
+    fn run(&mut self, arguments: &MultiValue) -> Result<Vec<u8>, Refused> {
+        if arguments.is_empty() {
+            return Err("Please specify at least one argument for this redis lib call".into());
+        }
+        let words = arguments.iter().map(|value| match value {
+            Value::String(text) => Some(text.as_bytes().to_vec()),
+            Value::Integer(number) => Some(spelled(*number as f64, 17).into_bytes()),
+            Value::Number(number) => Some(spelled(*number, 17).into_bytes()),
+            _ => None,
+        });
+        let words: Option<Vec<Vec<u8>>> = words.collect();
+        let words = words.ok_or("Lua redis lib command arguments must be strings or integers")?;
+        let copied = Copied::from_arguments(words.iter().map(Vec::as_slice));
+        drop(words);
+        let command = copied.command();
+        let verb = verbs::find(command).ok_or("Unknown Redis command called from script")?;
+        if !verb.accepts(command.len()) {
+            return Err("Wrong number of args calling Redis command from script".into());
+        }
+        let run = run_of(verb);
+        let is_allowed = match run {
+            Run::Read(_) | Run::Update(_) => true,
+            Run::Answer(_) => WITHOUT_KEYS.contains(&verb.name),
+            Run::Sampled(_) | Run::Script | Run::Alone(_) => false,
+        };
+        if !is_allowed {
+            return Err("This Redis command is not allowed from script".into());
+        }
+        admit_in_script(verb, command, self.session)?;
+        if self.is_read_only && matches!(run, Run::Update(_)) {
+            return Err("Write commands are not allowed from read-only scripts.".into());
+        }
+        self.check_keys(verb, command)?;
+        self.replies.protocol = match self.reins.protocol.load(std::sync::atomic::Ordering::Relaxed) {
+            3 => Protocol::Resp3,
+            _ => Protocol::Resp2,
+        };
+        self.replies.limit(self.answer_max);
+        self.tally.ended(verb.index(), 1);
+        match run {
+            Run::Update(on_keys) => {
+                if self.reins.write().is_err() {
+                    return Err("".into());
+                }
+                on_keys(command, self.view, &mut self.replies);
+            }
+            Run::Read(on_keys) => on_keys(command, self.view, &mut self.replies),
+            Run::Answer(answer) => answer(command, self.session, self.service, &mut self.replies),
+            Run::Sampled(_) | Run::Script | Run::Alone(_) => {}
+        }
+        if self.replies.take_errors() > 0 {
+            self.service.counters.calls.failed(verb.index(), 1);
+        }
+        let is_cut_short = self.replies.unlimit();
+        let answer = self.replies.take();
+        match is_cut_short {
+            true => Err(Refused::Memory(format!(
+                "cannot answer: it would take more than {} bytes",
+                self.answer_max
+            ))),
+            false => Ok(answer),
+        }
+    }
+
+    /// Whether the script was given the keys, and what the command makes of them fits.
+    fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
+        let (mut sum, mut largest) = (0, 0);
+        for index in verb.keys.of(command) {
+            let key = command.argument(index);
+            if !self.keys.has(key) {
+                let shown = String::from_utf8_lossy(key);
+                return Err(Refused::Text(format!(
+                    "Script attempted to access a non declared key: '{shown}' (Esker runs a script over the keys that it \
+                     declares: pass it in KEYS)"
+                )));
+            }
+            let bytes = self.view.get(key).map_or(0, |held| held.value.len());
+            (sum, largest) = (sum + bytes, largest.max(bytes));
+        }
+        if !matches!(run_of(verb), Run::Update(_)) {
+            return Ok(());
+        }
+        let after = after_bytes(verb, command, largest, self.view.value_bytes_max);
+        let made = moved_bytes(verb, command, sum, after).max(after).saturating_add(self.view.made_bytes());
+        match made > self.made_max {
+            true => Err(Refused::Memory(format!(
+                "the script writes values of more than {} bytes (script-memory)",
+                self.made_max
+            ))),
+            false => Ok(()),
+        }
+    }
+}

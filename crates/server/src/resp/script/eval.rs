@@ -1,0 +1,146 @@
+//! EVAL, EVALSHA and those of them that only read.
+//!
+//! 1. The script is run on the thread that serves its client, for no more than a millisecond and a little memory.
+//! 2. If that is not enough, nothing of it stays, and the script is run again from its beginning: with the time and the memory
+//!    that scripts may have, which it holds of the memory for clients, and beside the threads that serve clients.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use esker_engine::{Batch, Entry, Error, WriteOptions};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+
+use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
+use super::run::{Call, TooLong, Turn, run};
+use crate::resp::session::Session;
+use crate::resp::session::view::View;
+use crate::resp::verbs::Verb;
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::number::parse_integer;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words;
+use crate::service::Service;
+
+/// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
+const SHORT_BYTES: usize = 64 << 10;
+
+/// Memory that a script may have which runs for long.
+pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
+    let limits = &service.config.limits;
+    limits.script_bytes_max.min(limits.connection_bytes_max / 4)
+}
+
+/// What such a script holds of the memory for clients: its interpreter, what it writes and what it answers.
+pub(in crate::resp) fn long_held_bytes(service: &Service) -> usize {
+    2 * long_bytes(service)
+}
+
+/// What a first attempt may write and may answer, where its keys hold so many bytes.
+pub(in crate::resp) fn short_bytes(command: Command<'_>, values: usize) -> usize {
+    SHORT_BYTES.saturating_add(command.bytes()).saturating_add(values)
+}
+
+/// What a command wants to be run, or its answer.
+pub(in crate::resp) fn call_of<'c>(
+    verb: &Verb,
+    command: Command<'c>,
+    service: &Service,
+) -> Result<Call<'c>, Vec<u8>> {
+    let by_name = verb.name.starts_with("evalsha");
+    if by_name && digest_of(command.argument(1)).is_none() {
+        return Err(UNKNOWN.to_vec());
+    }
+    let keys = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER.as_bytes())?;
+    if keys > command.len() as i64 - 3 {
+        return Err(b"ERR Number of keys can't be greater than number of args".to_vec());
+    }
+    let keys = usize::try_from(keys).map_err(|_| b"ERR Number of keys can't be negative".to_vec())?;
+    let found = match by_name {
+        true => by_digest(command.argument(1), service).map(|script| (script, true)),
+        false => by_body(command.argument(1), service),
+    };
+    let (script, is_known) = found.map_err(|Unknown(why)| why)?;
+    let is_read_only = verb.name.ends_with("_ro");
+    Ok(Call { script, command, keys, is_read_only, is_new: !is_known })
+}
+
+/// Runs what is long beside the threads that serve clients, as far as they have others.
+pub(in crate::resp) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
+    let has_others = Handle::try_current().is_ok_and(|of| of.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if is_short || !has_others { run() } else { block_in_place(run) }
+}
+
+/// See the module.
+pub(in crate::resp) async fn eval(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let call = match call_of(verb, command, service) {
+        Ok(call) => call,
+        Err(why) => return replies.error_bytes(&why),
+    };
+    let keys: Vec<Bytes> = verb.keys.of(command).map(|index| command.shared(index)).collect();
+    let values: usize = keys.iter().map(|key| service.store.read_bytes_hint(key)).sum();
+    let short = short_bytes(command, values);
+    let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    // 1.
+    if !call.script.is_long.load(Ordering::Relaxed) {
+        // What was read, what is written, and the answer.
+        if let Err(refused) = session.hold_also(values.saturating_add(2 * short)).await {
+            return replies.error(&format!("ERR cannot answer: {refused}"));
+        }
+        let turn = || Turn::short(short);
+        match update(&call, &keys, options, turn, session, service, replies).await {
+            Ok(Err(TooLong)) => {}
+            Ok(Ok(())) => return,
+            Err(error) => return replies.store_error(&error),
+        }
+    }
+    // 2.
+    let held = values.saturating_add(long_held_bytes(service));
+    if let Err(refused) = session.hold_also(held).await {
+        return replies.error(&format!("ERR cannot answer: {refused}"));
+    }
+    let running = service.scripts.long_turn().await;
+    let turn = || Turn::long(service, running.reins());
+    if let Err(error) = update(&call, &keys, options, turn, session, service, replies).await.map(drop) {
+        replies.store_error(&error);
+    }
+}
+
+/// Runs a script as one update over its keys. After an error it has not answered, nor where it took too long.
+async fn update(
+    call: &Call<'_>,
+    keys: &[Bytes],
+    options: WriteOptions,
+    turn: impl Fn() -> Turn,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<Result<(), TooLong>, Error> {
+    let mark = replies.mark();
+    let mut change = |entries: &[Option<Entry>]| {
+        let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
+        let bulk_bytes_max = service.config.limits.bulk_bytes_max;
+        let mut view = View::new(service.store.now_ms(), bulk_bytes_max, entries.into_iter());
+        // Its time begins when it runs, not when it waits for its keys.
+        let mut turn = turn();
+        match aside(turn.is_short, || run(call, &mut turn, &mut view, session, service, replies)) {
+            Ok(()) => (view.into_batch(), Ok(())),
+            Err(TooLong) => (Batch::new(), Err(TooLong)),
+        }
+    };
+    if keys.is_empty() {
+        return Ok(change(&[]).1);
+    }
+    let outcome = service.store.update(keys, options, change).await;
+    if outcome.is_err() {
+        replies.cut(mark);
+        replies.take_errors();
+    }
+    outcome
+}

@@ -1,0 +1,156 @@
+//! Finding scripts by their digests, and making them from their text.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::lua::errors::{self, Raised};
+use super::lua::{digest, sandbox};
+use crate::service::Service;
+use crate::service::scripts::IDLE_BYTES;
+use crate::service::scripts::cache::{Script, Sha};
+use crate::service::scripts::interpreter::Interpreter;
+use crate::service::scripts::reins::Reins;
+
+/// Bytes of a script. It is compiled in one go, at some 20 MB a second.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// What compiling takes for each byte of a script.
+pub(in crate::resp) const COMPILED_BYTES: usize = 32;
+
+/// Why there is no script: the answer.
+pub(in crate::resp) struct Unknown(pub(in crate::resp) Vec<u8>);
+
+/// There is no script of a digest.
+pub(super) const UNKNOWN: &[u8] = b"NOSCRIPT No matching script. Please use EVAL.";
+
+/// The digest that an argument spells.
+pub(in crate::resp) fn digest_of(argument: &[u8]) -> Option<Sha> {
+    argument.to_ascii_lowercase().try_into().ok()
+}
+
+/// The script of a digest.
+pub(super) fn by_digest(argument: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
+    let found = digest_of(argument).and_then(|sha| service.scripts.cache().get(&sha));
+    found.ok_or_else(|| Unknown(UNKNOWN.to_vec()))
+}
+
+/// The script of a text, and whether it is known already.
+pub(super) fn by_body(body: &[u8], service: &Service) -> Result<(Arc<Script>, bool), Unknown> {
+    let sha = digest(body);
+    if let Some(script) = service.scripts.cache().get(&sha) {
+        return Ok((script, true));
+    }
+    if body.len() > BODY_BYTES_MAX {
+        let text = format!("ERR a script has at most {BODY_BYTES_MAX} bytes");
+        return Err(Unknown(text.into_bytes()));
+    }
+    let flags = flags_of(body)?;
+    let script = Script {
+        sha,
+        body: Bytes::copy_from_slice(body),
+        has_flags: flags.is_some(),
+        is_read_only: flags == Some(true),
+        is_long: AtomicBool::new(false),
+    };
+    Ok((Arc::new(script), false))
+}
+
+/// The script of a text that can be compiled.
+pub(in crate::resp) fn compiled(body: &[u8], service: &Service) -> Result<Arc<Script>, Unknown> {
+    let (script, known) = by_body(body, service)?;
+    if known {
+        return Ok(script);
+    }
+    let mut interpreter = interpreter(service)?;
+    let reins = Arc::new(Reins::default());
+    let memory = COMPILED_BYTES * body.len() + IDLE_BYTES;
+    reins.begin(Instant::now() + service.config.limits.script_time, memory, false);
+    let outcome = sandbox::take_reins(&interpreter, &reins).map_err(|error| refused(&error)).and_then(|()| {
+        let _ = interpreter.lua.set_memory_limit(interpreter.lua.used_memory() + memory);
+        compile(&mut interpreter, &script)
+    });
+    give_back(interpreter, service);
+    outcome.map(|_| script)
+}
+
+/// An interpreter that runs nothing.
+pub(super) fn interpreter(service: &Service) -> Result<Interpreter, Unknown> {
+    match service.scripts.take_idle() {
+        Some(interpreter) => Ok(interpreter),
+        None => sandbox::interpreter().map_err(|error| Unknown(format!("ERR {error}").into_bytes())),
+    }
+}
+
+/// Gives an interpreter back that has nothing of a script any more, unless it has grown.
+pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
+    let lua = &interpreter.lua;
+    let _ = lua.set_memory_limit(0);
+    // An interpreter whose script was ended runs nothing any more.
+    let is_clean = interpreter.clean.call::<()>(()).is_ok();
+    if lua.used_memory() > IDLE_BYTES {
+        interpreter.forget_compiled();
+        let lua = &interpreter.lua;
+        lua.expire_registry_values();
+        if lua.gc_collect().is_err() || lua.used_memory() > IDLE_BYTES {
+            return;
+        }
+    }
+    if is_clean {
+        service.scripts.give_back(interpreter);
+    }
+}
+
+/// A script as a function of an interpreter.
+pub(super) fn compile(interpreter: &mut Interpreter, script: &Script) -> Result<mlua::Function, Unknown> {
+    if let Some(function) = interpreter.compiled(&script.sha) {
+        return Ok(function);
+    }
+    // The line that says what it does is none of Lua, but counts as a line.
+    let end = if script.has_flags { memchr::memchr(b'\n', &script.body).unwrap_or(0) } else { 0 };
+    let function = sandbox::compile(interpreter, &script.body[end..]).map_err(|error| refused(&error))?;
+    interpreter.keep_compiled(script.sha, function.clone());
+    Ok(function)
+}
+
+fn refused(error: &mlua::Error) -> Unknown {
+    let why = match errors::raised(error) {
+        Raised::Text(text) | Raised::Reply(text) => text,
+        Raised::Stop(_) => errors::NO_MEMORY.to_vec(),
+    };
+    Unknown([b"ERR Error compiling script (new function): ", &*why].concat())
+}
+
+/// What the first line says, if it says anything: whether the script may not write.
+fn flags_of(body: &[u8]) -> Result<Option<bool>, Unknown> {
+    if !body.starts_with(b"#!") {
+        return Ok(None);
+    }
+    let unknown = |what: &str, word: &[u8]| {
+        let mut text = format!("ERR {what}").into_bytes();
+        text.extend_from_slice(word);
+        Unknown(text)
+    };
+    let Some(end) = memchr::memchr(b'\n', body) else { return Err(unknown("Invalid script shebang", b"")) };
+    let mut words = body[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    match words.next() {
+        Some(b"#!lua") => {}
+        other => return Err(unknown("Unexpected engine in script shebang: ", other.unwrap_or_default())),
+    }
+    let mut is_read_only = false;
+    for word in words {
+        let Some(flags) = word.strip_prefix(b"flags=") else {
+            return Err(unknown("Unknown lua shebang option: ", word));
+        };
+        for flag in flags.split(|byte| *byte == b',').filter(|flag| !flag.is_empty()) {
+            match flag {
+                b"no-writes" => is_read_only = true,
+                b"allow-oom" | b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys" => {}
+                other => return Err(unknown("Unexpected flag in script shebang: ", other)),
+            }
+        }
+    }
+    Ok(Some(is_read_only))
+}

@@ -1,0 +1,183 @@
+//! `cjson`: JSON, with the defaults and the errors of lua-cjson as Redis has it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use mlua::{LightUserData, Lua, Table, Value, Variadic};
+
+use super::string;
+use crate::resp::script::lua::errors::{bad_argument, text};
+use crate::service::scripts::interpreter::Held;
+use crate::service::scripts::reins::Reins;
+
+mod decode;
+mod encode;
+
+/// What a script has chosen. Each begins with the defaults.
+struct Choices {
+    encode_depth: AtomicU32,
+    decode_depth: AtomicU32,
+    digits: AtomicU32,
+    sparse_ratio: AtomicU32,
+    sparse_safe: AtomicU32,
+    converts_sparse: AtomicBool,
+    encodes_invalid: AtomicBool,
+    decodes_invalid: AtomicBool,
+}
+
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            encode_depth: 1000.into(),
+            decode_depth: 1000.into(),
+            digits: 14.into(),
+            sparse_ratio: 2.into(),
+            sparse_safe: 10.into(),
+            converts_sparse: false.into(),
+            encodes_invalid: false.into(),
+            decodes_invalid: true.into(),
+        }
+    }
+}
+
+/// The choices of the run at hand.
+#[derive(Default)]
+struct OfRun {
+    choices: Choices,
+    run: std::sync::Mutex<Weak<Reins>>,
+}
+
+impl OfRun {
+    /// The choices; the defaults where another script has begun.
+    fn of(&self, reins: &Arc<Reins>) -> &Choices {
+        let mut run = self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !Weak::ptr_eq(&run, &Arc::downgrade(reins)) {
+            *run = Arc::downgrade(reins);
+            self.choices.forget();
+        }
+        &self.choices
+    }
+}
+
+impl Choices {
+    fn forget(&self) {
+        let fresh = Choices::default();
+        let numbers = [
+            (&self.encode_depth, fresh.encode_depth),
+            (&self.decode_depth, fresh.decode_depth),
+            (&self.digits, fresh.digits),
+            (&self.sparse_ratio, fresh.sparse_ratio),
+            (&self.sparse_safe, fresh.sparse_safe),
+        ];
+        let switches = [
+            (&self.converts_sparse, fresh.converts_sparse),
+            (&self.encodes_invalid, fresh.encodes_invalid),
+            (&self.decodes_invalid, fresh.decodes_invalid),
+        ];
+        numbers.into_iter().for_each(|(of, to)| of.store(to.into_inner(), Ordering::Relaxed));
+        switches.into_iter().for_each(|(of, to)| of.store(to.into_inner(), Ordering::Relaxed));
+    }
+}
+
+/// What is nested deeper is a danger to the stack, whatever a script chooses.
+const DEPTH_MAX: u32 = 1000;
+
+type Function = fn(&Lua, &Arc<Reins>, &Choices, &[Value]) -> mlua::Result<Vec<Value>>;
+
+pub(in crate::resp::script::lua) fn table(lua: &Lua, held: &Held) -> mlua::Result<Table> {
+    let cjson = lua.create_table()?;
+    let of_run = Arc::new(OfRun::default());
+    let functions: [(&str, Function); 8] = [
+        ("encode", encode),
+        ("decode", decode),
+        ("encode_max_depth", |lua, _, choices, values| {
+            choose(lua, &choices.encode_depth, values, 1..=i32::MAX as u32, "encode_max_depth")
+        }),
+        ("decode_max_depth", |lua, _, choices, values| {
+            choose(lua, &choices.decode_depth, values, 1..=i32::MAX as u32, "decode_max_depth")
+        }),
+        ("encode_number_precision", |lua, _, choices, values| {
+            choose(lua, &choices.digits, values, 1..=14, "encode_number_precision")
+        }),
+        ("encode_invalid_numbers", |_, _, choices, values| {
+            Ok(switch(&choices.encodes_invalid, values.first()))
+        }),
+        ("decode_invalid_numbers", |_, _, choices, values| {
+            Ok(switch(&choices.decodes_invalid, values.first()))
+        }),
+        ("encode_sparse_array", sparse),
+    ];
+    for (name, function) in functions {
+        let (held, of_run) = (held.clone(), of_run.clone());
+        let function = move |lua: &Lua, values: Variadic<Value>| {
+            let reins = held.get();
+            Ok(Variadic::from_iter(function(lua, &reins, of_run.of(&reins), &values)?))
+        };
+        cjson.raw_set(name, lua.create_function(function)?)?;
+    }
+    // What it makes it does not keep anyhow.
+    cjson.raw_set("encode_keep_buffer", lua.create_function(|_, _: Variadic<Value>| Ok(true))?)?;
+    cjson.raw_set("null", Value::LightUserData(LightUserData(std::ptr::null_mut())))?;
+    cjson.raw_set("_NAME", "cjson")?;
+    cjson.raw_set("_VERSION", "2.1.0")?;
+    Ok(cjson)
+}
+
+fn only<'v>(lua: &Lua, values: &'v [Value], name: &str) -> mlua::Result<&'v Value> {
+    match values {
+        [value] => Ok(value),
+        _ => Err(bad_argument(lua, 1, name, "expected 1 argument")),
+    }
+}
+
+fn encode(lua: &Lua, reins: &Arc<Reins>, choices: &Choices, values: &[Value]) -> mlua::Result<Vec<Value>> {
+    let value = only(lua, values, "encode")?;
+    let bytes = encode::encoded(lua, reins, choices, value)?;
+    Ok(vec![Value::String(lua.create_string(bytes)?)])
+}
+
+fn decode(lua: &Lua, reins: &Arc<Reins>, choices: &Choices, values: &[Value]) -> mlua::Result<Vec<Value>> {
+    let value = string(lua, only(lua, values, "decode")?, 1, "decode")?;
+    decode::decoded(lua, reins, choices, &value.as_bytes()).map(|value| vec![value])
+}
+
+/// Takes a number if there is one; what holds then.
+fn choose(
+    lua: &Lua,
+    of: &AtomicU32,
+    values: &[Value],
+    range: std::ops::RangeInclusive<u32>,
+    name: &str,
+) -> mlua::Result<Vec<Value>> {
+    if let Some(value) = values.first().filter(|value| !value.is_nil()) {
+        let number = super::number(lua, value, 1, name)?;
+        if !(f64::from(*range.start())..=f64::from(*range.end())).contains(&number) {
+            let why = format!("expected integer between {} and {}", range.start(), range.end());
+            return Err(bad_argument(lua, 1, name, &why));
+        }
+        of.store(number as u32, Ordering::Relaxed);
+    }
+    Ok(vec![Value::Number(of.load(Ordering::Relaxed).into())])
+}
+
+fn switch(of: &AtomicBool, value: Option<&Value>) -> Vec<Value> {
+    if let Some(Value::Boolean(on)) = value {
+        of.store(*on, Ordering::Relaxed);
+    }
+    vec![Value::Boolean(of.load(Ordering::Relaxed))]
+}
+
+/// `encode_sparse_array([convert[, ratio[, safe]]])`.
+fn sparse(lua: &Lua, _: &Arc<Reins>, choices: &Choices, values: &[Value]) -> mlua::Result<Vec<Value>> {
+    let mut chosen = switch(&choices.converts_sparse, values.first());
+    let numbers = [&choices.sparse_ratio, &choices.sparse_safe];
+    for (index, of) in numbers.into_iter().enumerate() {
+        let rest = values.get(index + 1..).unwrap_or_default();
+        chosen.extend(choose(lua, of, rest, 0..=i32::MAX as u32, "encode_sparse_array")?);
+    }
+    Ok(chosen)
+}
+
+fn error(lua: &Lua, what: String) -> mlua::Error {
+    text(lua, what)
+}

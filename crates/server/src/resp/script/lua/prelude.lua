@@ -1,0 +1,57 @@
+-- What scripts find that is written in Lua, and how they are called. The functions of the argument are ours.
+local ours, pcall, xpcall, resume, next, rawset, getmetatable, setmetatable, type = ...
+
+local function ended(ok, ...)
+    if ok then return true, ... end
+    return false, ours.caught((...))
+end
+
+local function seen(ok, ...)
+    if ok then return true, ... end
+    return false, ours.shown((...))
+end
+
+local made = {}
+
+function made.pcall(...)
+    return ended(pcall(...))
+end
+
+function made.xpcall(f, handler)
+    return seen(xpcall(f, function(e) return handler(ours.shown(e)) end))
+end
+
+function made.resume(...)
+    return seen(resume(...))
+end
+
+-- A table that shows another one, and takes nothing.
+local shields = {}
+local function shield(of)
+    local meta = { __index = of, __newindex = ours.refuse_write, __metatable = false }
+    local shielded = setmetatable({}, meta)
+    shields[shielded] = true
+    return shielded
+end
+
+function made.rawset(t, k, v)
+    if shields[t] then ours.refuse_raw_write() end
+    return rawset(t, k, v)
+end
+
+local function run(script)
+    return xpcall(script, ours.failed)
+end
+
+-- Library functions write into a table without asking it.
+local function clean()
+    for shielded in next, shields do
+        local key = next(shielded)
+        while key ~= nil do
+            rawset(shielded, key, nil)
+            key = next(shielded)
+        end
+    end
+end
+
+return made, shield, run, clean

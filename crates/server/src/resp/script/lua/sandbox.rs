@@ -1,0 +1,304 @@
+//! Making an interpreter: what scripts may use, behind tables that they cannot change.
+
+use std::sync::Arc;
+
+use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, VmState};
+
+use super::errors::{self, NO_MEMORY, Raised, bad_argument};
+use super::libs;
+use super::to_reply::error_of;
+use crate::service::scripts::interpreter::{Held, Interpreter};
+use crate::service::scripts::reins::Reins;
+
+/// The name of a script in errors.
+const CHUNK: &str = "@user_script";
+
+/// The name of what we wrote ourselves.
+const PRELUDE: &str = "=prelude";
+
+/// A collection begins when there is so much of what there was after the last one.
+const PAUSE_PERCENT: i32 = 125;
+
+/// After so many instructions it is asked whether the script may go on.
+const INSTRUCTIONS: u32 = 1000;
+
+/// Functions of Lua that scripts have, as in Redis, and those of them that are ours.
+const FUNCTIONS: [&str; 17] = [
+    "assert",
+    "error",
+    "gcinfo",
+    "getmetatable",
+    "ipairs",
+    "next",
+    "pairs",
+    "rawequal",
+    "rawget",
+    "select",
+    "setmetatable",
+    "tonumber",
+    "tostring",
+    "type",
+    "unpack",
+    "_VERSION",
+    "collectgarbage",
+];
+
+/// What a script was ended by, for its answer.
+#[derive(Debug, Default)]
+pub(in crate::resp) struct Failure {
+    pub(in crate::resp) text: Vec<u8>,
+    /// Where in the script.
+    pub(in crate::resp) place: Option<(String, usize)>,
+}
+
+/// Makes an interpreter.
+pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
+    let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
+    // What is no longer used counts until it is collected, so it is collected soon.
+    lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE_PERCENT)));
+    let held = Held::default();
+    let (all, globals, ours) = (lua.globals(), lua.create_table()?, lua.create_table()?);
+    ours.raw_set("caught", function(&lua, &held, caught)?)?;
+    ours.raw_set("shown", function(&lua, &held, shown)?)?;
+    ours.raw_set("failed", function(&lua, &held, failed)?)?;
+    ours.raw_set(
+        "refuse_write",
+        lua.create_function(|lua, _: MultiValue| -> mlua::Result<()> { Err(errors::text(lua, READ_ONLY)) })?,
+    )?;
+    ours.raw_set(
+        "refuse_raw_write",
+        lua.create_function(|_, _: MultiValue| -> mlua::Result<()> {
+            Err(Raised::Text(READ_ONLY.as_bytes().to_vec()).into())
+        })?,
+    )?;
+    let coroutines: Table = all.raw_get("coroutine")?;
+    let get = |name: &str| all.raw_get::<Function>(name);
+    let arguments = [
+        get("pcall")?,
+        get("xpcall")?,
+        coroutines.raw_get("resume")?,
+        get("next")?,
+        get("rawset")?,
+        get("getmetatable")?,
+        get("setmetatable")?,
+        get("type")?,
+    ];
+    let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
+    let arguments: MultiValue =
+        std::iter::once(Value::Table(ours)).chain(arguments.into_iter().map(Value::Function)).collect();
+    let (made, shield, run, clean): (Table, Function, Function, Function) = prelude.call(arguments)?;
+
+    for name in FUNCTIONS {
+        globals.raw_set(name, all.raw_get::<Value>(name)?)?;
+    }
+    for name in ["pcall", "xpcall", "rawset"] {
+        globals.raw_set(name, made.raw_get::<Function>(name)?)?;
+    }
+    globals.raw_set("collectgarbage", lua.create_function(collect_garbage)?)?;
+    coroutines.raw_set("resume", made.raw_get::<Function>("resume")?)?;
+    let (string, math): (Table, Table) = (all.raw_get("string")?, all.raw_get("math")?);
+    libs::strings::install(&lua, &held, &string)?;
+    libs::random::install(&lua, &held, &math)?;
+    let redis = libs::redis::table(&lua, &held)?;
+    let libraries = [
+        ("string", string.clone()),
+        ("math", math),
+        ("table", all.raw_get("table")?),
+        ("coroutine", coroutines),
+        ("redis", redis.clone()),
+        ("bit", libs::bit::table(&lua)?),
+        ("struct", libs::structs::table(&lua, &held)?),
+        ("cjson", libs::cjson::table(&lua, &held)?),
+        ("cmsgpack", libs::cmsgpack::table(&lua, &held)?),
+    ];
+    for (name, table) in libraries {
+        globals.raw_set(name, shield.call::<Table>(table)?)?;
+    }
+    let of_strings = lua.create_table()?;
+    of_strings.raw_set("__index", string)?;
+    of_strings.raw_set("__metatable", false)?;
+    lua.set_type_metatable::<LuaString>(Some(of_strings));
+
+    let unknown = lua.create_table()?;
+    unknown.raw_set(
+        "__index",
+        lua.create_function(|lua, (_, name): (Value, Value)| -> mlua::Result<()> {
+            let name = match &name {
+                Value::String(name) => name.as_bytes().to_vec(),
+                other => other.type_name().as_bytes().to_vec(),
+            };
+            let text = [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat();
+            Err(errors::text(lua, text))
+        })?,
+    )?;
+    globals.set_metatable(Some(unknown))?;
+    let environment: Table = shield.call(globals.clone())?;
+    globals.raw_set("_G", environment.clone())?;
+    for (name, strings) in [("loadstring", true), ("load", false)] {
+        let (held, environment) = (held.clone(), environment.clone());
+        let load = move |lua: &Lua, arguments| load(lua, &held, &environment, strings, arguments);
+        globals.raw_set(name, lua.create_function(load)?)?;
+    }
+    Ok(Interpreter::new(lua, held, [environment, globals, redis], [run, clean]))
+}
+
+const READ_ONLY: &str = "Attempt to modify a readonly table";
+
+type Ours<R> = fn(&Lua, &Reins, Value) -> mlua::Result<R>;
+
+fn function<R: mlua::IntoLuaMulti + 'static>(
+    lua: &Lua,
+    held: &Held,
+    ours: Ours<R>,
+) -> mlua::Result<Function> {
+    let held = held.clone();
+    lua.create_function(move |lua, value: Value| ours(lua, &held.get(), value))
+}
+
+/// Lets a script run as long as its reins do.
+pub(in crate::resp) fn take_reins(interpreter: &Interpreter, reins: &Arc<Reins>) -> mlua::Result<()> {
+    interpreter.held.set(reins.clone());
+    hook(&interpreter.lua, &interpreter.held, INSTRUCTIONS)
+}
+
+/// A script that is over could catch the error and go on: from then on each of its instructions is one.
+fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
+    let held = held.clone();
+    lua.set_global_hook(HookTriggers::new().every_nth_instruction(instructions), move |lua, _| {
+        match held.get().check() {
+            Ok(()) => Ok(VmState::Continue),
+            Err(stop) => {
+                if instructions > 1 {
+                    hook(lua, &held, 1)?;
+                }
+                Err(Raised::Stop(stop).into())
+            }
+        }
+    })
+}
+
+/// Compiles a script.
+pub(in crate::resp) fn compile(interpreter: &Interpreter, body: &[u8]) -> mlua::Result<Function> {
+    let chunk = interpreter.lua.load(body).set_name(CHUNK).set_mode(ChunkMode::Text);
+    chunk.set_environment(interpreter.environment.clone()).into_function()
+}
+
+/// What scripts catch by `pcall`: of a table with `err`, that.
+fn caught(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
+    let value = shown(lua, reins, value)?;
+    match value.as_table().and_then(error_of) {
+        Some(text) => Ok(Value::String(lua.create_string(text)?)),
+        None => Ok(value),
+    }
+}
+
+/// What scripts see of an error. Nothing, if they are over.
+fn shown(lua: &Lua, reins: &Reins, value: Value) -> mlua::Result<Value> {
+    let value = errors::shown(lua, value)?;
+    if value.as_string().is_some_and(|text| text.as_bytes() == NO_MEMORY) {
+        reins.lacks_memory().map_err(Raised::Stop)?;
+    }
+    reins.check().map_err(Raised::Stop)?;
+    Ok(value)
+}
+
+/// Notes what ended a script, and where: this runs where the error was raised.
+fn failed(lua: &Lua, _: &Reins, value: Value) -> mlua::Result<()> {
+    let raised = match &value {
+        Value::Error(error) => errors::raised(error),
+        Value::Table(table) => {
+            Raised::Reply(error_of(table).unwrap_or_else(|| b"ERR unknown error".to_vec()))
+        }
+        other => match lua.coerce_string(other.clone())? {
+            Some(text) => Raised::Text(text.as_bytes().to_vec()),
+            None => Raised::Text(other.to_string()?.into_bytes()),
+        },
+    };
+    let text = match raised {
+        Raised::Reply(text) => text,
+        Raised::Text(text) => [b"ERR ", &*text].concat(),
+        Raised::Stop(_) => Vec::new(),
+    };
+    let frame = |level| {
+        lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let name = source.source.map(|name| name.into_owned()).unwrap_or_default();
+            (source.what == "C", name, frame.current_line().unwrap_or(0))
+        })
+    };
+    let is_ours =
+        |at: &Option<(bool, String, usize)>| at.as_ref().is_some_and(|(_, name, _)| name == PRELUDE);
+    let mut level = if matches!(frame(1), Some((true, ..))) { 2 } else { 1 };
+    while is_ours(&frame(level)) {
+        level += 1;
+    }
+    let place = frame(level).map(|(_, name, line)| (name, line));
+    lua.set_app_data(Failure { text, place });
+    Ok(())
+}
+
+/// Scripts may ask for a collection, and how much memory they have. They cannot turn the collection off.
+fn collect_garbage(lua: &Lua, (what, _): (Option<LuaString>, Value)) -> mlua::Result<f64> {
+    match what.as_ref().map(|what| what.as_bytes().to_vec()).as_deref() {
+        None | Some(b"collect") => lua.gc_collect().map(|()| 0.0),
+        Some(b"count") => Ok(lua.used_memory() as f64 / 1024.0),
+        Some(b"step" | b"stop" | b"restart" | b"setpause" | b"setstepmul") => Ok(0.0),
+        Some(other) => {
+            let why = format!("invalid option '{}'", String::from_utf8_lossy(other));
+            Err(bad_argument(lua, 1, "collectgarbage", &why))
+        }
+    }
+}
+
+/// `loadstring`, and `load` whose text comes from a function piece by piece. What was compiled before is no text.
+fn load(
+    lua: &Lua,
+    held: &Held,
+    environment: &Table,
+    strings: bool,
+    (from, name): (Value, Option<LuaString>),
+) -> mlua::Result<(Value, Option<LuaString>)> {
+    let mut text = Vec::new();
+    let mut default = "=(load)".to_owned();
+    match (&from, strings) {
+        (Value::String(whole), true) => {
+            text = whole.as_bytes().to_vec();
+            default = String::from_utf8_lossy(&text).into_owned();
+        }
+        (Value::Function(pieces), false) => {
+            while let Some(piece) = pieces.call::<Option<LuaString>>(())? {
+                if piece.as_bytes().is_empty() {
+                    break;
+                }
+                if text.len() + piece.as_bytes().len() > held.get().string_bytes_max() {
+                    return Err(Raised::Text(NO_MEMORY.to_vec()).into());
+                }
+                text.extend_from_slice(&piece.as_bytes());
+            }
+        }
+        (Value::Integer(_) | Value::Number(_), true) => return Ok((Value::Nil, None)),
+        (_, true) => return Err(bad_argument(lua, 1, "loadstring", &expected("string", &from))),
+        (_, false) => return Err(bad_argument(lua, 1, "load", &expected("function", &from))),
+    }
+    let name = name.map_or(default, |name| name.to_string_lossy());
+    let name = name.split('\0').next().unwrap_or_default();
+    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(environment.clone());
+    match chunk.into_function() {
+        Ok(function) => Ok((Value::Function(function), None)),
+        Err(error) => match errors::raised(&error) {
+            Raised::Text(text) | Raised::Reply(text) => Ok((Value::Nil, Some(lua.create_string(text)?))),
+            stop @ Raised::Stop(_) => Err(stop.into()),
+        },
+    }
+}
+
+/// That an argument is of another type than it should be.
+pub(super) fn expected(wanted: &str, found: &Value) -> String {
+    match found {
+        Value::Nil => format!("{wanted} expected, got no value"),
+        Value::Integer(_) => format!("{wanted} expected, got number"),
+        other => format!("{wanted} expected, got {}", other.type_name()),
+    }
+}
