@@ -6,7 +6,7 @@ use mlua::chunk::ChunkMode;
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, VmState};
 
-use super::errors::{self, NO_MEMORY, Raised, bad_argument};
+use super::errors::{self, NO_MEMORY, Raised, bad_argument, expected};
 use super::libs;
 use super::to_reply::error_of;
 use crate::service::scripts::interpreter::{Held, Interpreter};
@@ -291,14 +291,5 @@ fn load(
             Raised::Text(text) | Raised::Reply(text) => Ok((Value::Nil, Some(lua.create_string(text)?))),
             stop @ Raised::Stop(_) => Err(stop.into()),
         },
-    }
-}
-
-/// That an argument is of another type than it should be.
-pub(super) fn expected(wanted: &str, found: &Value) -> String {
-    match found {
-        Value::Nil => format!("{wanted} expected, got no value"),
-        Value::Integer(_) => format!("{wanted} expected, got number"),
-        other => format!("{wanted} expected, got {}", other.type_name()),
     }
 }
