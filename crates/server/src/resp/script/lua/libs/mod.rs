@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use mlua::{FromLuaMulti, IntoLuaMulti, Lua, LuaString, Table, Value};
 
-use super::errors::{NO_MEMORY, Raised, bad_argument};
+use super::errors::{NO_MEMORY, Raised, bad_argument, expected};
 use super::number::{number_in, spelled};
-use super::sandbox::expected;
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
 
