@@ -101,6 +101,16 @@ pub(in crate::resp) fn run(
     replies: &mut Replies,
 ) -> Result<(), TooLong> {
     let asked = Instant::now();
+    if asked >= turn.until {
+        // Scripts before it in a transaction took all the time that there is for them together.
+        return match turn.is_short {
+            true => Err(TooLong),
+            false => {
+                replies.error(&stop_text(Stop::Time, service.config.limits.script_time));
+                Ok(())
+            }
+        };
+    }
     let mut interpreter = match known::interpreter(service) {
         Ok(interpreter) => interpreter,
         Err(Unknown(why)) => {

@@ -104,7 +104,9 @@ pub(super) async fn of(
             places.push((key, place));
         }
         if let Run::Script = run_of(verb) {
-            let made = if is_long { long_bytes(service) } else { short_bytes(command, sum) };
+            // What the store has counts, and not what scripts before it may have made: that is counted once for all of them.
+            let stored = places.iter().map(|(key, _)| service.store.read_bytes_hint(key)).sum();
+            let made = if is_long { long_bytes(service) / 2 } else { short_bytes(command, stored) };
             of_scripts = of_scripts.max(made);
             scripts += 1;
             for (key, place) in places {
