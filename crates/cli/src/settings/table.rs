@@ -172,8 +172,8 @@ settings! {
         "How long a client waits for client-memory before it is disconnected.";
     LIMITS "script-time-limit" Kind::Time, "5s",
         "How long a script may run before it is ended.";
-    LIMITS "script-memory" Kind::Size, "16m",
-        "Memory of a script's interpreter, and as much again for what it writes and answers; at most a quarter of client-memory-each.";
+    LIMITS "script-memory" Kind::Size, "8m",
+        "Memory of a script's interpreter; half as much it may write, and half as much answer. At most a quarter of client-memory-each.";
     LIMITS "drain-delay" Kind::Time, "0",
         "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
     LIMITS "drain-timeout" Kind::Time, "10s",

@@ -45,7 +45,8 @@ pub struct Limits {
     pub memory_wait: Duration,
     /// How long a script may run.
     pub script_time: Duration,
-    /// Memory that one script may take beside the values of its keys; at most a quarter of what one client may have.
+    /// Memory of a script's interpreter; at most a quarter of what one client may have. It may write half as much, and answer
+    /// half as much.
     pub script_bytes_max: usize,
     /// How long a server that stops serves on, not ready any more, for load balancers to notice.
     pub drain_delay: Duration,
@@ -75,7 +76,7 @@ impl Default for Limits {
             keepalive: Some(Duration::from_secs(300)),
             memory_wait: Duration::from_secs(10),
             script_time: Duration::from_secs(5),
-            script_bytes_max: 16 << 20,
+            script_bytes_max: 8 << 20,
             drain_delay: Duration::ZERO,
             closing_wait: Duration::from_secs(10),
         }

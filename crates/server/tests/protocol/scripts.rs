@@ -249,6 +249,29 @@ async fn what_was_written_before_an_error_stays_and_cannot_be_killed() {
     client.ask("GET key", "$4\r\nkept\r\n").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_of_a_transaction_share_their_time() {
+    let server = strict().await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET key value", "+QUEUED\r\n").await;
+    let endless = "EVAL \"while true do end\" 1 key\r\n".repeat(2000);
+    client.send(endless).await;
+    client.expect("+QUEUED\r\n".repeat(2000)).await;
+    let began = Instant::now();
+    client.send("EXEC\r\n").await;
+    client.expect("*2001\r\n+OK\r\n").await;
+    for _ in 0..2000 {
+        let line = client.line().await;
+        assert!(
+            line.starts_with("-ERR Script ended: it ran for more than 300ms (script-time-limit)"),
+            "{line}"
+        );
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    client.ask("GET key", "$5\r\nvalue\r\n").await;
+}
+
 #[tokio::test]
 async fn memory_of_scripts_is_bounded() {
     let server = strict().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlua::{Lua, MultiValue, Value};
+use mlua::{BorrowedBytes, Lua, MultiValue, Value};
 
 use super::lua::{errors, from_reply, spelled};
 use crate::resp::command::admit::admit_in_script;
@@ -54,6 +54,21 @@ impl<'c> Keys<'c> {
     }
 }
 
+/// An argument of a call.
+enum Word {
+    Text(BorrowedBytes),
+    Spelled(String),
+}
+
+impl Word {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Word::Text(text) => text,
+            Word::Spelled(number) => number.as_bytes(),
+        }
+    }
+}
+
 /// Why a call has no answer.
 enum Refused {
     /// For the script.
@@ -94,14 +109,14 @@ impl Caller<'_> {
             return Err("Please specify at least one argument for this redis lib call".into());
         }
         let words = arguments.iter().map(|value| match value {
-            Value::String(text) => Some(text.as_bytes().to_vec()),
-            Value::Integer(number) => Some(spelled(*number as f64, 17).into_bytes()),
-            Value::Number(number) => Some(spelled(*number, 17).into_bytes()),
+            Value::String(text) => Some(Word::Text(text.as_bytes())),
+            Value::Integer(number) => Some(Word::Spelled(spelled(*number as f64, 17))),
+            Value::Number(number) => Some(Word::Spelled(spelled(*number, 17))),
             _ => None,
         });
-        let words: Option<Vec<Vec<u8>>> = words.collect();
+        let words: Option<Vec<Word>> = words.collect();
         let words = words.ok_or("Lua redis lib command arguments must be strings or integers")?;
-        let copied = Copied::from_arguments(words.iter().map(Vec::as_slice));
+        let copied = Copied::from_arguments(words.iter().map(Word::bytes));
         drop(words);
         let command = copied.command();
         let verb = verbs::find(command).ok_or("Unknown Redis command called from script")?;

@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
-use super::run::{Call, TooLong, Turn, run};
+use super::run::{Call, TooLong, Turn, long_bytes, run};
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::verbs::Verb;
@@ -25,15 +25,10 @@ use crate::service::Service;
 /// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
 const SHORT_BYTES: usize = 64 << 10;
 
-/// Memory that a script may have which runs for long.
-pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
-    let limits = &service.config.limits;
-    limits.script_bytes_max.min(limits.connection_bytes_max / 4)
-}
-
-/// What such a script holds of the memory for clients: its interpreter, what it writes and what it answers.
+/// What such a script holds of the memory for clients: its interpreter, strings that are made beside it, what it writes and
+/// what it answers.
 pub(in crate::resp) fn long_held_bytes(service: &Service) -> usize {
-    2 * long_bytes(service)
+    long_bytes(service) / 2 * 5
 }
 
 /// What a first attempt may write and may answer, where its keys hold so many bytes.

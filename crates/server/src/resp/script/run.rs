@@ -28,6 +28,8 @@ pub(in crate::resp) struct Turn {
     pub(in crate::resp) until: Instant,
     /// Of the interpreter.
     pub(in crate::resp) memory: usize,
+    /// Bytes of a string that is made beside it.
+    pub(in crate::resp) string: usize,
     /// Bytes of the values that are written.
     pub(in crate::resp) made: usize,
     /// Bytes of the answers.
@@ -45,12 +47,19 @@ const SHORT: Duration = Duration::from_millis(1);
 /// Memory of its interpreter.
 const SHORT_MEMORY: usize = 1 << 20;
 
+/// Memory that a script may have which runs for long.
+pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
+    let limits = &service.config.limits;
+    limits.script_bytes_max.min(limits.connection_bytes_max / 4)
+}
+
 impl Turn {
     pub(in crate::resp) fn short(extra: usize) -> Turn {
         Turn {
             is_short: true,
             until: Instant::now() + SHORT,
             memory: SHORT_MEMORY,
+            string: SHORT_MEMORY,
             made: extra,
             answers: extra,
             reins: Arc::default(),
@@ -58,11 +67,12 @@ impl Turn {
     }
 
     pub(in crate::resp) fn long(service: &Service, reins: &Arc<Reins>) -> Turn {
-        let bytes = super::eval::long_bytes(service);
+        let bytes = long_bytes(service);
         Turn {
             is_short: false,
             until: Instant::now() + service.config.limits.script_time,
             memory: bytes,
+            string: bytes / 2,
             made: bytes / 2,
             answers: bytes / 2,
             reins: reins.clone(),
@@ -90,6 +100,17 @@ pub(in crate::resp) fn run(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), TooLong> {
+    let asked = Instant::now();
+    if asked >= turn.until {
+        // Scripts before it in a transaction took all the time that there is for them together.
+        return match turn.is_short {
+            true => Err(TooLong),
+            false => {
+                replies.error(&stop_text(Stop::Time, service.config.limits.script_time));
+                Ok(())
+            }
+        };
+    }
     let mut interpreter = match known::interpreter(service) {
         Ok(interpreter) => interpreter,
         Err(Unknown(why)) => {
@@ -97,8 +118,10 @@ pub(in crate::resp) fn run(
             return Ok(());
         }
     };
+    // Making one may take as long as a first attempt.
+    turn.until += asked.elapsed();
     let (made, start) = (view.made_bytes(), replies.mark());
-    turn.reins.begin(turn.until, turn.memory, turn.is_short);
+    turn.reins.begin(turn.until, turn.string, turn.is_short);
     turn.reins.random.store(service.scripts.random.load(Ordering::Relaxed), Ordering::Relaxed);
     turn.reins.protocol.store(2, Ordering::Relaxed);
     let mut tally = Tally::default();
@@ -203,7 +226,7 @@ fn run_in(
         reins: turn.reins.clone(),
         keys: Keys::of(command.arguments(3).take(call.keys)),
         is_read_only: call.is_read_only || call.script.is_read_only,
-        answer_max: turn.memory,
+        answer_max: turn.string,
         tally,
         replies: Replies::new(),
     };

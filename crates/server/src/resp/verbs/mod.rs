@@ -74,7 +74,7 @@ impl Keys {
             let count = (command.len() > at).then(|| parse_integer(command.argument(at))).flatten();
             let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
             // What names more keys than there are arguments is refused when it runs.
-            let count = if count > command.len() - at.min(command.len()) - 1 { 0 } else { count };
+            let count = if count >= command.len().saturating_sub(at) { 0 } else { count };
             return (at + 1..at + 1 + count).step_by(1);
         }
         let last = if self.last < 0 { command.len() as i64 + self.last } else { self.last };

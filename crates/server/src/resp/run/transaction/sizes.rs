@@ -13,7 +13,8 @@ use crate::resp::command::admit::admit_again;
 use crate::resp::command::lengths::{after_bytes, moved_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
-use crate::resp::script::eval::{long_bytes, long_held_bytes, short_bytes};
+use crate::resp::script::eval::{long_held_bytes, short_bytes};
+use crate::resp::script::run::long_bytes;
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::service::Service;
@@ -103,7 +104,9 @@ pub(super) async fn of(
             places.push((key, place));
         }
         if let Run::Script = run_of(verb) {
-            let made = if is_long { long_bytes(service) } else { short_bytes(command, sum) };
+            // What the store has counts, and not what scripts before it may have made: that is counted once for all of them.
+            let stored = places.iter().map(|(key, _)| service.store.read_bytes_hint(key)).sum();
+            let made = if is_long { long_bytes(service) / 2 } else { short_bytes(command, stored) };
             of_scripts = of_scripts.max(made);
             scripts += 1;
             for (key, place) in places {

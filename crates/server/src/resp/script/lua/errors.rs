@@ -56,6 +56,15 @@ pub(in crate::resp) fn bad_argument(lua: &Lua, index: usize, function: &str, why
     text(lua, format!("bad argument #{index} to '{function}' ({why})"))
 }
 
+/// That an argument is of another type than it should be.
+pub(super) fn expected(wanted: &str, found: &Value) -> String {
+    match found {
+        Value::Nil => format!("{wanted} expected, got no value"),
+        Value::Integer(_) => format!("{wanted} expected, got number"),
+        other => format!("{wanted} expected, got {}", other.type_name()),
+    }
+}
+
 /// An error of the functions in the table `redis`.
 pub(in crate::resp) fn reply(text: &str) -> Error {
     Raised::Reply(format!("ERR {text}").into_bytes()).into()

@@ -1,5 +1,5 @@
 -- What scripts find that is written in Lua, and how they are called. The functions of the argument are ours.
-local ours, pcall, xpcall, resume, next, rawset, getmetatable, setmetatable, type = ...
+local ours, pcall, xpcall, resume, next, rawset, setmetatable = ...
 
 local function ended(ok, ...)
     if ok then return true, ... end

@@ -59,89 +59,103 @@ pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     // What is no longer used counts until it is collected, so it is collected soon.
     lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE_PERCENT)));
     let held = Held::default();
-    let (all, globals, ours) = (lua.globals(), lua.create_table()?, lua.create_table()?);
-    ours.raw_set("caught", function(&lua, &held, caught)?)?;
-    ours.raw_set("shown", function(&lua, &held, shown)?)?;
-    ours.raw_set("failed", function(&lua, &held, failed)?)?;
-    ours.raw_set(
-        "refuse_write",
-        lua.create_function(|lua, _: MultiValue| -> mlua::Result<()> { Err(errors::text(lua, READ_ONLY)) })?,
-    )?;
-    ours.raw_set(
-        "refuse_raw_write",
-        lua.create_function(|_, _: MultiValue| -> mlua::Result<()> {
-            Err(Raised::Text(READ_ONLY.as_bytes().to_vec()).into())
-        })?,
-    )?;
-    let coroutines: Table = all.raw_get("coroutine")?;
-    let get = |name: &str| all.raw_get::<Function>(name);
-    let arguments = [
-        get("pcall")?,
-        get("xpcall")?,
-        coroutines.raw_get("resume")?,
-        get("next")?,
-        get("rawset")?,
-        get("getmetatable")?,
-        get("setmetatable")?,
-        get("type")?,
-    ];
-    let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-    let arguments: MultiValue =
-        std::iter::once(Value::Table(ours)).chain(arguments.into_iter().map(Value::Function)).collect();
-    let (made, shield, run, clean): (Table, Function, Function, Function) = prelude.call(arguments)?;
-
-    for name in FUNCTIONS {
-        globals.raw_set(name, all.raw_get::<Value>(name)?)?;
-    }
-    for name in ["pcall", "xpcall", "rawset"] {
-        globals.raw_set(name, made.raw_get::<Function>(name)?)?;
-    }
-    globals.raw_set("collectgarbage", lua.create_function(collect_garbage)?)?;
-    coroutines.raw_set("resume", made.raw_get::<Function>("resume")?)?;
-    let (string, math): (Table, Table) = (all.raw_get("string")?, all.raw_get("math")?);
-    libs::strings::install(&lua, &held, &string)?;
-    libs::random::install(&lua, &held, &math)?;
-    let redis = libs::redis::table(&lua, &held)?;
-    let libraries = [
-        ("string", string.clone()),
-        ("math", math),
-        ("table", all.raw_get("table")?),
-        ("coroutine", coroutines),
-        ("redis", redis.clone()),
-        ("bit", libs::bit::table(&lua)?),
-        ("struct", libs::structs::table(&lua, &held)?),
-        ("cjson", libs::cjson::table(&lua, &held)?),
-        ("cmsgpack", libs::cmsgpack::table(&lua, &held)?),
-    ];
-    for (name, table) in libraries {
-        globals.raw_set(name, shield.call::<Table>(table)?)?;
-    }
-    let of_strings = lua.create_table()?;
-    of_strings.raw_set("__index", string)?;
-    of_strings.raw_set("__metatable", false)?;
-    lua.set_type_metatable::<LuaString>(Some(of_strings));
-
-    let unknown = lua.create_table()?;
-    unknown.raw_set(
-        "__index",
-        lua.create_function(|lua, (_, name): (Value, Value)| -> mlua::Result<()> {
-            let name = match &name {
-                Value::String(name) => name.as_bytes().to_vec(),
-                other => other.type_name().as_bytes().to_vec(),
-            };
-            let text = [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat();
-            Err(errors::text(lua, text))
-        })?,
-    )?;
-    globals.set_metatable(Some(unknown))?;
-    let environment: Table = shield.call(globals.clone())?;
+    let prelude = Prelude::load(&lua, &held)?;
+    let (globals, redis) = globals(&lua, &held, &prelude)?;
+    let environment: Table = prelude.shield.call(globals.clone())?;
     globals.raw_set("_G", environment.clone())?;
     for (name, strings) in [("loadstring", true), ("load", false)] {
         let (held, environment) = (held.clone(), environment.clone());
         let load = move |lua: &Lua, arguments| load(lua, &held, &environment, strings, arguments);
         globals.raw_set(name, lua.create_function(load)?)?;
     }
-    Ok(Interpreter::new(lua, held, [environment, globals, redis], [run, clean]))
+    Ok(Interpreter::new(lua, held, [environment, globals, redis], [prelude.run, prelude.clean]))
+}
+
+/// What `prelude.lua` makes.
+struct Prelude {
+    /// Functions in place of those of Lua.
+    made: Table,
+    /// Puts an empty table before one that scripts may not change.
+    shield: Function,
+    run: Function,
+    clean: Function,
+}
+
+impl Prelude {
+    fn load(lua: &Lua, held: &Held) -> mlua::Result<Prelude> {
+        let (all, ours) = (lua.globals(), lua.create_table()?);
+        ours.raw_set("caught", function(lua, held, caught)?)?;
+        ours.raw_set("shown", function(lua, held, shown)?)?;
+        ours.raw_set("failed", function(lua, held, failed)?)?;
+        ours.raw_set("refuse_write", function(lua, held, |lua, _, _| refuse(errors::text(lua, READ_ONLY)))?)?;
+        ours.raw_set(
+            "refuse_raw_write",
+            function(lua, held, |_, _, _| refuse(Raised::Text(READ_ONLY.as_bytes().to_vec()).into()))?,
+        )?;
+        let get = |name: &str| all.raw_get::<Function>(name);
+        let resume = all.raw_get::<Table>("coroutine")?.raw_get("resume")?;
+        let theirs =
+            [get("pcall")?, get("xpcall")?, resume, get("next")?, get("rawset")?, get("setmetatable")?];
+        let arguments: MultiValue =
+            std::iter::once(Value::Table(ours)).chain(theirs.into_iter().map(Value::Function)).collect();
+        let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
+        let (made, shield, run, clean) = prelude.call(arguments)?;
+        Ok(Prelude { made, shield, run, clean })
+    }
+}
+
+fn refuse(why: mlua::Error) -> mlua::Result<()> {
+    Err(why)
+}
+
+/// The table of all that scripts find, and the real table `redis`.
+fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Table)> {
+    let (all, globals) = (lua.globals(), lua.create_table()?);
+    for name in FUNCTIONS {
+        globals.raw_set(name, all.raw_get::<Value>(name)?)?;
+    }
+    for name in ["pcall", "xpcall", "rawset"] {
+        globals.raw_set(name, prelude.made.raw_get::<Function>(name)?)?;
+    }
+    globals.raw_set("collectgarbage", lua.create_function(collect_garbage)?)?;
+    let [string, math, table, coroutine] =
+        ["string", "math", "table", "coroutine"].map(|name| all.raw_get(name));
+    let (string, math, table, coroutine): (Table, Table, Table, Table) = (string?, math?, table?, coroutine?);
+    coroutine.raw_set("resume", prelude.made.raw_get::<Function>("resume")?)?;
+    libs::strings::install(lua, held, &string)?;
+    libs::random::install(lua, held, &math)?;
+    let of_strings = lua.create_table()?;
+    of_strings.raw_set("__index", &string)?;
+    of_strings.raw_set("__metatable", false)?;
+    lua.set_type_metatable::<LuaString>(Some(of_strings));
+    let redis = libs::redis::table(lua, held)?;
+    let libraries = [
+        ("string", string),
+        ("math", math),
+        ("table", table),
+        ("coroutine", coroutine),
+        ("redis", redis.clone()),
+        ("bit", libs::bit::table(lua)?),
+        ("struct", libs::structs::table(lua, held)?),
+        ("cjson", libs::cjson::table(lua, held)?),
+        ("cmsgpack", libs::cmsgpack::table(lua, held)?),
+    ];
+    for (name, table) in libraries {
+        globals.raw_set(name, prelude.shield.call::<Table>(table)?)?;
+    }
+    let unknown = lua.create_table()?;
+    unknown.raw_set("__index", lua.create_function(refuse_unknown)?)?;
+    globals.set_metatable(Some(unknown))?;
+    Ok((globals, redis))
+}
+
+fn refuse_unknown(lua: &Lua, (_, name): (Value, Value)) -> mlua::Result<()> {
+    let name = match &name {
+        Value::String(name) => name.as_bytes().to_vec(),
+        other => other.type_name().as_bytes().to_vec(),
+    };
+    let text = [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat();
+    Err(errors::text(lua, text))
 }
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
