@@ -65,6 +65,24 @@ struct Waiting {
     overflown: bool,
 }
 
+/// Messages that are kept back until what was done with them has happened.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    messages: Vec<(Kind, Bytes, Bytes)>,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub(crate) fn put(&mut self, kind: Kind, channel: Bytes, payload: Bytes) {
+        self.bytes += size_of::<Message>() + channel.len() + payload.len();
+        self.messages.push((kind, channel, payload));
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// Somebody who subscribed, and what it is woken by.
 type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
 
@@ -185,6 +203,27 @@ impl Channels {
             }
         }
         receivers
+    }
+
+    /// How many would get a message, were it published now.
+    pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let by_name = self.subscribers(kind, channel);
+        if kind == Kind::Shard {
+            return by_name;
+        }
+        let subscribed = lock(&self.subscribed);
+        let matching = subscribed.patterns.values().filter(|(matches, _)| matches.matches(channel));
+        by_name + matching.map(|(_, subscribers)| subscribers.len()).sum::<usize>()
+    }
+
+    /// Publishes what was kept back.
+    pub(crate) fn publish_all(&self, outbox: Outbox) {
+        for (kind, channel, payload) in outbox.messages {
+            self.publish(kind, &channel, &payload);
+        }
     }
 
     /// Whether the message waits in the mailbox now.

@@ -143,6 +143,32 @@ async fn a_transaction_publishes_when_it_has_run() {
     listener.expect(message("EXEC")).await;
 }
 
+/// What a script publishes arrives when what it wrote is there, once, and in a transaction with the others'.
+#[tokio::test]
+async fn a_script_publishes_when_it_has_written() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let mut listener = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let script = "redis.call('set', KEYS[1], ARGV[1]) return redis.call('publish', 'ch', ARGV[1])";
+    client.send(command(&["EVAL", script, "1", "k", "one"])).await;
+    client.expect(":1\r\n").await;
+    listener.expect(message("one")).await;
+    // It takes more than a first attempt may, and says so once all the same.
+    let long = "for i = 1, 3000000 do end redis.call('publish', 'ch', ARGV[1]) return 1";
+    client
+        .send(command(&["EVAL", &format!("redis.call('publish', 'ch', 'before') {long}"), "0", "two"]))
+        .await;
+    client.expect(":1\r\n").await;
+    listener.expect(message("before") + &message("two")).await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.send(command(&["EVAL", script, "1", "k", "three"])).await;
+    client.expect("+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n:1\r\n").await;
+    listener.expect(message("three")).await;
+    client.send(command(&["EVAL_RO", "return redis.call('publish', 'ch', 'x')", "0"])).await;
+    assert!(client.line().await.starts_with("-ERR Write commands are not allowed from read-only scripts."));
+}
+
 /// Subscribers that read nothing are dropped, and those who read get everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {

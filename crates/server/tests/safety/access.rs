@@ -57,7 +57,7 @@ async fn admins_see_who_there_is_without_hashes() {
     client.ask("AUTH root r", "+OK\r\n").await;
     client.ask("ACL USERS", "*3\r\n$3\r\nann\r\n$3\r\nbob\r\n$4\r\nroot\r\n").await;
     let rules = [
-        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels &app:* &a\*\?\[\\]* -@all +@connection +@transaction +@read +@write +@pubsub",
+        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels &app:* &a\*\?\[\\]* -@all +@connection +@transaction +@read +@write +@pubsub +@scripting -script|flush -script|kill",
         "user bob on ~* resetchannels &* -@all +@connection +@transaction +@read +@pubsub -publish -spublish",
         "user root on ~* &* +@all",
     ];

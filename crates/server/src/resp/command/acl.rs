@@ -106,7 +106,7 @@ fn rule(user: &User, no_password: bool) -> Vec<u8> {
         rule.extend_from_slice(b" +@write");
     }
     if user.reads() && user.writes() {
-        rule.extend_from_slice(b" +@pubsub");
+        rule.extend_from_slice(b" +@pubsub +@scripting -script|flush -script|kill");
     } else if user.reads() {
         rule.extend_from_slice(b" +@pubsub -publish -spublish");
     } else if user.writes() {

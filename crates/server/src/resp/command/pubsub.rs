@@ -155,7 +155,14 @@ fn publish_to(
     if !may {
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
     }
-    let receivers = service.channels.publish(kind, channel, command.argument(2));
+    let receivers = match &mut session.outbox {
+        // A script publishes when what it wrote is there to be seen.
+        Some(outbox) => {
+            outbox.put(kind, command.shared(1), command.shared(2));
+            service.channels.receivers(kind, channel)
+        }
+        None => service.channels.publish(kind, channel, command.argument(2)),
+    };
     replies.integer(receivers as i64);
 }
 

@@ -28,6 +28,7 @@ use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
+use crate::service::channels::Outbox;
 use crate::service::scripts::Running;
 
 mod sizes;
@@ -178,6 +179,7 @@ async fn attempt_once(
     let most = wanted.answers.min(limit);
     let options = WriteOptions { durability, ..WriteOptions::default() };
     let protocol = replies.protocol;
+    session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
         let mut turn = match &running {
             Some(running) => Turn::long(service, running.reins()),
@@ -193,8 +195,13 @@ async fn attempt_once(
     } else {
         let outcome = service.store.update(&wanted.keys, options, change).await;
         service.counters.transactions.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
+        if outcome.is_err() {
+            session.outbox = None;
+        }
         outcome.map_err(|error| Replies::text_of(&error))?
     };
+    let published = session.outbox.take().filter(|_| matches!(outcome, Outcome::Answered(_)));
+    service.channels.publish_all(published.unwrap_or_default());
     match outcome {
         Outcome::Changed => replies.null_array(),
         Outcome::TooLong => {

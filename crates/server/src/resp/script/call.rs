@@ -15,10 +15,12 @@ use crate::resp::wire::commands::{Command, Copied};
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::service::Service;
 use crate::service::calls::Tally;
+use crate::service::channels::Outbox;
 use crate::service::scripts::reins::Reins;
 
 /// Commands that work on no key and tell nothing long.
-const WITHOUT_KEYS: [&str; 6] = ["dbsize", "echo", "lastsave", "ping", "select", "time"];
+const WITHOUT_KEYS: [&str; 8] =
+    ["dbsize", "echo", "lastsave", "ping", "publish", "select", "spublish", "time"];
 
 /// Who calls commands.
 pub(super) struct Caller<'c> {
@@ -133,10 +135,17 @@ impl Caller<'_> {
             return Err("This Redis command is not allowed from script".into());
         }
         admit_in_script(verb, command, self.session)?;
-        if self.is_read_only && matches!(run, Run::Update(_)) {
+        let publishes = verb.group == "pubsub";
+        if self.is_read_only && (publishes || matches!(run, Run::Update(_))) {
             return Err("Write commands are not allowed from read-only scripts.".into());
         }
         self.check_keys(verb, command)?;
+        let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
+        if publishes && published + command.bytes() > self.answer_max {
+            let most = self.answer_max;
+            let text = format!("the script publishes more than {most} bytes (script-memory)");
+            return Err(Refused::Memory(text));
+        }
         self.replies.protocol = match self.reins.protocol.load(std::sync::atomic::Ordering::Relaxed) {
             3 => Protocol::Resp3,
             _ => Protocol::Resp2,

@@ -21,6 +21,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
 use crate::service::Service;
+use crate::service::channels::Outbox;
 
 /// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
 const SHORT_BYTES: usize = 64 << 10;
@@ -118,6 +119,7 @@ async fn update(
     replies: &mut Replies,
 ) -> Result<Result<(), TooLong>, Error> {
     let mark = replies.mark();
+    session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
         let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
@@ -129,13 +131,18 @@ async fn update(
             Err(TooLong) => (Batch::new(), Err(TooLong)),
         }
     };
-    if keys.is_empty() {
-        return Ok(change(&[]).1);
-    }
-    let outcome = service.store.update(keys, options, change).await;
-    if outcome.is_err() {
-        replies.cut(mark);
-        replies.take_errors();
+    let outcome = match keys.is_empty() {
+        true => Ok(change(&[]).1),
+        false => service.store.update(keys, options, change).await,
+    };
+    let outbox = session.outbox.take().unwrap_or_default();
+    match outcome {
+        Ok(Ok(())) => service.channels.publish_all(outbox),
+        Ok(Err(TooLong)) => {}
+        Err(_) => {
+            replies.cut(mark);
+            replies.take_errors();
+        }
     }
     outcome
 }

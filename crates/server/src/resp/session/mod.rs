@@ -12,6 +12,7 @@ use crate::auth::User;
 use crate::budget::{Refused, Share};
 use crate::service::Service;
 use crate::service::calls::Tally;
+use crate::service::channels::Outbox;
 use crate::service::clients::Client;
 
 pub(super) mod audit;
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// What it subscribed to, if anything.
     pub(crate) subscriptions: Option<Subscriptions>,
+    /// What scripts publish, while some run.
+    pub(crate) outbox: Option<Outbox>,
     /// Keys that the transaction had added when the turn of the command that runs came, less those that it had in the end.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
@@ -85,6 +88,7 @@ impl Session {
             answers: Answers::On,
             transaction: None,
             subscriptions: None,
+            outbox: None,
             uncommitted_keys: 0,
             watched: Vec::new(),
             watched_bytes: 0,

@@ -107,12 +107,3 @@ pub(in crate::resp) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Value
     table.raw_set("ignore_error_stats_update", true)?;
     Ok(Value::Table(table))
 }
-
-/// That an argument is of another type than it should be.
-pub(super) fn expected(wanted: &str, found: &Value) -> String {
-    match found {
-        Value::Nil => format!("{wanted} expected, got no value"),
-        Value::Integer(_) => format!("{wanted} expected, got number"),
-        other => format!("{wanted} expected, got {}", other.type_name()),
-    }
-}
