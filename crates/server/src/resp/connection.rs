@@ -1,6 +1,6 @@
 //! One client: read, run, answer.
 //!
-//! 1. All complete commands in the input become one batch, up to the pipeline's limit.
+//! 1. All complete commands in the input become one batch, up to the pipeline's limit; a few where memory is scarce.
 //! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
 //!    and nothing else happens: no further group starts, and nothing is read.
 //! 3. Answers are written as far as the socket takes them; in the same step more input is read. Messages to a subscriber
@@ -23,7 +23,7 @@ use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::command::pubsub::deliver;
+use super::command::pubsub::{self, deliver};
 use super::run::{self, Batch};
 use super::session::{Answers, Session};
 use super::watch::Watch;
@@ -59,6 +59,10 @@ const OPERATION_BYTES: usize = 512;
 
 /// Operations that run at once.
 const OPERATIONS_MAX: usize = 1024;
+
+/// Commands of a batch where little memory is left: what batches hold while they wait for more must leave room for the
+/// answers of some, or else all wait in vain.
+const BATCH_MAX_IF_TIGHT: usize = 64;
 
 /// Why a conversation ended early.
 enum Ended {
@@ -148,7 +152,8 @@ fn follow_users(session: &mut Session, service: &Service) -> Result<(), Ended> {
     if session.user.as_ref().is_some_and(|user| user.is_outdated()) {
         let user = session.user.take();
         session.user = user.and_then(|user| service.users.refresh(&user));
-        if session.user.is_none() {
+        // Messages come without being asked for, so who may not hear them any more must go.
+        if session.user.is_none() || !pubsub::still_may_listen(session) {
             return Err(Ended::Dropped(Dropped::User));
         }
     }
@@ -202,13 +207,20 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.is_narrow { &self.narrow } else { &self.service.config.limits }
     }
 
+    /// Commands that the next batch may have.
+    fn batch_max(&self) -> usize {
+        let most = self.limits().pipeline_max;
+        if self.service.budget.is_tight() { most.min(BATCH_MAX_IF_TIGHT) } else { most }
+    }
+
     async fn talk(&mut self) -> Result<(), Ended> {
         while !self.session.leaving && !self.session.client.is_killed() {
             self.look_at_user()?;
             // 1.
             self.commands.clear();
-            let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands);
-            let more = self.commands.len() >= self.limits().pipeline_max;
+            let most = self.batch_max();
+            let (consumed, parsed) = self.parser.parse(&mut self.transport.input, &mut self.commands, most);
+            let more = self.commands.len() >= most;
             let left = self.transport.input.len() - consumed;
             let is_partial = left > 0 && !more || self.parser.is_passing();
             // What is passed by arrives for a command that began long ago.

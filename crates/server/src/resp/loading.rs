@@ -63,7 +63,7 @@ fn answer(parser: &mut Parser, input: &mut BytesMut, answers: &mut Vec<u8>) -> b
     let mut commands = Commands::default();
     loop {
         commands.clear();
-        let (consumed, parsed) = parser.parse(input, &mut commands);
+        let (consumed, parsed) = parser.parse(input, &mut commands, 1);
         let data = input.split_to(consumed).freeze();
         for index in 0..commands.len() {
             if commands.get(index, &data).verb().eq_ignore_ascii_case(b"quit") {

@@ -78,7 +78,7 @@ pub(crate) enum Dropped {
     ReplyQueue,
     #[error("it did not log in in time (login-timeout)")]
     Login,
-    #[error("its user is gone or has another password (users)")]
+    #[error("its user is gone, has another password or lost rights that it used (users)")]
     User,
     #[error("it was silent for too long (idle-timeout)")]
     Idle,

@@ -107,10 +107,9 @@ fn a_byte_at_a_time() {
 #[test]
 fn readers_that_never_read() {
     let metrics = withstand(&[Attack::NeverReads], seconds(5));
-    assert!(
-        metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}") > 0,
-        "all were borne with"
-    );
+    // Most of them get as far as answers that they do not take: batches that wait for memory leave some for others.
+    let dropped = metrics.get("esker_connections_dropped_total{reason=\"slow_reader\"}");
+    assert!(dropped >= 20, "{dropped} were dropped");
 }
 
 #[test]

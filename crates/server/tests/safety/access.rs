@@ -95,7 +95,10 @@ async fn users_have_rights_that_a_reload_changes() {
     assert!(file.remove("ann"));
     file.write(&path).unwrap();
     server.control.reload().unwrap();
-    assert_eq!(ann.rest().await, "-ERR its user is gone or has another password (users)\r\n");
+    assert_eq!(
+        ann.rest().await,
+        "-ERR its user is gone, has another password or lost rights that it used (users)\r\n"
+    );
     let mut again = server.client().await;
     again.ask("AUTH ann a", WRONG).await;
 }
@@ -116,6 +119,37 @@ pub(crate) async fn with_users(
     let access = Access { users: Some(path.clone()), ..Access::default() };
     let server = Running::start(Config { access, http: vec![here()], ..Config::resp(here()) }).await;
     (server, file, path, directory)
+}
+
+#[tokio::test]
+async fn who_may_listen_no_more_must_go_at_the_reload() {
+    let entry = |prefix: &str| UserEntry {
+        rights: vec![Right::Read],
+        prefixes: vec![prefix.to_owned()],
+        ..UserEntry::default()
+    };
+    let users = [("ann", entry("app:")), ("bob", entry("app:"))];
+    let (server, mut file, path, _directory) = with_users(&users).await;
+    let (mut ann, mut bob) = (server.client().await, server.client().await);
+    for (client, name, verb, channel) in
+        [(&mut ann, "ann", "PSUBSCRIBE", "app:*"), (&mut bob, "bob", "SUBSCRIBE", "app:low:1")]
+    {
+        client.ask(&format!("AUTH {name} {name}"), "+OK\r\n").await;
+        let reply = format!("*3\r\n${}\r\n{}\r\n", verb.len(), verb.to_lowercase());
+        client
+            .ask(&format!("{verb} {channel}"), &format!("{reply}${}\r\n{channel}\r\n:1\r\n", channel.len()))
+            .await;
+        let mut narrow = file.users()[name].clone();
+        narrow.prefixes = vec!["app:low:".to_owned()];
+        file.set(name, narrow).unwrap();
+    }
+    file.write(&path).unwrap();
+    server.control.reload().unwrap();
+    assert_eq!(
+        ann.rest().await,
+        "-ERR its user is gone, has another password or lost rights that it used (users)\r\n"
+    );
+    bob.ask("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n").await;
 }
 
 #[tokio::test]
@@ -169,7 +203,10 @@ async fn who_is_removed_must_go_at_the_reload() {
     assert!(file.remove("ann"));
     file.write(&path).unwrap();
     server.control.reload().unwrap();
-    assert_eq!(ann.rest().await, "-ERR its user is gone or has another password (users)\r\n");
+    assert_eq!(
+        ann.rest().await,
+        "-ERR its user is gone, has another password or lost rights that it used (users)\r\n"
+    );
     bob.ask("PING", "+PONG\r\n").await;
     let (_, metrics) = server.get("/metrics", "Authorization: Basic Ym9iOmJvYg==\r\n").await;
     for line in ["{reason=\"user\"} 1", "{reason=\"login\"} 0"] {

@@ -49,6 +49,13 @@ fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
     user.is_admin() || user.may_read(&name[..end])
 }
 
+/// Whether the user may listen to everything that the client subscribed to.
+pub(in crate::resp) fn still_may_listen(session: &Session) -> bool {
+    let Some(subscriptions) = &session.subscriptions else { return true };
+    let may_all = |kind: Kind| subscriptions.names(kind).iter().all(|name| may_listen(kind, name, session));
+    Kind::ALL.into_iter().all(may_all)
+}
+
 fn add(
     kind: Kind,
     word: &str,

@@ -105,16 +105,17 @@ impl Parser {
         self.arguments.shrink_to_fit();
     }
 
-    /// Appends every complete command at the front of `input`, up to the pipeline's limit, to `commands`, and returns how many bytes they took.
-    /// The next call must be given the input without those bytes. The commands before an error are good; if bytes were
-    /// broken there is no next call.
+    /// Appends every complete command at the front of `input` to `commands` until there are `most`, and returns how many
+    /// bytes they took. The next call must be given the input without those bytes. The commands before an error are
+    /// good; if bytes were broken there is no next call.
     pub(crate) fn parse(
         &mut self,
         input: &mut [u8],
         commands: &mut Commands,
+        most: usize,
     ) -> (usize, Result<(), Unparsed>) {
         let mut base = 0;
-        while base < input.len() && commands.len() < self.limits.pipeline_max {
+        while base < input.len() && commands.len() < most {
             match self.advance(&mut input[base..]) {
                 // What is passed by is not waited for.
                 Ok(Progress::Incomplete) if self.is_passing() && self.position > 0 => {}

@@ -18,7 +18,7 @@ fn parse(limits: &Limits, pieces: &[&[u8]]) -> (Vec<Words>, Result<usize, Unpars
         input.extend_from_slice(piece);
         loop {
             let mut commands = Commands::default();
-            let (consumed, parsed) = parser.parse(&mut input, &mut commands);
+            let (consumed, parsed) = parser.parse(&mut input, &mut commands, usize::MAX);
             let data: Bytes = input.split_to(consumed).freeze();
             for index in 0..commands.len() {
                 let command = commands.get(index, &data);
@@ -168,7 +168,7 @@ fn declared_lengths_allocate_nothing() {
     let mut commands = Commands::default();
     let mut input = BytesMut::from(&b"*1048576\r\n$3\r\nSET\r\n$16777216\r\nabc"[..]);
     let capacity = input.capacity();
-    assert_eq!(parser.parse(&mut input, &mut commands), (0, Ok(())));
+    assert_eq!(parser.parse(&mut input, &mut commands, usize::MAX), (0, Ok(())));
     assert!(parser.arguments.capacity() <= 4, "{}", parser.arguments.capacity());
     assert_eq!((commands.len(), commands.held_bytes(), input.capacity()), (0, 0, capacity));
 }

@@ -26,7 +26,7 @@ fn parsed(input: &[u8], piece: usize) -> Vec<Result<Vec<Vec<u8>>, Unparsed>> {
         waiting.extend_from_slice(arrived);
         loop {
             let mut commands = Commands::default();
-            let (taken, outcome) = parser.parse(&mut waiting, &mut commands);
+            let (taken, outcome) = parser.parse(&mut waiting, &mut commands, limits.pipeline_max);
             let data = Bytes::copy_from_slice(&waiting[..taken]);
             for index in 0..commands.len() {
                 let command = commands.get(index, &data);
