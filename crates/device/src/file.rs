@@ -97,6 +97,10 @@ impl DeviceFile {
         geometry
     }
 
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geometry.block_bytes as usize
+    }
+
     /// Whether a durable write needs RWF_DSYNC: not on a block device that keeps nothing in a volatile cache.
     pub(crate) fn needs_dsync(&self, mode: WriteMode) -> bool {
         let plain_is_durable =

@@ -44,7 +44,8 @@ impl Threads {
         let spawned = (0..workers).try_for_each(|index| {
             let (stopped, stop) = Pending::new();
             let executor = executor.clone();
-            let work = move || crate::block_on(executor.run(stopped));
+            // Not with a ring of its own: a task that moves to another worker would wait for this one.
+            let work = move || futures_lite::future::block_on(executor.run(stopped));
             running.threads.push(start_thread(format!("esker-worker-{index}"), work)?);
             running.stop.push(stop);
             Ok(())

@@ -1,4 +1,5 @@
-//! The io_uring backend: one reactor thread per device owns the ring; everybody else hands it requests.
+//! The io_uring backend: one reactor thread per device owns a ring; others hand it requests. Short reads of a thread that
+//! waits for them itself go to a ring of that thread instead: see [`own`].
 //!
 //! ```text
 //! caller ── request ──► queue ──► reactor: SQEs, one submit_and_wait per loop ──► kernel
@@ -18,14 +19,18 @@
 //! thread and back costs as much as a short write.
 
 mod operation;
+mod own;
 mod reactor;
 mod ring;
 mod scheduler;
+mod table;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
+use std::task::Waker;
 use std::thread::JoinHandle;
 
 use async_task::Runnable;
@@ -34,9 +39,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use self::operation::{Operation, Request};
+pub(crate) use self::own::block_on;
 use self::reactor::Reactor;
 use self::ring::Ring;
 pub use self::ring::try_uring;
+use self::scheduler::Shorts;
 use crate::buffer::Pool;
 use crate::file::DeviceFile;
 use crate::pieces::pieces;
@@ -60,13 +67,27 @@ pub(crate) struct UringDevice {
 pub(crate) struct Shared {
     pub(crate) file: Arc<DeviceFile>,
     queue: SegQueue<Operation>,
+    shorts: Arc<Shorts>,
     /// Tasks of the reactor's thread that were woken.
     ready: SegQueue<Runnable>,
     bell: Bell,
     stopping: AtomicBool,
 }
 
-/// Wakes the reactor if it sleeps.
+impl Shared {
+    fn new(file: &Arc<DeviceFile>) -> io::Result<Shared> {
+        Ok(Shared {
+            file: file.clone(),
+            queue: SegQueue::new(),
+            shorts: Arc::new(Shorts::new()),
+            ready: SegQueue::new(),
+            bell: Bell::new()?,
+            stopping: AtomicBool::new(false),
+        })
+    }
+}
+
+/// Wakes a thread that sleeps in its ring.
 struct Bell {
     event: OwnedFd,
     asleep: AtomicBool,
@@ -111,6 +132,32 @@ impl Bell {
     }
 }
 
+/// Operations that the kernel uses must not be freed by unwinding, so a bug in here ends the process.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Wakes everybody whose operation completed.
+fn wake_all(wakers: &mut Vec<Waker>, path: &str) {
+    for waker in wakers.drain(..) {
+        // A waker is foreign code. Its panic is not this thread's.
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!(path, "the waker of an operation panicked");
+        }
+    }
+}
+
+/// Whether it says nothing about the ring: interrupted, or short of memory or of room for completions.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}
+
 impl UringDevice {
     /// Starts a reactor for `file`, with at most `depth` operations in flight. Also returns what an operator should
     /// know.
@@ -120,13 +167,7 @@ impl UringDevice {
         registered_bytes: usize,
     ) -> io::Result<(UringDevice, Vec<String>)> {
         let helper = WorkPool::new(2)?;
-        let shared = Arc::new(Shared {
-            file: file.clone(),
-            queue: SegQueue::new(),
-            ready: SegQueue::new(),
-            bell: Bell::new()?,
-            stopping: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(file)?);
         // A ring with a single issuer belongs to the thread that makes it.
         let (report, outcome) = mpsc::sync_channel(1);
         let thread = start_thread("esker-uring".into(), {
@@ -174,7 +215,12 @@ impl UringDevice {
         }
         self.file().counters.read(buffer.len());
         let (pending, completion) = Pending::new();
-        self.submit(Request::Read { buffer, behind, completion }, offset);
+        let operation =
+            Operation::new(Request::Read { buffer, behind, completion }, offset, self.pool.as_ref());
+        if let Err(operation) = own::submit(&self.shared, operation) {
+            self.shared.queue.push(operation);
+            self.shared.bell.ring();
+        }
         pending
     }
 

@@ -1,6 +1,8 @@
 //! An operation on its way through the ring: it owns its memory and its answer until its completion has been seen.
 
 use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -85,8 +87,7 @@ impl Operation {
     /// The submission for what is left to do, at most so many bytes of it, which are whole blocks. Its pointers are valid
     /// while this operation exists: moving the operation does not move the memory that it owns.
     pub(crate) fn entry(&mut self, most_bytes: usize) -> squeue::Entry {
-        let at = self.offset + self.done as u64;
-        let left = self.done..self.bytes.min(self.done + most_bytes.min(TRANSFER_BYTES_MAX));
+        let (at, left) = self.left(most_bytes);
         let file = types::Fixed(FILE_INDEX);
         match &mut self.request {
             Request::Read { buffer, .. } => {
@@ -112,6 +113,21 @@ impl Operation {
             }
             Request::Flush { .. } => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
         }
+    }
+
+    /// As [`entry`](Self::entry), of a read on a ring where nothing is registered; `None` if it is something else.
+    pub(crate) fn read_entry(&mut self, file: RawFd) -> Option<squeue::Entry> {
+        let (at, left) = self.left(TRANSFER_BYTES_MAX);
+        let Request::Read { buffer, .. } = &mut self.request else { return None };
+        let target = &mut buffer[left];
+        let read = opcode::Read::new(types::Fd(file), target.as_mut_ptr(), target.len() as u32);
+        Some(read.offset(at).build())
+    }
+
+    /// Where on the device the rest begins, and which of its bytes go now, if so many may.
+    fn left(&self, most_bytes: usize) -> (u64, Range<usize>) {
+        let end = self.bytes.min(self.done + most_bytes.min(TRANSFER_BYTES_MAX));
+        (self.offset + self.done as u64, self.done..end)
     }
 
     /// Takes the result of a completion. `None`: submit the rest; otherwise the outcome of the whole.

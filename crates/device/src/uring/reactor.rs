@@ -14,11 +14,9 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::Instant;
 
 use io_uring::cqueue;
 
@@ -26,6 +24,8 @@ use super::Shared;
 use super::operation::{Length, Operation};
 use super::ring::Ring;
 use super::scheduler::Scheduler;
+use super::table::Table;
+use super::{AbortOnUnwind, is_passing, wake_all};
 
 /// The number of the bell's completions; no table has so many places.
 const BELL: u64 = u64::MAX;
@@ -33,11 +33,8 @@ const BELL: u64 = u64::MAX;
 pub(super) struct Reactor {
     shared: Arc<Shared>,
     ring: Ring,
-    /// Operations that the kernel has, by number.
-    in_flight: Vec<Option<Operation>>,
-    free: Vec<usize>,
+    in_flight: Table<Operation>,
     scheduler: Scheduler,
-    block_bytes: usize,
     /// The kernel reports every ring of the bell without being asked again.
     bell_reports_every: bool,
     bell_armed: bool,
@@ -45,29 +42,14 @@ pub(super) struct Reactor {
     wakers: Vec<Waker>,
 }
 
-/// Operations that the kernel uses must not be freed by unwinding, so a bug in here ends the process.
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
 impl Reactor {
     pub(super) fn new(shared: Arc<Shared>, ring: Ring, depth: u32) -> Reactor {
-        let block_bytes = shared.file.geometry().block_bytes as usize;
-        #[expect(clippy::disallowed_methods, reason = "it only says in which order a device is asked")]
-        let began = Instant::now();
+        let scheduler = Scheduler::new(shared.shorts.clone());
         Reactor {
             shared,
             ring,
-            in_flight: (0..depth).map(|_| None).collect(),
-            free: (0..depth as usize).rev().collect(),
-            scheduler: Scheduler::new(move || began.elapsed()),
-            block_bytes,
+            in_flight: Table::new(depth),
+            scheduler,
             bell_reports_every: true,
             bell_armed: false,
             reaped: Vec::new(),
@@ -86,14 +68,14 @@ impl Reactor {
             if !self.shared.ready.is_empty() {
                 // So that the wait ends at once, and those that wake themselves keep no completion waiting.
                 self.shared.bell.ring();
-            } else if !self.free.is_empty() {
+            } else if self.in_flight.has_room() {
                 if !self.shared.queue.is_empty() {
                     self.shared.bell.wake_up();
                     continue;
                 }
                 // Set after the last request was queued, so what it is read to be after the queue was empty is final.
                 let stopping = self.shared.stopping.load(Ordering::Acquire);
-                if stopping && self.free.len() == self.in_flight.len() && self.shared.queue.is_empty() {
+                if stopping && self.in_flight.is_empty() && self.shared.queue.is_empty() {
                     break None;
                 }
             }
@@ -109,7 +91,7 @@ impl Reactor {
             }
             // 4. and 5.
             self.settle();
-            self.wake();
+            wake_all(&mut self.wakers, &self.shared.file.path);
         };
         match failure {
             None => self.ring.close(),
@@ -131,9 +113,9 @@ impl Reactor {
             self.ring.push_poll(self.shared.bell.event.as_raw_fd(), self.bell_reports_every, BELL);
             self.bell_armed = true;
         }
-        while let Some(number) = self.free.pop() {
+        while let Some(number) = self.in_flight.reserve() {
             let Some(operation) = self.next_operation() else {
-                self.free.push(number);
+                self.in_flight.release(number);
                 break;
             };
             self.push(operation, number);
@@ -162,7 +144,7 @@ impl Reactor {
         // SAFETY: the operation goes to the table, and leaves it only in `settle`, for its completion, or in `fail`,
         // where its memory is leaked. Unwinding aborts.
         unsafe { self.ring.push(&mut operation, most_bytes, number as u64) };
-        self.in_flight[number] = Some(operation);
+        self.in_flight.put(number, operation);
     }
 
     fn settle(&mut self) {
@@ -174,17 +156,16 @@ impl Reactor {
                 continue;
             }
             let number = completion.user_data() as usize;
-            let mut operation =
-                self.in_flight[number].take().expect("a completion belongs to an operation in flight");
+            let mut operation = self.in_flight.take(number);
             let length = operation.length();
             self.scheduler.ended(length);
-            match operation.advance(completion.result(), self.block_bytes) {
+            match operation.advance(completion.result(), self.shared.file.block_bytes()) {
                 Some(outcome) => {
-                    self.free.push(number);
+                    self.in_flight.release(number);
                     self.wakers.extend(operation.complete(outcome, &self.shared.file));
                 }
                 None if length == Length::Long => {
-                    self.free.push(number);
+                    self.in_flight.release(number);
                     self.scheduler.wait(operation);
                 }
                 None => self.push(operation, number),
@@ -202,22 +183,12 @@ impl Reactor {
         }
     }
 
-    fn wake(&mut self) {
-        for waker in self.wakers.drain(..) {
-            // A waker is foreign code. Its panic is not this thread's.
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!(path = %self.shared.file.path, "the waker of an operation panicked");
-            }
-        }
-    }
-
     /// The ring is of no use any more: every operation fails, until the device is dropped.
     fn fail(mut self, error: &io::Error) {
         tracing::error!(path = %self.shared.file.path, %error, "io_uring failed; the device takes no more operations");
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        let table: Vec<Operation> = self.in_flight.iter_mut().filter_map(Option::take).collect();
-        self.wakers
-            .extend(table.into_iter().filter_map(|operation| operation.abandon(errno, &self.shared.file)));
+        let table = std::mem::replace(&mut self.in_flight, Table::new(0)).give_up().into_iter();
+        self.wakers.extend(table.filter_map(|operation| operation.abandon(errno, &self.shared.file)));
         loop {
             let queued = std::iter::from_fn(|| self.shared.queue.pop());
             let all: Vec<Operation> = self.scheduler.give_up().into_iter().chain(queued).collect();
@@ -225,7 +196,7 @@ impl Reactor {
                 let outcome = Err(io::Error::from_raw_os_error(errno));
                 self.wakers.extend(operation.complete(outcome, &self.shared.file));
             }
-            self.wake();
+            wake_all(&mut self.wakers, &self.shared.file.path);
             self.poll_tasks();
             self.shared.bell.fall_asleep();
             if self.shared.queue.is_empty() && self.shared.ready.is_empty() {
@@ -237,8 +208,4 @@ impl Reactor {
             self.shared.bell.wake_up();
         }
     }
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

@@ -126,7 +126,8 @@ pub fn try_uring() -> io::Result<()> {
     build(2).map(drop)
 }
 
-fn build(entries: u32) -> io::Result<IoUring> {
+/// Best first.
+pub(super) fn build(entries: u32) -> io::Result<IoUring> {
     let completions = entries * 4;
     // Best first: completions are run when this thread asks for them, and by no interrupt; else at its next system
     // call; else at any time.

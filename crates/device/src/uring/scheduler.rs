@@ -7,7 +7,9 @@
 //! the figures.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::operation::{Length, Operation};
 
@@ -18,27 +20,58 @@ const SHORTS_PER_PIECE: usize = 4;
 /// For so long after a short operation the next one is waited for: a reader a hundred times a second is one.
 const SHORT_EXPECTED_FOR: Duration = Duration::from_millis(10);
 
+/// Short operations of one device, whichever ring they are on.
+pub(super) struct Shorts {
+    in_flight: AtomicUsize,
+    /// Until when another one is expected, in microseconds of the clock; 0 if none is.
+    until: AtomicU64,
+    clock: Box<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl Shorts {
+    pub(super) fn new() -> Shorts {
+        #[expect(clippy::disallowed_methods, reason = "it only says in which order a device is asked")]
+        let began = Instant::now();
+        Shorts::with_clock(move || began.elapsed())
+    }
+
+    fn with_clock(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Shorts {
+        Shorts { in_flight: AtomicUsize::new(0), until: AtomicU64::new(0), clock: Box::new(clock) }
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)().as_micros() as u64
+    }
+
+    pub(super) fn began(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.until.store(self.now() + SHORT_EXPECTED_FOR.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn are_expected(&self) -> bool {
+        if self.in_flight.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let until = self.until.load(Ordering::Relaxed);
+        until > 0 && self.now() < until
+    }
+}
+
 /// Long operations that wait, and what is in flight.
 pub(super) struct Scheduler<T = Operation> {
     /// Long ones of which there is something left to do, the next one first.
     waiting: VecDeque<T>,
     long_in_flight: usize,
-    short_in_flight: usize,
-    /// Until when another short one is expected.
-    short_until: Option<Duration>,
-    clock: Box<dyn Fn() -> Duration + Send>,
+    shorts: Arc<Shorts>,
 }
 
 impl<T> Scheduler<T> {
-    pub(super) fn new(clock: impl Fn() -> Duration + Send + 'static) -> Scheduler<T> {
-        let clock = Box::new(clock);
-        Scheduler {
-            waiting: VecDeque::new(),
-            long_in_flight: 0,
-            short_in_flight: 0,
-            short_until: None,
-            clock,
-        }
+    pub(super) fn new(shorts: Arc<Shorts>) -> Scheduler<T> {
+        Scheduler { waiting: VecDeque::new(), long_in_flight: 0, shorts }
     }
 
     /// A long operation waits for its turn, behind the others.
@@ -55,17 +88,14 @@ impl<T> Scheduler<T> {
     }
 
     /// How many bytes of a long operation may go now.
-    pub(super) fn most_bytes(&mut self) -> usize {
-        if self.expects_short() { PIECE_BYTES } else { usize::MAX }
+    pub(super) fn most_bytes(&self) -> usize {
+        if self.shorts.are_expected() { PIECE_BYTES } else { usize::MAX }
     }
 
     /// An operation, or a piece of it, goes to the kernel.
     pub(super) fn began(&mut self, length: Length) {
         match length {
-            Length::Short => {
-                self.short_in_flight += 1;
-                self.short_until = Some((self.clock)() + SHORT_EXPECTED_FOR);
-            }
+            Length::Short => self.shorts.began(),
             Length::Long => self.long_in_flight += 1,
             Length::Other => {}
         }
@@ -74,7 +104,7 @@ impl<T> Scheduler<T> {
     /// It came back.
     pub(super) fn ended(&mut self, length: Length) {
         match length {
-            Length::Short => self.short_in_flight -= 1,
+            Length::Short => self.shorts.ended(),
             Length::Long => self.long_in_flight -= 1,
             Length::Other => {}
         }
@@ -86,28 +116,23 @@ impl<T> Scheduler<T> {
     }
 
     /// Never while no long one is in flight, so that those who wait get on when it comes back.
-    fn is_full(&mut self) -> bool {
-        self.long_in_flight > self.short_in_flight / SHORTS_PER_PIECE && self.expects_short()
-    }
-
-    fn expects_short(&mut self) -> bool {
-        if self.short_in_flight == 0 && self.short_until.is_some_and(|until| (self.clock)() >= until) {
-            self.short_until = None;
-        }
-        self.short_until.is_some()
+    fn is_full(&self) -> bool {
+        let shorts = self.shorts.in_flight.load(Ordering::Relaxed);
+        self.long_in_flight > shorts / SHORTS_PER_PIECE && self.shorts.are_expected()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
+
+    fn at_rest<T>() -> Scheduler<T> {
+        Scheduler::new(Arc::new(Shorts::with_clock(|| Duration::ZERO)))
+    }
 
     #[test]
     fn long_ones_go_whole_and_all_at_once_where_there_are_no_short_ones() {
-        let mut scheduler = Scheduler::new(|| Duration::ZERO);
+        let mut scheduler = at_rest();
         for number in 0..10 {
             scheduler.wait(number);
         }
@@ -123,7 +148,8 @@ mod tests {
     fn beside_short_ones_they_go_piece_by_piece_and_take_turns() {
         let millis = Arc::new(AtomicU64::new(0));
         let clock = millis.clone();
-        let mut scheduler = Scheduler::new(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
+        let shorts = Shorts::with_clock(move || Duration::from_millis(clock.load(Ordering::Relaxed)));
+        let mut scheduler = Scheduler::new(Arc::new(shorts));
         scheduler.began(Length::Short);
         scheduler.wait('a');
         scheduler.wait('b');
@@ -148,7 +174,7 @@ mod tests {
 
     #[test]
     fn beside_many_short_ones_there_are_more_pieces() {
-        let mut scheduler = Scheduler::new(|| Duration::ZERO);
+        let mut scheduler = at_rest();
         for _ in 0..16 {
             scheduler.began(Length::Short);
             scheduler.wait(());

@@ -1,0 +1,355 @@
+//! A ring of the thread that waits: reads that a thread waits for itself pass to no other thread.
+//!
+//! ```text
+//! block_on: poll the future ──► its reads become SQEs of this thread's ring
+//!    ▲                             │ nothing left to poll
+//!    └── completions, wakers ◄──── submit and wait, in one system call
+//! ```
+//!
+//! A hand-over to the reactor and back costs a wake-up of each side and leaves the device without work meanwhile (decision
+//! 0022). So a thread in [`block_on`] has a ring of its own, made after some reads. Short reads that the thread begins go
+//! there; all else, and what finds the ring full, goes to the reactor. Wakers of other threads ring the thread's [`Bell`],
+//! which the ring polls.
+//!
+//! Invariants:
+//! - An operation that the kernel has stays in the ring's table until its completion was seen. The table belongs to the
+//!   thread, and is emptied before the thread ends or leaves [`block_on`]: nobody waits for a completion that no one reaps.
+//! - While the ring is borrowed, no foreign code runs.
+#![expect(unsafe_code, reason = "the kernel is handed the address of every transfer")]
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use super::operation::{Length, Operation};
+use super::ring::build;
+use super::table::Table;
+use super::{AbortOnUnwind, Bell, Shared, is_passing, wake_all};
+
+/// Operations in flight on a thread's ring. What goes beyond takes the reactor's.
+const DEPTH: u32 = 128;
+
+/// After so many reads of a thread its ring is made: that takes as long as a few of them.
+const READS_BEFORE: u32 = 16;
+
+/// So many are handed to the kernel at once while more are begun, so that the device is not left without work until the
+/// thread has nothing else to do.
+const SUBMIT_EVERY: usize = 8;
+
+/// The number of the bell's completions; no table has so many places.
+const BELL: u64 = u64::MAX;
+
+thread_local! {
+    static OWN: Own = Own {
+        is_waiting: Cell::new(false),
+        reads: Cell::new(0),
+        parker: Arc::new(Parker::new()),
+        ring: RefCell::new(None),
+    };
+}
+
+/// What a thread has.
+struct Own {
+    /// It is in [`block_on`], and so reaps what its ring completes.
+    is_waiting: Cell<bool>,
+    /// Reads that it began, until there is a ring; the most there is if none could be made.
+    reads: Cell<u32>,
+    parker: Arc<Parker>,
+    ring: RefCell<Option<OwnRing>>,
+}
+
+/// Runs a future on the calling thread, which sleeps while the future waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    OWN.with(|own| {
+        if own.is_waiting.replace(true) {
+            // Within another: that one's ring is not reaped meanwhile, so no reads may go there.
+            own.is_waiting.set(false);
+            let _outer = OnDrop(|| own.is_waiting.set(true));
+            return futures_lite::future::block_on(future);
+        }
+        let _leaving = OnDrop(|| {
+            own.is_waiting.set(false);
+            own.drain();
+        });
+        let waker = Waker::from(own.parker.clone());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            while !own.parker.take_notice() {
+                own.wait();
+            }
+        }
+    })
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Hands an operation to this thread's ring, or back.
+pub(super) fn submit(shared: &Arc<Shared>, operation: Operation) -> Result<(), Operation> {
+    let is_waiting = OWN.try_with(|own| own.is_waiting.get()).unwrap_or(false);
+    if !is_waiting || operation.length() != Length::Short {
+        return Err(operation);
+    }
+    OWN.with(|own| own.submit(shared, operation))
+}
+
+impl Own {
+    fn submit(&self, shared: &Arc<Shared>, operation: Operation) -> Result<(), Operation> {
+        let mut ring = self.ring.borrow_mut();
+        let Some(ring) = &mut *ring else {
+            let reads = self.reads.get();
+            self.reads.set(reads.saturating_add(1));
+            if reads == READS_BEFORE {
+                *ring = OwnRing::new(&self.parker)
+                    .inspect_err(|error| tracing::warn!(%error, "a thread has no ring of its own"))
+                    .ok();
+            }
+            return Err(operation);
+        };
+        ring.begin(shared, operation)
+    }
+
+    /// Sleeps until something completes or somebody wakes the thread.
+    fn wait(&self) {
+        let mut ring = self.ring.borrow_mut();
+        match ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) {
+            None => {
+                drop(ring);
+                std::thread::park();
+            }
+            Some(own) => {
+                own.turn(Some(&self.parker));
+                let mut wakers = std::mem::take(&mut own.wakers);
+                drop(ring);
+                wake_all(&mut wakers, "a device");
+                if let Some(ring) = &mut *self.ring.borrow_mut() {
+                    ring.wakers = wakers;
+                }
+            }
+        }
+    }
+
+    /// Waits for everything in flight: the future that began it is gone, but somebody else may wait for it.
+    fn drain(&self) {
+        loop {
+            let mut ring = self.ring.borrow_mut();
+            let Some(own) = ring.as_mut().filter(|ring| !ring.in_flight.is_empty()) else { return };
+            own.turn(None);
+            let mut wakers = std::mem::take(&mut own.wakers);
+            drop(ring);
+            wake_all(&mut wakers, "a device");
+        }
+    }
+}
+
+/// Wakes a thread, from its sleep in the ring or elsewhere.
+struct Parker {
+    notified: AtomicBool,
+    thread: Thread,
+    bell: OnceLock<Bell>,
+}
+
+impl Parker {
+    fn new() -> Parker {
+        Parker { notified: AtomicBool::new(false), thread: std::thread::current(), bell: OnceLock::new() }
+    }
+
+    fn take_notice(&self) -> bool {
+        self.notified.swap(false, Ordering::Acquire)
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.notified.swap(true, Ordering::Release) {
+            return;
+        }
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+        self.thread.unpark();
+    }
+}
+
+struct OwnRing {
+    ring: IoUring,
+    in_flight: Table<(Operation, Arc<Shared>)>,
+    /// Entries that the kernel does not have yet.
+    unsubmitted: usize,
+    parker: Arc<Parker>,
+    bell_reports_every: bool,
+    bell_armed: bool,
+    reaped: Vec<cqueue::Entry>,
+    wakers: Vec<Waker>,
+}
+
+impl OwnRing {
+    fn new(parker: &Arc<Parker>) -> io::Result<OwnRing> {
+        // Room for every operation and the bell, so that a push never fails.
+        let ring = build((DEPTH + 1).next_power_of_two())?;
+        if !ring.params().is_feature_nodrop() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if parker.bell.get().is_none() {
+            parker.bell.set(Bell::new()?).ok();
+        }
+        Ok(OwnRing {
+            ring,
+            in_flight: Table::new(DEPTH),
+            unsubmitted: 0,
+            parker: parker.clone(),
+            bell_reports_every: true,
+            bell_armed: false,
+            reaped: Vec::new(),
+            wakers: Vec::new(),
+        })
+    }
+
+    fn begin(&mut self, shared: &Arc<Shared>, operation: Operation) -> Result<(), Operation> {
+        let Some(number) = self.in_flight.reserve() else { return Err(operation) };
+        shared.shorts.began();
+        self.push(operation, shared.clone(), number);
+        if self.unsubmitted >= SUBMIT_EVERY {
+            shared.file.counters.submit_call();
+            if self.ring.submit().is_ok() {
+                self.unsubmitted = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, mut operation: Operation, shared: Arc<Shared>, number: usize) {
+        let entry = operation.read_entry(shared.file.as_raw_fd()).expect("only reads go to a thread's ring");
+        self.in_flight.put(number, (operation, shared));
+        // SAFETY: the operation owns its buffer, and the file is open while `shared` exists. Both are in the table, and leave
+        // it only in `settle`, for their completion, or in `abandon`, where they are leaked.
+        unsafe { self.push_entry(&entry.user_data(number as u64)) };
+    }
+
+    /// # Safety
+    ///
+    /// What the entry points to is valid until its completion has been seen.
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
+        // SAFETY: by the contract.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the submission queue has room for every operation in flight and the bell");
+        self.unsubmitted += 1;
+    }
+
+    /// Submits what is there, waits for a completion (not if `parker` was notified) and settles all there are.
+    fn turn(&mut self, parker: Option<&Parker>) {
+        let guard = AbortOnUnwind;
+        let submitted = match parker {
+            None => self.ring.submit_and_wait(1),
+            Some(parker) => self.sleep(parker),
+        };
+        match submitted {
+            Ok(_) => self.unsubmitted = 0,
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                self.abandon(&error);
+                std::mem::forget(guard);
+                return;
+            }
+        }
+        self.settle();
+        std::mem::forget(guard);
+    }
+
+    fn sleep(&mut self, parker: &Parker) -> io::Result<usize> {
+        let bell = parker.bell.get().expect("it was made with the ring");
+        if !self.bell_armed {
+            let poll = opcode::PollAdd::new(types::Fd(bell.event.as_raw_fd()), libc::POLLIN as u32);
+            // SAFETY: a poll refers to no memory.
+            unsafe { self.push_entry(&poll.multi(self.bell_reports_every).build().user_data(BELL)) };
+            self.bell_armed = true;
+        }
+        bell.fall_asleep();
+        let wait = usize::from(!parker.notified.load(Ordering::Acquire));
+        let submitted = self.ring.submit_and_wait(wait);
+        bell.wake_up();
+        submitted
+    }
+
+    fn settle(&mut self) {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        reaped.extend(self.ring.completion());
+        let mut last: Option<Arc<Shared>> = None;
+        for completion in reaped.drain(..) {
+            if completion.user_data() == BELL {
+                self.bell_rang(&completion);
+                continue;
+            }
+            let number = completion.user_data() as usize;
+            let (mut operation, shared) = self.in_flight.take(number);
+            match operation.advance(completion.result(), shared.file.block_bytes()) {
+                Some(outcome) => {
+                    self.in_flight.release(number);
+                    shared.shorts.ended();
+                    self.wakers.extend(operation.complete(outcome, &shared.file));
+                    last = Some(shared);
+                }
+                None => self.push(operation, shared, number),
+            }
+        }
+        if let Some(shared) = last {
+            shared.file.counters.submit_call();
+        }
+        self.reaped = reaped;
+    }
+
+    fn bell_rang(&mut self, completion: &cqueue::Entry) {
+        // A kernel before 5.13 refuses to report every ring.
+        self.bell_reports_every &= completion.result() >= 0;
+        if !cqueue::more(completion.flags()) {
+            if let Some(bell) = self.parker.bell.get() {
+                bell.silence();
+            }
+            self.bell_armed = false;
+        }
+    }
+
+    /// The ring is of no use any more: every operation on it fails, and it takes no others.
+    fn abandon(&mut self, error: &io::Error) {
+        tracing::error!(%error, "io_uring failed; reads of this thread fail");
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        for (operation, shared) in std::mem::replace(&mut self.in_flight, Table::new(0)).give_up() {
+            shared.shorts.ended();
+            self.wakers.extend(operation.abandon(errno, &shared.file));
+        }
+    }
+}
+
+impl Drop for OwnRing {
+    fn drop(&mut self) {
+        while !self.in_flight.is_empty() {
+            self.turn(None);
+        }
+        wake_all(&mut self.wakers, "a device");
+    }
+}
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use parking_lot::Mutex;
+
+use super::super::operation::Request;
+use super::*;
+use crate::file::DeviceFile;
+use crate::{Backend, Buffer, Device, OpenOptions, Runtime, Threads, WriteMode};
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 512;
+
+/// A device of blocks that each begin with their number.
+fn device(directory: &tempfile::TempDir) -> Option<Arc<dyn Device>> {
+    if super::super::try_uring().is_err() {
+        eprintln!("SKIPPED: it needs io_uring");
+        return None;
+    }
+    let options = OpenOptions::new(directory.path().join("device")).backend(Backend::Uring).create(true);
+    let (device, _) = crate::open(options).unwrap();
+    device.resize((BLOCK * BLOCKS) as u64).wait().unwrap();
+    let mut all = Buffer::zeroed(BLOCK * BLOCKS);
+    for block in 0..BLOCKS {
+        all[block * BLOCK..][..8].copy_from_slice(&block.to_le_bytes());
+    }
+    device.write(0, all.into(), WriteMode::Plain).wait().unwrap();
+    Some(device)
+}
+
+async fn read(device: &dyn Device, block: usize) {
+    let (buffer, outcome) = device.read((block * BLOCK) as u64, Buffer::zeroed(BLOCK)).await;
+    outcome.unwrap();
+    assert_eq!(buffer[..8], block.to_le_bytes());
+}
+
+/// Makes the thread's ring.
+async fn begin(device: &dyn Device) {
+    for block in 0..=READS_BEFORE as usize {
+        read(device, block).await;
+    }
+}
+
+/// Notes which threads woke it.
+struct Noting {
+    waker: Waker,
+    threads: Arc<Mutex<HashSet<ThreadId>>>,
+}
+
+impl Wake for Noting {
+    fn wake(self: Arc<Self>) {
+        self.threads.lock().insert(std::thread::current().id());
+        self.waker.wake_by_ref();
+    }
+}
+
+#[test]
+fn reads_pass_to_no_other_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let threads: Arc<Mutex<HashSet<ThreadId>>> = Arc::default();
+    block_on(async {
+        begin(&*device).await;
+        for block in 0..100 {
+            let mut reading = pin!(read(&*device, block));
+            poll_fn(|context| {
+                let noting = Noting { waker: context.waker().clone(), threads: threads.clone() };
+                reading.as_mut().poll(&mut Context::from_waker(&Arc::new(noting).into()))
+            })
+            .await;
+        }
+    });
+    assert_eq!(*threads.lock(), HashSet::from([std::thread::current().id()]));
+}
+
+#[test]
+fn more_than_the_ring_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    block_on(async {
+        begin(&*device).await;
+        for _ in 0..20 {
+            join_all((0..BLOCKS).map(|block| read(&*device, block))).await;
+        }
+    });
+    assert_eq!(device.counters().in_flight, 0);
+}
+
+/// While a read is in flight the thread sleeps in the kernel, and must hear of what other threads do.
+#[test]
+fn others_wake_the_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let runtime = Threads::new(2).unwrap();
+    // A read of a pipe takes as long as nobody writes.
+    let (end, mut other_end) = std::io::pipe().unwrap();
+    let volume = crate::probe::Volume::default();
+    let pipe = std::fs::File::from(std::os::fd::OwnedFd::from(end));
+    let pipe = DeviceFile::new(pipe, "a pipe".into(), crate::Geometry::memory(1 << 20), volume);
+    let shared = Arc::new(Shared::new(&Arc::new(pipe)).unwrap());
+    block_on(async {
+        begin(&*device).await;
+        for turn in 0..1000 {
+            let (slow, completion) = crate::Pending::new();
+            let request = Request::Read { buffer: Buffer::zeroed(BLOCK), behind: false, completion };
+            shared.file.counters.read(BLOCK);
+            assert!(submit(&shared, Operation::new(request, 0, None)).is_ok());
+            let (told, completion) = crate::Pending::new();
+            let sleep = runtime.sleep(Duration::from_millis(u64::from(turn % 100 == 0)));
+            let tell = async move {
+                sleep.await;
+                completion.finish(turn);
+            };
+            runtime.spawn("a test", Box::pin(tell));
+            assert_eq!(told.await, turn);
+            other_end.write_all(&[1; BLOCK]).unwrap();
+            slow.await.1.unwrap();
+        }
+    });
+}
+
+/// Who leaves does not leave behind what nobody would reap.
+#[test]
+fn what_is_in_flight_completes_before_the_thread_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    for _ in 0..50 {
+        let pending = block_on(async {
+            begin(&*device).await;
+            let mut pending: Vec<_> =
+                (0..20).map(|block| device.read((block * BLOCK) as u64, Buffer::zeroed(BLOCK))).collect();
+            poll_fn(|context| {
+                for pending in &mut pending {
+                    let _ = Pin::new(pending).poll(context);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            pending.pop()
+        });
+        assert_eq!(device.counters().in_flight, 0);
+        let (buffer, outcome) =
+            std::thread::scope(|scope| scope.spawn(|| pending.unwrap().wait()).join().unwrap());
+        outcome.unwrap();
+        assert_eq!(buffer[..8], 19usize.to_le_bytes());
+    }
+    drop(device);
+    // The file is closed, and so its lock is free.
+    let again = OpenOptions::new(directory.path().join("device")).backend(Backend::Uring);
+    crate::open(again).unwrap();
+}
+
+#[test]
+fn a_future_that_panics_leaves_nothing_in_flight() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        block_on(async {
+            begin(&*device).await;
+            let _pending = device.read(0, Buffer::zeroed(BLOCK));
+            panic!("as it is meant to");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(device.counters().in_flight, 0);
+    block_on(read(&*device, 7));
+}
+
+/// The inner one parks elsewhere, where it would not see what the ring completes.
+#[test]
+fn one_within_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let inner = AtomicUsize::new(0);
+    block_on(async {
+        begin(&*device).await;
+        for block in 0..100 {
+            let outer = read(&*device, block);
+            let nested = async {
+                block_on(join_all((0..10).map(|block| read(&*device, block))));
+                inner.fetch_add(1, Ordering::Relaxed);
+            };
+            join(outer, nested).await;
+        }
+        read(&*device, 5).await;
+    });
+    assert_eq!(inner.into_inner(), 100);
+}
+
+#[test]
+fn many_threads_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let device = &device;
+            scope.spawn(move || {
+                block_on(async {
+                    for turn in 0..100 {
+                        let blocks = (0..8).map(|n| (thread * 61 + turn * 13 + n) % BLOCKS);
+                        join_all(blocks.map(|block| read(&**device, block))).await;
+                    }
+                });
+            });
+        }
+    });
+    assert_eq!(device.counters().in_flight, 0);
+}
