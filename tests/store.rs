@@ -21,6 +21,7 @@ mod full;
 mod full_disk;
 mod full_kills;
 mod handles;
+mod hot_keys;
 mod keys;
 mod kill;
 mod large;

@@ -41,6 +41,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(HalfABatchSeen, "store", "update::half_of_a_batch_is_never_seen"),
     row(WatchNotTold, "esker_engine", "catalog::watches::tests::a_watch_is_told_of_puts_of_its_key_while_it_lasts"),
     row(ReservationIgnored, "store", "update::plain_puts_do_not_come_in_between"),
+    row(UnpublishedAnswered, "store", "hot_keys::who_writes_nothing_is_told_when_what_it_saw_is_visible"),
+    row(UnpublishedNotForgotten, "store", "hot_keys::a_plain_put_in_between_is_seen"),
     row(LargeNumberedTooEarly, "store", "large::a_large_value_is_numbered_when_nobody_else_writes_its_key"),
     row(ReserveGivenAway, "store", "full::a_full_store_reads_and_deletes_and_takes_puts_again"),
     row(FailureNotLatched, "esker_engine", "write::committer::tests::a_failed_operation_fails_the_waiters_and_everything_after"),

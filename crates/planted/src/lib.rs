@@ -75,6 +75,10 @@ bugs! {
     WatchNotTold,
     /// A plain put goes past those who have its key reserved.
     ReservationIgnored,
+    /// An update that writes nothing is answered before what it was shown is visible.
+    UnpublishedAnswered,
+    /// An update is shown an unpublished record that a plain put was appended behind.
+    UnpublishedNotForgotten,
     /// A large value gets its number before its key is reserved.
     LargeNumberedTooEarly,
     /// Puts may take the room that is kept for deletes and relocation.

@@ -19,6 +19,7 @@ pub(crate) struct Appended {
     pub(crate) hash: KeyHash,
     pub(crate) location: Location,
     pub(crate) pointer: Pointer,
+    pub(crate) sequence: u64,
     pub(crate) padded_bytes: u32,
     pub(crate) replaces: Option<Replaced>,
 }

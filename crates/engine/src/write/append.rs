@@ -32,7 +32,7 @@ impl Writer {
             match lane.append(records, durability, &mut reservation)? {
                 Append::Done(sequence) => return Ok(sequence),
                 Append::Wait(sequence, completion) => {
-                    // A turn of plain puts ends here.
+                    // A turn of plain puts ends here, and a reservation that ends early.
                     drop(reservation);
                     completion.wait().await?;
                     return Ok(sequence);

@@ -224,9 +224,9 @@ impl Committer<'_> {
         let FrameJob { groups, completion, .. } = frame;
         let count = groups.len();
         for group in groups {
-            let Group { records, reservation } = group;
+            let Group { records, reservation, unpublished } = group;
             self.catalog.publish(&records);
-            drop(reservation);
+            drop((reservation, unpublished));
         }
         self.lane.published(count);
         completion.open(Ok(()));

@@ -5,7 +5,7 @@ use esker_index::KeyHash;
 use esker_log::{Kind, Record, SegmentShape};
 
 use crate::catalog::appended::{Appended, Replaced};
-use crate::write::reserve::Reservation;
+use crate::write::reserve::{Noted, Reservation};
 
 /// A record ready to be appended.
 pub(crate) struct Prepared {
@@ -46,4 +46,6 @@ pub(crate) struct Group {
     pub(crate) records: Vec<Appended>,
     /// Ends when the group is published.
     pub(crate) reservation: Option<Reservation>,
+    /// Ends then too, where the reservation ended when the group was appended.
+    pub(crate) unpublished: Option<Noted>,
 }

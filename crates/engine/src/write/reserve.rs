@@ -21,11 +21,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_index::Pointer;
+use esker_planted::{Bug, planted};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::base::completion::{Completion, Waiter};
 use crate::base::fixed_hash::FixedState;
+use crate::write::append_points::AppendPoint;
 
 /// The reservations that are held and waited for. New ones are made under the lane's lock only.
 #[derive(Default)]
@@ -42,6 +45,8 @@ struct Queue {
     /// The last one for all keys.
     last_of_all: Option<u64>,
     next: u64,
+    /// The newest record of a key, where it was appended under a reservation that is over and is not published yet.
+    unpublished: HashMap<u64, Unpublished, FixedState>,
     /// Sequence numbers that were drawn under a reservation which is still held.
     drawn: BTreeSet<u64>,
 }
@@ -71,6 +76,34 @@ struct Last {
     shared: Vec<u64>,
 }
 
+/// A record that was appended and is not published yet. Whoever has its key reserved may read it and write what follows from
+/// it, in the same segment or a later one of the same append point: so it cannot be durable before this one.
+#[derive(Clone)]
+pub(crate) struct Unpublished {
+    pub(crate) pointer: Pointer,
+    pub(crate) sequence: u64,
+    pub(crate) point: AppendPoint,
+    /// Opens when it is published.
+    pub(crate) published: Waiter,
+}
+
+/// Records that were noted as unpublished; dropped when they are published.
+pub(crate) struct Noted {
+    queue: Arc<Mutex<Queue>>,
+    records: Vec<(u64, u64)>,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut queue = self.queue.lock();
+        for (key, sequence) in &self.records {
+            if queue.unpublished.get(key).is_some_and(|newest| newest.sequence == *sequence) {
+                queue.unpublished.remove(key);
+            }
+        }
+    }
+}
+
 /// A place in the queue, and the keys when it has come to the front; given back when dropped.
 pub(crate) struct Reservation {
     queue: Arc<Mutex<Queue>>,
@@ -78,6 +111,10 @@ pub(crate) struct Reservation {
     shared: bool,
     /// The sequence number that was drawn for what is written under it.
     drawn: Option<u64>,
+    /// It ends when what is written under it was appended: the keys may be read from there.
+    pub(crate) ends_early: bool,
+    /// What was read under it is not published yet, and has to be durable before what is written.
+    pub(crate) after: Option<Unpublished>,
 }
 
 impl Reservation {
@@ -140,10 +177,37 @@ impl Reservations {
         is_free.then(|| self.take(keys).0)
     }
 
+    /// The unpublished records of keys that are reserved; `None` unless all of them have one.
+    pub(crate) fn unpublished(&self, keys: &[u64]) -> Option<Vec<Unpublished>> {
+        let queue = self.queue.lock();
+        keys.iter().map(|key| queue.unpublished.get(key).cloned()).collect()
+    }
+
+    /// Notes records by their keys, as they were appended under a reservation of these that is about to end.
+    pub(crate) fn note(&self, records: impl Iterator<Item = (u64, Unpublished)>) -> Noted {
+        let mut queue = self.queue.lock();
+        let note = |(key, record): (u64, Unpublished)| {
+            let sequence = record.sequence;
+            queue.unpublished.insert(key, record);
+            (key, sequence)
+        };
+        Noted { queue: self.queue.clone(), records: records.map(note).collect() }
+    }
+
+    /// Keys are written without a reservation: what was noted of them is not the newest any more.
+    pub(crate) fn forget_unpublished(&self, keys: impl IntoIterator<Item = u64>) {
+        let mut queue = self.queue.lock();
+        if !queue.unpublished.is_empty() && !planted(Bug::UnpublishedNotForgotten) {
+            keys.into_iter().for_each(|key| drop(queue.unpublished.remove(&key)));
+        }
+    }
+
     fn request(&self, what: What) -> Reserved {
         let shared = matches!(what, What::Shared(_));
         let (number, granted) = self.queue.lock().add(what);
-        (Reservation { queue: self.queue.clone(), number, shared, drawn: None }, granted)
+        let queue = self.queue.clone();
+        let reservation = Reservation { queue, number, shared, drawn: None, ends_early: false, after: None };
+        (reservation, granted)
     }
 }
 

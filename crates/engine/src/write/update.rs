@@ -2,13 +2,18 @@
 //!
 //! See `docs/decisions/0006-update-under-reservation.md`.
 //!
-//! 1. The keys are reserved: what was appended before is visible, and nobody else writes them.
+//! 1. The keys are reserved, and nobody else writes them. What was appended before is visible, or, where that is all of these
+//!    keys, at hand.
 //! 2. Their entries are read, and the caller says what to write.
-//! 3. The batch is appended with the reservation, which ends when it is visible.
+//! 3. The batch is appended with the reservation. If it only puts, the reservation ends then, and the next update reads what
+//!    was appended (decision 0023); else when it is visible.
+//!
+//! Nothing is told to the caller before what it was shown is visible.
 
 use bytes::Bytes;
 use esker_index::KeyHash;
 use esker_log::Kind;
+use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
 
 use crate::base::error::{Error, Result};
@@ -20,6 +25,15 @@ use crate::write::batch::{Batch, Operation};
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::put::check_key;
+use crate::write::reserve::Unpublished;
+
+/// Waits until records are published.
+async fn publish(unpublished: &mut Vec<Unpublished>) -> Result<()> {
+    for record in unpublished.drain(..) {
+        record.published.wait().await?;
+    }
+    Ok(())
+}
 
 /// Which version of a key has expired.
 struct Expired {
@@ -59,15 +73,15 @@ impl Writer {
         // 1.
         let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key.as_ref())).collect();
         let stored = hashes.iter().map(|hash| self.catalog.index.stored_hash(hash)).collect();
-        let reservation = self.lane.reserve(stored).await?;
+        let (mut reservation, mut unpublished) = self.lane.reserve_early(stored).await?;
 
         // 2.
-        let look_up = |(key, hash)| self.catalog.look_up(key, hash);
-        let named = || keys.iter().map(AsRef::as_ref).zip(&hashes);
-        let found = match &*hashes {
-            // As most updates are: no list of futures.
-            [_] => vec![look_up(named().next().expect("it has one")).await?],
-            _ => try_join_all(named().map(look_up)).await?,
+        let found = match self.read_unpublished(keys, &unpublished).await {
+            Some(found) => found,
+            None => {
+                publish(&mut unpublished).await?;
+                self.look_up_all(keys, &hashes).await?
+            }
         };
         let entries = self.shown(&hashes, &found, told);
         let (batch, outcome) = change(&entries);
@@ -78,14 +92,58 @@ impl Writer {
             ));
         }
         if batch.is_empty() {
+            if !planted(Bug::UnpublishedAnswered) {
+                publish(&mut unpublished).await?;
+            }
             return Ok(outcome);
         }
 
         // 3.
         self.find_room(self.padded_bytes_of(&batch, &options)).await;
-        let records = self.replacing(self.records_of(batch, &options)?, &hashes, &found).await?;
+        let records = self.records_of(batch, &options)?;
+        let only_puts = records.iter().all(|record| record.kind == Kind::Put);
+        reservation.ends_early =
+            only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
+        let is_one_point = unpublished.windows(2).all(|pair| pair[0].point == pair[1].point);
+        if reservation.ends_early && is_one_point {
+            reservation.after = unpublished.pop();
+        } else {
+            publish(&mut unpublished).await?;
+        }
+        let records = self.replacing(records, &hashes, &found).await?;
         self.commit(records, durability, Some(reservation)).await?;
         Ok(outcome)
+    }
+
+    async fn look_up_all(&self, keys: &[impl AsRef<[u8]>], hashes: &[KeyHash]) -> Result<Vec<Option<Found>>> {
+        let look_up = |(key, hash)| self.catalog.look_up(key, hash);
+        let mut named = keys.iter().map(AsRef::as_ref).zip(hashes);
+        match hashes {
+            // As most updates are: no list of futures.
+            [_] => Ok(vec![look_up(named.next().expect("it has one")).await?]),
+            _ => try_join_all(named.map(look_up)).await,
+        }
+    }
+
+    /// The records of keys that are not published yet; `None` if there are none, or they are not those of these keys.
+    async fn read_unpublished(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        unpublished: &[Unpublished],
+    ) -> Option<Vec<Option<Found>>> {
+        if unpublished.is_empty() {
+            return None;
+        }
+        let mut found = Vec::with_capacity(keys.len());
+        for (key, Unpublished { pointer, sequence, .. }) in keys.iter().zip(unpublished) {
+            let place = self.catalog.unchecked_place(*pointer);
+            let record = self.catalog.read_record(&place).await.ok()?.ok()?;
+            if record.key() != key.as_ref() || record.sequence != *sequence {
+                return None;
+            }
+            found.push(Some(Found { record, pointer: *pointer }));
+        }
+        Some(found)
     }
 
     /// What the caller is shown of what was found: not what has expired.

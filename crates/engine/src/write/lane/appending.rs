@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::appended::{Appended, pointer};
 use crate::write::append_points::AppendPoint;
 use crate::write::prepared::{Group, Prepared};
-use crate::write::reserve::Reservation;
+use crate::write::reserve::{Reservation, Unpublished};
 
 /// How an append went.
 pub(crate) enum Append {
@@ -58,6 +58,7 @@ impl Appender<'_> {
             hash: prepared.hash,
             location,
             pointer: pointer(&lane.catalog.packing, location),
+            sequence,
             padded_bytes: lane.shape.padded(record.bytes()) as u32,
             replaces: prepared.replaces,
         }
@@ -72,8 +73,8 @@ impl Appender<'_> {
 impl Lane {
     /// Appends records as one atomic group, publishes them if they may be seen, and says how they are acknowledged.
     ///
-    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; that of plain puts is
-    /// left to the caller, since it is of no use any more once they are appended.
+    /// `reserved` is the reservation under which they are written, if any. It ends when they are published; one that ends early
+    /// and that of plain puts are left to the caller, since they are of no use any more once they are appended.
     pub(crate) fn append(
         &self,
         records: &[Prepared],
@@ -126,11 +127,24 @@ impl Lane {
         let short_lived = self
             .catalog
             .expects_short_life(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
-        let wanted =
+        let usual =
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
+        let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
+        let wanted = after.as_ref().map_or(usual, |after| after.point);
         let Some(point) = self.make_room(state, wanted, records.len(), padded) else {
+            if let (Some(after), Some(reserved)) = (after, reserved) {
+                reserved.after = Some(after);
+            }
             return Ok(Append::Blocked(state.room.waiter()));
         };
+        if let Some(after) = after.filter(|after| after.point != point) {
+            // What it follows would not have to be durable before it.
+            return Ok(Append::Blocked(after.published));
+        }
+        if reserved.as_ref().is_none_or(Reservation::is_shared) && state.unpublished > 0 {
+            let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash));
+            state.reservations.forget_unpublished(keys);
+        }
         let answer = self.append_to_open(state, point, short_lived, records, durability, reserved);
         if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
             && self.expires_from_at_most(at_ms)
@@ -208,11 +222,21 @@ impl Lane {
         let before = open.tail();
         let mut appender =
             Appender { lane: self, open, short_lived, records, first_sequence: 0, last_sequence: 0 };
-        let reservation = reserved.take_if(|reserved| !reserved.is_shared());
+        let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
+        let reservation = reserved.take_if(|reserved| !reserved.is_shared() && !ends_early);
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
         let waits = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
         let answer = if waits || state.unpublished > 0 {
-            let mut group = Group { records: appender.append_all(), reservation };
+            let mut group = Group { records: appender.append_all(), reservation, unpublished: None };
+            if ends_early {
+                let published = state.filling.completion.waiter();
+                let unpublished = |record: &Appended| {
+                    let Appended { pointer, sequence, .. } = *record;
+                    let unpublished = Unpublished { pointer, sequence, point, published: published.clone() };
+                    (self.catalog.index.stored_hash(&record.hash), unpublished)
+                };
+                group.unpublished = Some(state.reservations.note(group.records.iter().map(unpublished)));
+            }
             if planted(Bug::SeenBeforeDurable) {
                 self.catalog.publish(&std::mem::take(&mut group.records));
             }

@@ -3,13 +3,29 @@
 use super::Lane;
 
 use crate::base::error::Result;
-use crate::write::reserve::{Reservation, Reservations, Reserved};
+use crate::write::reserve::{Reservation, Reservations, Reserved, Unpublished};
 
 impl Lane {
     /// Reserves keys. When it returns, everything that was appended before is published, and no one else can write the
     /// keys until the reservation is dropped.
     pub(crate) async fn reserve(&self, keys: Vec<u64>) -> Result<Reservation> {
         self.reserve_by(|reservations| reservations.take(keys)).await
+    }
+
+    /// As [`reserve`](Self::reserve), but where the newest records of all the keys are known that are not published yet, it
+    /// returns these instead of waiting until they are.
+    pub(crate) async fn reserve_early(&self, keys: Vec<u64>) -> Result<(Reservation, Vec<Unpublished>)> {
+        let reservation = self.grant(|reservations| reservations.take(keys.clone())).await?;
+        let unpublished = {
+            let state = self.state.lock();
+            self.catalog.space.health.check_writable()?;
+            state.reservations.unpublished(&keys).filter(|_| !keys.is_empty())
+        };
+        if let Some(unpublished) = unpublished {
+            return Ok((reservation, unpublished));
+        }
+        self.wait_for_earlier().await?;
+        Ok((reservation, Vec::new()))
     }
 
     /// Reserves every key.
@@ -37,6 +53,12 @@ impl Lane {
     }
 
     async fn reserve_by(&self, take: impl FnOnce(&Reservations) -> Reserved) -> Result<Reservation> {
+        let reservation = self.grant(take).await?;
+        self.wait_for_earlier().await?;
+        Ok(reservation)
+    }
+
+    async fn grant(&self, take: impl FnOnce(&Reservations) -> Reserved) -> Result<Reservation> {
         let (reservation, granted) = {
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
@@ -45,6 +67,11 @@ impl Lane {
         if let Some(granted) = granted {
             granted.wait().await?;
         }
+        Ok(reservation)
+    }
+
+    /// Waits until what was appended before is published. To be called by who has its keys.
+    async fn wait_for_earlier(&self) -> Result<()> {
         let earlier = {
             // Must come after the keys are ours: under the lock there is nobody who has found them free and not yet appended.
             let state = self.state.lock();
@@ -54,6 +81,6 @@ impl Lane {
         if let Some(earlier) = earlier {
             earlier.wait().await?;
         }
-        Ok(reservation)
+        Ok(())
     }
 }
