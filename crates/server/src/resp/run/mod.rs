@@ -30,6 +30,7 @@ use super::wire::reply::Replies;
 use crate::service::Service;
 
 mod bounds;
+mod pause;
 mod reads;
 mod sample;
 mod transaction;
@@ -118,6 +119,14 @@ pub(super) async fn next(
         }
     };
     batch.let_in = Some((first, verb));
+    let mut began = began;
+    if service.pauses.is_on() {
+        pause::wait(verb, session, service).await;
+        if session.leaving {
+            return began;
+        }
+        began = Instant::now();
+    }
     if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
