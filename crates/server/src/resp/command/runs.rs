@@ -150,6 +150,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("lastsave", Run::Answer(server::lastsave)),
     ("latency", Run::Answer(observe::latency)),
     ("lolwut", Run::Answer(server::lolwut)),
+    ("monitor", Run::Answer(pubsub::monitor)),
     ("role", Run::Answer(server::role)),
     ("shutdown", Run::Answer(server::shutdown)),
     ("slowlog", Run::Answer(observe::slowlog)),

@@ -10,10 +10,14 @@ use crate::resp::wire::words::{self, is};
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 37] = [
+static SUBCOMMANDS: [Subcommand; 41] = [
     ("acl", "whoami", 2, 2),
     ("acl", "cat", 2, usize::MAX),
+    ("acl", "dryrun", 4, usize::MAX),
+    ("acl", "genpass", 2, usize::MAX),
+    ("acl", "getuser", 3, 3),
     ("acl", "list", 2, 2),
+    ("acl", "log", 2, usize::MAX),
     ("acl", "users", 2, 2),
     ("acl", "help", 2, 2),
     ("config", "get", 3, usize::MAX),

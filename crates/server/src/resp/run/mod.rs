@@ -30,6 +30,7 @@ use super::wire::reply::Replies;
 use crate::service::Service;
 
 mod bounds;
+mod monitor;
 mod pause;
 mod reads;
 mod sample;
@@ -127,7 +128,12 @@ pub(super) async fn next(
         }
         began = Instant::now();
     }
-    if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
+    let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
+    let is_monitored = !is_queued && service.channels.are_monitored();
+    if is_monitored && verb.name == "exec" {
+        monitor::tell_queued(session, service);
+    }
+    if is_queued {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
             service.counters.calls.rejected(verb.index());
@@ -137,6 +143,9 @@ pub(super) async fn next(
         group(verb, batch, session, service, replies).await;
     }
     hush(answers, mark, batch.next > first, session, replies);
+    if is_monitored {
+        monitor::tell_from(first, batch, session, service);
+    }
 
     let now = Instant::now();
     let took = now - began;

@@ -238,6 +238,8 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Is there for tools; nothing is recorded." },
     Verb { name: "lolwut", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: READ, group: "server",
         summary: "Tells the version that the server says it has." },
+    Verb { name: "monitor", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Shows every command that runs." },
     Verb { name: "role", arity: 1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: ROLE, group: "server",
         summary: "Returns the role: master, without replicas." },
     Verb { name: "shutdown", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: STOP, group: "server",

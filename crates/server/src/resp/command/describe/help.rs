@@ -163,8 +163,17 @@ const ACL: &str = "\
 CAT [<category>]
     List all commands that belong to <category>, or all command categories
     when no category is specified.
+DRYRUN <username> <command> [<arg> ...]
+    Returns whether the user can execute the given command without executing the command.
+GETUSER <username>
+    Get the user's details.
+GENPASS [<bits>]
+    Generate a secure 256-bit user password. The optional `bits` argument can
+    be used to specify a different size.
 LIST
     Show users details in config file format.
+LOG [<count> | RESET]
+    Has no entries: what was refused is in the log of the server.
 USERS
     List all the registered usernames.
 WHOAMI
