@@ -55,21 +55,24 @@ impl Pauses {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Completes when a command may run that may write, or not.
+    /// Until when a command has to wait that may write, or not.
+    fn held_until(pause: Pause, writes: bool) -> Option<Instant> {
+        pause.filter(|(paused, _)| *paused == Paused::All || writes).map(|(_, until)| until)
+    }
+
+    /// Whether a command has to wait that may write, or not.
+    pub(crate) fn holds(&self, writes: bool) -> bool {
+        Pauses::held_until(*self.pause.borrow(), writes).is_some()
+    }
+
+    /// Completes when such a command may run.
     pub(crate) async fn over(&self, writes: bool) {
         let mut changes = self.pause.subscribe();
         loop {
             let pause = *changes.borrow_and_update();
-            let Some((paused, until)) = pause else { return };
-            if paused == Paused::Writes && !writes {
-                return;
-            }
-            match timeout_at(Timer::from_std(until), changes.changed()).await {
-                Ok(_) => {}
-                Err(_) => {
-                    self.expire(until);
-                    return;
-                }
+            let Some(until) = Pauses::held_until(pause, writes) else { return };
+            if timeout_at(Timer::from_std(until), changes.changed()).await.is_err() {
+                return self.expire(until);
             }
         }
     }

@@ -6,6 +6,12 @@ use crate::client::{Client, Running, command, limited, plain};
 
 /// A server with three users, whose passwords are all `x`, and its directory.
 async fn with_users() -> (Running, tempfile::TempDir) {
+    let (server, directory, _) = with_users_file().await;
+    (server, directory)
+}
+
+/// The same, with what its file of users says.
+async fn with_users_file() -> (Running, tempfile::TempDir, UserFile) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
     let mut file = UserFile::default();
@@ -21,7 +27,7 @@ async fn with_users() -> (Running, tempfile::TempDir) {
     }
     file.write(&path).unwrap();
     let access = Access { users: Some(path), ..Access::default() };
-    (Running::start(Config { access, ..plain() }).await, directory)
+    (Running::start(Config { access, ..plain() }).await, directory, file)
 }
 
 async fn user(server: &Running, name: &str) -> Client {
@@ -147,4 +153,39 @@ async fn a_monitor_that_does_not_read_is_dropped() {
     client.ask("PING", "+PONG\r\n").await;
     let clients = client.text("CLIENT LIST").await;
     assert_eq!(clients.lines().count(), 1, "{clients}");
+}
+
+#[tokio::test]
+async fn rights_that_are_lost_are_lost_to_monitors_and_to_who_is_paused() {
+    let (server, directory, mut file) = with_users_file().await;
+    let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
+    let mut monitor = user(&server, "root").await;
+    monitor.ask("MONITOR", "+OK\r\n").await;
+    root.ask("CLIENT PAUSE 60000", "+OK\r\n").await;
+    ann.send("SET app:1 x\r\n").await;
+    ann.expect_nothing().await;
+    for name in ["ann", "root"] {
+        let mut entry = file.users()[name].clone();
+        entry.rights = vec![Right::Read];
+        file.set(name, entry).unwrap();
+    }
+    file.write(&directory.path().join("users.toml")).unwrap();
+    server.control.reload().unwrap();
+    root.ask(
+        "CLIENT UNPAUSE",
+        "-NOPERM this user has no permissions to run the 'client|unpause' command\r\n",
+    )
+    .await;
+    loop {
+        let line = monitor.line().await;
+        if line.starts_with('-') {
+            break assert!(line.contains("lost rights that it used"), "{line}");
+        }
+    }
+    monitor.expect_end().await;
+    let mut server = server;
+    server.ask_to_stop();
+    // The stop ends the pause.
+    ann.expect("-NOPERM this user has no permissions to run the 'set' command\r\n").await;
+    server.stopped().await;
 }

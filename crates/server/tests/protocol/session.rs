@@ -316,7 +316,8 @@ async fn commands_wait_while_they_are_paused() {
     other.ask("MULTI", "+OK\r\n").await;
     other.ask("GET a", "+QUEUED\r\n").await;
     other.ask("EXEC", "*1\r\n$-1\r\n").await;
-    other.send("SET a 1\r\nGET a\r\n").await;
+    other.send("GET a\r\nSET a 1\r\nGET a\r\n").await;
+    other.expect("$-1\r\n").await;
     other.expect_nothing().await;
     client.ask("GET a", "$-1\r\n").await;
     client.ask("CLIENT PAUSE 60000", "+OK\r\n").await;

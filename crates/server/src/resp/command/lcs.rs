@@ -5,8 +5,6 @@
 //! Rows tell the length; to find where it lies, all of them are kept and followed back from the ends. Which of several equally
 //! long ones is found is what Redis would find: where both ways back lose nothing, that in the second value is taken.
 
-use std::collections::HashMap;
-
 use crate::base::slice::aside;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
@@ -23,13 +21,17 @@ const SHORT_PAIRS_MAX: u64 = 4 << 20;
 /// What the answer has for each byte of the subsequence, at most: two ranges and a length.
 const MATCH_BYTES: u64 = 96;
 
-/// Memory that the answer takes and what is made on the way to it, of two values that have so many bytes together.
-pub(in crate::resp) fn needed_bytes(values: usize) -> usize {
-    let half = values as u64 / 2 + 1;
-    let pairs = half.saturating_mul(half).min(PAIRS_MAX);
-    // Rows, and as much at most for where each byte is in the second value.
-    let needed = pairs / 4 + half.min(PAIRS_MAX.isqrt()) * MATCH_BYTES + values as u64;
-    needed as usize
+/// What the places of all bytes take beside the bits.
+const PLACES_BYTES: u64 = 256 * 32;
+
+/// Memory that the answer takes and what is made on the way to it, of two values that have so many bytes.
+pub(in crate::resp) fn needed_bytes(a: usize, b: usize) -> usize {
+    let (a, b) = (a as u64 + 1, b as u64 + 1);
+    let pairs = a.saturating_mul(b).min(PAIRS_MAX);
+    let matches = a.min(b).min(PAIRS_MAX.isqrt());
+    // Rows of whole bytes, and where each byte is in the second value, in whole words.
+    let rows = pairs / 8 + a.max(b).min(PAIRS_MAX);
+    (rows + pairs / 8 + PLACES_BYTES + matches * MATCH_BYTES) as usize
 }
 
 #[derive(Default)]
@@ -120,18 +122,24 @@ struct Common {
 
 impl Common {
     fn find(a: &[u8], b: &[u8], keeps_rows: bool) -> Common {
-        let width = b.len().div_ceil(64);
-        let mut places = HashMap::new();
-        let mut row = vec![u64::MAX; width];
-        let mut rows = Vec::with_capacity(if keeps_rows { width * a.len() } else { 0 });
+        let (words, width) = (b.len().div_ceil(64), b.len().div_ceil(8));
+        let mut places = vec![Vec::new(); 256];
+        let mut row = vec![u64::MAX; words];
+        // The last word of the last row may be longer than the row.
+        let mut rows = Vec::with_capacity(if keeps_rows { width * a.len() + 8 } else { 0 });
         for byte in a {
-            let at = places.entry(*byte).or_insert_with(|| places_of(*byte, b));
-            step(&mut row, at);
+            let of_byte = &mut places[usize::from(*byte)];
+            if of_byte.is_empty() {
+                *of_byte = places_of(*byte, b);
+            }
+            step(&mut row, of_byte);
             if keeps_rows {
-                rows.extend_from_slice(&row);
+                let end = rows.len() + width;
+                row.iter().for_each(|word| rows.extend_from_slice(&word.to_le_bytes()));
+                rows.truncate(end);
             }
         }
-        let unused = width * 64 - b.len();
+        let unused = words * 64 - b.len();
         let ones: usize = row.iter().map(|word| word.count_ones() as usize).sum();
         let length = b.len() - (ones - unused);
         let matches = if keeps_rows { follow(a, b, &rows, width) } else { Vec::new() };
@@ -158,7 +166,7 @@ fn step(row: &mut [u64], places: &[u64]) {
 }
 
 /// The matches, from the ends back to the beginnings.
-fn follow(a: &[u8], b: &[u8], rows: &[u64], width: usize) -> Vec<Match> {
+fn follow(a: &[u8], b: &[u8], rows: &[u8], width: usize) -> Vec<Match> {
     let (mut i, mut j) = (a.len(), b.len());
     let (mut matches, mut current) = (Vec::new(), None);
     while i > 0 && j > 0 {
@@ -169,7 +177,7 @@ fn follow(a: &[u8], b: &[u8], rows: &[u64], width: usize) -> Vec<Match> {
             continue;
         }
         matches.extend(current.take());
-        let grows = rows[(i - 1) * width + (j - 1) / 64] >> ((j - 1) % 64) & 1 == 0;
+        let grows = rows[(i - 1) * width + (j - 1) / 8] >> ((j - 1) % 8) & 1 == 0;
         // Without the last byte of the second value it would be shorter, so it is as long without that of the first.
         if grows { i -= 1 } else { j -= 1 }
     }
@@ -230,10 +238,13 @@ mod tests {
 
     #[test]
     fn what_it_needs_is_bounded_however_long_values_are() {
-        assert!(needed_bytes(200) < 30 << 10);
-        assert!(needed_bytes(64 << 20) < 100 << 20);
-        // The rows and the places of one of the largest that are compared.
-        let rows = 11_584_u64 * 11_584_u64.div_ceil(64) * 8;
-        assert!(needed_bytes(2 * 11_584) as u64 > 2 * rows - (1 << 20));
+        assert!(needed_bytes(100, 100) < 30 << 10);
+        assert!(needed_bytes(32 << 20, 32 << 20) < 100 << 20);
+        assert!(needed_bytes(8 << 10, 3) < 300 << 10);
+        // The rows and the places of the largest that are compared, and of one that is much longer than the other.
+        for (a, b) in [(11_584_u64, 11_584_u64), ((1 << 26) - 1, 1), (1, 1 << 26), (1 << 20, 126)] {
+            let made = a * b.div_ceil(8) + a.min(256) * b.div_ceil(64) * 8;
+            assert!(needed_bytes(a as usize, b as usize) as u64 >= made, "{a} {b}");
+        }
     }
 }

@@ -31,6 +31,7 @@ pub(in crate::resp) fn after_bytes(
         // What would be too long is refused here, too.
         "restore" => largest.max(restored_bytes(command).min(bulk_bytes_max)),
         "pfadd" | "pfcount" | "pfmerge" => largest.max(hyperloglog::MADE_BYTES),
+        "lcs" => largest,
         "incrbyfloat" => largest.max(FLOAT_BYTES),
         // What is no argument is another of its values, or an integer.
         _ => largest.max(command.bytes()).max(INTEGER_BYTES),
@@ -42,7 +43,7 @@ pub(in crate::resp) fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize
     match verb.name {
         "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" | "pfadd"
         | "pfcount" | "pfmerge" => after,
-        "lcs" => lcs::needed_bytes(sum),
+        "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,
         "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,

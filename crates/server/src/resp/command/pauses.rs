@@ -1,5 +1,6 @@
 //! CLIENT PAUSE, UNPAUSE and UNBLOCK.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::resp::session::{Session, audit};
@@ -28,6 +29,9 @@ pub(super) fn pause(command: Command<'_>, session: &mut Session, service: &Servi
     let Ok(milliseconds) = u64::try_from(milliseconds) else {
         return replies.error("ERR timeout is negative");
     };
+    if service.draining.load(Ordering::Relaxed) {
+        return replies.error("ERR the server stops");
+    }
     service.pauses.begin(paused, Instant::now(), Duration::from_millis(milliseconds));
     audit::note(session, &format!("CLIENT PAUSE: {milliseconds} ms"));
     replies.simple("OK");

@@ -119,15 +119,14 @@ pub(super) async fn next(
             return began;
         }
     };
-    batch.let_in = Some((first, verb));
-    let mut began = began;
-    if service.pauses.is_on() {
-        pause::wait(verb, session, service).await;
-        if session.leaving {
-            return began;
+    if service.pauses.is_on() && pause::holds(verb, session, service) {
+        // What was answered before it is sent first. It is admitted again: rights may be others when it may run.
+        if replies.unsent_bytes() == 0 {
+            pause::wait(verb, session, service).await;
         }
-        began = Instant::now();
+        return Instant::now();
     }
+    batch.let_in = Some((first, verb));
     let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
     let is_monitored = !is_queued && service.channels.are_monitored();
     if is_monitored && verb.name == "exec" {
@@ -144,7 +143,8 @@ pub(super) async fn next(
     }
     hush(answers, mark, batch.next > first, session, replies);
     if is_monitored {
-        monitor::tell_from(first, batch, session, service);
+        let ran = (first..batch.next).map(|index| batch.command(index));
+        monitor::tell_each(ran, session, service);
     }
 
     let now = Instant::now();

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
-use super::Batch;
 use crate::resp::session::{Session, slow};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
@@ -14,10 +13,13 @@ use crate::service::{Service, wall_clock_us};
 const ARGUMENTS_MAX: usize = 128;
 const ARGUMENT_BYTES_MAX: usize = 1024;
 
-/// Tells the commands of a batch that ran, from one on.
-pub(super) fn tell_from(first: usize, batch: &Batch<'_>, session: &Session, service: &Service) {
-    for index in first..batch.next {
-        let command = batch.command(index);
+/// Tells commands that ran.
+pub(super) fn tell_each<'a>(
+    commands: impl Iterator<Item = Command<'a>>,
+    session: &Session,
+    service: &Service,
+) {
+    for command in commands {
         if let Some(verb) = verbs::find(command) {
             tell(verb, command, session, service);
         }

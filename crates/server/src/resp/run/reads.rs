@@ -204,10 +204,10 @@ pub(super) async fn reads(
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
-        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
-        let mut hint: usize = hints.sum();
+        let of_key = |index| service.store.read_bytes_hint(command.argument(index));
+        let mut hint: usize = verb.keys.of(command).map(of_key).sum();
         if verb.name == "lcs" {
-            hint += lcs::needed_bytes(hint) / 2;
+            hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
         }
         let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;
         if verb.fast != Fast::No || !group.is_empty() && full {

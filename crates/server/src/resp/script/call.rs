@@ -197,7 +197,7 @@ impl Caller<'_> {
             let bytes = self.view.get(key).map_or(0, |held| held.value.len());
             (sum, largest) = (sum + bytes, largest.max(bytes));
         }
-        if verb.name == "lcs" && lcs::needed_bytes(sum) > self.made_max {
+        if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {
             let most = self.made_max;
             let text = format!("cannot compare: it would take more than {most} bytes (script-memory)");
             return Err(Refused::Memory(text));
