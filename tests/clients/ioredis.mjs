@@ -80,7 +80,7 @@ const checks = {
   async errors() {
     await client.set('app:text', 'x');
     await assert.rejects(client.incr('app:text'), { message: 'ERR value is not an integer or out of range' });
-    await assert.rejects(client.lpush('app:list', 'x'), /ERR unknown command 'lpush'/);
+    await assert.rejects(client.lpush('app:list', 'x'), /ERR Esker serves strings: LPUSH/);
     await assert.rejects(client.call('GET'), { message: "ERR wrong number of arguments for 'get' command" });
     if (LOGIN) {
       await assert.rejects(client.get('other'), /NOPERM/);

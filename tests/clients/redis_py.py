@@ -116,7 +116,7 @@ def numbers():
 def errors():
     client.set("app:text", "x")
     refused("value is not an integer or out of range", "INCR", "app:text")
-    refused("unknown command 'LPUSH'", "LPUSH", "app:list", "x")
+    refused("Esker serves strings: LPUSH", "LPUSH", "app:list", "x")
     refused("wrong number of arguments for 'get' command", "GET")
     if login:
         refused("NoPermission", "GET", "other")

@@ -23,6 +23,7 @@ pub const TARGETS: &[(&str, Target, u32)] = &[
     ("resp", esker_server::fuzzing::resp, 2_000),
     ("grpc", esker_server::fuzzing::grpc, 2_000),
     ("glob", esker_server::fuzzing::glob, 2_000),
+    ("hyperloglog", esker_server::fuzzing::hyperloglog, 2_000),
     ("users", bytes::users, 300),
     ("settings", bytes::settings, 500),
     ("rdb", bytes::rdb, 1_000),

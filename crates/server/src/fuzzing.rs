@@ -2,3 +2,4 @@
 
 pub use crate::grpc::fuzzed::messages as grpc;
 pub use crate::resp::fuzzed::{commands as resp, pattern as glob};
+pub use crate::resp::fuzzed_hyperloglog::value as hyperloglog;

@@ -24,6 +24,7 @@ pub(crate) mod drive;
 pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
+pub(crate) mod pauses;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
@@ -36,6 +37,7 @@ use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use expiring::Expiring;
+use pauses::Pauses;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
@@ -62,6 +64,7 @@ pub(crate) struct Service {
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
+    pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
     pub(crate) drive: Arc<DriveLog>,
@@ -125,6 +128,7 @@ impl Service {
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
+            pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),
             draining: AtomicBool::new(false),

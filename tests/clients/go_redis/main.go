@@ -187,7 +187,7 @@ func numbers() {
 func refusals() {
 	must(client.Set(ctx, "app:text", "x", 0).Err())
 	refused("ERR value is not an integer or out of range", "INCR", "app:text")
-	refused("ERR unknown command 'LPUSH'", "LPUSH", "app:list", "x")
+	refused("ERR Esker serves strings: LPUSH", "LPUSH", "app:list", "x")
 	refused("ERR wrong number of arguments for 'get' command", "GET")
 	if login != "" {
 		refused("NOPERM", "GET", "other")

@@ -191,7 +191,7 @@ public class Exercise {
   static void errors() {
     client.set("app:text", "x");
     refused("ERR value is not an integer or out of range", () -> client.incr("app:text"));
-    refused("ERR unknown command 'LPUSH'", () -> client.lpush("app:list", "x"));
+    refused("ERR Esker serves strings: LPUSH", () -> client.lpush("app:list", "x"));
     refused("ERR wrong number of arguments for 'get' command", () -> client.sendCommand(Command.GET));
     if (login != null) {
       refused("NOPERM", () -> client.get("other"));

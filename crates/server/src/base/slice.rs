@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+
 /// How long others may have to wait for a task that only computes.
 const TURN: Duration = Duration::from_micros(200);
 
@@ -36,4 +39,10 @@ impl Slice {
     fn is_over_at(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.began) >= TURN
     }
+}
+
+/// Runs what is long beside the threads that serve clients, as far as they have others.
+pub(crate) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
+    let has_others = Handle::try_current().is_ok_and(|of| of.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if is_short || !has_others { run() } else { block_in_place(run) }
 }

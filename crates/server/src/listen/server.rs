@@ -161,6 +161,8 @@ async fn drained(service: &Service, shutdown: impl Future<Output = ()>) {
     }
     // 1.
     service.draining.store(true, Ordering::Relaxed);
+    // Who waits would hold up the stop.
+    service.pauses.end();
     sleep(service.config.limits.drain_delay).await;
 }
 

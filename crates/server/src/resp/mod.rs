@@ -21,6 +21,7 @@ mod version;
 mod watch;
 mod wire;
 
+pub(crate) use command::hyperloglog::fuzzed as fuzzed_hyperloglog;
 pub(crate) use connection::{Peer, serve};
 pub(crate) use loading::serve_loading;
 pub(crate) use wire::fuzzed;

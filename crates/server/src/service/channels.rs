@@ -50,6 +50,23 @@ impl Message {
     }
 }
 
+/// What waits in a mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Letter {
+    Message(Message),
+    /// A command that ran, for who watches all of them.
+    Command(Bytes),
+}
+
+impl Letter {
+    fn bytes(&self) -> usize {
+        match self {
+            Letter::Message(message) => message.bytes(),
+            Letter::Command(line) => size_of::<Letter>() + line.len(),
+        }
+    }
+}
+
 /// Where the messages for one subscriber wait.
 pub(crate) struct Mailbox {
     waiting: Mutex<Waiting>,
@@ -59,7 +76,7 @@ pub(crate) struct Mailbox {
 
 #[derive(Default)]
 struct Waiting {
-    messages: VecDeque<Message>,
+    letters: VecDeque<Letter>,
     bytes: usize,
     /// There were too many; it takes no more.
     overflown: bool,
@@ -91,6 +108,8 @@ struct Subscribed {
     channels: HashMap<Bytes, Subscribers>,
     shard_channels: HashMap<Bytes, Subscribers>,
     patterns: HashMap<Bytes, (Arc<dyn Matches>, Subscribers)>,
+    /// Who watches all commands.
+    monitors: Subscribers,
 }
 
 /// All channels that somebody listens to.
@@ -98,6 +117,8 @@ pub(crate) struct Channels {
     subscribed: Mutex<Subscribed>,
     /// Subscriptions, so that a message for nobody costs nothing.
     count: AtomicUsize,
+    /// Who watches all commands, so that those cost nothing where nobody does.
+    monitors: AtomicUsize,
     /// What may wait in a mailbox.
     mailbox_bytes_max: usize,
     /// Memory of what waits in all of them; none if there was no room for it at the start.
@@ -113,6 +134,7 @@ impl Channels {
         Channels {
             subscribed: Mutex::default(),
             count: AtomicUsize::new(0),
+            monitors: AtomicUsize::new(0),
             mailbox_bytes_max,
             held: Mutex::new((0, share)),
         }
@@ -153,7 +175,7 @@ impl Channels {
     /// Ends a subscription that there is.
     pub(crate) fn unsubscribe(&self, kind: Kind, name: &Bytes, subscriber: u64) {
         let mut subscribed = lock(&self.subscribed);
-        let Subscribed { channels, shard_channels, patterns } = &mut *subscribed;
+        let Subscribed { channels, shard_channels, patterns, .. } = &mut *subscribed;
         let subscribers = match kind {
             Kind::Channel => channels.get_mut(name),
             Kind::Shard => shard_channels.get_mut(name),
@@ -185,7 +207,7 @@ impl Channels {
             for mailbox in subscribers.values() {
                 let (channel, payload) = (channel.clone(), payload.clone());
                 let message = Message { kind, pattern: pattern.cloned(), channel, payload };
-                receivers += usize::from(self.put(mailbox, message, &subscribed));
+                receivers += usize::from(self.put(mailbox, Letter::Message(message), &subscribed));
             }
         };
         let channels = match kind {
@@ -226,9 +248,35 @@ impl Channels {
         }
     }
 
-    /// Whether the message waits in the mailbox now.
-    fn put(&self, mailbox: &Mailbox, message: Message, all: &Subscribed) -> bool {
-        let bytes = message.bytes();
+    /// From now on all commands are told to this subscriber.
+    pub(crate) fn monitor(&self, subscriber: u64, mailbox: &Arc<Mailbox>) {
+        lock(&self.subscribed).monitors.insert(subscriber, mailbox.clone());
+        self.monitors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends what was begun.
+    pub(crate) fn end_monitor(&self, subscriber: u64) {
+        if lock(&self.subscribed).monitors.remove(&subscriber).is_some() {
+            self.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anybody watches all commands.
+    pub(crate) fn are_monitored(&self) -> bool {
+        self.monitors.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells a command to who watches all of them.
+    pub(crate) fn tell_monitors(&self, line: &Bytes) {
+        let subscribed = lock(&self.subscribed);
+        for mailbox in subscribed.monitors.values() {
+            self.put(mailbox, Letter::Command(line.clone()), &subscribed);
+        }
+    }
+
+    /// Whether the letter waits in the mailbox now.
+    fn put(&self, mailbox: &Mailbox, letter: Letter, all: &Subscribed) -> bool {
+        let bytes = letter.bytes();
         let mut overflows = {
             let waiting = lock(&mailbox.waiting);
             if waiting.overflown {
@@ -240,7 +288,7 @@ impl Channels {
             // Whoever has most waiting makes room, and that may be this one.
             let others = all.channels.values().chain(all.shard_channels.values());
             let others = others.chain(all.patterns.values().map(|(_, subscribers)| subscribers));
-            let others = others.flat_map(BTreeMap::values);
+            let others = others.chain([&all.monitors]).flat_map(BTreeMap::values);
             let fullest = others.max_by_key(|mailbox| lock(&mailbox.waiting).bytes);
             match fullest {
                 Some(fullest) if lock(&fullest.waiting).bytes > 0 => self.overflow(fullest),
@@ -254,7 +302,7 @@ impl Channels {
         }
         let mut waiting = lock(&mailbox.waiting);
         waiting.bytes += bytes;
-        waiting.messages.push_back(message);
+        waiting.letters.push_back(letter);
         drop(waiting);
         mailbox.arrived.notify_one();
         true
@@ -289,16 +337,16 @@ impl Channels {
         }
     }
 
-    /// Takes the next message out of a mailbox, by whom it belongs to.
-    pub(crate) fn take(&self, mailbox: &Mailbox) -> Option<Message> {
-        let message = {
+    /// Takes the next letter out of a mailbox, by whom it belongs to.
+    pub(crate) fn take(&self, mailbox: &Mailbox) -> Option<Letter> {
+        let letter = {
             let mut waiting = lock(&mailbox.waiting);
-            let message = waiting.messages.pop_front()?;
-            waiting.bytes -= message.bytes();
-            message
+            let letter = waiting.letters.pop_front()?;
+            waiting.bytes -= letter.bytes();
+            letter
         };
-        self.give_back(message.bytes());
-        Some(message)
+        self.give_back(letter.bytes());
+        Some(letter)
     }
 
     /// What waits for a subscription that has ended is not delivered any more.
@@ -310,8 +358,8 @@ impl Channels {
         let discarded = {
             let mut waiting = lock(&mailbox.waiting);
             let before = waiting.bytes;
-            waiting.messages.retain(|message| !is_of_it(message));
-            waiting.bytes = waiting.messages.iter().map(Message::bytes).sum();
+            waiting.letters.retain(|letter| !matches!(letter, Letter::Message(message) if is_of_it(message)));
+            waiting.bytes = waiting.letters.iter().map(Letter::bytes).sum();
             before - waiting.bytes
         };
         self.give_back(discarded);
@@ -371,9 +419,9 @@ impl Mailbox {
         self.overflows.notified().await;
     }
 
-    /// Bytes of the next message, if one waits.
+    /// Bytes of the next letter, if one waits.
     pub(crate) fn next_bytes(&self) -> Result<Option<usize>, Overflown> {
         let waiting = lock(&self.waiting);
-        if waiting.overflown { Err(Overflown) } else { Ok(waiting.messages.front().map(Message::bytes)) }
+        if waiting.overflown { Err(Overflown) } else { Ok(waiting.letters.front().map(Letter::bytes)) }
     }
 }

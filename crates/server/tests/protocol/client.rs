@@ -114,6 +114,12 @@ impl Client {
         String::from_utf8(body[..bytes].to_vec()).unwrap()
     }
 
+    /// Nothing comes for a while.
+    pub(crate) async fn expect_nothing(&mut self) {
+        let read = timeout(Duration::from_millis(100), self.0.read_u8()).await;
+        assert!(read.is_err(), "{read:?} came");
+    }
+
     /// Nothing more comes and the connection is closed.
     pub(crate) async fn expect_end(&mut self) {
         let mut rest = Vec::new();

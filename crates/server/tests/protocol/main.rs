@@ -1,6 +1,7 @@
 //! The server over real sockets, byte for byte.
 #![allow(clippy::disallowed_methods, reason = "the tests live in real time, as the server does")]
 
+mod admins;
 mod bounds;
 mod channels;
 mod client;

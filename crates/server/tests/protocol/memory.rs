@@ -145,3 +145,42 @@ async fn keys_fit_or_are_refused() {
     assert!(line.starts_with("-ERR cannot answer") && line.contains("client-memory-each"), "{line}");
     client.ask(&format!("KEYS {long}77"), &format!("*1\r\n$102\r\n{long}77\r\n")).await;
 }
+
+#[tokio::test]
+async fn what_lcs_makes_on_the_way_counts() {
+    let server = narrow().await;
+    let mut client = server.client().await;
+    for key in ["long1", "long2"] {
+        server.store.put(key, vec![b'x'; 8 << 10]).await.unwrap();
+        client.ask(&format!("SET short{key} xyz"), "+OK\r\n").await;
+    }
+    client.ask("LCS shortlong1 shortlong2", "$3\r\nxyz\r\n").await;
+    client.ask("LCS long1 shortlong2 LEN", ":1\r\n").await;
+    client.send("LCS long1 long2\r\n").await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR cannot answer") && line.contains("client-memory-each"), "{line}");
+    client
+        .send(command(&["EVAL", "return redis.call('lcs', KEYS[1], KEYS[2])", "2", "long1", "long2"]))
+        .await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR") && line.contains("memory"), "{line}");
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("LCS long1 long2 LEN", "+QUEUED\r\n").await;
+    client.send("EXEC\r\n").await;
+    let line = client.line().await;
+    assert!(line.starts_with("-EXECABORT") && line.contains("client-memory-each"), "{line}");
+}
+
+#[tokio::test]
+async fn what_counts_elements_has_a_bound_in_transactions() {
+    let server = narrow().await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    for _ in 0..300 {
+        client.ask("PFADD k a", "+QUEUED\r\n").await;
+    }
+    client.send("EXEC\r\n").await;
+    let line = client.line().await;
+    assert!(line.starts_with("-EXECABORT"), "{line}");
+    client.ask("EXISTS k", ":0\r\n").await;
+}

@@ -155,6 +155,40 @@ async fn keys_move_from_a_redis_server_and_back() {
     }
 }
 
+/// Both count the same elements, some of them several times, in several keys that are joined now and then.
+#[tokio::test]
+async fn a_hyperloglog_of_many_elements_has_the_bytes_of_a_redis_server() {
+    let Some(redis) = Redis::start().await else {
+        eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
+        return;
+    };
+    let server = Running::start(plain()).await;
+    let mut theirs = BufStream::new(TcpStream::connect(redis.address).await.unwrap());
+    let mut ours = BufStream::new(TcpStream::connect(server.resp[0]).await.unwrap());
+    for round in 0..120_u32 {
+        let (key, other) = (format!("hl{}", round % 4), format!("hl{}", (round / 3) % 6));
+        let (first, count) = (round * round % 977 * 211, 1 << (round % 11));
+        let elements: Vec<_> = (first..first + count).map(|element| format!("element-{element}")).collect();
+        let mut commands =
+            vec![format!("PFADD {key} {}", elements.join(" ")), format!("PFCOUNT {key} {other}")];
+        match round % 5 {
+            3 => commands.push(format!("PFMERGE {other} {key} hl3")),
+            4 => commands.push(format!("PFCOUNT {other}")),
+            _ => {}
+        }
+        commands.extend([format!("GET {key}"), format!("GET {other}")]);
+        for command in commands {
+            let expected = exchange(&mut theirs, &command).await;
+            assert_eq!(
+                exchange(&mut ours, &command).await,
+                expected,
+                "{round}: {}",
+                &command[..20.min(command.len())]
+            );
+        }
+    }
+}
+
 /// A redis-server 7.0 on a port of its own; ends when dropped.
 struct Redis {
     process: Child,

@@ -68,8 +68,8 @@ async fn a_backup_needs_a_directory_that_somebody_named() {
 async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":96\r\n").await;
-    client.ask("COMMAND LIST", "*96\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND COUNT", ":103\r\n").await;
+    client.ask("COMMAND LIST", "*103\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
@@ -89,13 +89,13 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND INFO waitaof", "*1\r\n*10\r\n$7\r\nwaitaof\r\n:4\r\n*1\r\n+noscript\r\n").await;
     drop(client);
     let mut client = server.client().await;
-    client.ask("COMMAND", "*96\r\n*10\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND", "*103\r\n*10\r\n$6\r\nappend\r\n").await;
 }
 
 #[tokio::test]
 async fn help_is_of_what_there_is() {
     let server = Running::start(plain()).await;
-    for (verb, count) in [("client", 45), ("memory", 11), ("acl", 12)] {
+    for (verb, count) in [("client", 51), ("memory", 11), ("acl", 21)] {
         let mut client = server.client().await;
         let expected = format!(
             "*{count}\r\n+{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n",

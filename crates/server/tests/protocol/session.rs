@@ -306,3 +306,60 @@ async fn what_a_reload_changes_can_be_set_too() {
     client.ask("CONFIG SET background-limit 0", "+OK\r\n").await;
     assert_eq!(server.store.background_bytes_per_s(), None);
 }
+
+#[tokio::test]
+async fn commands_wait_while_they_are_paused() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    client.ask("CLIENT PAUSE 60000 WRITE", "+OK\r\n").await;
+    other.ask("GET a", "$-1\r\n").await;
+    other.ask("MULTI", "+OK\r\n").await;
+    other.ask("GET a", "+QUEUED\r\n").await;
+    other.ask("EXEC", "*1\r\n$-1\r\n").await;
+    other.send("GET a\r\nSET a 1\r\nGET a\r\n").await;
+    other.expect("$-1\r\n").await;
+    other.expect_nothing().await;
+    client.ask("GET a", "$-1\r\n").await;
+    client.ask("CLIENT PAUSE 60000", "+OK\r\n").await;
+    client.ask("CLIENT UNPAUSE", "+OK\r\n").await;
+    other.expect("+OK\r\n$1\r\n1\r\n").await;
+
+    client.ask("CLIENT PAUSE 60000 ALL", "+OK\r\n").await;
+    // The larger part of the commands and the longer time of two pauses count.
+    client.ask("CLIENT PAUSE 1 WRITE", "+OK\r\n").await;
+    other.send("GET a\r\n").await;
+    other.expect_nothing().await;
+    client.ask("CLIENT UNPAUSE", "+OK\r\n").await;
+    other.expect("$1\r\n1\r\n").await;
+
+    // It ends by itself, and with the server.
+    client.ask("CLIENT PAUSE 100", "+OK\r\n").await;
+    other.ask("GET a", "$1\r\n1\r\n").await;
+    client.ask("CLIENT PAUSE 9223372036854775807", "+OK\r\n").await;
+    other.send("GET a\r\n").await;
+    other.expect_nothing().await;
+    let id = other.0.local_addr().unwrap();
+    client.ask(&format!("CLIENT KILL {id}"), "+OK\r\n").await;
+    other.expect_end().await;
+    let mut server = server;
+    server.ask_to_stop();
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn lolwut_tells_the_version() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("LOLWUT", "$17\r\nRedis ver. 7.2.5\n\r\n").await;
+    client.ask("LOLWUT VERSION 5 1 1", "$17\r\nRedis ver. 7.2.5\n\r\n").await;
+}
+
+#[tokio::test]
+async fn object_tells_what_redis_would() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("SET a 1", "+OK\r\n").await;
+    client.ask("OBJECT IDLETIME a", ":0\r\n").await;
+    client.ask("APPEND a 2", ":2\r\n").await;
+    client.ask("OBJECT ENCODING a", "$3\r\nint\r\n").await;
+}

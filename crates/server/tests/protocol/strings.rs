@@ -210,3 +210,33 @@ async fn swaps_lose_nothing() {
     seen.dedup();
     assert_eq!(seen.len(), 200, "a value was seen twice");
 }
+
+#[tokio::test]
+async fn commands_of_other_types_say_of_which() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let see = "(see docs/compatibility.md)\r\n";
+    for (command, said) in [
+        ("LPUSH list a", "LPUSH is a command of lists"),
+        ("hset h f v", "HSET is a command of hashes"),
+        ("SADD", "SADD is a command of sets"),
+        ("ZADD z 1 a", "ZADD is a command of sorted sets"),
+        ("XADD x * a b", "XADD is a command of streams"),
+        ("GEOADD g 1 2 a", "GEOADD is a command of geo"),
+        ("FCALL f 0", "FCALL is a command of functions"),
+        ("READONLY", "READONLY is a command of cluster"),
+        ("REPLICAOF NO ONE", "REPLICAOF is a command of replication"),
+        ("MODULE LIST", "MODULE is a command of modules"),
+    ] {
+        client.ask(command, &format!("-ERR Esker serves strings: {said} {see}")).await;
+    }
+    client.ask("COMMAND INFO lpush", "*1\r\n$-1\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client
+        .ask("LPUSH list a", &format!("-ERR Esker serves strings: LPUSH is a command of lists {see}"))
+        .await;
+    client.ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n").await;
+    let called =
+        "-ERR Esker serves strings: HGET is a command of hashes (see docs/compatibility.md) script: ";
+    client.ask("EVAL \"return redis.call('hget', 'h', 'f')\" 0", called).await;
+}

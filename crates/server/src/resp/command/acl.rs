@@ -1,11 +1,13 @@
 //! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
 
 use super::describe::help::help;
+use super::{pubsub, rights};
 use crate::auth::User;
 use crate::resp::session::Session;
-use crate::resp::verbs::Verb;
 use crate::resp::verbs::history::{CATEGORIES, is_in};
+use crate::resp::verbs::{Verb, find};
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
@@ -16,8 +18,8 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
     let exact = |count, name| {
         if command.len() == count { Ok(()) } else { Err(words::wrong_arguments(&format!("acl|{name}"))) }
     };
-    let for_admins = |name| {
-        exact(2, name)?;
+    let for_admins = |count, name| {
+        exact(count, name)?;
         let admin = session.user.as_ref().is_some_and(|user| user.is_admin());
         if admin { Ok(()) } else { Err(words::no_right_to_run(&format!("acl|{name}"))) }
     };
@@ -28,17 +30,24 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
         }
         _ if is(word, "whoami") => exact(2, "whoami").map(|()| replies.bulk(name.as_bytes())),
         _ if is(word, "cat") => categories(command, replies),
-        _ if is(word, "list") => for_admins("list").map(|()| {
+        _ if is(word, "list") => for_admins(2, "list").map(|()| {
             let users = service.users.all();
             let nobody_needs_password = service.users.unnamed().is_some();
             replies.array(users.len());
             users.iter().for_each(|user| replies.bulk(&rule(user, nobody_needs_password)));
         }),
-        _ if is(word, "users") => for_admins("users").map(|()| {
+        _ if is(word, "users") => for_admins(2, "users").map(|()| {
             let users = service.users.all();
             replies.array(users.len());
             users.iter().for_each(|user| replies.bulk(user.name().as_bytes()));
         }),
+        _ if is(word, "getuser") => for_admins(3, "getuser").map(|()| get_user(command, service, replies)),
+        _ if is(word, "dryrun") => match command.len() {
+            ..4 => exact(4, "dryrun"),
+            count => for_admins(count, "dryrun").and_then(|()| dry_run(command, service, replies)),
+        },
+        _ if is(word, "genpass") => generate_password(command, replies),
+        _ if is(word, "log") => for_admins(command.len(), "log").and_then(|()| log(command, replies)),
         _ => Err(words::unknown_subcommand("ACL", command)),
     };
     if let Err(error) = answered {
@@ -64,41 +73,117 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
     Ok(())
 }
 
+/// `ACL GETUSER name`. Hashes of passwords are not shown to anybody.
+fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
+    let users = service.users.all();
+    let Some(user) = users.iter().find(|user| user.name().as_bytes() == command.argument(2)) else {
+        return replies.null();
+    };
+    let flags: &[&str] = if service.users.unnamed().is_some() { &["on", "nopass"] } else { &["on"] };
+    replies.map(6);
+    replies.bulk(b"flags");
+    replies.set(flags.len());
+    flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
+    replies.bulk(b"passwords");
+    replies.array(0);
+    for (field, text) in
+        [("commands", commands(user)), ("keys", names(user, b'~')), ("channels", names(user, b'&'))]
+    {
+        replies.bulk(field.as_bytes());
+        replies.bulk(text.trim_ascii_start());
+    }
+    replies.bulk(b"selectors");
+    replies.array(0);
+}
+
+/// `ACL DRYRUN name command [argument ...]`: whether the user may run the command.
+fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result<(), String> {
+    let users = service.users.all();
+    let user = users.iter().find(|user| user.name().as_bytes() == command.argument(2));
+    let user = user.ok_or_else(|| format!("ERR User '{}' not found", shown(command.argument(2), 128)))?;
+    let asked = command.from(3);
+    let verb = find(asked).ok_or_else(|| format!("ERR Command '{}' not found", shown(asked.verb(), 128)))?;
+    if !verb.accepts(asked.len()) {
+        return Err(words::wrong_arguments(verb.name));
+    }
+    match rights::check(verb, asked, Some(user)) {
+        Ok(()) if !pubsub::may_use(verb, asked, user) => {
+            replies.bulk(b"This user has no permissions to access one of the channels used as arguments");
+        }
+        Ok(()) => replies.simple("OK"),
+        Err(denied) => replies.bulk(denied.text_of_dry_run(verb).as_bytes()),
+    }
+    Ok(())
+}
+
+/// The most bits that a password is made of.
+const BITS_MAX: i64 = 4096;
+
+/// `ACL GENPASS [bits]`: as many bits that nobody can guess, in hex digits.
+fn generate_password(command: Command<'_>, replies: &mut Replies) -> Result<(), String> {
+    let bits = match command.len() {
+        2 => Some(256),
+        3 => parse_integer(command.argument(2)),
+        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+    };
+    let bits = bits.ok_or(words::NOT_AN_INTEGER)?;
+    if !(1..=BITS_MAX).contains(&bits) {
+        return Err(format!(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to {BITS_MAX}"
+        ));
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let mut bytes = vec![0; digits.div_ceil(2)];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| format!("ERR the system gives no random numbers: {error}"))?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    replies.bulk(&text.as_bytes()[..digits]);
+    Ok(())
+}
+
+/// `ACL LOG [count | RESET]`: what was refused is in the server's log, and not kept for clients.
+fn log(command: Command<'_>, replies: &mut Replies) -> Result<(), String> {
+    match command.len() {
+        2 => replies.array(0),
+        3 if is(command.argument(2), "reset") => replies.simple("OK"),
+        3 => {
+            parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
+            replies.array(0);
+        }
+        _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
+    }
+    Ok(())
+}
+
 /// What the right to monitor allows, in those words.
 const MONITOR: &[u8] = b" +info +dbsize +lastsave +config|get +config|help +client|list +slowlog|get +slowlog|len +slowlog|help \
     +latency -latency|reset";
 
-/// The names of keys (`~`) or channels (`&`) that a user may use.
-fn names(user: &User, of: u8, rule: &mut Vec<u8>) {
+/// The names of keys (`~`) or channels (`&`) that a user may use, with a space before each.
+fn names(user: &User, of: u8) -> Vec<u8> {
     if user.prefixes().is_empty() {
-        rule.extend_from_slice(&[b' ', of, b'*']);
+        return vec![b' ', of, b'*'];
     }
+    let mut names = Vec::new();
     for prefix in user.prefixes() {
-        rule.extend_from_slice(&[b' ', of]);
+        names.extend_from_slice(&[b' ', of]);
         for &byte in prefix {
             if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
-                rule.push(b'\\');
+                names.push(b'\\');
             }
-            rule.push(byte);
+            names.push(byte);
         }
-        rule.push(b'*');
+        names.push(b'*');
     }
+    names
 }
 
-/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
-fn rule(user: &User, no_password: bool) -> Vec<u8> {
-    let mut rule = format!("user {} on", user.name()).into_bytes();
-    if no_password {
-        rule.extend_from_slice(b" nopass");
-    }
+/// What a user may run, with a space before each.
+fn commands(user: &User) -> Vec<u8> {
     if user.is_admin() {
-        rule.extend_from_slice(b" ~* &* +@all");
-        return rule;
+        return b" +@all".to_vec();
     }
-    names(user, b'~', &mut rule);
-    rule.extend_from_slice(b" resetchannels");
-    names(user, b'&', &mut rule);
-    rule.extend_from_slice(b" -@all +@connection +@transaction");
+    let mut rule = b" -@all +@connection +@transaction".to_vec();
     if user.reads() {
         rule.extend_from_slice(b" +@read");
     }
@@ -116,4 +201,12 @@ fn rule(user: &User, no_password: bool) -> Vec<u8> {
         rule.extend_from_slice(MONITOR);
     }
     rule
+}
+
+/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
+fn rule(user: &User, no_password: bool) -> Vec<u8> {
+    let no_password: &[u8] = if no_password { b" nopass" } else { b"" };
+    let reset: &[u8] = if user.is_admin() { b"" } else { b" resetchannels" };
+    let name = format!("user {} on", user.name()).into_bytes();
+    [&name, no_password, &names(user, b'~'), reset, &names(user, b'&'), &commands(user)].concat()
 }

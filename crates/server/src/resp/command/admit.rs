@@ -9,7 +9,7 @@ use crate::resp::wire::words;
 /// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.
 /// A subcommand is looked at by whoever answers it, and here too where that is not before EXEC.
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, String> {
-    let verb = verbs::find(command).ok_or_else(|| words::unknown_command(command))?;
+    let verb = verbs::find(command).ok_or_else(|| unknown(command))?;
     if !verb.accepts(command.len()) {
         return Err(words::wrong_arguments(verb.name));
     }
@@ -21,6 +21,14 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
         return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)));
     }
     Ok(verb)
+}
+
+/// What is said of a command that is not here.
+fn unknown(command: Command<'_>) -> String {
+    match verbs::family(command.verb()) {
+        Some((name, family)) => format!("ERR {}", words::of_another_type(name, family)),
+        None => words::unknown_command(command),
+    }
 }
 
 /// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use super::connection::check_name;
 use super::describe::help::help;
 use super::durability;
+use super::pauses;
 use super::rights;
 use crate::resp::session::audit;
 use crate::resp::session::{Answers, Session};
@@ -23,7 +24,7 @@ use crate::service::clients::Client;
 /// Name, least and greatest number of arguments with both words, what it needs, and the answer.
 pub(super) type Subcommand = (&'static str, usize, usize, Needs, super::Answer);
 
-pub(super) static SUBCOMMANDS: [Subcommand; 13] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
     ("id", 2, 2, Needs::Login, id),
     ("getname", 2, 2, Needs::Login, get_name),
     ("setname", 3, 3, Needs::Login, set_name),
@@ -36,6 +37,9 @@ pub(super) static SUBCOMMANDS: [Subcommand; 13] = [
     ("durability", 2, 4, Needs::Login, durability::client),
     ("list", 2, usize::MAX, Needs::Monitor, list),
     ("kill", 3, usize::MAX, Needs::Admin, kill),
+    ("pause", 3, usize::MAX, Needs::Admin, pauses::pause),
+    ("unpause", 2, 2, Needs::Admin, pauses::unpause),
+    ("unblock", 3, usize::MAX, Needs::Admin, pauses::unblock),
     ("help", 2, 2, Needs::Login, |command, _, _, replies| help("client", command, replies)),
 ];
 

@@ -206,11 +206,7 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
         return replies.set(0);
     }
     // Single keys, or a range of keys that are all treated alike, behind those that are not.
-    let ranges = match (step, last) {
-        (0, _) => 0..0,
-        (_, ..0) => first..first + history::treatments(verb) as i64,
-        _ => first..last + 1,
-    };
+    let ranges = if step == 0 { 0..0 } else { first..first + history::treatments(verb) as i64 };
     replies.set(ranges.clone().count());
     for (behind, index) in ranges.enumerate() {
         describe_keys(verb, behind, index, replies);
@@ -229,8 +225,12 @@ fn describe_keys(verb: &Verb, behind: usize, index: i64, replies: &mut Replies) 
     }
     text("flags", replies);
     words_set(history::access(verb, behind), replies);
-    let is_rest = verb.keys.last < 0 && behind + 1 == history::treatments(verb);
-    let (last, step) = if is_rest { (verb.keys.last, verb.keys.step) } else { (0, 1) };
+    let is_rest = behind + 1 == history::treatments(verb);
+    let (last, step) = match verb.keys.last {
+        last @ ..0 if is_rest => (last, verb.keys.step),
+        last if is_rest => (last - index, 1),
+        _ => (0, 1),
+    };
     let index = verb.keys.counted_at.map_or(index, |at| at as i64);
     let begin: &[(&str, i64)] = &[("index", index)];
     let (how, find): (_, &[(&str, i64)]) = match verb.keys.counted_at {

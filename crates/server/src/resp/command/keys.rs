@@ -1,4 +1,4 @@
-//! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and OBJECT and MEMORY USAGE, which tell of one key.
+//! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and MEMORY USAGE.
 
 use crate::resp::session::Session;
 use crate::resp::session::view::View;

@@ -2,6 +2,7 @@
 
 use super::bitfield;
 use super::dump::restored_bytes;
+use super::{hyperloglog, lcs};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
@@ -29,16 +30,20 @@ pub(in crate::resp) fn after_bytes(
         "bitfield" => largest.max(bitfield::made_bytes(command, bulk_bytes_max)),
         // What would be too long is refused here, too.
         "restore" => largest.max(restored_bytes(command).min(bulk_bytes_max)),
+        "pfadd" | "pfcount" | "pfmerge" => largest.max(hyperloglog::MADE_BYTES),
+        "lcs" => largest,
         "incrbyfloat" => largest.max(FLOAT_BYTES),
         // What is no argument is another of its values, or an integer.
         _ => largest.max(command.bytes()).max(INTEGER_BYTES),
     }
 }
 
-/// Bytes of values that a command answers, or makes of others.
+/// Bytes of values that a command answers, or makes of others; and what LCS makes on the way.
 pub(in crate::resp) fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
     match verb.name {
-        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" => after,
+        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" | "pfadd"
+        | "pfcount" | "pfmerge" => after,
+        "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,
         "get" | "getex" | "getdel" | "getset" | "mget" | "getrange" | "substr" | "set" => sum,

@@ -4,14 +4,16 @@
 use bytes::Bytes;
 
 use super::describe::help::help;
-use crate::resp::session::Session;
+use crate::auth::User;
 use crate::resp::session::subscriptions::Subscriptions;
+use crate::resp::session::{Session, audit};
+use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
-use crate::service::channels::{Kind, Message};
+use crate::service::channels::{Kind, Letter, Message};
 
 /// What begins a pattern of glob: all names that it matches begin with what is before the first of these.
 const SPECIAL: &[u8] = b"*?[\\";
@@ -41,7 +43,10 @@ pub(super) fn sunsubscribe(c: Command<'_>, session: &mut Session, _: &Service, r
 }
 
 fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
-    let Some(user) = &session.user else { return false };
+    session.user.as_ref().is_some_and(|user| user_may_listen(kind, name, user))
+}
+
+fn user_may_listen(kind: Kind, name: &[u8], user: &User) -> bool {
     let end = match kind {
         Kind::Pattern => name.iter().position(|byte| SPECIAL.contains(byte)).unwrap_or(name.len()),
         Kind::Channel | Kind::Shard => name.len(),
@@ -49,9 +54,23 @@ fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
     user.is_admin() || user.may_read(&name[..end])
 }
 
+/// Whether a user may use the channels that a command names.
+pub(super) fn may_use(verb: &Verb, command: Command<'_>, user: &User) -> bool {
+    let may_listen = |kind| command.arguments(1).all(|name| user_may_listen(kind, name, user));
+    match verb.name {
+        "subscribe" | "ssubscribe" => may_listen(Kind::Channel),
+        "psubscribe" => may_listen(Kind::Pattern),
+        "publish" | "spublish" => user.is_admin() || user.may_write(command.argument(1)),
+        _ => true,
+    }
+}
+
 /// Whether the user may listen to everything that the client subscribed to.
 pub(in crate::resp) fn still_may_listen(session: &Session) -> bool {
     let Some(subscriptions) = &session.subscriptions else { return true };
+    if subscriptions.monitors() && !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+        return false;
+    }
     let may_all = |kind: Kind| subscriptions.names(kind).iter().all(|name| may_listen(kind, name, session));
     Kind::ALL.into_iter().all(may_all)
 }
@@ -115,8 +134,23 @@ fn tell(word: &str, name: Option<&[u8]>, count: usize, replies: &mut Replies) {
     replies.integer(count as i64);
 }
 
-/// Tells a client of a message.
-pub(in crate::resp) fn deliver(message: &Message, replies: &mut Replies) {
+/// `MONITOR`: from now on the client is told all commands, until RESET.
+pub(super) fn monitor(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
+    let client = &session.client;
+    session.subscriptions.get_or_insert_with(|| Subscriptions::new(&service.channels, client)).monitor();
+    audit::note(session, "MONITOR");
+    replies.simple("OK");
+}
+
+/// Tells a client what waited for it.
+pub(in crate::resp) fn deliver(letter: &Letter, replies: &mut Replies) {
+    match letter {
+        Letter::Message(message) => tell_message(message, replies),
+        Letter::Command(line) => replies.simple_bytes(line),
+    }
+}
+
+fn tell_message(message: &Message, replies: &mut Replies) {
     let Message { kind, pattern, channel, payload } = message;
     match (kind, pattern) {
         (_, Some(pattern)) => {

@@ -29,6 +29,18 @@ impl Denied {
         }
     }
 
+    /// The answer of ACL DRYRUN.
+    pub(super) fn text_of_dry_run(&self, verb: &Verb) -> String {
+        let name = match self {
+            Denied::Unnamed | Denied::Verb => verb.name.to_owned(),
+            Denied::Subcommand(name) => format!("{}|{name}", verb.name),
+            Denied::Key => {
+                return "This user has no permissions to access one of the keys used as arguments".to_owned();
+            }
+        };
+        format!("This user has no permissions to run the '{name}' command")
+    }
+
     /// The answer to a script that called the command.
     pub(super) fn text_in_script(&self) -> &'static str {
         match self {

@@ -2,8 +2,8 @@
 
 use super::{Answer, OnKeys};
 use super::{
-    acl, bitfield, bits, client, config, connection, counters, describe, dump, expiry, info, keys, multi,
-    observe, pubsub, ranges, script, server, set, strings,
+    acl, bitfield, bits, client, config, connection, counters, describe, dump, expiry, hyperloglog, info,
+    keys, lcs, multi, object, observe, pubsub, ranges, script, server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -60,6 +60,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("incr", Run::Update(counters::incr)),
     ("incrby", Run::Update(counters::incrby)),
     ("incrbyfloat", Run::Update(counters::incrbyfloat)),
+    ("lcs", Run::Read(lcs::lcs)),
     ("mget", Run::Read(strings::mget)),
     ("mset", Run::Update(strings::mset)),
     ("msetnx", Run::Update(strings::msetnx)),
@@ -77,6 +78,9 @@ static RUNS: [(&str, Run); COUNT] = [
     ("bitpos", Run::Read(bits::bitpos)),
     ("getbit", Run::Read(bits::getbit)),
     ("setbit", Run::Update(bits::setbit)),
+    ("pfadd", Run::Update(hyperloglog::pfadd)),
+    ("pfcount", Run::Update(hyperloglog::pfcount)),
+    ("pfmerge", Run::Update(hyperloglog::pfmerge)),
     ("copy", Run::Update(keys::copy)),
     ("del", Run::Update(keys::delete)),
     ("dump", Run::Read(dump::dump)),
@@ -85,6 +89,11 @@ static RUNS: [(&str, Run); COUNT] = [
     ("expireat", Run::Update(expiry::expireat)),
     ("expiretime", Run::Read(expiry::expiretime)),
     ("keys", Run::Alone(Alone::Keys)),
+    ("object", Run::Answer(object::object)),
+    ("object|encoding", Run::Read(object::encoding)),
+    ("object|freq", Run::Read(object::freq)),
+    ("object|idletime", Run::Read(object::idletime)),
+    ("object|refcount", Run::Read(object::refcount)),
     ("persist", Run::Update(expiry::persist)),
     ("pexpire", Run::Update(expiry::pexpire)),
     ("pexpireat", Run::Update(expiry::pexpireat)),
@@ -140,6 +149,8 @@ static RUNS: [(&str, Run); COUNT] = [
     ("info", Run::Sampled(info::info)),
     ("lastsave", Run::Answer(server::lastsave)),
     ("latency", Run::Answer(observe::latency)),
+    ("lolwut", Run::Answer(server::lolwut)),
+    ("monitor", Run::Answer(pubsub::monitor)),
     ("role", Run::Answer(server::role)),
     ("shutdown", Run::Answer(server::shutdown)),
     ("slowlog", Run::Answer(observe::slowlog)),

@@ -1,8 +1,10 @@
-//! What this server says it is, TIME, ROLE, BGSAVE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
+//! What this server says it is, LOLWUT, TIME, ROLE, BGSAVE, SHUTDOWN, and what is refused: CLUSTER, DEBUG.
 
 use crate::resp::session::Session;
 use crate::resp::session::audit;
+use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
+use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::backups::Refused;
 use crate::service::{Service, wall_clock_ms, wall_clock_us};
@@ -20,6 +22,15 @@ pub(super) fn time(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut R
     replies.array(2);
     replies.bulk((now / 1_000_000).to_string().as_bytes());
     replies.bulk((now % 1_000_000).to_string().as_bytes());
+}
+
+/// `LOLWUT [VERSION version [...]]`, without the art.
+pub(super) fn lolwut(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+    let versions = command.len() > 2 && is(command.argument(1), "version");
+    if versions && parse_integer(command.argument(2)).is_none() {
+        return replies.error(words::NOT_AN_INTEGER);
+    }
+    replies.text(format!("Redis ver. {REDIS_VERSION}\n").as_bytes());
 }
 
 pub(super) fn role(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {

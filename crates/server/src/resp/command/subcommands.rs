@@ -10,10 +10,14 @@ use crate::resp::wire::words::{self, is};
 type Subcommand = (&'static str, &'static str, usize, usize);
 
 /// Those of the verbs whose own files have no such table.
-static SUBCOMMANDS: [Subcommand; 36] = [
+static SUBCOMMANDS: [Subcommand; 41] = [
     ("acl", "whoami", 2, 2),
     ("acl", "cat", 2, usize::MAX),
+    ("acl", "dryrun", 4, usize::MAX),
+    ("acl", "genpass", 2, usize::MAX),
+    ("acl", "getuser", 3, 3),
     ("acl", "list", 2, 2),
+    ("acl", "log", 2, usize::MAX),
     ("acl", "users", 2, 2),
     ("acl", "help", 2, 2),
     ("config", "get", 3, usize::MAX),
@@ -32,6 +36,7 @@ static SUBCOMMANDS: [Subcommand; 36] = [
     ("memory", "doctor", 2, 2),
     ("memory", "stats", 2, 2),
     ("memory", "help", 2, 2),
+    ("object", "help", 2, 2),
     ("pubsub", "channels", 2, usize::MAX),
     ("pubsub", "numpat", 2, 2),
     ("pubsub", "numsub", 2, usize::MAX),
@@ -65,7 +70,7 @@ fn named(verb: &Verb, command: Command<'_>) -> Result<Option<(&'static str, usiz
             .iter()
             .find(|(name, ..)| named(name))
             .map(|&(name, least, most, _)| (name, least, most)),
-        "acl" | "config" | "latency" | "memory" | "pubsub" | "script" | "slowlog" => {
+        "acl" | "config" | "latency" | "memory" | "object" | "pubsub" | "script" | "slowlog" => {
             let mut of_verb = SUBCOMMANDS.iter().filter(|(of, ..)| *of == verb.name);
             of_verb.find(|(_, name, ..)| named(name)).map(|&(_, name, least, most)| (name, least, most))
         }

@@ -109,7 +109,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
 
 /// The longest is a list of all users with what they may do.
 fn of_acl(word: &[u8], service: &Service) -> usize {
-    if !is(word, "list") && !is(word, "users") {
+    if !["list", "users", "getuser"].iter().any(|name| is(word, name)) {
         return VERBS_COUNT * NAME_BYTES;
     }
     let users = service.users.all();
@@ -118,7 +118,8 @@ fn of_acl(word: &[u8], service: &Service) -> usize {
         .iter()
         .map(|user| {
             let prefixes: usize = user.prefixes().iter().map(|prefix| prefix_bytes(prefix)).sum();
-            SHORT_BYTES + prefixes
+            // GETUSER names each as a key and as a channel, and so does LIST.
+            SHORT_BYTES + 2 * prefixes
         })
         .sum()
 }

@@ -30,6 +30,8 @@ use super::wire::reply::Replies;
 use crate::service::Service;
 
 mod bounds;
+mod monitor;
+mod pause;
 mod reads;
 mod sample;
 mod transaction;
@@ -117,8 +119,20 @@ pub(super) async fn next(
             return began;
         }
     };
+    if service.pauses.is_on() && pause::holds(verb, session, service) {
+        // What was answered before it is sent first. It is admitted again: rights may be others when it may run.
+        if replies.unsent_bytes() == 0 {
+            pause::wait(verb, session, service).await;
+        }
+        return Instant::now();
+    }
     batch.let_in = Some((first, verb));
-    if session.transaction.is_some() && !verb.ends_or_leaves_transaction() {
+    let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
+    let is_monitored = !is_queued && service.channels.are_monitored();
+    if is_monitored && verb.name == "exec" {
+        monitor::tell_queued(session, service);
+    }
+    if is_queued {
         transaction::queue(verb, batch.command(first), session, service, replies);
         if replies.take_errors() > 0 {
             service.counters.calls.rejected(verb.index());
@@ -128,6 +142,10 @@ pub(super) async fn next(
         group(verb, batch, session, service, replies).await;
     }
     hush(answers, mark, batch.next > first, session, replies);
+    if is_monitored {
+        let ran = (first..batch.next).map(|index| batch.command(index));
+        monitor::tell_each(ran, session, service);
+    }
 
     let now = Instant::now();
     let took = now - began;

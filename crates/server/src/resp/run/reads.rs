@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::base::counting::count;
+use crate::resp::command::lcs;
 
 /// Room for answers of a group of GETs, for which no client waits; the first that there is.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
@@ -203,8 +204,11 @@ pub(super) async fn reads(
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
-        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
-        let hint: usize = hints.sum();
+        let of_key = |index| service.store.read_bytes_hint(command.argument(index));
+        let mut hint: usize = verb.keys.of(command).map(of_key).sum();
+        if verb.name == "lcs" {
+            hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
+        }
         let full = keys.len() >= session.read_width || expected + hint > service.read_bytes_goal;
         if verb.fast != Fast::No || !group.is_empty() && full {
             break;

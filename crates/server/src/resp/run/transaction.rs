@@ -14,10 +14,10 @@ use esker_engine::{Batch, Durability, Entry, WriteOptions};
 
 use self::sizes::Wanted;
 use super::bounds::{answer_within, bound};
-use crate::base::slice::Slice;
+use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::runs::{Run, run_of};
-use crate::resp::script::eval::{aside, call_of};
+use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{TooLong as TooSlow, Turn, run as run_script};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};

@@ -3,6 +3,7 @@
 use super::*;
 use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
+use crate::resp::command::hyperloglog;
 use crate::resp::wire::number::parse_integer;
 
 /// The options of a SET whose outcome does not depend on what is there.
@@ -119,6 +120,7 @@ fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
         "setbit" => parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit / 8 + 1).ok()),
         "bitfield" => Some(bitfield::made_bytes(command, service.config.limits.bulk_bytes_max)),
         "restore" => Some(restored_bytes(command)),
+        "pfadd" | "pfcount" | "pfmerge" => Some(hyperloglog::MADE_BYTES),
         _ => None,
     };
     made.unwrap_or(0).min(service.config.limits.bulk_bytes_max)

@@ -6,6 +6,7 @@ use mlua::{BorrowedBytes, Lua, MultiValue, Value};
 
 use super::lua::{errors, from_reply, spelled};
 use crate::resp::command::admit::admit_in_script;
+use crate::resp::command::lcs;
 use crate::resp::command::lengths::{after_bytes, moved_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::session::Session;
@@ -13,6 +14,7 @@ use crate::resp::session::view::View;
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::{Command, Copied};
 use crate::resp::wire::reply::{Protocol, Replies};
+use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
@@ -121,7 +123,10 @@ impl Caller<'_> {
         let copied = Copied::from_arguments(words.iter().map(Word::bytes));
         drop(words);
         let command = copied.command();
-        let verb = verbs::find(command).ok_or("Unknown Redis command called from script")?;
+        let verb = verbs::find(command).ok_or_else(|| match verbs::family(command.verb()) {
+            Some((name, family)) => Refused::Text(words::of_another_type(name, family)),
+            None => "Unknown Redis command called from script".into(),
+        })?;
         if !verb.accepts(command.len()) {
             return Err("Wrong number of args calling Redis command from script".into());
         }
@@ -191,6 +196,11 @@ impl Caller<'_> {
             }
             let bytes = self.view.get(key).map_or(0, |held| held.value.len());
             (sum, largest) = (sum + bytes, largest.max(bytes));
+        }
+        if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {
+            let most = self.made_max;
+            let text = format!("cannot compare: it would take more than {most} bytes (script-memory)");
+            return Err(Refused::Memory(text));
         }
         if !matches!(run_of(verb), Run::Update(_)) {
             return Ok(());

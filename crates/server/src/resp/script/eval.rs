@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, Error, WriteOptions};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::block_in_place;
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Call, TooLong, Turn, long_bytes, run};
+use crate::base::slice::aside;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::verbs::Verb;
@@ -59,12 +58,6 @@ pub(in crate::resp) fn call_of<'c>(
     let (script, is_known) = found.map_err(|Unknown(why)| why)?;
     let is_read_only = verb.name.ends_with("_ro");
     Ok(Call { script, command, keys, is_read_only, is_new: !is_known })
-}
-
-/// Runs what is long beside the threads that serve clients, as far as they have others.
-pub(in crate::resp) fn aside<T>(is_short: bool, run: impl FnOnce() -> T) -> T {
-    let has_others = Handle::try_current().is_ok_and(|of| of.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if is_short || !has_others { run() } else { block_in_place(run) }
 }
 
 /// See the module.

@@ -139,12 +139,13 @@ impl Session {
 
     /// A client without subscriptions is one like any other.
     pub(crate) fn forget_subscriptions_if_none(&mut self) {
-        self.subscriptions.take_if(|subscriptions| subscriptions.len() == 0);
+        self.subscriptions.take_if(|subscriptions| subscriptions.len() == 0 && !subscriptions.monitors());
     }
 
     /// Whether messages come where answers would: it subscribed, and speaks RESP2, which cannot tell the two apart.
     pub(crate) fn hears_only(&self) -> bool {
-        self.subscriptions.is_some() && self.client.protocol() == 2
+        let listens = self.subscriptions.as_ref().is_some_and(|subscriptions| subscriptions.len() > 0);
+        listens && self.client.protocol() == 2
     }
 
     /// A command was refused, which spoils the transaction that is being queued, if there is one.

@@ -1,4 +1,4 @@
-//! What the slow log keeps of a command.
+//! What the slow log keeps of a command, and what others are shown of it.
 
 use super::Session;
 use crate::resp::wire::commands::Command;
@@ -16,22 +16,33 @@ pub(in crate::resp) fn note(
     session: &Session,
     service: &Service,
 ) {
+    let arguments = shortened(command, secret, ARGUMENTS_MAX, ARGUMENT_BYTES_MAX);
+    service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, session.peer, session.client.name());
+}
+
+/// The arguments of a command, as many and as long as they may be. Of one that may have secrets only the verb is shown.
+pub(in crate::resp) fn shortened(
+    command: Command<'_>,
+    secret: bool,
+    arguments_max: usize,
+    argument_bytes_max: usize,
+) -> Vec<Vec<u8>> {
     let mut arguments = Vec::new();
     for (index, argument) in command.arguments(0).enumerate() {
-        if index + 1 == ARGUMENTS_MAX && command.len() > ARGUMENTS_MAX {
+        if index + 1 == arguments_max && command.len() > arguments_max {
             let more = command.len() - index;
             arguments.push(format!("... ({more} more arguments)").into_bytes());
             break;
         }
-        arguments.push(match argument.len().checked_sub(ARGUMENT_BYTES_MAX) {
+        arguments.push(match argument.len().checked_sub(argument_bytes_max) {
             _ if secret && index > 0 => b"(redacted)".to_vec(),
             None | Some(0) => argument.to_vec(),
             Some(more) => {
-                let mut cut = argument[..ARGUMENT_BYTES_MAX].to_vec();
+                let mut cut = argument[..argument_bytes_max].to_vec();
                 cut.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
                 cut
             }
         });
     }
-    service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, session.peer, session.client.name());
+    arguments
 }

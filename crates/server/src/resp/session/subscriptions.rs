@@ -25,13 +25,15 @@ pub(crate) struct Subscriptions {
     pub(in crate::resp) mailbox: Arc<Mailbox>,
     /// By the discriminant of [`Kind`].
     names: [BTreeSet<Bytes>; 3],
+    /// Whether it watches all commands.
+    monitors: bool,
     bytes: usize,
 }
 
 impl Subscriptions {
     pub(in crate::resp) fn new(channels: &Arc<Channels>, client: &Arc<Client>) -> Subscriptions {
         let (channels, client, mailbox) = (channels.clone(), client.clone(), Channels::mailbox());
-        Subscriptions { channels, client, mailbox, names: Default::default(), bytes: 0 }
+        Subscriptions { channels, client, mailbox, names: Default::default(), monitors: false, bytes: 0 }
     }
 
     /// Subscribes to a name, unless it was before.
@@ -79,6 +81,18 @@ impl Subscriptions {
         if kind == Kind::Shard { of(Kind::Shard) } else { of(Kind::Channel) + of(Kind::Pattern) }
     }
 
+    /// Watches all commands, from now on.
+    pub(in crate::resp) fn monitor(&mut self) {
+        if !std::mem::replace(&mut self.monitors, true) {
+            self.channels.monitor(self.client.id, &self.mailbox);
+            self.bytes += SUBSCRIPTION_BYTES;
+        }
+    }
+
+    pub(in crate::resp) fn monitors(&self) -> bool {
+        self.monitors
+    }
+
     pub(in crate::resp) fn len(&self) -> usize {
         self.names.iter().map(BTreeSet::len).sum()
     }
@@ -100,6 +114,7 @@ impl Drop for Subscriptions {
                 self.channels.unsubscribe(kind, name, self.client.id);
             }
         }
+        self.channels.end_monitor(self.client.id);
         self.client.note_subscriptions([0; 3]);
         self.channels.forget(&self.mailbox);
     }

@@ -9,12 +9,22 @@ use crate::service::calls::VERBS_COUNT as COUNT;
 /// The verb of a command.
 pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
     let verb = named(command.verb())?;
-    match verb.name {
-        // The only verb that has keys with one of its subcommands.
-        "memory" if command.len() > 1 && is(command.argument(1), "usage") => named(b"memory|usage"),
-        "memory|usage" => None,
-        _ => Some(verb),
+    if !verb.name.contains('|') {
+        return Some(with_subcommand(verb, command).unwrap_or(verb));
     }
+    None
+}
+
+/// Some verbs have keys with some of their subcommands: each of those is a row of its own.
+fn with_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static Verb> {
+    let names: &[&str] = match verb.name {
+        "memory" => &["memory|usage"],
+        "object" => &["object|encoding", "object|freq", "object|idletime", "object|refcount"],
+        _ => return None,
+    };
+    let word = command.arguments(1).next()?;
+    let name = names.iter().find(|name| is(word, &name[verb.name.len() + 1..]))?;
+    named(name.as_bytes())
 }
 
 /// The verb of this name, in any case.

@@ -12,6 +12,8 @@ const UPDATE: Access = &["RW", "update"];
 const READ_UPDATE: Access = &["RW", "access", "update"];
 const READ_DELETE: Access = &["RW", "access", "delete"];
 const APPEND: Access = &["RW", "insert"];
+const READ_APPEND: Access = &["RW", "access", "insert"];
+const READ_KEEP: Access = &["RW", "access"];
 const OVERWRITE: Access = &["OW", "update"];
 const INSERT: Access = &["OW", "insert"];
 const BITFIELD: Access = &["RW", "access", "update", "variable_flags"];
@@ -44,6 +46,7 @@ static FACTS: &[Facts] = &[
     ("incr", "1.0.0", &[READ_UPDATE], &[]),
     ("incrby", "1.0.0", &[READ_UPDATE], &[]),
     ("incrbyfloat", "2.6.0", &[READ_UPDATE], &[]),
+    ("lcs", "7.0.0", &[READ], &[]),
     ("mget", "1.0.0", &[READ], &[BY_KEY]),
     ("mset", "1.0.1", &[OVERWRITE], &[BY_KEY, ALL]),
     ("msetnx", "1.0.1", &[INSERT], &[BY_KEY, LEAST]),
@@ -61,6 +64,9 @@ static FACTS: &[Facts] = &[
     ("bitpos", "2.8.7", &[READ], &[]),
     ("getbit", "2.2.0", &[READ], &[]),
     ("setbit", "2.2.0", &[READ_UPDATE], &[]),
+    ("pfadd", "2.8.9", &[APPEND], &[]),
+    ("pfcount", "2.8.9", &[READ_KEEP], &[]),
+    ("pfmerge", "2.8.9", &[READ_APPEND, READ], &[]),
     ("copy", "6.2.0", &[READ, OVERWRITE], &[]),
     ("del", "1.0.0", &[DELETE], &[BY_KEY, SUM]),
     ("dump", "2.6.0", &[READ], &[VARIES]),
@@ -69,6 +75,11 @@ static FACTS: &[Facts] = &[
     ("expireat", "1.2.0", &[UPDATE], &[]),
     ("expiretime", "7.0.0", &[READ], &[]),
     ("keys", "1.0.0", &[], &[EVERYWHERE, ANY_ORDER]),
+    ("object", "2.2.3", &[], &[]),
+    ("object|encoding", "2.2.3", &[LOOK], &[VARIES]),
+    ("object|freq", "4.0.0", &[LOOK], &[VARIES]),
+    ("object|idletime", "2.2.3", &[LOOK], &[VARIES]),
+    ("object|refcount", "2.2.3", &[LOOK], &[VARIES]),
     ("persist", "2.2.0", &[UPDATE], &[]),
     ("pexpire", "2.6.0", &[UPDATE], &[]),
     ("pexpireat", "2.6.0", &[UPDATE], &[]),
@@ -124,6 +135,8 @@ static FACTS: &[Facts] = &[
     ("info", "1.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
     ("lastsave", "1.0.0", &[], &[VARIES]),
     ("latency", "2.8.13", &[], &[]),
+    ("lolwut", "5.0.0", &[], &[]),
+    ("monitor", "1.0.0", &[], &[]),
     ("role", "2.8.12", &[], &[]),
     ("shutdown", "1.0.0", &[], &[]),
     ("slowlog", "2.2.12", &[], &[]),
@@ -165,6 +178,9 @@ pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
         "bitfield" => Some("This command allows both access and modification of the key"),
         "getex" => Some("RW and UPDATE because it changes the TTL"),
+        "pfcount" => {
+            Some("RW because it may change the internal representation of the key, and propagate to replicas")
+        }
         "eval" => Some("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE"),
         "eval_ro" => Some("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS"),
         "set" => Some("RW and ACCESS due to the optional `GET` argument"),
@@ -178,12 +194,13 @@ pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
 }
 
 /// Redis' categories that have a command here, in its order.
-pub(in crate::resp) const CATEGORIES: [&str; 13] = [
+pub(in crate::resp) const CATEGORIES: [&str; 14] = [
     "keyspace",
     "read",
     "write",
     "string",
     "bitmap",
+    "hyperloglog",
     "pubsub",
     "admin",
     "fast",
@@ -205,11 +222,15 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
     let waits = ["wait", "waitaof"].contains(&name);
     let admin = has("admin") || ["lastsave", "role"].contains(&name);
     match category {
-        "keyspace" => verb.group == "generic" && !waits || ["dbsize", "flushall", "flushdb"].contains(&name),
+        "keyspace" => {
+            verb.group == "generic" && !waits && name != "object"
+                || ["dbsize", "flushall", "flushdb"].contains(&name)
+        }
         "read" => has("readonly") && verb.group != "scripting",
         "write" => has("write"),
         "string" => verb.group == "string",
         "bitmap" => verb.group == "bitmap",
+        "hyperloglog" => verb.group == "hyperloglog",
         "pubsub" => verb.group == "pubsub",
         "admin" => admin,
         "fast" => has("fast"),

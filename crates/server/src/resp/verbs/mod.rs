@@ -5,10 +5,12 @@ use super::wire::commands::Command;
 use super::wire::number::parse_integer;
 use table::VERBS;
 
+mod elsewhere;
 mod find;
 pub(super) mod history;
 pub(super) mod table;
 
+pub(super) use elsewhere::family;
 pub(super) use find::{find, named};
 
 /// An entry of the table.
@@ -115,6 +117,12 @@ impl Verb {
     pub(super) fn is_for_subscribers(&self) -> bool {
         self.group == "pubsub" && self.name.ends_with("subscribe")
             || matches!(self.name, "ping" | "quit" | "reset")
+    }
+
+    /// Whether it may write, or send something to others. PFCOUNT keeps the count that it finds.
+    pub(super) fn may_write(&self) -> bool {
+        self.flags.contains(&"write")
+            || matches!(self.name, "eval" | "evalsha" | "pfcount" | "publish" | "spublish")
     }
 
     /// Whether its arguments may be secrets, which nobody else is to see.

@@ -226,6 +226,11 @@ impl Replies {
         self.line(b'+', text.as_bytes());
     }
 
+    /// A text without line breaks that may have any other bytes.
+    pub(crate) fn simple_bytes(&mut self, text: &[u8]) {
+        self.line(b'+', text);
+    }
+
     /// An error. Line breaks in it would end the reply early, so they become spaces. Characters up to U+00FF stand for one
     /// byte each, so that a text can show what a client sent, whatever it is.
     pub(crate) fn error(&mut self, text: &str) {

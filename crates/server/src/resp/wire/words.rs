@@ -60,6 +60,12 @@ pub(crate) fn unknown_command(command: Command<'_>) -> String {
     text
 }
 
+/// Without the code of an error.
+pub(crate) fn of_another_type(name: &str, family: &str) -> String {
+    let name = name.to_ascii_uppercase();
+    format!("Esker serves strings: {name} is a command of {family} (see docs/compatibility.md)")
+}
+
 pub(crate) fn unknown_subcommand(verb: &str, command: Command<'_>) -> String {
     let name = shown(command.argument(1), 128);
     format!("ERR unknown subcommand '{name}'. Try {verb} HELP.")

@@ -37,12 +37,18 @@ LIST [options ...]
       Return clients of specified type.
     * ID <client-id> [<client-id> ...]
       Return clients with these IDs.
+PAUSE <timeout> [WRITE|ALL]
+    Suspend all, or just write, clients for <timeout> milliseconds.
 REPLY (ON|OFF|SKIP)
     Control the replies sent to the current connection.
 SETINFO (LIB-NAME|LIB-VER) <value>
     Tell which library the client uses.
 SETNAME <name>
     Assign the name <name> to the current connection.
+UNBLOCK <clientid> [TIMEOUT|ERROR]
+    Has no effect: no command blocks its client.
+UNPAUSE
+    Stop the current client pause, resuming traffic.
 NO-EVICT (ON|OFF)
     Has no effect: no client is evicted.
 NO-TOUCH (ON|OFF)
@@ -139,12 +145,35 @@ STATS
 USAGE <key> [SAMPLES <count>]
     Return memory in bytes used by <key> and its value.";
 
+const OBJECT: &str = "\
+ENCODING <key>
+    Return the kind of internal representation used in order to store the value
+    associated with a <key>.
+FREQ <key>
+    Return the access frequency index of the <key>. The returned integer is
+    proportional to the logarithm of the recent access frequency of the key.
+IDLETIME <key>
+    Return the idle time of the <key>, that is the approximated number of
+    seconds elapsed since the last access to the key.
+REFCOUNT <key>
+    Return the number of references of the value associated with the specified
+    <key>.";
+
 const ACL: &str = "\
 CAT [<category>]
     List all commands that belong to <category>, or all command categories
     when no category is specified.
+DRYRUN <username> <command> [<arg> ...]
+    Returns whether the user can execute the given command without executing the command.
+GETUSER <username>
+    Get the user's details.
+GENPASS [<bits>]
+    Generate a secure 256-bit user password. The optional `bits` argument can
+    be used to specify a different size.
 LIST
     Show users details in config file format.
+LOG [<count> | RESET]
+    Has no entries: what was refused is in the log of the server.
 USERS
     List all the registered usernames.
 WHOAMI
@@ -163,6 +192,7 @@ pub(in crate::resp::command) fn help(verb: &str, command: Command<'_>, replies: 
         "slowlog" => SLOWLOG,
         "latency" => LATENCY,
         "memory" => MEMORY,
+        "object" => OBJECT,
         "pubsub" => PUBSUB,
         _ => ACL,
     };

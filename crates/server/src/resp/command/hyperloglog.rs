@@ -1,0 +1,134 @@
+//! PFADD, PFCOUNT, PFMERGE: about how many different elements there were.
+//!
+//! A HyperLogLog is a string with the bytes that Redis would give it: `sketch` has the two forms, `sparse` the changes of the
+//! shorter one, `hash` what an element is in it, `estimate` the count.
+
+use bytes::Bytes;
+
+use self::estimate::{Histogram, estimate};
+use self::sketch::{DENSE_BYTES, Maxima, REGISTERS, Sketch, Unusable, cached_count, is_dense};
+use crate::resp::session::view::View;
+use crate::resp::wire::commands::Command;
+use crate::resp::wire::reply::Replies;
+use crate::resp::wire::words;
+
+mod estimate;
+pub(crate) mod fuzzed;
+mod hash;
+mod sketch;
+mod sparse;
+
+/// How long a value is that is made here, if it was not longer before, and what is held beside it meanwhile.
+pub(in crate::resp) const MADE_BYTES: usize = DENSE_BYTES + REGISTERS;
+
+/// `PFADD key [element ...]`: whether the count may have changed.
+pub(super) fn pfadd(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    match add(command, view) {
+        Ok(changed) => replies.integer(changed.into()),
+        Err(error) => replies.error(error),
+    }
+}
+
+fn add(command: Command<'_>, view: &mut View) -> Result<bool, &'static str> {
+    let key = command.argument(1);
+    let (mut sketch, mut changed) = match view.get(key) {
+        Some(held) => (Sketch::of(&held.value)?, false),
+        None => (Sketch::new(), true),
+    };
+    for element in command.arguments(2) {
+        let (register, count) = hash::place_of(element);
+        changed |= sketch.raise(register, count)?;
+    }
+    if changed {
+        sketch.forget_count();
+        put(key, sketch, view)?;
+    }
+    Ok(changed)
+}
+
+/// `PFCOUNT key [key ...]`: the count of all of them together. That of one key is kept in its value.
+pub(super) fn pfcount(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    let counted =
+        if command.len() == 2 { count(command.argument(1), view) } else { count_all(command, view) };
+    match counted {
+        // Redis, too, answers what is beyond as a negative number.
+        Ok(count) => replies.integer(count as i64),
+        Err(error) => replies.error(error),
+    }
+}
+
+fn count(key: &[u8], view: &mut View) -> Result<u64, &'static str> {
+    let Some(held) = view.get(key) else { return Ok(0) };
+    if let Some(count) = cached_count(&held.value)? {
+        return Ok(count);
+    }
+    let mut histogram = Histogram::new();
+    sketch::each_run(&held.value, |value, registers| histogram.add(value, registers.len()))?;
+    let count = estimate(&histogram);
+    let mut sketch = Sketch::of(&held.value)?;
+    sketch.keep_count(count);
+    put(key, sketch, view)?;
+    Ok(count)
+}
+
+fn count_all(command: Command<'_>, view: &View) -> Result<u64, &'static str> {
+    let mut maxima = Maxima::new();
+    for key in command.arguments(1) {
+        if let Some(held) = view.get(key) {
+            maxima.join(&held.value)?;
+        }
+    }
+    let mut histogram = Histogram::new();
+    maxima.iter().for_each(|(_, value)| histogram.add(value, 1));
+    Ok(estimate(&histogram))
+}
+
+/// `PFMERGE destination [source ...]`.
+pub(super) fn pfmerge(command: Command<'_>, view: &mut View, replies: &mut Replies) {
+    match merge(command, view) {
+        Ok(()) => replies.simple("OK"),
+        Err(error) => replies.error(error),
+    }
+}
+
+fn merge(command: Command<'_>, view: &mut View) -> Result<(), &'static str> {
+    let (mut maxima, mut dense) = (Maxima::new(), false);
+    for key in command.arguments(1) {
+        if let Some(held) = view.get(key) {
+            maxima.join(&held.value)?;
+            dense |= is_dense(&held.value);
+        }
+    }
+    let destination = command.argument(1);
+    let mut sketch = match view.get(destination) {
+        Some(held) => Sketch::of(&held.value)?,
+        None => Sketch::new(),
+    };
+    if dense {
+        sketch.make_dense()?;
+    }
+    for (register, value) in maxima.iter().filter(|(_, value)| *value > 0) {
+        sketch.raise(register, value)?;
+    }
+    sketch.forget_count();
+    put(destination, sketch, view)
+}
+
+fn put(key: &[u8], sketch: Sketch, view: &mut View) -> Result<(), &'static str> {
+    let value = Bytes::from(sketch.into_bytes());
+    if value.len() > view.value_bytes_max {
+        return Err(words::TOO_LONG);
+    }
+    let expires_at_ms = view.get(key).and_then(|held| held.expires_at_ms);
+    view.put(key, value, expires_at_ms);
+    Ok(())
+}
+
+impl From<Unusable> for &'static str {
+    fn from(why: Unusable) -> &'static str {
+        match why {
+            Unusable::Other => "WRONGTYPE Key is not a valid HyperLogLog string value.",
+            Unusable::Corrupted => "INVALIDOBJ Corrupted HLL object detected",
+        }
+    }
+}

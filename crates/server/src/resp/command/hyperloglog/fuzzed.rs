@@ -1,0 +1,36 @@
+//! What is fuzzed: values that a client says are HyperLogLogs.
+
+use super::estimate::{Histogram, estimate};
+use super::hash::place_of;
+use super::sketch::{Maxima, Sketch, cached_count, each_run};
+
+/// A value, behind a byte that says how many elements are added to it. What is sound stays so, and has the registers of both.
+pub fn value(bytes: &[u8]) {
+    let Some((elements, value)) = bytes.split_first() else { return };
+    let mut histogram = Histogram::new();
+    let sound = each_run(value, |value, registers| histogram.add(value, registers.len())).is_ok();
+    estimate(&histogram);
+    let mut maxima = Maxima::new();
+    assert_eq!(maxima.join(value).is_ok(), sound, "a value is sound to be counted, and not to be joined");
+    let Ok(mut sketch) = Sketch::of(value) else {
+        assert!(!sound, "a value is sound that is none");
+        return;
+    };
+    assert!(cached_count(value).is_ok());
+    for element in 0..*elements {
+        let (register, value) = place_of(&[element]);
+        let raised = sketch.raise(register, value);
+        assert!(raised.is_ok() || !sound, "an element cannot be added to what is sound");
+    }
+    let made = sketch.into_bytes();
+    if sound {
+        let mut both = Maxima::new();
+        both.join(&made).expect("what was sound stays so");
+        let mut added: Vec<_> = maxima.iter().map(|(_, value)| value).collect();
+        for element in 0..*elements {
+            let (register, value) = place_of(&[element]);
+            added[register] = value.max(added[register]);
+        }
+        assert!(both.iter().all(|(register, value)| added[register] == value), "registers are lost");
+    }
+}

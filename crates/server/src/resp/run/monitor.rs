@@ -1,0 +1,66 @@
+//! What MONITOR is told of commands.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+
+use crate::resp::session::{Session, slow};
+use crate::resp::verbs::{self, Verb};
+use crate::resp::wire::commands::Command;
+use crate::service::{Service, wall_clock_us};
+
+/// Arguments that are shown of a command, and bytes of one: a line is made in memory, and there may be many monitors.
+const ARGUMENTS_MAX: usize = 128;
+const ARGUMENT_BYTES_MAX: usize = 1024;
+
+/// Tells commands that ran.
+pub(super) fn tell_each<'a>(
+    commands: impl Iterator<Item = Command<'a>>,
+    session: &Session,
+    service: &Service,
+) {
+    for command in commands {
+        if let Some(verb) = verbs::find(command) {
+            tell(verb, command, session, service);
+        }
+    }
+}
+
+/// Tells the commands of a transaction that is about to run.
+pub(super) fn tell_queued(session: &Session, service: &Service) {
+    let queued = session.transaction.iter().flat_map(|transaction| transaction.commands());
+    queued.for_each(|(verb, copied)| tell(verb, copied.command(), session, service));
+}
+
+/// Tells a command. Those for admins are not shown, as in Redis.
+fn tell(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) {
+    if !verb.flags.contains(&"admin") {
+        service.channels.tell_monitors(&line(verb, command, session, wall_clock_us()));
+    }
+}
+
+fn line(verb: &Verb, command: Command<'_>, session: &Session, now_us: u64) -> Bytes {
+    let (seconds, rest, peer) = (now_us / 1_000_000, now_us % 1_000_000, session.peer);
+    let mut line = format!("{seconds}.{rest:06} [0 {peer}]");
+    for argument in slow::shortened(command, verb.has_secrets(), ARGUMENTS_MAX, ARGUMENT_BYTES_MAX) {
+        line.push_str(" \"");
+        argument.iter().for_each(|byte| escape(*byte, &mut line));
+        line.push('"');
+    }
+    line.into()
+}
+
+fn escape(byte: u8, line: &mut String) {
+    match byte {
+        b'\\' | b'"' => line.extend(['\\', byte.into()]),
+        b'\n' => line.push_str("\\n"),
+        b'\r' => line.push_str("\\r"),
+        b'\t' => line.push_str("\\t"),
+        0x07 => line.push_str("\\a"),
+        0x08 => line.push_str("\\b"),
+        b' '..=b'~' => line.push(byte.into()),
+        _ => {
+            let _ = write!(line, "\\x{byte:02x}");
+        }
+    }
+}

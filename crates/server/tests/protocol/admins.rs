@@ -1,0 +1,191 @@
+//! What admins see of users and of commands: ACL and MONITOR.
+
+use esker_server::{Access, Config, Limits, Right, UserEntry, UserFile};
+
+use crate::client::{Client, Running, command, limited, plain};
+
+/// A server with three users, whose passwords are all `x`, and its directory.
+async fn with_users() -> (Running, tempfile::TempDir) {
+    let (server, directory, _) = with_users_file().await;
+    (server, directory)
+}
+
+/// The same, with what its file of users says.
+async fn with_users_file() -> (Running, tempfile::TempDir, UserFile) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut file = UserFile::default();
+    let app = vec!["app:".into(), "a*".into()];
+    for (name, rights, prefixes) in [
+        ("ann", vec![Right::Read, Right::Write], app),
+        ("bob", vec![Right::Read, Right::Monitor], Vec::new()),
+        ("root", vec![Right::Admin], Vec::new()),
+    ] {
+        let mut entry = UserEntry { rights, prefixes, ..UserEntry::default() };
+        entry.set_password("x").expect("there are random numbers");
+        file.set(name, entry).unwrap();
+    }
+    file.write(&path).unwrap();
+    let access = Access { users: Some(path), ..Access::default() };
+    (Running::start(Config { access, ..plain() }).await, directory, file)
+}
+
+async fn user(server: &Running, name: &str) -> Client {
+    let mut client = server.client().await;
+    client.ask(&format!("AUTH {name} x"), "+OK\r\n").await;
+    client
+}
+
+#[tokio::test]
+async fn admins_see_what_users_may() {
+    let (server, _directory) = with_users().await;
+    let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let told = |commands: &str, keys: &str, channels: &str| {
+        let (commands, keys, channels) = (bulk(commands), bulk(keys), bulk(channels));
+        format!(
+            "*12\r\n$5\r\nflags\r\n*1\r\n$2\r\non\r\n$9\r\npasswords\r\n*0\r\n$8\r\ncommands\r\n{commands}$4\r\nkeys\r\n\
+             {keys}$8\r\nchannels\r\n{channels}$9\r\nselectors\r\n*0\r\n"
+        )
+    };
+    let of_ann =
+        "-@all +@connection +@transaction +@read +@write +@pubsub +@scripting -script|flush -script|kill";
+    root.ask("ACL GETUSER ann", &told(of_ann, "~app:* ~a\\**", "&app:* &a\\**")).await;
+    root.ask("ACL GETUSER root", &told("+@all", "~*", "&*")).await;
+    root.ask("ACL GETUSER nobody", "$-1\r\n").await;
+    root.ask("ACL LOG", "*0\r\n").await;
+    for subcommand in ["getuser ann", "dryrun ann get a", "log", "list", "users"] {
+        let name = subcommand.split(' ').next().unwrap();
+        let refused = format!("-NOPERM this user has no permissions to run the 'acl|{name}' command\r\n");
+        ann.ask(&format!("ACL {subcommand}"), &refused).await;
+    }
+    let no_key = bulk("This user has no permissions to access one of the keys used as arguments");
+    let no_channel = bulk("This user has no permissions to access one of the channels used as arguments");
+    let no_verb = |name: &str| bulk(&format!("This user has no permissions to run the '{name}' command"));
+    for (asked, said) in [
+        ("ann get app:1", "+OK\r\n"),
+        ("ann set a*1 x", "+OK\r\n"),
+        ("ann get b", &*no_key),
+        ("ann mget app:1 b", &no_key),
+        ("ann publish app:1 x", "+OK\r\n"),
+        ("ann publish b x", &no_channel),
+        ("ann psubscribe app:*", "+OK\r\n"),
+        ("ann psubscribe *", &no_channel),
+        ("ann flushall", &no_verb("flushall")),
+        ("ann script flush", &no_verb("script|flush")),
+        ("bob get anything", "+OK\r\n"),
+        ("bob set a 1", &no_verb("set")),
+        ("root flushall", "+OK\r\n"),
+        ("ann get", "-ERR wrong number of arguments for 'get' command\r\n"),
+        ("ann lpush a 1", "-ERR Command 'lpush' not found\r\n"),
+        ("nobody get a", "-ERR User 'nobody' not found\r\n"),
+    ] {
+        root.ask(&format!("ACL DRYRUN {asked}"), said).await;
+    }
+    root.ask("EXISTS app:1", ":0\r\n").await;
+    let passwords = [root.text("ACL GENPASS").await, root.text("ACL GENPASS 5").await];
+    assert_eq!(passwords.each_ref().map(String::len), [64, 2]);
+    assert_ne!(root.text("ACL GENPASS").await, passwords[0]);
+}
+
+#[tokio::test]
+async fn monitors_see_commands_without_secrets() {
+    let (server, _directory) = with_users().await;
+    let mut ann = user(&server, "ann").await;
+    ann.ask("MONITOR", "-NOPERM this user has no permissions to run the 'monitor' command\r\n").await;
+    let mut monitor = user(&server, "root").await;
+    monitor.ask("MONITOR", "+OK\r\n").await;
+    let peer = ann.0.local_addr().unwrap();
+    let mut shown = async |line: &str| {
+        let found = monitor.line().await;
+        let (time, found) = found.split_once(' ').unwrap();
+        let (seconds, rest) = time.split_once('.').unwrap();
+        assert!(seconds.starts_with("+1") && seconds.len() == 11 && rest.len() == 6, "{time}");
+        assert_eq!(found, format!("[0 {peer}] {line}"));
+    };
+    ann.ask("AUTH ann x", "+OK\r\n").await;
+    shown("\"AUTH\" \"(redacted)\" \"(redacted)\"").await;
+    ann.send(command(&[b"sEt".as_slice(), b"app:1", b"\"\\\r\n\t\x07\x08\xff "])).await;
+    ann.expect("+OK\r\n").await;
+    shown(r#""sEt" "app:1" "\"\\\r\n\t\a\b\xff ""#).await;
+    ann.ask("GET other", "-NOPERM").await;
+    assert!(ann.line().await.starts_with(" this user"));
+    ann.send("GET app:1\r\nGET app:2\r\nSTRLEN app:2\r\n").await;
+    for line in ["\"GET\" \"app:1\"", "\"GET\" \"app:2\"", "\"STRLEN\" \"app:2\""] {
+        shown(line).await;
+    }
+    ann.expect("$9\r\n\"\\\r\n\t\x07\x08").await;
+    assert_eq!(ann.0.peer_addr().unwrap(), server.resp[0]);
+    let mut ann = user(&server, "ann").await;
+    let skipped = monitor.line().await;
+    assert!(skipped.ends_with("\"AUTH\" \"(redacted)\" \"(redacted)\""), "{skipped}");
+    let peer = ann.0.local_addr().unwrap();
+    let mut shown = async |line: &str| {
+        assert!(monitor.line().await.ends_with(&format!("[0 {peer}] {line}")), "{line}");
+    };
+    ann.send("MULTI\r\nSET app:1 1\r\nDISCARD\r\nMULTI\r\nSET app:1 2\r\nEXEC\r\n").await;
+    for line in ["\"MULTI\"", "\"DISCARD\"", "\"MULTI\"", "\"SET\" \"app:1\" \"2\"", "\"EXEC\""] {
+        shown(line).await;
+    }
+    let long = "y".repeat(2000);
+    ann.send(format!("SET app:1 {long}\r\n")).await;
+    shown(&format!("\"SET\" \"app:1\" \"{}... (976 more bytes)\"", &long[..1024])).await;
+    // It may go on asking, sees itself, and is a client like any other after RESET.
+    monitor.ask("GET none", "$-1\r\n").await;
+    assert!(monitor.line().await.ends_with("\"GET\" \"none\""));
+    monitor.ask("RESET", "+RESET\r\n").await;
+    monitor.ask("AUTH root x", "+OK\r\n").await;
+    ann.send("GET app:1\r\n").await;
+    monitor.expect_nothing().await;
+}
+
+#[tokio::test]
+async fn a_monitor_that_does_not_read_is_dropped() {
+    let limits = Limits { backlog_bytes_hard: 1 << 20, backlog_bytes_max: 64 << 10, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let (mut monitor, mut client) = (server.client().await, server.client().await);
+    monitor.ask("MONITOR", "+OK\r\n").await;
+    let value = "z".repeat(1000);
+    for _ in 0..40 {
+        client.send(format!("SET k {value}\r\n").repeat(500)).await;
+        client.expect("+OK\r\n".repeat(500)).await;
+    }
+    client.ask("PING", "+PONG\r\n").await;
+    let clients = client.text("CLIENT LIST").await;
+    assert_eq!(clients.lines().count(), 1, "{clients}");
+}
+
+#[tokio::test]
+async fn rights_that_are_lost_are_lost_to_monitors_and_to_who_is_paused() {
+    let (server, directory, mut file) = with_users_file().await;
+    let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
+    let mut monitor = user(&server, "root").await;
+    monitor.ask("MONITOR", "+OK\r\n").await;
+    root.ask("CLIENT PAUSE 60000", "+OK\r\n").await;
+    ann.send("SET app:1 x\r\n").await;
+    ann.expect_nothing().await;
+    for name in ["ann", "root"] {
+        let mut entry = file.users()[name].clone();
+        entry.rights = vec![Right::Read];
+        file.set(name, entry).unwrap();
+    }
+    file.write(&directory.path().join("users.toml")).unwrap();
+    server.control.reload().unwrap();
+    root.ask(
+        "CLIENT UNPAUSE",
+        "-NOPERM this user has no permissions to run the 'client|unpause' command\r\n",
+    )
+    .await;
+    loop {
+        let line = monitor.line().await;
+        if line.starts_with('-') {
+            break assert!(line.contains("lost rights that it used"), "{line}");
+        }
+    }
+    monitor.expect_end().await;
+    let mut server = server;
+    server.ask_to_stop();
+    // The stop ends the pause.
+    ann.expect("-NOPERM this user has no permissions to run the 'set' command\r\n").await;
+    server.stopped().await;
+}
