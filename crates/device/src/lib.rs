@@ -12,6 +12,7 @@
 //! * A device without operations in flight uses no processor time.
 
 mod allocator;
+mod block_on;
 mod buffer;
 mod counters;
 mod device;
@@ -37,6 +38,7 @@ mod threads;
 mod uring;
 
 pub use allocator::give_back_freed_memory;
+pub use block_on::block_on;
 pub use buffer::{BUFFER_ALIGNMENT, Buffer};
 pub use counters::DeviceCounters;
 pub use device::{Device, PlacementHandle, Source, WriteMode};
@@ -50,7 +52,7 @@ pub use pending::Pending;
 pub use private::{PrivateFile, make_directory};
 pub use probe::{FileSystem, file_system, is_indirection_unit, reported_unit_bytes};
 pub use read_only::{ReadAt, ReadOnlyFile};
-pub use runtime::{Runtime, Task, block_on};
+pub use runtime::{Runtime, Task};
 pub use runtime_threads::Threads;
 pub use segment_buffer::{Appender, SegmentBuffer};
 pub use signature::{SIGNATURE_BYTES, foreign_signature};

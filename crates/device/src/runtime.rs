@@ -28,12 +28,3 @@ pub trait Runtime: Send + Sync + 'static {
     /// How many tasks can make progress at the same instant.
     fn parallelism(&self) -> usize;
 }
-
-/// Runs a future on the calling thread, which sleeps while the future waits. Short reads that the future begins pass to no
-/// other thread, where the device has a ring.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    #[cfg(target_os = "linux")]
-    return crate::uring::block_on(future);
-    #[cfg(not(target_os = "linux"))]
-    futures_lite::future::block_on(future)
-}
