@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Durability, ErrorKind, Store, WriteOptions};
+use esker::{Batch, Durability, ErrorKind, Store, WriteOptions};
 use esker_device::{Operation, OperationKind, Runtime};
 use futures_util::future::{Either, select};
 
-use crate::support::{Config, Tiers, World, cases, value};
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
 
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("key {number:06}"))
@@ -114,6 +114,61 @@ fn an_opening_that_is_killed_keeps_what_was_staged() {
         drop(store);
         world.end();
     });
+}
+
+/// The power may also go while those records are being written. What is left then is a beginning of what was written: whole
+/// batches, and none without all before it, whatever was overwritten since.
+#[test]
+fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
+    const KEYS: usize = 40;
+    const BATCHES: u64 = 45;
+    let (mut some, mut all) = (0, 0);
+    for step in 0..100 {
+        let mut world = World::new(step, staging());
+        let store = world.open();
+        let mut random = esker_world::Random::new(step);
+        let mut holds = [0; KEYS];
+        let mut ever = vec![holds];
+        let mut batches = Vec::new();
+        for stamp in 1..=BATCHES {
+            let mut batch = Batch::new();
+            for _ in 0..=random.below(3) {
+                let number = random.below(KEYS as u64);
+                batch.put(key(number), value(&key(number), stamp, 500 + random.below(3500) as usize));
+                holds[number as usize] = stamp;
+            }
+            batches.push(batch);
+            ever.push(holds);
+        }
+        // At once, so that nothing of it gets to the device meanwhile.
+        world.runtime.run(async {
+            for batch in batches {
+                store.write(batch).await.expect("it is written");
+            }
+        });
+        world.kill();
+        drop(store);
+        let pause = world.runtime.sleep(Duration::from_micros(step * 40));
+        let opened = match world.runtime.run(select(Box::pin(Store::open(world.options())), pause)) {
+            Either::Left((opened, _)) => Some(opened.expect("it opens")),
+            Either::Right(_) => None,
+        };
+        world.power_cut();
+        drop(opened);
+        let store = world.open();
+        let found = std::array::from_fn(|number| {
+            let key = key(number as u64);
+            let value = world.runtime.run(store.get(&key)).expect("it is read");
+            value.map_or(0, |value| stamp_of(&key, &value))
+        });
+        let batches = ever.iter().position(|holds| *holds == found);
+        let batches = batches.unwrap_or_else(|| panic!("step {step}: no beginning has {found:?}: {ever:?}"));
+        all += usize::from(batches == BATCHES as usize);
+        some += usize::from((1..BATCHES as usize).contains(&batches));
+        drop(store);
+        world.end();
+    }
+    assert!(some >= 5 && all >= 5, "of 100 cuts {some} left a part and {all} left everything");
 }
 
 /// Of a segment of which neither the start nor the end is left, nothing tells but the census of the close.

@@ -115,6 +115,8 @@ bugs! {
     StagingOfAnyBoot,
     /// Half of a batch is taken from the staging file.
     TornBatchTaken,
+    /// Of staged records only the newest of each key are written.
+    StagedNewestAlone,
     /// The staging file is void before its records are written.
     StagingVoidedEarly,
     /// The staging file keeps the records of a segment that was sealed.

@@ -256,6 +256,8 @@ impl<'a> History<'a> {
         self.reached.lock().ends += 1;
         let how = self.world.stop(how);
         drop(store);
+        // What was done since somebody looked took time, in which keys may have expired.
+        self.model.lock().clock(self.world.runtime.wall_clock_ms());
         self.note(match how {
             End::Close => "a store was closed",
             End::Kill => "a process was killed",

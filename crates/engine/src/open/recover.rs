@@ -21,6 +21,7 @@ mod resolve;
 mod slots;
 mod unsealed;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ use esker_index::Index;
 use esker_log::Tier as TierName;
 
 use self::context::{Content, Segment, no_longer_verifies};
-pub(crate) use self::context::{RecoveryContext, StagedWinner, Unsealed};
-use self::resolve::Copies;
+pub(crate) use self::context::{RecoveryContext, StagedRecord, Unsealed};
+use self::resolve::{Copies, StagedPlace};
 
 use crate::base::error::Result;
 use crate::segments::contents::Contents;
@@ -45,8 +46,8 @@ pub(crate) struct Recovered {
     pub(crate) unsealed: Vec<Unsealed>,
     /// Slots of segments of which an older one has everything: a crash ended the relocation that wrote them.
     pub(crate) redundant: Vec<(TierName, u32)>,
-    /// Records of the staging file that won, in the order of their sequence numbers.
-    pub(crate) staged: Vec<StagedWinner>,
+    /// Records of the staging file that no device has, in the order of their sequence numbers.
+    pub(crate) staged: Vec<StagedRecord>,
     pub(crate) max_sequence: u64,
     /// Highest segment number of which anything is left, be it that it was freed.
     pub(crate) max_segment: u64,
@@ -69,7 +70,8 @@ impl RecoveryContext<'_> {
         }
         let mut segments = self.scan_unsealed(found, max_segment).await?;
         segments.sort_by_key(|s| s.segment);
-        let (segments, staged, max_sequence, copies) = self.load(segments, began).await?;
+        let (segments, winners, max_sequence, copies) = self.load(segments, began).await?;
+        let staged = self.unwritten(&segments, &winners);
         self.check_census(&segments)?;
         let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
         let max_segment = known.fold(max_segment, u64::max);
@@ -115,10 +117,10 @@ impl RecoveryContext<'_> {
         &self,
         segments: Vec<Segment>,
         began: Duration,
-    ) -> Result<(Vec<Segment>, Vec<StagedWinner>, u64, Copies)> {
+    ) -> Result<(Vec<Segment>, BTreeSet<StagedPlace>, u64, Copies)> {
         let mut segments = Arc::new(segments);
         let mut max_sequence = self.cleared_through();
-        let (mut winners, mut copies) = (Vec::new(), Copies::new());
+        let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
         let mut passes = 1;
         let mut pass = 0;
         while pass < passes {
@@ -163,9 +165,32 @@ impl RecoveryContext<'_> {
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
-        winners.sort_by_key(|w| w.entry.sequence);
         let segments = Arc::try_unwrap(segments).ok().expect("whoever read them has ended");
         Ok((segments, winners, max_sequence, copies))
+    }
+
+    /// Staged records that no device has. Older versions are among them: the power may be cut while they are written, and then
+    /// nothing of them may be missing before what is there.
+    fn unwritten(&self, segments: &[Segment], winners: &BTreeSet<StagedPlace>) -> Vec<StagedRecord> {
+        let of_segments: BTreeMap<u64, &Segment> = segments.iter().map(|s| (s.segment, s)).collect();
+        let mut unwritten = Vec::new();
+        for (piece, staged) in self.staged.iter().enumerate() {
+            let written: BTreeSet<u32> = match of_segments.get(&staged.segment).map(|s| &s.content) {
+                Some(Content::Sealed(_)) => continue,
+                Some(Content::Scanned(scan, _)) => scan.entries.iter().map(|entry| entry.offset).collect(),
+                None => BTreeSet::new(),
+            };
+            let left = staged.entries.iter().enumerate().filter(|(_, entry)| {
+                !written.contains(&entry.offset) && entry.sequence > self.cleared_through()
+            });
+            unwritten.extend(left.map(|(number, &entry)| StagedRecord {
+                piece,
+                entry,
+                is_newest: winners.contains(&(piece, number)),
+            }));
+        }
+        unwritten.sort_by_key(|record| record.entry.sequence);
+        unwritten
     }
 
     /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit

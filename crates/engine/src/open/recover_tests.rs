@@ -297,8 +297,13 @@ fn staged_records_win_where_they_are_the_newest() {
     left.staged(staged.put("a", 6).put("e", 7).delete("c", 8).put("e", 9));
     left.staged(left.begin(5, 9, Stream::LANE).put("b", 2));
     let opened = left.open().expect("nothing is damaged");
-    let winners = opened.recovered.staged.iter().map(|winner| (winner.piece, winner.entry.sequence));
-    assert_eq!(winners.collect::<Vec<_>>(), [(0, 6), (0, 8), (0, 9)], "in the order of their numbers");
+    let staged = opened.recovered.staged.iter();
+    let staged = staged.map(|record| (record.piece, record.entry.sequence, record.is_newest));
+    assert_eq!(
+        staged.collect::<Vec<_>>(),
+        [(1, 2, false), (0, 6, true), (0, 7, false), (0, 8, true), (0, 9, true)],
+        "in the order of their numbers, and without what is on the device"
+    );
     let slots = opened.slots_of(["a", "b", "c", "d", "e"]);
     assert_eq!(slots, [None, Some(1), None, Some(2), None], "those that won are still to be written");
     assert_eq!(opened.live(), BTreeMap::from([(1, 1), (2, 1)]));

@@ -1,11 +1,12 @@
 //! Writing what the last process left in memory, and taking it into the index.
 
 use esker_device::WriteMode;
-use esker_log::{Kind, Location, OpenSegment, RecordView, Stream, class_of};
+use esker_log::{Entry, Kind, Location, OpenSegment, RecordView, Stream, class_of};
+use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
-use crate::open::recover::StagedWinner;
+use crate::open::recover::StagedRecord;
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::staging::Staged;
@@ -14,14 +15,17 @@ use crate::segments::writer::{SegmentWriter, Summary};
 /// A frame is written when it is so long.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Writes the records that won, and takes them into the index. `opened_at`: every number up to it is published.
+/// Writes records, and takes the newest of each key into the index. `opened_at`: every number up to it is published.
+///
+/// The power may be cut in the middle. So they are written in their order, older versions among them, and each batch in one
+/// frame: what is left is what a lane would have left.
 pub(super) async fn write(
     catalog: &Catalog,
     opened_at: u64,
     staged: &[Staged],
-    winners: &[StagedWinner],
+    records: &[StagedRecord],
 ) -> Result<()> {
-    if winners.is_empty() {
+    if !records.iter().any(|record| record.is_newest) {
         return Ok(());
     }
     let space = &*catalog.space;
@@ -29,17 +33,17 @@ pub(super) async fn write(
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
     // Its pieces are dropped when they are written, so it needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
-    let mut output: Option<OpenSegment> = None;
-    let mut places = Vec::with_capacity(winners.len());
-    for winner in winners {
-        let from = &staged[winner.piece];
-        let entry = winner.entry;
+    let view = |record: &StagedRecord| {
+        let (from, entry) = (&staged[record.piece], record.entry);
         let bytes = &from.bytes[entry.offset as usize..(entry.offset + entry.bytes) as usize];
-        let record = RecordView::parse(bytes, &space.secret.identity(from.segment, entry.offset))
+        RecordView::parse(bytes, &space.secret.identity(from.segment, entry.offset))
             .expect("it verified when the staging file was read")
-            .to_record();
-        let padded = tier.shape().padded(record.bytes());
-        if let Some(full) = output.take_if(|open| !open.has_room(1, padded)) {
+    };
+    let mut output: Option<OpenSegment> = None;
+    let mut places = Vec::new();
+    for batch in records.chunk_by(|record, _| view(record).batch_goes_on) {
+        let padded = batch.iter().map(|record| tier.shape().padded(record.entry.bytes as usize)).sum();
+        if let Some(full) = output.take_if(|open| !open.has_room(batch.len(), padded)) {
             seal(writer, full).await?;
         }
         let open = match &mut output {
@@ -49,9 +53,14 @@ pub(super) async fn write(
                 output.insert(opened.ok_or_else(|| space.full_error())?.0)
             }
         };
-        let offset = open.append(&record, entry.key_hash);
-        let class = class_of(u64::from(entry.bytes));
-        places.push(Location { tier: tier.name(), slot: open.name().slot, offset, class });
+        for record in batch.iter().filter(|record| record.is_newest || !planted(Bug::StagedNewestAlone)) {
+            let offset = open.append(&view(record).to_record(), record.entry.key_hash);
+            if record.is_newest {
+                let class = class_of(u64::from(record.entry.bytes));
+                let location = Location { tier: tier.name(), slot: open.name().slot, offset, class };
+                places.push((record.entry, location));
+            }
+        }
         if open.open_frame_bytes() >= FRAME_BYTES {
             write_frame(writer, open).await?;
         }
@@ -59,10 +68,8 @@ pub(super) async fn write(
     if let Some(open) = output {
         seal(writer, open).await?;
     }
-    for (winner, location) in winners.iter().zip(places) {
-        take_in(catalog, winner, location);
-    }
-    tracing::info!(records = winners.len(), "recovered records from the staging file");
+    tracing::info!(records = places.len(), "recovered records from the staging file");
+    places.into_iter().for_each(|(entry, location)| take_in(catalog, entry, location));
     Ok(())
 }
 
@@ -81,8 +88,7 @@ async fn seal(writer: SegmentWriter<'_>, mut open: OpenSegment) -> Result<()> {
     writer.seal(Summary::of(&open), || segment).await
 }
 
-fn take_in(catalog: &Catalog, winner: &StagedWinner, location: Location) {
-    let entry = winner.entry;
+fn take_in(catalog: &Catalog, entry: Entry, location: Location) {
     let tier = catalog.space.tier(location.tier);
     let padded = tier.shape().padded(entry.bytes as usize) as i64;
     if entry.kind == Kind::Tombstone {

@@ -23,10 +23,12 @@ pub(crate) struct Unsealed {
     pub(crate) tail: u32,
 }
 
-/// A record of the staging file that is the newest of its key.
-pub(crate) struct StagedWinner {
+/// A record of the staging file that no device has.
+pub(crate) struct StagedRecord {
     pub(crate) piece: usize,
     pub(crate) entry: Entry,
+    /// It is the newest of its key.
+    pub(crate) is_newest: bool,
 }
 
 /// What recovery works with.

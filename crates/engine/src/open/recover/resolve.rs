@@ -20,7 +20,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Candidate, Live};
-use super::context::{Content, RecoveryContext, Segment, StagedWinner, no_longer_verifies, run};
+use super::context::{Content, RecoveryContext, Segment, no_longer_verifies, run};
 use super::load::{DEPTH, Partition, read};
 
 use crate::base::error::Result;
@@ -32,6 +32,9 @@ pub(super) const DISPUTE_BYTES: u64 = 6 * size_of::<Candidate>() as u64;
 
 /// How many entries of a slot are copies of what an older segment has.
 pub(super) type Copies = BTreeMap<(TierName, u32), u64>;
+
+/// Where a staged record lies: number of the piece, number of the record in it.
+pub(super) type StagedPlace = (usize, usize);
 
 /// Where the entry lies that has the slot of a stored hash: number of the segment, offset.
 type Holder = (usize, u32);
@@ -46,7 +49,7 @@ impl RecoveryContext<'_> {
         segments: &Arc<Vec<Segment>>,
         partitions: Vec<Partition>,
         copies: &mut Copies,
-    ) -> Result<Vec<StagedWinner>> {
+    ) -> Result<Vec<StagedPlace>> {
         let mut left = Vec::new();
         for partition in partitions {
             self.count_live(partition.live);
@@ -130,7 +133,7 @@ impl RecoveryContext<'_> {
         holding: Vec<Vec<Candidate>>,
         ages: &Arc<Ages>,
         copies: &mut Copies,
-    ) -> Result<Vec<StagedWinner>> {
+    ) -> Result<Vec<StagedPlace>> {
         let resolvers = parts.into_iter().zip(holding).map(|(part, mut holding)| {
             let mut resolver = Resolver {
                 index: self.index.clone(),
@@ -150,10 +153,7 @@ impl RecoveryContext<'_> {
         for (live, staged, of_slots) in try_join_all(resolvers).await? {
             self.count_live(live);
             of_slots.into_iter().for_each(|(slot, count)| *copies.entry(slot).or_default() += count);
-            winners.extend(staged.into_iter().map(|(piece, number): (usize, usize)| StagedWinner {
-                piece,
-                entry: self.staged[piece].entries[number],
-            }));
+            winners.extend(staged);
         }
         Ok(winners)
     }
@@ -239,7 +239,7 @@ struct Resolver {
     ages: Arc<Ages>,
     live: Live,
     /// Staged records that won.
-    staged: Vec<(usize, usize)>,
+    staged: Vec<StagedPlace>,
     copies: Copies,
 }
 
