@@ -171,6 +171,66 @@ fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
     assert!(some >= 5 && all >= 5, "of 100 cuts {some} left a part and {all} left everything");
 }
 
+/// An older version that was staged is written by the opening too. What hides it may lie in another segment, and must not go
+/// before it: here a large value that expires, on the other tier.
+#[test]
+fn an_older_version_that_was_staged_does_not_come_back_when_a_large_value_expires() {
+    let config = Config {
+        shaping_threshold_bytes: Some(4096),
+        staging: true,
+        durability: Durability::Process,
+        ..Config::new(Tiers::Both)
+    };
+    let mut world = World::new(1, config);
+    let store = world.open();
+    put(&world, &store, 0..3, 500, Durability::Process);
+    let options = WriteOptions::new().ttl(Duration::from_millis(20));
+    world.runtime.run(store.put_with(key(1), vec![7; 8000], options)).expect("it is put");
+    world.kill();
+    drop(store);
+    let store = world.open();
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(2)));
+    world.runtime.run(store.compact()).expect("there is room");
+    assert_eq!(present(&world, &store, 0..3), [0, 2]);
+    world.runtime.run(store.close()).expect("it closes");
+    drop(store);
+    let store = world.open();
+    assert_eq!(present(&world, &store, 0..3), [0, 2], "it has expired, and what it replaced is gone");
+    drop(store);
+    world.end();
+}
+
+/// And here a tombstone, whose segment is relocated before that of the version.
+#[test]
+fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
+    let mut world = World::new(1, staging());
+    let store = world.open();
+    // At once, so that only the first segment gets to the device meanwhile. The next has the version, the last its tombstone.
+    world.runtime.run(async {
+        for number in 0..100 {
+            store.put(key(number), value(&key(number), 1, 1500)).await.expect("it is put");
+        }
+        store.delete(key(50)).await.expect("it is deleted");
+        store.put(key(99), value(&key(99), 2, 1500)).await.expect("it is put");
+    });
+    world.kill();
+    drop(store);
+    let store = world.open();
+    assert!(store.stats().tiers[0].written.recovered_bytes > 90_000);
+    // Nothing else dies in the segment of the version.
+    for _ in 0..40 {
+        put(&world, &store, 0..36, 1500, Durability::Sync);
+        put(&world, &store, 80..100, 1500, Durability::Sync);
+    }
+    assert!(store.stats().activity.segments_freed > 10);
+    world.power_cut();
+    drop(store);
+    let store = world.open();
+    assert_eq!(present(&world, &store, 45..55), [45, 46, 47, 48, 49, 51, 52, 53, 54]);
+    drop(store);
+    world.end();
+}
+
 /// Of a segment of which neither the start nor the end is left, nothing tells but the census of the close.
 #[test]
 fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {

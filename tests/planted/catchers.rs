@@ -62,6 +62,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(StagingOfAnyBoot, "esker_engine", "segments::staging::tests::only_what_the_last_opening_wrote_since_the_machine_was_started_counts"),
     row(TornBatchTaken, "esker_engine", "segments::staging::tests::only_the_very_end_of_staged_memory_may_be_cut_off"),
     row(StagedNewestAlone, "store", "openings::an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged"),
+    row(StagedOpenedAtNewest, "store", "openings::an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes"),
     row(StagingVoidedEarly, "store", "openings::an_opening_that_is_killed_keeps_what_was_staged"),
     row(StagingNotVoided, "store", "endings::a_kill_brings_nothing_back_that_was_deleted"),
     row(RecoveredNotFlushed, "store", "openings::what_is_seen_after_a_kill_survives_a_power_cut"),

@@ -117,6 +117,8 @@ bugs! {
     TornBatchTaken,
     /// Of staged records only the newest of each key are written.
     StagedNewestAlone,
+    /// The segment of staged records counts as opened after all of them, older versions though there are among them.
+    StagedOpenedAtNewest,
     /// The staging file is void before its records are written.
     StagingVoidedEarly,
     /// The staging file keeps the records of a segment that was sealed.

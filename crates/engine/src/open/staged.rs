@@ -31,6 +31,10 @@ pub(super) async fn write(
     let space = &*catalog.space;
     let tier = space.first_tier();
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
+    // What hides an older version must stay while that version does, and may lie in another segment.
+    let older = records.iter().filter(|record| !record.is_newest).map(|record| record.entry.sequence - 1);
+    let older = older.min().filter(|_| !planted(Bug::StagedOpenedAtNewest));
+    let opened_at = older.map_or(opened_at, |older| older.min(opened_at));
     // Its pieces are dropped when they are written, so it needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
     let view = |record: &StagedRecord| {
