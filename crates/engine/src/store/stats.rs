@@ -134,8 +134,11 @@ impl TierStats {
         let geometry = device.as_ref().map(|device| device.geometry());
         let (mut states, live_bytes) = (tier.slots().states(), tier.live_bytes());
         let segment_bytes = u64::from(tier.shape().segment_bytes);
-        let segments_total = u64::from(tier.slots_in_reach());
-        states.free = states.free.saturating_sub(u64::from(tier.slots_total()) - segments_total);
+        // Counts change while they are read, and relocation may use a slot that was not in reach before. So what is free is what
+        // the others leave.
+        let used = states.all().map(|(_, count)| count).sum::<u64>() - states.free;
+        let segments_total = u64::from(tier.slots_in_reach()).max(used);
+        states.free = segments_total - used;
         let free_bytes = states.free * segment_bytes;
         TierStats {
             name: tier.name().name(),
