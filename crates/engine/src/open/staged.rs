@@ -15,7 +15,8 @@ use crate::segments::writer::{SegmentWriter, Summary};
 /// A frame is written when it is so long.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Writes records, and takes the newest of each key into the index. `opened_at`: every number up to it is published.
+/// Writes records, which are in the order of their sequence numbers, and takes the newest of each key into the index.
+/// `opened_at`: every number up to it is published.
 ///
 /// The power may be cut in the middle. So they are written in their order, older versions among them, and each batch in one
 /// frame: what is left is what a lane would have left.
@@ -32,9 +33,8 @@ pub(super) async fn write(
     let tier = space.first_tier();
     let writer = SegmentWriter::new(space, tier, Origin::Recovered);
     // What hides an older version must stay while that version does, and may lie in another segment.
-    let older = records.iter().filter(|record| !record.is_newest).map(|record| record.entry.sequence - 1);
-    let older = older.min().filter(|_| !planted(Bug::StagedOpenedAtNewest));
-    let opened_at = older.map_or(opened_at, |older| older.min(opened_at));
+    let oldest = records.iter().find(|record| !record.is_newest && !planted(Bug::StagedOpenedAtNewest));
+    let opened_at = oldest.map_or(opened_at, |record| record.entry.sequence - 1);
     // Its pieces are dropped when they are written, so it needs no limit.
     let pool = MemoryPool::new(Backing::Anonymous, tier.shape().segment_bytes as usize, usize::MAX);
     let view = |record: &StagedRecord| {
