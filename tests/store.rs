@@ -6,6 +6,7 @@
 mod counters;
 mod damage;
 mod damaged_scans;
+mod databases;
 mod determinism;
 mod device_use;
 mod devices;

@@ -9,6 +9,7 @@
 
 mod checksum;
 mod class;
+mod databases;
 mod format;
 mod frame;
 mod layout;
@@ -23,7 +24,8 @@ mod unsealed;
 
 pub use checksum::{Identity, Secret, ValueHasher};
 pub use class::SegmentClass;
-pub use esker_index::KeyHash;
+pub use databases::{Cleared, Databases};
+pub use esker_index::{KeyHash, Keyspace};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
@@ -33,8 +35,8 @@ pub use location::{
     Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
 };
 pub use record::{
-    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
-    claimed_bytes, claimed_head_bytes, record_bytes,
+    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, KEYSPACE_BYTES as MOST_KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,
+    Record, RecordHead, RecordView, claimed_bytes, claimed_head_bytes, keyspace_bytes, record_bytes,
 };
 pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};

@@ -7,6 +7,8 @@
 //!
 //! Of devices that lie nothing holds but that a value was written under its key.
 
+mod databases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -43,6 +45,8 @@ impl State {
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) keys: Vec<Bytes>,
+    /// Whether they are in the second database as long as none was swapped.
+    pub(crate) elsewhere: bool,
     pub(crate) history: Vec<State>,
     /// Newest state that is known to be visible.
     visible: usize,
@@ -85,6 +89,10 @@ pub(crate) struct Model {
     /// A write with a time to live was ever issued.
     expired_ever: bool,
     pub(crate) counters: Vec<Counter>,
+    /// The two databases have each other's keys.
+    swapped: bool,
+    /// A swap began, and it is not known whether it happened.
+    may_be_swapped: bool,
 }
 
 /// A key that several clients count up by conditional puts.
@@ -118,7 +126,8 @@ pub(crate) struct Reading {
 }
 
 impl Model {
-    pub(crate) fn new(media: Media, slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+    /// `slots`: their keys, and whether those are in the second database.
+    pub(crate) fn new(media: Media, slots: Vec<(Vec<Bytes>, bool)>, counters: Vec<Bytes>) -> Model {
         let absent = State {
             stamp: None,
             expires_at_ms: None,
@@ -128,8 +137,9 @@ impl Model {
             acked_at: Some(0),
             acked_time: Duration::ZERO,
         };
-        let slot = |keys| Slot {
+        let slot = |(keys, elsewhere)| Slot {
             keys,
+            elsewhere,
             history: vec![absent],
             visible: 0,
             durable: 0,
@@ -147,6 +157,8 @@ impl Model {
             latest_ms: 0,
             expired_ever: false,
             counters: counters.into_iter().map(counter).collect(),
+            swapped: false,
+            may_be_swapped: false,
         }
     }
 
@@ -188,24 +200,6 @@ impl Model {
         self.slots[slot].ever.extend(stamp);
         self.expired_ever |= expires_at_ms.is_some();
         self.slots[slot].newest()
-    }
-
-    /// All keys are about to be deleted, while nobody else does anything; returns the place in each slot's history.
-    pub(crate) fn issue_clear(&mut self) -> Vec<usize> {
-        for counter in &mut self.counters {
-            counter.known = 0;
-            counter.acked.clear();
-            counter.may_be_cleared = true;
-        }
-        (0..self.slots.len()).map(|slot| self.issue(slot, None, None, Durability::Sync, false)).collect()
-    }
-
-    /// All keys are deleted.
-    pub(crate) fn cleared(&mut self, at: &[usize], now: Duration) {
-        at.iter().enumerate().for_each(|(slot, at)| self.ack(slot, *at, now));
-        for counter in &mut self.counters {
-            (counter.tried, counter.may_be_cleared) = (0, false);
-        }
     }
 
     pub(crate) fn ack(&mut self, slot: usize, at: usize, now: Duration) {
@@ -436,14 +430,16 @@ impl Model {
         }
     }
 
-    /// Keys that are there when nobody writes.
-    pub(crate) fn keys(&self, wall_ms: u64) -> u64 {
+    /// Keys that are there when nobody writes, in the database of a number.
+    pub(crate) fn keys(&self, database: u8, wall_ms: u64) -> u64 {
         let there = |slot: &&Slot| {
             let state = slot.history[slot.newest()];
             state.stamp.is_some() && state.expires_at_ms.is_none_or(|at| wall_ms < at)
         };
-        self.slots.iter().filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
-            + self.counters.iter().filter(|c| c.known > 0).count() as u64
+        let of_database = |slot: &&Slot| self.database(slot.elsewhere) == database;
+        let counters = if self.database(false) == database { &self.counters[..] } else { &[] };
+        self.slots.iter().filter(of_database).filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
+            + counters.iter().filter(|c| c.known > 0).count() as u64
     }
 
     /// Whether a store's number of keys is theirs. A record that has expired counts until somebody comes across it; and one that

@@ -37,7 +37,8 @@ impl Appended {
             Kind::Tombstone if self.expired => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
-        Change { keyspace: 0, key, cause, version: self.sequence, expires_at_ms: self.expires_at_ms }
+        let (keyspace, version) = (self.hash.keyspace().number(), self.sequence);
+        Change { keyspace, key, cause, version, expires_at_ms: self.expires_at_ms }
     }
 }
 

@@ -57,6 +57,11 @@ pub trait Observer: Send + Sync {
 
     /// All keys are gone, of one keyspace or, if none is named, of all.
     fn cleared(&self, keyspace: Option<u8>);
+
+    /// The databases that had these keyspaces have changed them. Nothing became of their keys.
+    fn swapped(&self, keyspaces: [u8; 2]) {
+        let _ = keyspaces;
+    }
 }
 
 type List = Vec<(u64, Arc<dyn Observer>)>;
@@ -86,6 +91,10 @@ pub(crate) struct Turn<'a>(MutexGuard<'a, List>);
 impl Turn<'_> {
     pub(crate) fn tell(&self, change: &Change<'_>) {
         self.0.iter().for_each(|(_, observer)| observer.changed(change));
+    }
+
+    pub(crate) fn tell_swapped(&self, keyspaces: [u8; 2]) {
+        self.0.iter().for_each(|(_, observer)| observer.swapped(keyspaces));
     }
 
     pub(crate) fn tell_cleared(&self, keyspace: Option<u8>) {

@@ -50,6 +50,7 @@ impl View<'_> {
 
 /// A key with what the index says of it.
 struct Sought<'k> {
+    database: u8,
     key: &'k [u8],
     hash: KeyHash,
     pointer: Option<Pointer>,
@@ -70,10 +71,15 @@ impl Cached {
 
 impl Reader {
     /// See [`Store::peek`](crate::Store::peek).
-    pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
+    pub(crate) fn peek<T>(
+        &self,
+        database: u8,
+        key: &[u8],
+        see: impl FnOnce(View<'_>) -> T,
+    ) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
+        let peek = match self.look(&self.seek(database, key), &self.space.buffered.hold()) {
             Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
             Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
             Peek::Absent => Peek::Absent,
@@ -87,6 +93,7 @@ impl Reader {
     /// See [`Store::peek_each`](crate::Store::peek_each).
     pub(crate) fn peek_each<'k>(
         &self,
+        database: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,
         mut see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
@@ -97,7 +104,8 @@ impl Reader {
         loop {
             // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
             // together, where one key after the other would wait for each.
-            let row: SmallVec<[_; ROW]> = keys.by_ref().take(ROW).map(|key| self.seek(key)).collect();
+            let row: SmallVec<[_; ROW]> =
+                keys.by_ref().take(ROW).map(|key| self.seek(database, key)).collect();
             let more = self.peek_row(&row, &mut see);
             // They were made together, and took that long together.
             let now = self.space.runtime.now();
@@ -125,14 +133,19 @@ impl Reader {
         row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
     }
 
-    fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {
-        let hash = self.catalog.hash(key);
+    fn seek<'k>(&self, database: u8, key: &'k [u8]) -> Sought<'k> {
+        let hash = self.catalog.hash_in(database, key);
         let pointer =
             self.catalog.between_batches(|| self.catalog.index.get(&hash)).filter(|_| !key.is_empty());
-        Sought { key, hash, pointer }
+        Sought { database, key, hash, pointer }
     }
 
     fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
+        let peek = self.look_in(sought, buffered);
+        if self.is_still_of(sought.database, &sought.hash) { peek } else { Peek::Unknown }
+    }
+
+    fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
         let Some(pointer) = sought.pointer else { return Peek::Absent };
         let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;
@@ -146,7 +159,10 @@ impl Reader {
         if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
             let record = RecordView::in_memory(segment_buffer.record(location.offset), &identity).ok();
-            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == sought.key;
+            let keyspace = sought.hash.keyspace();
+            let is_it = |record: &RecordView<'_>| {
+                record.kind == Kind::Put && record.key == sought.key && record.keyspace == keyspace
+            };
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             self.space.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
@@ -154,7 +170,7 @@ impl Reader {
             return show(Shown::InMemory(view), self.catalog.life(version, expires_at_ms));
         }
         match self.catalog.cache.get(segment, location.offset) {
-            Some(cached) if cached.key() == sought.key => {
+            Some(cached) if cached.is_of(&sought.hash, sought.key) => {
                 self.space.counters.cache_hit();
                 let life = self.catalog.life(cached.sequence, cached.expires_at_ms);
                 show(Shown::Cached(cached), life)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Kind, Record, SegmentShape};
+use esker_log::{Kind, MOST_KEYSPACE_BYTES, Record, SegmentShape, keyspace_bytes};
 
 use crate::catalog::appended::{Appended, Replaced};
 use crate::write::reserve::{Noted, Reservation};
@@ -12,7 +12,10 @@ pub(crate) struct Prepared {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
+    /// With the keyspace that its database had when it was made.
     pub(crate) hash: KeyHash,
+    /// `None` for what is about a keyspace, whichever database has it.
+    pub(crate) database: Option<u8>,
     pub(crate) value_check: u64,
     pub(crate) expires_at_ms: Option<u64>,
     /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
@@ -27,6 +30,7 @@ impl Prepared {
     pub(crate) fn record(&self, sequence: u64, batch_goes_on: bool, short_lived: bool) -> Record<'_> {
         Record {
             kind: self.kind,
+            keyspace: self.hash.keyspace(),
             key: &self.key,
             value: &self.value,
             value_check: self.value_check,
@@ -38,8 +42,16 @@ impl Prepared {
     }
 
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        let expires = self.expires_at_ms.is_some();
-        shape.padded(esker_log::record_bytes(self.key.len(), self.value.len(), expires))
+        shape.padded(self.bytes_beside_keyspace() + keyspace_bytes(self.hash.keyspace()))
+    }
+
+    /// As [`padded_bytes`](Self::padded_bytes), at most: whichever keyspace its database comes to have.
+    pub(crate) fn most_padded_bytes(&self, shape: SegmentShape) -> u64 {
+        shape.padded(self.bytes_beside_keyspace() + MOST_KEYSPACE_BYTES)
+    }
+
+    fn bytes_beside_keyspace(&self) -> usize {
+        esker_log::record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Kind, MAX_KEY_BYTES};
+use esker_log::{Keyspace, Kind, MAX_KEY_BYTES, MOST_KEYSPACE_BYTES};
 use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
@@ -31,16 +31,18 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 impl Writer {
-    /// The longest value under a key of so many bytes.
+    /// The longest value under a key of so many bytes, in any keyspace.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
         let lane = self.large.as_ref().unwrap_or(&self.lane);
-        let overhead = esker_log::record_bytes(key_bytes, 0, expires) as u64;
+        let overhead = (esker_log::record_bytes(key_bytes, 0, expires) + MOST_KEYSPACE_BYTES) as u64;
         lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
     }
 
+    /// A record of a database, or, where that is not named, of the first keyspace.
     pub(crate) fn prepare(
         &self,
         kind: Kind,
+        database: Option<u8>,
         key: Bytes,
         value: Bytes,
         expires_at_ms: Option<u64>,
@@ -53,13 +55,15 @@ impl Writer {
                 format!("allows values of {limit} bytes beside a key of {key} bytes; this one has {value}");
             return Err(Error::option(OptionName::Segment, what));
         }
-        let hash = self.catalog.hash(&key);
+        let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
+        let hash = self.catalog.hash(keyspace, &key);
         let value_check = self.space.secret.value_check(&value);
         Ok(Prepared {
             kind,
             key,
             value,
             hash,
+            database,
             value_check,
             expires_at_ms,
             sequence: None,
@@ -82,10 +86,16 @@ impl Writer {
         Ok(durability)
     }
 
-    pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
+    pub(crate) async fn put(
+        &self,
+        database: u8,
+        key: Bytes,
+        value: Bytes,
+        options: WriteOptions,
+    ) -> Result<u64> {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
-        let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        let mut prepared = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
         self.space.health.check_writable()?;
         self.find_room_for(&prepared).await?;
         self.space.counters.count_put(prepared.key.len() + prepared.value.len());
@@ -94,8 +104,7 @@ impl Writer {
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
         let early = is_early.then(|| self.space.next_sequence());
         if large.is_some() || options.condition != Condition::Always {
-            let key = self.catalog.index.stored_hash(&prepared.hash);
-            reservation = Some(self.lane.reserve(vec![key]).await?);
+            reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
             if options.condition != Condition::Always {
                 prepared.replaces =
                     self.check_condition(&prepared, options.condition, &mut reservation).await?;
@@ -105,7 +114,7 @@ impl Writer {
             }
         }
         let lane = large.unwrap_or(&self.lane);
-        self.append(lane, std::slice::from_ref(&prepared), durability, reservation).await
+        self.append(lane, std::slice::from_mut(&mut prepared), durability, reservation).await
     }
 
     /// Whether the condition holds under this reservation; what the put then replaces.
@@ -129,12 +138,11 @@ impl Writer {
         Ok(found.map(|f| f.replaced()))
     }
 
-    pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
+    pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
         let durability = self.durability(&options)?;
-        let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        let mut prepared = self.prepare(Kind::Tombstone, Some(database), key, Bytes::new(), None)?;
         self.space.health.check_writable()?;
-        let mut reservation =
-            Some(self.lane.reserve(vec![self.catalog.index.stored_hash(&prepared.hash)]).await?);
+        let mut reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
         if options.condition != Condition::Always {
             self.check_condition(&prepared, options.condition, &mut reservation).await?;
         }
@@ -143,7 +151,7 @@ impl Writer {
         };
         (prepared.replaces, prepared.expired) = (Some(replaced), !alive);
         self.space.counters.count_delete();
-        self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
+        self.append(&self.lane, std::slice::from_mut(&mut prepared), durability, reservation).await?;
         Ok(alive)
     }
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use esker_engine::Store;
+
 use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
@@ -28,6 +30,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// What one client and all clients together may take.
     pub limits: Limits,
+    /// How many databases clients may choose from; 1 to [`Store::DATABASES`](esker_engine::Store::DATABASES).
+    pub databases: u8,
     /// Where BGSAVE puts backups; nowhere: it is refused.
     pub backup_dir: Option<PathBuf>,
     /// The NVMe drive of the tier where records stay, or a file with its log pages: what it wrote to its flash is shown.
@@ -121,6 +125,7 @@ impl Config {
             access: Access::default(),
             tls: None,
             limits: Limits::default(),
+            databases: Store::DATABASES,
             backup_dir: None,
             drive_log: None,
             settings: Vec::new(),
@@ -164,6 +169,9 @@ impl Config {
 
     /// Refuses what would be unsafe or could not work.
     pub(crate) fn check(&self) -> Result<()> {
+        if !(1..=Store::DATABASES).contains(&self.databases) {
+            return Err(Error::Databases { asked: self.databases });
+        }
         for (setting, addresses) in self.addresses() {
             if let Some(address) = self.exposed(setting, &addresses) {
                 return Err(Error::Exposed { address });

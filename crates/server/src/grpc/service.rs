@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use esker_engine::Entry;
+use esker_engine::{Entry, Store};
 use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use tonic::{Extensions, Request, Response, Status, Streaming};
@@ -30,9 +30,16 @@ pub(super) struct Call {
     pub(super) user: Arc<User>,
     pub(super) client: Arc<Client>,
     pub(super) held: Held,
+    /// The number of the database that it is about.
+    pub(super) database: u8,
 }
 
 impl Call {
+    /// The database that it is about.
+    pub(super) fn store<'s>(&self, service: &'s Service) -> &'s Store {
+        service.database(self.database)
+    }
+
     fn of(extensions: &Extensions) -> Result<Call, Status> {
         extensions.get::<Call>().cloned().ok_or_else(|| Status::internal("the call has no caller"))
     }
@@ -54,7 +61,7 @@ impl Call {
     }
 
     pub(super) fn may_read(&self, key: &[u8]) -> bool {
-        self.user.is_admin() || self.user.may_read(key)
+        self.user.is_admin() || self.user.may_read(key) && self.user.may_use(self.database)
     }
 
     pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
@@ -64,7 +71,7 @@ impl Call {
 
     pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
         check_key(key)?;
-        let may = self.user.is_admin() || self.user.may_write(key);
+        let may = self.user.is_admin() || self.user.may_write(key) && self.user.may_use(self.database);
         if may { Ok(()) } else { Err(no_right("no right to write this key")) }
     }
 }
@@ -81,7 +88,7 @@ impl Esker {
 
     /// Memory for values that are about to be read and answered; too many bytes are refused.
     async fn room_for(&self, call: &Call, keys: &[Bytes]) -> Result<(), Status> {
-        let bytes: usize = keys.iter().map(|key| self.service.store.read_bytes_hint(key)).sum();
+        let bytes: usize = keys.iter().map(|key| call.store(&self.service).read_bytes_hint(key)).sum();
         call.take(2 * bytes + keys.len() * 128).await
     }
 
@@ -103,13 +110,13 @@ impl Esker {
     }
 
     async fn get_part(&self, call: &Call, key: Bytes, range: pb::Range) -> Result<pb::GetResponse, Status> {
-        let bytes = self.service.store.read_bytes_hint(&key) as u64;
+        let bytes = call.store(&self.service).read_bytes_hint(&key) as u64;
         let length = if range.length == 0 { u64::MAX } else { range.length };
         let part = bytes.saturating_sub(range.offset).min(length) as usize;
         // The part twice, and the pieces that it is read in.
         call.take(2 * part + (1 << 20).min(bytes as usize)).await?;
         let end = range.offset.saturating_add(length);
-        let part = self.service.store.get_range(&key, range.offset..end).await;
+        let part = call.store(&self.service).get_range(&key, range.offset..end).await;
         let part = part.map_err(|error| of_store(&error))?;
         let counters = &self.service.counters;
         count(if part.is_some() { &counters.hits } else { &counters.misses }, 1);
@@ -161,7 +168,7 @@ impl pb::esker_server::Esker for Esker {
             return self.get_part(&call, key, range).await.map(Response::new);
         }
         self.room_for(&call, std::slice::from_ref(&key)).await?;
-        let entry = self.service.store.get_entry(&key).await.map_err(|error| of_store(&error))?;
+        let entry = call.store(&self.service).get_entry(&key).await.map_err(|error| of_store(&error))?;
         self.check_answer(entry.as_ref().map_or(0, |entry| entry.value.len()))?;
         Ok(Response::new(self.found(entry)))
     }
@@ -177,7 +184,7 @@ impl pb::esker_server::Esker for Esker {
         }
         keys.iter().try_for_each(|key| call.check_read(key))?;
         self.room_for(&call, &keys).await?;
-        let entries = join_all(keys.iter().map(|key| self.service.store.get_entry(key))).await;
+        let entries = join_all(keys.iter().map(|key| call.store(&self.service).get_entry(key))).await;
         let entries: Result<Vec<_>, _> = entries.into_iter().collect();
         let entries = entries.map_err(|error| of_store(&error))?;
         let bytes = |entry: &Entry| entry.key.len() + entry.value.len() + 64;
@@ -216,7 +223,7 @@ impl pb::esker_server::Esker for Esker {
 
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
         let call = Call::of(request.extensions())?;
-        if !call.user.is_admin() && !call.user.reads() {
+        if !(call.user.is_admin() || (call.user.reads() && call.user.may_use(call.database))) {
             return Err(no_right("no right to read"));
         }
         Ok(Response::new(stream::scan(self.service.clone(), call, request.into_inner())))

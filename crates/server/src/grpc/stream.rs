@@ -82,10 +82,11 @@ impl Scan {
 
     /// Entries of one step with their values, how many were looked at, and where to go on.
     async fn entries(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
-        let (count, bytes) = self.service.step(cursor, most, STEP_BYTES);
+        let (count, bytes) = self.service.step(self.call.store(&self.service), cursor, most, STEP_BYTES);
         // Every entry is there twice for a moment: as it was read, and in the message.
         self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
-        let page = self.service.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
+        let page =
+            self.call.store(&self.service).scan(cursor, count).await.map_err(|error| of_store(&error))?;
         self.damaged = page.damaged.into_iter().next();
         let value_bytes_max = self.service.config.limits.bulk_bytes_max;
         let shown = |entry: Entry| {
@@ -97,9 +98,9 @@ impl Scan {
 
     /// The same without values, which are not read.
     async fn keys(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
-        let bytes = self.service.step_of_keys(cursor, most, STEP_BYTES);
+        let bytes = self.service.step_of_keys(self.call.store(&self.service), cursor, most, STEP_BYTES);
         self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
-        let page = self.service.store.scan_keys(cursor, most, STEP_BYTES).await;
+        let page = self.call.store(&self.service).scan_keys(cursor, most, STEP_BYTES).await;
         let page = page.map_err(|error| of_store(&error))?;
         self.damaged = page.damaged.into_iter().next();
         let looked_at = page.keys.len().max(1);
@@ -148,8 +149,8 @@ pub(super) async fn upload(
         return Err(invalid("the first message of an upload is its head"));
     };
     call.check_write(&head.key)?;
-    let options = write_options(&service.store, head.expiry, head.condition, head.options)?;
-    let limit = service.store.max_value_bytes(head.key.len());
+    let options = write_options(call.store(service), head.expiry, head.condition, head.options)?;
+    let limit = call.store(service).max_value_bytes(head.key.len());
     let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
     if let Some(bytes) = head.value_bytes.filter(|&bytes| bytes > limit) {
         return Err(too_long(bytes));
@@ -179,7 +180,7 @@ pub(super) async fn upload(
             value.freeze()
         }
     };
-    let version = service.store.put_with(head.key, value, options).await;
+    let version = call.store(service).put_with(head.key, value, options).await;
     version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
 }
 
@@ -195,8 +196,8 @@ pub(super) async fn download(
         bytes @ 1..=CHUNK_BYTES_MAX => bytes,
         bytes => return Err(invalid(format!("chunk_bytes is {bytes}; it is up to {CHUNK_BYTES_MAX}"))),
     };
-    call.take(service.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
-    let entry = service.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
+    call.take(call.store(service).read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
+    let entry = call.store(service).get_entry(&request.key).await.map_err(|error| of_store(&error))?;
     let counters = &service.counters;
     count(if entry.is_some() { &counters.hits } else { &counters.misses }, 1);
     let Some(entry) = entry else { return Ok(stream::empty().boxed()) };

@@ -22,8 +22,8 @@ pub(super) async fn put(
     put: pb::PutRequest,
 ) -> Result<pb::PutResponse, Status> {
     call.check_write(&put.key)?;
-    let options = write_options(&service.store, put.expiry, put.condition, put.options)?;
-    let version = service.store.put_with(put.key, put.value, options).await;
+    let options = write_options(call.store(service), put.expiry, put.condition, put.options)?;
+    let version = call.store(service).put_with(put.key, put.value, options).await;
     version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
 }
 
@@ -33,11 +33,11 @@ pub(super) async fn delete(
     delete: pb::DeleteRequest,
 ) -> Result<pb::DeleteResponse, Status> {
     call.check_write(&delete.key)?;
-    let options = write_options(&service.store, None, delete.condition, delete.options)?;
+    let options = write_options(call.store(service), None, delete.condition, delete.options)?;
     if options.condition == Condition::IfAbsent {
         return Err(invalid("a key that is absent cannot be deleted"));
     }
-    let existed = service.store.delete_with(delete.key, options).await;
+    let existed = call.store(service).delete_with(delete.key, options).await;
     existed.map(|existed| pb::DeleteResponse { existed }).map_err(|error| of_store(&error))
 }
 
@@ -50,13 +50,13 @@ pub(super) async fn batch(
     if count > OPERATIONS_MAX {
         return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
     }
-    let options = write_options(&service.store, None, None, request.options)?;
+    let options = write_options(call.store(service), None, None, request.options)?;
     let mut batch = Batch::new();
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
                 call.check_write(&put.key)?;
-                match expires_at_ms(&service.store, put.expiry)? {
+                match expires_at_ms(call.store(service), put.expiry)? {
                     Some(expiry) => batch.put_expiring(put.key, put.value, expiry),
                     None => batch.put(put.key, put.value),
                 };
@@ -72,7 +72,7 @@ pub(super) async fn batch(
         return Err(invalid("the batch is empty"));
     }
     call.take(count * OPERATION_BYTES).await?;
-    service.store.write_with(batch, options).await.map_err(|error| of_store(&error))?;
+    call.store(service).write_with(batch, options).await.map_err(|error| of_store(&error))?;
     Ok(pb::BatchResponse {})
 }
 
@@ -107,8 +107,8 @@ pub(super) async fn compare_and_swap(
     if request.expiry.is_some() && request.keep_expiry {
         return Err(invalid("expiry and keep_expiry contradict each other"));
     }
-    let options = write_options(&esker.service.store, request.expiry, None, request.options)?;
-    let store = &esker.service.store;
+    let options = write_options(call.store(&esker.service), request.expiry, None, request.options)?;
+    let store = call.store(&esker.service);
     loop {
         call.take(2 * store.read_bytes_hint(&key)).await?;
         let entry = store.get_entry(&key).await.map_err(|error| of_store(&error))?;

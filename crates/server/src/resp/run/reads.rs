@@ -26,7 +26,7 @@ pub(super) async fn gets(
     };
     let (mut hits, end) = (0, replies.mark() + room.min(service.read_bytes_goal));
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
-    let shown = service.store.peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+    let shown = session.store(service).peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
         let bytes = view.map_or(0, |view| view.value.len());
         if replies.mark() + bytes + REPLY_BYTES > end {
             return false;
@@ -68,7 +68,7 @@ pub(super) async fn mgets(
     }
     // Every value is there twice for a moment: as it was read, and among the answers.
     let values = match session.hold_also(2 * expected).await {
-        Ok(()) => service.store.get_many(&keys).await,
+        Ok(()) => session.store(service).get_many(&keys).await,
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
             keys.iter().map(|_| Err(Error::Invalid { what: what.clone() })).collect()
@@ -88,7 +88,7 @@ fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> 
             break;
         }
         for key in command.arguments(1 + skip) {
-            let hint = service.store.read_bytes_hint(key);
+            let hint = session.store(service).read_bytes_hint(key);
             let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
             if !fits && !keys.is_empty() {
                 break 'group;
@@ -165,16 +165,17 @@ pub(super) async fn counts(
     session.tally.ended(verb.index(), 1);
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
+    let store = session.store(service);
     let (mut total, mut rest) = (Ok(0), &keys[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, service);
+        let (count, bytes) = together(rest, session.read_width, store, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
             batch.next += 1;
             return;
         }
-        let found = join_all(keys.iter().map(|key| is_there(key, service))).await;
+        let found = join_all(keys.iter().map(|key| is_there(key, store))).await;
         total =
             found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
     }
@@ -185,11 +186,11 @@ pub(super) async fn counts(
     batch.next += 1;
 }
 
-async fn is_there(key: &[u8], service: &Service) -> Result<bool, Error> {
-    match service.store.peek(key, |_| ())? {
+async fn is_there(key: &[u8], store: &Store) -> Result<bool, Error> {
+    match store.peek(key, |_| ())? {
         Peek::Seen(()) => Ok(true),
         Peek::Absent => Ok(false),
-        Peek::Unknown => service.store.contains(key).await,
+        Peek::Unknown => store.contains(key).await,
     }
 }
 
@@ -201,10 +202,11 @@ pub(super) async fn reads(
     service: &Service,
     replies: &mut Replies,
 ) {
+    let (store, database) = (session.store(service), session.database());
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
-        let of_key = |index| service.store.read_bytes_hint(command.argument(index));
+        let of_key = |index| store.read_bytes_hint(command.argument(index));
         let mut hint: usize = verb.keys.of(command).map(of_key).sum();
         if verb.name == "lcs" {
             hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
@@ -214,7 +216,7 @@ pub(super) async fn reads(
             break;
         }
         expected += hint;
-        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        keys.extend(verb.keys.of(command).map(|index| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
     if !hold_values(expected, session, replies).await {
@@ -222,12 +224,12 @@ pub(super) async fn reads(
         batch.next += 1;
         return;
     }
-    let entries = join_all(keys.iter().map(|key| service.store.get_entry(key))).await;
+    let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
     let done = group.len();
     match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-            let (_, failed) = run_on_view(&group, &keys, entries.into_iter(), service, replies);
+            let (_, failed) = run_on_view(&group, database, &keys, entries.into_iter(), service, replies);
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
             count_failed(&failed, service);
             adapt(session, bytes, service);

@@ -40,7 +40,7 @@ pub(super) async fn sets(
     }
     let width = puts.len();
     let durability = durability.or(session.take_durability());
-    let written = service.store.put_each(puts, durability).await;
+    let written = session.store(service).put_each(puts, durability).await;
     assert_eq!(written.len(), width, "the store answers every put once");
     for written in written {
         match written {
@@ -68,13 +68,15 @@ pub(super) async fn updates(
     replies: &mut Replies,
 ) {
     let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
+    let (database, databases) = (session.database(), service.databases().len());
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
         let Run::Update(on_keys) = run_of(verb) else { break };
         let own = own_durability(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
-        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
-        let hint = hints.sum::<usize>() + made_bytes(command, verb, service);
+        let places = places(verb, command, database, databases);
+        let of_key = |(database, index)| service.database(database).read_bytes_hint(command.argument(index));
+        let hint = places.clone().map(of_key).sum::<usize>() + made_bytes(command, verb, service);
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
             || expected + hint > service.read_bytes_goal;
@@ -84,7 +86,7 @@ pub(super) async fn updates(
         bytes += command.bytes();
         expected += hint;
         durability = own;
-        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        keys.extend(places.map(|(database, index)| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
     let done = group.len();
@@ -95,14 +97,16 @@ pub(super) async fn updates(
     }
     group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
     let durability = durability.or(session.take_durability());
-    if let Err(error) = update(&group, &keys, durability, service, replies).await {
+    if let Err(error) = update(&group, database, &keys, durability, service, replies).await {
         if let [_] = *group {
             replies.store_error(&error);
         } else {
             for one in group {
                 let (command, verb, _) = one;
-                let keys: Vec<_> = verb.keys.of(command).map(|index| command.shared(index)).collect();
-                if let Err(error) = update(&[one], &keys, durability, service, replies).await {
+                let places = places(verb, command, database, databases);
+                let keys: Vec<_> =
+                    places.map(|(database, index)| (database, command.shared(index))).collect();
+                if let Err(error) = update(&[one], database, &keys, durability, service, replies).await {
                     replies.store_error(&error);
                     replies.take_errors();
                     service.counters.calls.failed(verb.index(), 1);
@@ -137,7 +141,8 @@ fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Dur
 /// Runs commands as one update. After an error they have not answered.
 async fn update(
     group: &[OnView<'_>],
-    keys: &[Bytes],
+    database: u8,
+    keys: &[Place],
     durability: Option<esker_engine::Durability>,
     service: &Service,
     replies: &mut Replies,
@@ -145,10 +150,10 @@ async fn update(
     let mark = replies.mark();
     let options = WriteOptions { durability, ..WriteOptions::default() };
     let change = |entries: &[Option<Entry>]| {
-        let (view, failed) = run_on_view(group, keys, entries.iter().cloned(), service, replies);
+        let (view, failed) = run_on_view(group, database, keys, entries.iter().cloned(), service, replies);
         (view.into_batch(), failed)
     };
-    match service.store.update(keys, options, change).await {
+    match service.store.update_across(keys, options, change).await {
         Ok(failed) => {
             count_failed(&failed, service);
             Ok(())
@@ -168,22 +173,24 @@ pub(super) async fn long_delete(
     replies: &mut Replies,
 ) {
     let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    let (store, database) = (session.store(service), session.database());
     let keys: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
     let (mut deleted, mut rest) = (0, &keys[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, service);
+        let (count, bytes) = together(rest, session.read_width, store, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
             return;
         }
         let change = |entries: &[Option<Entry>]| {
-            let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
-            let mut view = View::new(service.store.now_ms(), usize::MAX, entries.into_iter());
+            let places = keys.iter().map(|key| (database, key.clone()));
+            let entries: Vec<_> = places.zip(entries.iter().cloned()).collect();
+            let mut view = View::new(service, usize::MAX, database, entries.into_iter());
             let gone = keys.iter().filter(|key| view.get(key).is_some() && view.delete(key)).count();
             (view.into_batch(), gone)
         };
-        match service.store.update(keys, options, change).await {
+        match store.update(keys, options, change).await {
             Ok(gone) => deleted += gone,
             Err(error) => return replies.store_error(&error),
         }
