@@ -14,7 +14,7 @@ use crate::catalog::cache::Entry;
 use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
-use crate::read::keys::KeyPage;
+use crate::read::keys::{KeyEntry, KeyPage};
 use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
 use crate::read::verification::Verification;
@@ -69,6 +69,14 @@ impl Blocking {
     /// As there.
     pub fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         block_on(self.store.get_entry(key))
+    }
+
+    /// See [`Store::get_key`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_key(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyEntry>> {
+        block_on(self.store.get_key(key))
     }
 
     /// See [`Store::get_many`].
@@ -182,6 +190,19 @@ impl Blocking {
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
         block_on(self.store.update(keys, options, change))
+    }
+
+    /// See [`Store::update_versioned`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_versioned<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<(T, Vec<Option<u64>>)> {
+        block_on(self.store.update_versioned(keys, options, change))
     }
 
     /// See [`Store::insert_if_absent`].
