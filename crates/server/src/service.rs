@@ -25,6 +25,7 @@ pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod pauses;
+pub(crate) mod retries;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
@@ -38,6 +39,7 @@ pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use expiring::Expiring;
 use pauses::Pauses;
+use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
@@ -64,6 +66,8 @@ pub(crate) struct Service {
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
+    /// What requests that may be made again were answered.
+    pub(crate) retries: Arc<Retries>,
     pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
@@ -88,6 +92,9 @@ const SLOWLOG_BYTES: usize = 1 << 20;
 /// Which part of the memory for clients scripts and idle interpreters may take.
 const SCRIPTS_PART: usize = 16;
 
+/// Which part of it answers may take that are kept for retries.
+const RETRIES_PART: usize = 16;
+
 impl Service {
     pub(crate) fn new(
         store: Store,
@@ -107,6 +114,8 @@ impl Service {
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
         // As if the messages that wait were another client of this machine.
         let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
+        let retries_bytes = limits.client_bytes_max / RETRIES_PART;
+        let of_retries = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
         Service {
             users,
             tls,
@@ -128,6 +137,7 @@ impl Service {
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
+            retries: Retries::new(retries_bytes, of_retries),
             pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),

@@ -1,7 +1,7 @@
 //! Who calls, and the memory of its calls.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::error;
 use super::frames::Waiting;
 use crate::auth::User;
 use crate::base::pace::Pace;
-use crate::budget::{Piece, Pieces};
+use crate::budget::{Piece, Pieces, Share};
 use crate::service::Service;
 
 /// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
@@ -24,12 +24,14 @@ pub(super) const CALLS_BYTES: usize = 32 << 10;
 
 /// What one connection's calls share.
 pub(super) struct Client {
-    pub(super) address: IpAddr,
+    pub(super) peer: SocketAddr,
     /// Who it is without a word: by its certificate, or because nobody needs a password.
     unnamed: Option<Arc<User>>,
     /// The last `authorization` that was right, and whose it is: checking a password is slow.
     known: Mutex<Option<(HeaderValue, Arc<User>)>>,
     pub(super) pieces: Arc<Pieces>,
+    /// The floor, which lasts as long as any call does.
+    _share: Share,
     pub(super) waiting: Arc<Waiting>,
     /// Answers that wait for the client to take them, and until when they do.
     stalled: Mutex<HashMap<u64, Instant>>,
@@ -40,12 +42,18 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(address: IpAddr, unnamed: Option<Arc<User>>, service: &Service) -> Arc<Client> {
+    pub(super) fn new(
+        peer: SocketAddr,
+        unnamed: Option<Arc<User>>,
+        share: Share,
+        service: &Service,
+    ) -> Arc<Client> {
         Arc::new(Client {
-            address,
+            peer,
             unnamed,
             known: Mutex::default(),
             pieces: Pieces::new(service.budget.clone(), CALLS_BYTES),
+            _share: share,
             waiting: Arc::default(),
             stalled: Mutex::default(),
             answers: AtomicU64::new(0),
@@ -82,7 +90,7 @@ impl Client {
                 "authorization is Basic with user and password in base64, or Bearer with a password",
             )
         })?;
-        let user = service.users.log_in(&name, &password, self.address).await.ok_or_else(wrong)?;
+        let user = service.users.log_in(&name, &password, self.peer.ip()).await.ok_or_else(wrong)?;
         *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
         Ok(user)
     }

@@ -6,12 +6,16 @@ use tonic::Code;
 
 use crate::base::counting::count;
 
-const METHODS: [&str; 12] = [
+const METHODS: [&str; 16] = [
     "Get",
+    "Head",
     "MultiGet",
     "Put",
     "Delete",
     "CompareAndSwap",
+    "Increment",
+    "Touch",
+    "Txn",
     "Batch",
     "Scan",
     "Upload",

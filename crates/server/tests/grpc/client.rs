@@ -74,3 +74,8 @@ pub(crate) fn get(text: &str) -> pb::GetRequest {
 pub(crate) fn put(at: &str, value: impl Into<bytes::Bytes>) -> pb::PutRequest {
     pb::PutRequest { key: key(at), value: value.into(), ..Default::default() }
 }
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
+}
