@@ -29,6 +29,7 @@ pub(crate) mod retries;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
+pub(crate) mod watchers;
 
 use backups::Backups;
 use channels::Channels;
@@ -43,6 +44,7 @@ use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
+use watchers::Watchers;
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
@@ -68,6 +70,8 @@ pub(crate) struct Service {
     pub(crate) scripts: Scripts,
     /// What requests that may be made again were answered.
     pub(crate) retries: Arc<Retries>,
+    /// Who watches keys.
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
@@ -93,7 +97,7 @@ const SLOWLOG_BYTES: usize = 1 << 20;
 const SCRIPTS_PART: usize = 16;
 
 /// Which part of it answers may take that are kept for retries.
-const RETRIES_PART: usize = 16;
+const RETRIES_PART: usize = 8;
 
 impl Service {
     pub(crate) fn new(
@@ -138,6 +142,7 @@ impl Service {
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
             retries: Retries::new(retries_bytes, of_retries),
+            watchers: Arc::default(),
             pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),

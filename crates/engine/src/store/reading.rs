@@ -9,9 +9,10 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
+use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
-use crate::read::keys::{KeyEntry, KeyPage};
+use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, View};
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;

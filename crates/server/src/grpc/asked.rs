@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::call::Call;
 use super::pb;
 use super::pb::operation::Write;
-use super::service::Call;
 use crate::service::{Service, wall_clock_ms};
 
 /// Bytes of a key that the slow log keeps.

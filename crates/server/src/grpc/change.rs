@@ -4,11 +4,11 @@ use bytes::Bytes;
 use esker_engine::{Batch, Condition, Entry, WriteOptions};
 use tonic::Status;
 
+use super::call::{Call, Esker};
 use super::convert::{expires_at_ms, kept_expiry, put_into, write_options};
 use super::error::{invalid, not_a_number, of_store, out_of_range};
 use super::pb;
 use super::pb::touch_request::Becomes;
-use super::service::{Call, Esker};
 
 /// Why an update did nothing.
 enum Undone {

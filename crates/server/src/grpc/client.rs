@@ -22,6 +22,9 @@ use crate::service::Service;
 /// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
 pub(super) const CALLS_BYTES: usize = 32 << 10;
 
+/// Watches of one connection: of the calls that it may make at a time, some are left for others.
+const WATCHES_MAX: usize = 32;
+
 /// What one connection's calls share.
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
@@ -37,6 +40,7 @@ pub(super) struct Client {
     stalled: Mutex<HashMap<u64, Instant>>,
     answers: AtomicU64,
     pub(super) running: AtomicUsize,
+    watches: AtomicUsize,
     /// A call was let in whose user is known.
     pub(super) welcome: AtomicBool,
 }
@@ -58,6 +62,7 @@ impl Client {
             stalled: Mutex::default(),
             answers: AtomicU64::new(0),
             running: AtomicUsize::new(0),
+            watches: AtomicUsize::new(0),
             welcome: AtomicBool::new(false),
         })
     }
@@ -100,6 +105,13 @@ impl Client {
         self.pieces.take(bytes).await.map_err(error::of_memory)
     }
 
+    /// One more watch, if there are not too many.
+    pub(super) fn watch(self: &Arc<Client>) -> Option<WatchPlace> {
+        let more = |watches| (watches < WATCHES_MAX).then_some(watches + 1);
+        self.watches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(WatchPlace(self.clone()))
+    }
+
     /// An answer of this connection.
     pub(super) fn answer(self: &Arc<Client>, wait: Option<Duration>) -> Arc<Answering> {
         let id = self.answers.fetch_add(1, Ordering::Relaxed);
@@ -125,6 +137,15 @@ fn credentials(given: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
     let decoded = Base64::decode_vec(rest.trim()).ok()?;
     let colon = decoded.iter().position(|&byte| byte == b':')?;
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
+}
+
+/// One of the watches that a connection may have, until it is dropped.
+pub(super) struct WatchPlace(Arc<Client>);
+
+impl Drop for WatchPlace {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// An answer until the last of it is sent. Notes since when it waits for its client.

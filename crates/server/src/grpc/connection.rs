@@ -24,11 +24,11 @@ use tonic::Status;
 use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
+use super::call::{Call, Esker};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::frames::Frames;
 use super::health::Health;
-use super::service::{Call, Esker};
 use super::{DESCRIPTORS, pb};
 use crate::auth::User;
 use crate::base::shutdown::Stop;
@@ -206,7 +206,7 @@ async fn dispatch(
             let store = service.store.clone();
             let (client, held) = (client.clone(), held.clone());
             request.extensions_mut().insert(Call { user, client, held, store, is_retry });
-            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone()))
+            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);
             server.call(request).await

@@ -21,6 +21,14 @@ pub(super) fn check_key(key: &Bytes) -> Result<(), Status> {
     }
 }
 
+/// Whether any key could begin so.
+pub(super) fn check_prefix(prefix: &Bytes) -> Result<(), Status> {
+    match prefix.len() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(invalid(format!("the prefix has {bytes} bytes; a key has 1 to {KEY_BYTES_MAX}"))),
+    }
+}
+
 fn durability(options: Option<pb::WriteOptions>) -> Result<Option<Durability>, Status> {
     let Some(options) = options else { return Ok(None) };
     let level = pb::Durability::try_from(options.durability)

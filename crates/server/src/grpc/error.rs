@@ -107,6 +107,24 @@ pub(super) fn forgotten() -> Status {
     status(Code::Aborted, "FORGOTTEN", text.to_owned(), HashMap::new())
 }
 
+pub(super) fn missed() -> Status {
+    let text = "changes came faster than they were taken, and some are missing from here on; watch again, and read what you \
+                watch";
+    status(Code::Aborted, "MISSED", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn too_many_watches(text: &str) -> Status {
+    status(Code::ResourceExhausted, "WATCHES", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn stopping() -> Status {
+    status(Code::Unavailable, "STOPPING", "the server is stopping".to_owned(), HashMap::new())
+}
+
+pub(super) fn closed() -> Status {
+    status(Code::Unavailable, "CLOSED", "the store is closed".to_owned(), HashMap::new())
+}
+
 pub(super) fn too_slow() -> Status {
     let text = "the request did not arrive in time (command-timeout)".to_owned();
     status(Code::DeadlineExceeded, "SLOW", text, HashMap::new())

@@ -19,6 +19,7 @@ pub fn messages(bytes: &[u8]) {
     decode::<pb::ScanRequest>(bytes);
     decode::<pb::UploadRequest>(bytes);
     decode::<pb::DownloadRequest>(bytes);
+    decode::<pb::WatchRequest>(bytes);
     decode::<pb::StatsRequest>(bytes);
 }
 

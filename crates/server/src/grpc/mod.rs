@@ -4,8 +4,10 @@
 //! - `frames`: what HTTP/2 itself does not bound.
 //! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
 //! - `client`: who calls, and the memory of its calls.
-//! - `service`: what the calls mean. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`:
-//!   those that stream.
+//! - `call`: what a call has. `service`: which function each call is.
+//! - `read`: calls that read. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`: those that
+//!   stream.
+//! - `watch`: changes as they become visible.
 //! - `asked`: what all requests of one message have in common. `once`: requests that may be made again without being done again.
 //! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
 //! - `loading`: what is answered while the store is being opened.
@@ -15,6 +17,7 @@
 
 mod asked;
 mod body;
+mod call;
 mod change;
 mod client;
 mod connection;
@@ -25,9 +28,11 @@ pub(crate) mod fuzzed;
 mod health;
 mod loading;
 mod once;
+mod read;
 mod service;
 mod stream;
 mod txn;
+mod watch;
 mod write;
 
 /// Made from the `.proto`; the test `generated` says whether it is current, and makes it.

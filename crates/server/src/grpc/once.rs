@@ -11,9 +11,9 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::Status;
 
+use super::call::Call;
 use super::error::{another_request, forgotten, invalid, of_memory};
 use super::pb;
-use super::service::Call;
 use crate::budget::Refused;
 use crate::service::Service;
 use crate::service::retries::{Begun, Fingerprint};
@@ -45,7 +45,8 @@ fn id_of(call: &Call, options: Option<&mut pb::WriteOptions>) -> Result<Option<(
     let is_retry = std::mem::take(&mut options.retry) || call.is_retry;
     match options.request_id.len() {
         0 => Ok(None),
-        1..=ID_BYTES_MAX => Ok(Some((options.request_id.clone(), is_retry))),
+        // A copy: the message would be kept as long as the id is.
+        1..=ID_BYTES_MAX => Ok(Some((Bytes::copy_from_slice(&options.request_id), is_retry))),
         bytes => Err(invalid(format!("the request_id has {bytes} bytes; it has 1 to {ID_BYTES_MAX}"))),
     }
 }

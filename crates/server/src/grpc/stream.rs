@@ -8,12 +8,13 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tonic::{Status, Streaming};
 
-use super::convert::{self, check_key, write_options};
+use super::call::Call;
+use super::convert::{self, check_key, check_prefix, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::once::{identity, once};
 use super::pb;
-use super::service::Call;
 use crate::base::counting::count;
+use crate::budget::Piece;
 use crate::service::Service;
 
 /// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.
@@ -52,6 +53,8 @@ struct Scan {
     service: Arc<Service>,
     call: Call,
     request: pb::ScanRequest,
+    /// Memory of the prefix.
+    _prefix: Piece,
     cursor: Option<Cursor>,
     /// Entries still to be looked at.
     left: u64,
@@ -62,13 +65,18 @@ struct Scan {
 /// Entries, how many were looked at for them, and where to go on.
 type Looked = (Vec<pb::Entry>, usize, Option<Cursor>);
 
-pub(super) fn scan(
+pub(super) async fn scan(
     service: Arc<Service>,
     call: Call,
-    request: pb::ScanRequest,
+    mut request: pb::ScanRequest,
 ) -> Result<BoxStream<'static, Result<pb::ScanResponse, Status>>, Status> {
+    check_prefix(&request.prefix)?;
+    let prefix = call.client.take(request.prefix.len()).await?;
+    // A copy: the message is not in memory of the call any more once this has begun.
+    request.prefix = Bytes::copy_from_slice(&request.prefix);
     let scan = Scan {
-        cursor: Some(cursor_of(&request.cursor)?),
+        _prefix: prefix,
+        cursor: Some(cursor_of(&std::mem::take(&mut request.cursor))?),
         left: if request.limit == 0 { u64::MAX } else { request.limit },
         service,
         call,

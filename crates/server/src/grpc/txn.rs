@@ -10,6 +10,7 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry};
 use tonic::Status;
 
+use super::call::{Call, ENTRY_BYTES, Esker, check_answer};
 use super::change::{update, version_of};
 use super::convert::{self, expires_at_ms, kept_expiry, previous, put_into, write_options};
 use super::error::invalid;
@@ -18,7 +19,6 @@ use super::pb;
 use super::pb::compare::Target;
 use super::pb::txn_operation::{self, Operation};
 use super::pb::txn_result::Result as Answer;
-use super::service::{Call, ENTRY_BYTES, Esker, check_answer};
 use super::write::OPERATION_BYTES;
 
 /// Comparisons and operations of one transaction.

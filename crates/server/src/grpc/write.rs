@@ -4,13 +4,13 @@ use bytes::Bytes;
 use esker_engine::{Batch, Condition, Entry};
 use tonic::Status;
 
+use super::call::{Call, Esker};
 use super::change::{update, version_of};
 use super::convert::{expires_at_ms, kept_expiry, previous, put_into, write_options};
 use super::error::{invalid, of_store};
 use super::once::value_bytes_max;
 use super::pb;
 use super::pb::compare_and_swap_request::{Expected, Replacement};
-use super::service::{Call, Esker};
 
 const OPERATIONS_MAX: usize = 10_000;
 

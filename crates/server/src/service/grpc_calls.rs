@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::base::counting::count;
 
-const METHODS: [&str; 16] = [
+const METHODS: [&str; 17] = [
     "Get",
     "Head",
     "MultiGet",
@@ -18,6 +18,7 @@ const METHODS: [&str; 16] = [
     "Txn",
     "Batch",
     "Scan",
+    "Watch",
     "Upload",
     "Download",
     "Stats",

@@ -13,3 +13,4 @@ mod running;
 mod services;
 mod streams;
 mod txns;
+mod watches;

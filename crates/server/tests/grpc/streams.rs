@@ -122,6 +122,8 @@ async fn scans_meet_every_key_and_go_on_from_a_cursor() {
         let wanted = pb::ScanRequest { cursor: key(wrong), ..Default::default() };
         refused(client.scan(wanted).await, Code::InvalidArgument, "INVALID");
     }
+    let wanted = pb::ScanRequest { prefix: vec![b'x'; 65_537].into(), ..Default::default() };
+    refused(client.scan(wanted).await, Code::InvalidArgument, "INVALID");
     let wanted = pb::ScanRequest { keys_only: true, ..Default::default() };
     let pages = client.scan(wanted).await.unwrap().into_inner();
     let entries: Vec<_> = pages.flat_map(|page| stream::iter(page.unwrap().entries)).collect().await;

@@ -490,6 +490,129 @@ pub struct ScanResponse {
     pub done: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchRequest {
+    /// Keys that begin with one of these, and these keys; up to 64 of both together. Without any, all keys. Only keys that the caller
+    /// may read are told of.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub prefixes: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// Puts come with their values.
+    #[prost(bool, tag = "3")]
+    pub with_values: bool,
+    /// Memory for changes that the client has not taken yet: 64 KiB to 16 MiB; 0 is 1 MiB.
+    #[prost(uint32, tag = "4")]
+    pub queue_bytes: u32,
+    /// Progress comes when nothing else did for so long: 100 to 600,000 milliseconds; 0 is 30,000.
+    #[prost(uint32, tag = "5")]
+    pub progress_ms: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchResponse {
+    #[prost(oneof = "watch_response::Message", tags = "1, 2, 3")]
+    pub message: ::core::option::Option<watch_response::Message>,
+}
+/// Nested message and enum types in `WatchResponse`.
+pub mod watch_response {
+    /// The first message. All that becomes visible from here on is told.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Started {}
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Changes {
+        #[prost(message, repeated, tag = "1")]
+        pub changes: ::prost::alloc::vec::Vec<super::Change>,
+    }
+    /// Nothing changed for a while.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Progress {
+        /// Changes that were told in this stream.
+        #[prost(uint64, tag = "1")]
+        pub changes: u64,
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Message {
+        #[prost(message, tag = "1")]
+        Started(Started),
+        #[prost(message, tag = "2")]
+        Changes(Changes),
+        #[prost(message, tag = "3")]
+        Progress(Progress),
+    }
+}
+/// A change of a key that is visible now.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Change {
+    #[prost(enumeration = "change::Kind", tag = "1")]
+    pub kind: i32,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// The version that a put gave the key, or that of the delete; of what expired or was evicted, its own. From one change of a key
+    /// to the next it never falls.
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
+    /// When the value that was put expires, or what was taken out did. Milliseconds since the Unix epoch.
+    #[prost(uint64, optional, tag = "4")]
+    pub expires_at_ms: ::core::option::Option<u64>,
+    /// The value that was put, if values were asked for. Not set if the key was written again meanwhile, of which another change
+    /// tells, or if it is too long for a message.
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub value: ::core::option::Option<::prost::bytes::Bytes>,
+}
+/// Nested message and enum types in `Change`.
+pub mod change {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        Unspecified = 0,
+        Put = 1,
+        Delete = 2,
+        /// Its time was over. A key that is written before it is taken out is told of as put alone.
+        Expire = 3,
+        /// It was dropped to make room.
+        Evict = 4,
+        /// All keys were deleted at once, whatever is watched.
+        Clear = 5,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::Put => "KIND_PUT",
+                Self::Delete => "KIND_DELETE",
+                Self::Expire => "KIND_EXPIRE",
+                Self::Evict => "KIND_EVICT",
+                Self::Clear => "KIND_CLEAR",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "KIND_PUT" => Some(Self::Put),
+                "KIND_DELETE" => Some(Self::Delete),
+                "KIND_EXPIRE" => Some(Self::Expire),
+                "KIND_EVICT" => Some(Self::Evict),
+                "KIND_CLEAR" => Some(Self::Clear),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UploadRequest {
     #[prost(oneof = "upload_request::Part", tags = "1, 2")]
     pub part: ::core::option::Option<upload_request::Part>,
@@ -995,6 +1118,29 @@ pub mod esker_client {
             req.extensions_mut().insert(GrpcMethod::new("esker.v1.Esker", "Scan"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Changes of keys from now on, as they become visible. Of one key they come in the order in which they happened, and none is
+        /// missing: a stream that lost one ends (ABORTED, MISSED). docs/grpc.md says how to read what was there before.
+        pub async fn watch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/esker.v1.Esker/Watch");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("esker.v1.Esker", "Watch"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Writes a value that comes in chunks. The first message is a head, the others are chunks. Nothing is written before the
         /// client has ended its stream; if the stream is cut, nothing is.
         pub async fn upload(
@@ -1142,6 +1288,18 @@ pub mod esker_server {
             &self,
             request: tonic::Request<super::ScanRequest>,
         ) -> std::result::Result<tonic::Response<Self::ScanStream>, tonic::Status>;
+        /// Server streaming response type for the Watch method.
+        type WatchStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Changes of keys from now on, as they become visible. Of one key they come in the order in which they happened, and none is
+        /// missing: a stream that lost one ends (ABORTED, MISSED). docs/grpc.md says how to read what was there before.
+        async fn watch(
+            &self,
+            request: tonic::Request<super::WatchRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
         /// Writes a value that comes in chunks. The first message is a head, the others are chunks. Nothing is written before the
         /// client has ended its stream; if the stream is cut, nothing is.
         async fn upload(
@@ -1705,6 +1863,52 @@ pub mod esker_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ScanSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/esker.v1.Esker/Watch" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchSvc<T: Esker>(pub Arc<T>);
+                    impl<
+                        T: Esker,
+                    > tonic::server::ServerStreamingService<super::WatchRequest>
+                    for WatchSvc<T> {
+                        type Response = super::WatchResponse;
+                        type ResponseStream = T::WatchStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Esker>::watch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
