@@ -45,6 +45,8 @@ pub(super) struct Call {
     pub(super) client: Arc<Client>,
     pub(super) held: Held,
     pub(super) store: Store,
+    /// The number of the store's keyspace that the call is about.
+    pub(super) keyspace: u8,
     /// The client says that it made this call before.
     pub(super) is_retry: bool,
 }

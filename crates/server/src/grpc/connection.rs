@@ -202,10 +202,10 @@ async fn dispatch(
         ("/esker.v1.Esker", Some(user)) => {
             counters.called(method);
             let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
-            // The one place that chooses which store a call works on.
-            let store = service.store.clone();
+            // The one place that chooses which store a call works on, and which keyspace of it.
+            let (store, keyspace) = (service.store.clone(), 0);
             let (client, held) = (client.clone(), held.clone());
-            request.extensions_mut().insert(Call { user, client, held, store, is_retry });
+            request.extensions_mut().insert(Call { user, client, held, store, keyspace, is_retry });
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);

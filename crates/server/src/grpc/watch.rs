@@ -110,7 +110,8 @@ pub(super) async fn watch(
     let may_see = Box::new(move |key: &[u8]| user.is_admin() || user.may_read(key));
     // Copies: the message is not in memory of the call any more once this has begun.
     let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
-    let wanted = Wanted { prefixes: copied(prefixes), keys: copied(keys), queue_bytes, may_see };
+    let (prefixes, keys, keyspace) = (copied(prefixes), copied(keys), call.keyspace);
+    let wanted = Wanted { keyspace, prefixes, keys, queue_bytes, may_see };
     let Some(place) = call.client.watch() else {
         return Err(too_many_watches("this connection has as many watches as one may; open another"));
     };

@@ -34,6 +34,7 @@ pub(crate) struct Seen {
 
 /// What somebody wants to watch.
 pub(crate) struct Wanted {
+    pub(crate) keyspace: u8,
     /// Keys that begin so, or are these; all keys if there are neither.
     pub(crate) prefixes: Vec<Bytes>,
     pub(crate) keys: Vec<Bytes>,
@@ -66,6 +67,7 @@ struct Queue {
 }
 
 struct Watcher {
+    keyspace: u8,
     may_see: Box<dyn Fn(&[u8]) -> bool + Send + Sync>,
     queue: Mutex<Queue>,
     queue_bytes: usize,
@@ -135,9 +137,9 @@ impl Watchers {
         begun.count += 1;
         begun.next += 1;
         begun.by_origin.insert(origin, of_origin);
-        let Wanted { prefixes, keys, queue_bytes, may_see } = wanted.without_doubles();
+        let Wanted { keyspace, prefixes, keys, queue_bytes, may_see } = wanted.without_doubles();
         let (queue, arrived) = (Mutex::default(), Notify::new());
-        let watcher = Arc::new(Watcher { may_see, queue, queue_bytes, arrived });
+        let watcher = Arc::new(Watcher { keyspace, may_see, queue, queue_bytes, arrived });
         let number = begun.next;
         lock(&self.index).add(number, &prefixes, &keys, &watcher);
         // After it is in the index: what becomes visible from here on is told.
@@ -178,7 +180,7 @@ impl Observer for Watchers {
         let index = lock(&self.index);
         let mut seen = None;
         index.each_of(change.key, |watcher| {
-            if !(watcher.may_see)(change.key) {
+            if watcher.keyspace != change.keyspace || !(watcher.may_see)(change.key) {
                 return;
             }
             let seen = seen.get_or_insert_with(|| Seen {
@@ -191,9 +193,11 @@ impl Observer for Watchers {
         });
     }
 
-    fn cleared(&self, _keyspace: Option<u8>) {
+    fn cleared(&self, keyspace: Option<u8>) {
         let seen = Seen { cause: None, key: Bytes::new(), version: 0, expires_at_ms: None };
-        lock(&self.index).all.values().for_each(|watcher| self.put(watcher, &seen));
+        let index = lock(&self.index);
+        let is_of_it = |watcher: &&Arc<Watcher>| keyspace.is_none_or(|cleared| cleared == watcher.keyspace);
+        index.all.values().filter(is_of_it).for_each(|watcher| self.put(watcher, &seen));
     }
 }
 

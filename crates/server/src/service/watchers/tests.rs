@@ -21,6 +21,7 @@ fn origin(last: u8) -> Origin {
 fn wanted(prefixes: &[&str], keys: &[&str]) -> Wanted {
     let bytes = |texts: &[&str]| texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect();
     Wanted {
+        keyspace: 0,
         prefixes: bytes(prefixes),
         keys: bytes(keys),
         queue_bytes: 64 << 10,
@@ -51,10 +52,15 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
     assert_eq!(all(&nested), ["a", "ab", "abc", "x"]);
     assert_eq!(all(&one), ["ab"]);
     assert_eq!(all(&unseen), ["a", "abc"]);
+    // The store has one keyspace now.
+    let of_another = watchers.watch(&store, origin(1), Wanted { keyspace: 1, ..wanted(&[], &[]) }).unwrap();
     drop(one);
     esker_device::block_on(store.put("ab", "w")).unwrap();
     assert_eq!((all(&everything), all(&nested)), (vec!["ab".to_owned()], vec!["ab".to_owned()]));
-    drop((everything, nested, unseen));
+    assert!(all(&of_another).is_empty(), "other keyspaces have other keys");
+    esker_device::block_on(store.clear()).unwrap();
+    assert_eq!(everything.take().map(|seen| seen.map(|seen| seen.cause)), Ok(Some(None)));
+    drop((everything, nested, unseen, of_another));
     assert!(lock(&watchers.begun).observation.is_none(), "nobody watches any more");
     let index = lock(&watchers.index);
     assert!(index.all.is_empty() && index.by_key.is_empty() && index.by_prefix.is_empty());
@@ -75,7 +81,8 @@ fn watchers_are_found_by_what_a_key_begins_with() {
         let mut index = Index::default();
         for (number, prefix) in prefixes.iter().enumerate() {
             let (queue, arrived) = (Mutex::default(), Notify::new());
-            let watcher = Watcher { may_see: Box::new(|_| true), queue, queue_bytes: number, arrived };
+            let may_see = Box::new(|_: &[u8]| true);
+            let watcher = Watcher { keyspace: 0, may_see, queue, queue_bytes: number, arrived };
             index.add(number as u64, std::slice::from_ref(prefix), &[], &Arc::new(watcher));
         }
         for _ in 0..20 {
