@@ -104,6 +104,9 @@ pub(super) async fn watch(
             return Err(invalid(text));
         }
     };
+    let Some(place) = call.client.watch() else {
+        return Err(too_many_watches("this connection has as many watches as one may; open another"));
+    };
     let named: usize = prefixes.iter().chain(&keys).map(|name| NAME_BYTES + 2 * name.len()).sum();
     let queue = call.client.take(queue_bytes + WATCH_BYTES + named).await?;
     let user = call.user.clone();
@@ -112,9 +115,6 @@ pub(super) async fn watch(
     let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
     let (prefixes, keys, keyspace) = (copied(prefixes), copied(keys), call.keyspace);
     let wanted = Wanted { keyspace, prefixes, keys, queue_bytes, may_see };
-    let Some(place) = call.client.watch() else {
-        return Err(too_many_watches("this connection has as many watches as one may; open another"));
-    };
     let (service, origin) = (esker.service.clone(), Origin::of(call.client.peer.ip()));
     let watching = service.watchers.watch(&call.store, origin, wanted).ok_or_else(|| {
         too_many_watches("there are as many watches as there may be, or as this address may have")

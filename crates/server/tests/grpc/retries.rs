@@ -41,6 +41,11 @@ async fn a_request_that_is_made_again_is_done_once() {
     refused(client.increment(other).await, Code::InvalidArgument, "REQUEST_ID");
     let other = pb::PutRequest { options: named("one"), ..put("n", "x") };
     refused(client.put(other).await, Code::InvalidArgument, "REQUEST_ID");
+    // However alike their messages are.
+    client.put(pb::PutRequest { options: named("put"), ..put("n", "") }).await.unwrap();
+    let touch = pb::TouchRequest { key: key("n"), options: named("put"), ..Default::default() };
+    refused(client.touch(touch).await, Code::InvalidArgument, "REQUEST_ID");
+    client.put(put("n", "2")).await.unwrap();
     let long = pb::PutRequest { options: named(&"x".repeat(65)), ..put("n", "x") };
     refused(client.put(long).await, Code::InvalidArgument, "INVALID");
     assert_eq!(running.store.get("n").await.unwrap().unwrap(), "2");
@@ -150,9 +155,11 @@ async fn a_retry_waits_for_a_first_try_that_still_runs() {
     });
     held.await.unwrap();
     let mut leaving = running.client().await;
-    let first = timeout(Duration::from_millis(300), leaving.increment(add("one"))).await;
+    let first = timeout(Duration::from_secs(1), leaving.increment(add("one"))).await;
     assert!(first.is_err(), "it waits");
     drop(leaving);
+    // The server hears of that.
+    sleep(Duration::from_millis(300)).await;
     let mut client = running.client().await;
     let retry = tokio::spawn(async move { client.increment(again("one")).await });
     let mut client = running.client().await;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use esker_server::{Access, Config, Right, UserEntry, UserFile};
+use esker_server::{Config, Right};
 use tonic::Code;
 
 use crate::client::pb::compare::Target;
 use crate::client::pb::txn_operation::{Delete, Get, Operation, Put};
 use crate::client::pb::txn_result::Result as Answer;
 use crate::client::pb::{self, expiry};
-use crate::client::{Client, Running, from, get, key, now_ms, plain, put, refused};
+use crate::client::{Client, Running, from, get, key, now_ms, plain, put, refused, users};
 
 fn compare(at: &str, target: Target, relation: pb::Relation) -> pb::Compare {
     pb::Compare { key: key(at), target: Some(target), relation: relation.into() }
@@ -193,20 +193,9 @@ async fn transactions_that_make_no_sense_do_nothing() {
 
 #[tokio::test]
 async fn a_transaction_needs_the_rights_of_all_its_operations() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("users.toml");
-    let mut users = UserFile::default();
-    for (name, rights) in [
-        ("reader", vec![Right::Read]),
-        ("writer", vec![Right::Write]),
-        ("both", vec![Right::Read, Right::Write]),
-    ] {
-        let mut entry = UserEntry { rights, prefixes: vec!["mine:".to_owned()], ..UserEntry::default() };
-        entry.set_password("pass").expect("there are random numbers");
-        users.set(name, entry).unwrap();
-    }
-    users.write(&path).unwrap();
-    let access = Access { users: Some(path), ..Access::default() };
+    let both = [Right::Read, Right::Write];
+    let (_directory, _, access) =
+        users(&[("reader", &[Right::Read]), ("writer", &[Right::Write]), ("both", &both)]);
     let running = Running::start(Config { access, ..plain() }).await;
     let mut client = running.client().await;
     let may_not = txn(vec![], vec![put_of("mine:a", "1")], vec![get_of("other")]);

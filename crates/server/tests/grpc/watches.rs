@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use esker_server::{Access, Config, Right, UserEntry, UserFile};
+use esker_server::{Config, Right};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use tonic::{Code, Streaming};
@@ -11,7 +11,7 @@ use tonic::{Code, Streaming};
 use crate::client::pb::change::Kind;
 use crate::client::pb::watch_response::Message;
 use crate::client::pb::{self, expiry};
-use crate::client::{Client, PATIENCE, Running, from, get, here, key, now_ms, plain, put, refused};
+use crate::client::{Client, PATIENCE, Running, from, get, here, key, now_ms, plain, put, refused, users};
 
 /// A watch, and what came of it that was not asked for yet.
 struct Watch {
@@ -173,6 +173,32 @@ async fn no_change_is_missed_beside_writers() {
     }
 }
 
+/// A value is that of its change, or is left out: many are written over before they are sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_is_that_of_its_change() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    let wanted = pb::WatchRequest { with_values: true, ..of(&["k"]) };
+    let mut watch = Watch::begin(&mut client, wanted).await;
+    let mut written = HashMap::new();
+    for n in 0..2000 {
+        let options = esker_engine::WriteOptions::new().durability(esker_engine::Durability::None);
+        let version = running.store.put_with("k", n.to_string(), options).await.unwrap();
+        written.insert(version, n.to_string());
+    }
+    let mut left_out = 0;
+    for n in 0..2000 {
+        let change = watch.next().await;
+        match change.value {
+            Some(value) => assert_eq!(value, written[&change.version]),
+            None => left_out += 1,
+        }
+        if n == 1999 {
+            assert!(left_out > 0 && left_out < 2000, "{left_out} were left out");
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_is_too_slow_is_told_so_and_the_others_are_not() {
     let running = Running::start(plain()).await;
@@ -243,16 +269,7 @@ async fn watches_are_bounded_and_leave_calls_to_others() {
 
 #[tokio::test]
 async fn a_watch_tells_what_its_user_may_read_and_ends_with_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("users.toml");
-    let mut users = UserFile::default();
-    for (name, rights) in [("ann", vec![Right::Read]), ("bob", vec![Right::Write])] {
-        let mut entry = UserEntry { rights, prefixes: vec!["mine:".to_owned()], ..UserEntry::default() };
-        entry.set_password("pass").expect("there are random numbers");
-        users.set(name, entry).unwrap();
-    }
-    users.write(&path).unwrap();
-    let access = Access { users: Some(path.clone()), ..Access::default() };
+    let (directory, mut users, access) = users(&[("ann", &[Right::Read]), ("bob", &[Right::Write])]);
     let running = Running::start(Config { access, ..plain() }).await;
     let mut client = running.client().await;
     refused(client.watch(from(of(&[""]), "bob", "pass")).await, Code::PermissionDenied, "NO_RIGHT");
@@ -265,7 +282,7 @@ async fn a_watch_tells_what_its_user_may_read_and_ends_with_it() {
     }
     assert_eq!(watch.next().await.key, "mine:a");
     users.remove("ann");
-    users.write(&path).unwrap();
+    users.write(&directory.path().join("users.toml")).unwrap();
     running.control.reload().unwrap();
     running.store.put("mine:b", "x").await.unwrap();
     let (changes, status) = watch.end().await;

@@ -102,12 +102,15 @@ fn memory_is_bounded_and_one_user_does_not_make_others_forgotten() {
     let retries = retries(bytes_max);
     // Nothing from before the start is of interest any more.
     let now = retries.started + KEEP;
-    run(&retries, "ann", 0, &answer(1000), now);
+    let others = ["ann", "cid", "dan", "eve", "flo", "gil", "hal", "ida"];
+    others.iter().for_each(|user| run(&retries, user, 0, &answer(1000), now));
     for n in 0..500 {
         run(&retries, "bob", n, &answer(1000), now);
         assert!(retries.lock().bytes <= bytes_max);
     }
-    assert!(matches!(retries.begin("ann", &id(0), ONE, true, now), Begun::Answered(_)));
+    for user in others {
+        assert!(matches!(retries.begin(user, &id(0), ONE, true, now), Begun::Answered(_)));
+    }
     assert!(matches!(retries.begin("bob", &id(499), ONE, true, now), Begun::Answered(_)));
     assert!(matches!(retries.begin("bob", &id(1), ONE, true, now), Begun::Forgotten));
     // Ann's are all known, so what is not was never done.
