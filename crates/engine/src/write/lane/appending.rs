@@ -279,10 +279,11 @@ impl Lane {
         if filling.groups.is_empty() {
             state.newest_unpublished = Some(filling.completion.waiter());
             state.unpublished_from.push_back(first);
+            filling.waited_from = self.catalog.space.runtime.now();
         }
         filling.groups.push(group);
         state.unpublished += 1;
-        if !std::mem::replace(&mut filling.due, true) {
+        if filling.groups.len() == state.wakes_at {
             self.work.notify_one();
         }
         Append::Wait(last, filling.completion.waiter())
