@@ -30,6 +30,7 @@ pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};
 pub use base::option_name::OptionName;
 pub use base::to_bytes::ToBytes;
+pub use base::when_full::WhenFull;
 pub use catalog::cache::Entry;
 pub use catalog::watches::KeyWatch;
 pub use open::devices::DEFAULT_UNIT_BYTES;

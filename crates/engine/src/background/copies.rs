@@ -11,7 +11,7 @@ use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, 
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::background::relocate::{Forgetting, KEEP_FOR_COLLECTING};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
@@ -32,6 +32,8 @@ pub(crate) struct CopyWriter<'a> {
     pub(crate) bytes_per_s: u64,
     /// Tombstones are copied in the first round only.
     pub(crate) first: bool,
+    /// What is dropped.
+    pub(crate) forgetting: Option<&'a Forgetting>,
     /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
     /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
     pub(crate) opened_at: u64,
@@ -121,7 +123,14 @@ impl Host for CopyWriter<'_> {
     }
 
     fn need(&self, victim: &Victim, entry: &Entry) -> Need {
-        let hides = || self.first && self.tombstone_is_needed(victim, entry);
+        let may_hide = || self.first && self.tombstone_is_needed(victim, entry);
+        if let Some(forgetting) = self.forgetting.filter(|forgetting| forgetting.drops(victim, entry)) {
+            let slot = self.space.tier(victim.shape.tier).slot(victim.slot);
+            let hides = forgetting.is_held() && !slot.hides_nothing() && may_hide();
+            return if hides && !planted(Bug::DroppedWithoutTombstone) { Need::Tombstone } else { Need::Nothing };
+        }
+        // Those of the second time were copied in the first.
+        let hides = || !self.forgetting.is_some_and(Forgetting::is_held) && may_hide();
         match entry.kind {
             Kind::Put if self.catalog.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,

@@ -138,7 +138,10 @@ impl Reader {
             return Peek::Unknown;
         };
         let show = |shown: Shown<'a>, life| match life {
-            Life::Alive => Peek::Seen(shown),
+            Life::Alive => {
+                self.catalog.recency.note_asked(&sought.hash);
+                Peek::Seen(shown)
+            }
             Life::Expired => Peek::Absent,
             // It has to be deleted first.
             Life::Unconfirmed => Peek::Unknown,

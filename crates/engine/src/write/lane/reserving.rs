@@ -71,7 +71,7 @@ impl Lane {
     }
 
     /// Waits until what was appended before is published. To be called by who has its keys.
-    async fn wait_for_earlier(&self) -> Result<()> {
+    pub(crate) async fn wait_for_earlier(&self) -> Result<()> {
         let earlier = {
             // Must come after the keys are ours: under the lock there is nobody who has found them free and not yet appended.
             let state = self.state.lock();

@@ -1,0 +1,112 @@
+//! Dropping records that are current, where the store forgets when it is full. What is dropped is gone for good, and no older
+//! version of it shows:
+//!
+//! 1. What stays is copied, as in any relocation.
+//! 2. The keys of what is to be dropped are reserved, and what was appended before is published. So nobody writes them until
+//!    they are dropped. What somebody else has reserved is in use and stays: it is copied as well.
+//! 3. A record that may hide an older version of its key leaves a tombstone of its own number among the copies. At an
+//!    opening that counts for more than the record.
+//! 4. The copies are proven to be durable, and everything that was appended is flushed.
+//! 5. The slot is marked free at its end, durably: from here on a crash takes what is to be dropped, all of it. Readers
+//!    still find it.
+//! 6. The records are taken out of the index. Must come after 5, or else a crash could bring back a key that somebody has
+//!    found gone.
+//! 7. The slot is marked free at its start, and used again.
+
+use std::collections::BTreeSet;
+
+use esker_gc::Victim;
+use esker_log::{Entry, Kind, Tier as TierName};
+
+use super::{Outcome, Relocator, Victims};
+
+use crate::base::error::{Error, Result};
+use crate::write::reserve::Reservation;
+
+/// Records of one segment that are to be dropped.
+pub(crate) struct Forgetting {
+    segment: u64,
+    /// Where they begin.
+    offsets: BTreeSet<u32>,
+    /// Their keys; `None` before 2.
+    held: Option<Vec<Reservation>>,
+}
+
+impl Forgetting {
+    /// Whether it is about a record.
+    pub(crate) fn drops(&self, victim: &Victim, entry: &Entry) -> bool {
+        victim.segment == self.segment && entry.kind == Kind::Put && self.offsets.contains(&entry.offset)
+    }
+
+    /// Whether nobody else writes the keys any more.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+impl Relocator<'_> {
+    /// Empties a segment as [`relocate`](Self::relocate) does, and drops those of its records that begin at these offsets.
+    ///
+    /// # Errors
+    /// With the slot at which it happened.
+    pub(crate) async fn forget(
+        &mut self,
+        tier: TierName,
+        slot: u32,
+        urgency: f64,
+        offsets: BTreeSet<u32>,
+    ) -> std::result::Result<Outcome, (u32, Error)> {
+        let segment = self.space.tier(tier).slot(slot).segment();
+        self.forgetting = Some(Forgetting { segment, offsets, held: None });
+        let done = self.relocate(tier, &[slot], urgency, true).await;
+        self.forgetting = None;
+        done
+    }
+
+    /// 2. Those that cannot be reserved stay, and so do those of which it cannot be read who else has their places in the index.
+    pub(super) async fn hold_forgotten(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
+        let (Some(mut forgetting), Some((victim, entries))) = (self.forgetting.take(), victims.first()) else {
+            return Ok(());
+        };
+        let mut held = Vec::with_capacity(forgetting.offsets.len());
+        let mut kept = BTreeSet::new();
+        for entry in entries.iter().filter(|entry| forgetting.drops(victim, entry)) {
+            let key = self.catalog.index.stored_hash(&entry.key_hash);
+            match self.writer.lane.try_reserve(vec![key]) {
+                Some(reservation) => drop(kept.insert(entry.offset).then(|| held.push((entry, reservation)))),
+                None => continue,
+            }
+        }
+        self.writer.lane.wait_for_earlier().await?;
+        let mut reservations = Vec::with_capacity(held.len());
+        for (entry, reservation) in held {
+            let is_verified = match self.catalog.verify(&entry.key_hash).await {
+                Ok(()) => true,
+                Err(error) if error.is_of_reading() => false,
+                Err(error) => return Err(error),
+            };
+            if is_verified && self.catalog.is_current(tier, victim.slot, entry) {
+                reservations.push(reservation);
+            } else {
+                kept.remove(&entry.offset);
+            }
+        }
+        forgetting.offsets = kept;
+        forgetting.held = Some(reservations);
+        self.forgetting = Some(forgetting);
+        Ok(())
+    }
+
+    /// 6.
+    pub(super) fn drop_forgotten(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
+        let Some(forgetting) = &self.forgetting else { return };
+        for entry in entries.iter().filter(|entry| forgetting.drops(victim, entry)) {
+            let location = self.space.location(tier, victim.slot, entry);
+            if self.catalog.index.remove(&entry.key_hash, self.catalog.pointer(location)) {
+                self.space.add_live(location, -(victim.shape.padded(entry.bytes as usize) as i64));
+                self.space.counters.count_evicted();
+                self.catalog.recency.note_dropped(&entry.key_hash, self.catalog.index.len());
+            }
+        }
+    }
+}
