@@ -38,7 +38,7 @@ pub use open::options::Options;
 pub use open::progress::{Progress, Recovery};
 pub use open::staging_look::{StagingContent, StagingLook};
 pub use read::keys::{KeyEntry, KeyPage};
-pub use read::peek::{Peek, View};
+pub use read::peek::{Peek, Usage, View};
 pub use read::scan::{Cursor, Page};
 pub use read::verification::Verification;
 pub use segments::accounting::Written;

@@ -237,7 +237,11 @@ mod tests {
         budget.spend(150);
         assert_eq!(budget.left_bytes(10_000, 1 << 20), 50);
         assert_eq!(budget.left_bytes(20_000, 1 << 20), 250);
-        assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 1 << 20, "what is not used does not add up without end");
+        assert_eq!(
+            budget.left_bytes(1 << 40, 1 << 20),
+            1 << 20,
+            "what is not used does not add up without end"
+        );
         budget.spend(2 << 20);
         assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 0);
     }

@@ -124,15 +124,24 @@ impl Host for CopyWriter<'_> {
 
     fn need(&self, victim: &Victim, entry: &Entry) -> Need {
         let may_hide = || self.first && self.tombstone_is_needed(victim, entry);
-        if let Some(forgetting) = self.forgetting.filter(|forgetting| forgetting.drops(victim, entry)) {
+        let is_current = || self.catalog.is_current(victim.shape.tier, victim.slot, entry);
+        // What is not current any more is not dropped: it may have expired, and hide an older version.
+        let drops = |forgetting: &&Forgetting| {
+            forgetting.drops(victim, entry) && (forgetting.is_held() || is_current())
+        };
+        if let Some(forgetting) = self.forgetting.filter(drops) {
             let slot = self.space.tier(victim.shape.tier).slot(victim.slot);
             let hides = forgetting.is_held() && !slot.hides_nothing() && may_hide();
-            return if hides && !planted(Bug::DroppedWithoutTombstone) { Need::Tombstone } else { Need::Nothing };
+            return if hides && !planted(Bug::DroppedWithoutTombstone) {
+                Need::Tombstone
+            } else {
+                Need::Nothing
+            };
         }
         // Those of the second time were copied in the first.
         let hides = || !self.forgetting.is_some_and(Forgetting::is_held) && may_hide();
         match entry.kind {
-            Kind::Put if self.catalog.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
+            Kind::Put if is_current() => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
             Kind::Tombstone if hides() => Need::Record,
             _ => Need::Nothing,

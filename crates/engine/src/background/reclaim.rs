@@ -80,6 +80,8 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
                 writer.pressure.requests.done();
                 reclaimer.rest(woken).await;
             }
+            // It ends, and leaves nothing unsealed.
+            Err(Error::Closed { .. }) if space.health.check_writable().is_err() => {}
             Err(Error::Closed { .. }) => break,
             Err(error) => {
                 space.health.latch(&error);

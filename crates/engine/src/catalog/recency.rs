@@ -29,8 +29,7 @@ struct Tables {
 impl Recency {
     /// For a store with so much memory for index and read cache.
     pub(crate) fn new(when_full: WhenFull, memory_bytes: u64) -> Recency {
-        let recency =
-            Recency { when_full: AtomicU8::default(), memory_bytes, tables: OnceLock::new() };
+        let recency = Recency { when_full: AtomicU8::default(), memory_bytes, tables: OnceLock::new() };
         recency.set(when_full);
         recency
     }

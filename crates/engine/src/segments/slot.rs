@@ -4,6 +4,7 @@
 //! segment's writer, or the one who frees it.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_log::{SegmentClass, Stream};
 
@@ -75,6 +76,8 @@ pub(crate) struct Slot {
     hides_nothing: AtomicBool,
     /// Number that the newest segment had when it was last looked at for what may be dropped, and kept.
     passed_at: AtomicU64,
+    /// When that was, or when it was taken, in milliseconds by the runtime's clock.
+    passed_ms: AtomicU64,
 }
 
 impl Slot {
@@ -103,7 +106,7 @@ impl Slot {
         at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
     }
 
-    pub(super) fn occupy(&self, segment: u64, opened_at: u64) {
+    pub(super) fn occupy(&self, segment: u64, opened_at: u64, now: Duration) {
         self.stream.store(Stream::LANE.0, Ordering::Relaxed);
         self.began_at.store(0, Ordering::Relaxed);
         self.sealed_at.store(segment, Ordering::Relaxed);
@@ -113,7 +116,7 @@ impl Slot {
         self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.hides_nothing.store(false, Ordering::Relaxed);
-        self.passed_at.store(0, Ordering::Relaxed);
+        self.pass(0, now);
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.set(segment);
     }
@@ -181,8 +184,14 @@ impl Slot {
     }
 
     /// It was looked at for what may be dropped, and kept; the newest segment has this number.
-    pub(crate) fn pass(&self, newest: u64) {
+    pub(crate) fn pass(&self, newest: u64, now: Duration) {
         self.passed_at.store(newest, Ordering::Relaxed);
+        self.passed_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// When that was, or when the slot was taken, by the runtime's clock.
+    pub(crate) fn passed_time(&self) -> Duration {
+        Duration::from_millis(self.passed_ms.load(Ordering::Relaxed))
     }
 
     /// When it was sealed or last kept, by the number that the newest segment had.

@@ -130,7 +130,7 @@ impl Tier {
     /// A segment takes a slot, or (number 0) leaves it.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
         self.forget_live_of(self.slot(slot));
-        self.slots.occupy(slot, segment, state, opened_at);
+        self.slots.occupy(slot, segment, state, opened_at, self.clock.now());
     }
 
     /// Records of a slot became current, or (negative) ceased to be.

@@ -145,7 +145,7 @@ impl Reclaimer<'_> {
         for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), *slot, entry)) {
             self.catalog.recency.forget_asked(&entry.key_hash);
         }
-        tier.slot(*slot).pass(self.space.newest_segment());
+        tier.slot(*slot).pass(self.space.newest_segment(), self.space.runtime.now());
     }
 
     /// Drops what is cold of a segment and frees it; false if there was no room for what is not.

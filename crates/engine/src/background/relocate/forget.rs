@@ -65,7 +65,8 @@ impl Relocator<'_> {
 
     /// 2. Those that cannot be reserved stay, and so do those of which it cannot be read who else has their places in the index.
     pub(super) async fn hold_forgotten(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
-        let (Some(mut forgetting), Some((victim, entries))) = (self.forgetting.take(), victims.first()) else {
+        let (Some(mut forgetting), Some((victim, entries))) = (self.forgetting.take(), victims.first())
+        else {
             return Ok(());
         };
         let mut held = Vec::with_capacity(forgetting.offsets.len());
