@@ -1,4 +1,4 @@
-//! What a store that is full forgets: bits by key that say what was asked for, and the rules that follow from them.
+//! What a full store evicts: bits by key that say what was asked for, and the rules that follow from them.
 //!
 //! The rule is CLOCK over segments. A hand goes over the sealed segments, oldest first. Where next to nothing was asked for
 //! since the hand was there last, the segment is freed: what was asked for is copied, within a share of what is written, and

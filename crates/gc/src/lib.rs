@@ -2,7 +2,7 @@
 //!
 //! Destaging and collecting are the same act: read a victim segment, keep the records that are still needed, append them
 //! elsewhere, make that durable, swing the index, free the victim. They differ in how the victim is chosen
-//! (`score`) and where the copies go (`place`). A store that forgets where it is full drops what `evict` finds cold.
+//! (`score`) and where the copies go (`place`). A full store that evicts drops what `evict` finds cold.
 
 mod evict;
 mod pace;

@@ -5,7 +5,7 @@
 //! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
 //! durable on; whatever is found then is what the slot holds from there on.
 //!
-//! A store that forgets when it is full may have dropped any key. One that was found gone without anybody having deleted it
+//! A full store that evicts may have dropped any key. One that was found gone without anybody having deleted it
 //! does not come back: no state that was known to be visible then is ever found again.
 //!
 //! Of devices that lie nothing holds but that a value was written under its key.

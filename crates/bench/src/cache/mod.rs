@@ -1,4 +1,4 @@
-//! `esker-bench cache`: a store that forgets what nobody asks for, used as a cache: a key that is asked for and is not there is
+//! `esker-bench cache`: a store that evicts what nobody asks for, used as a cache: a key that is asked for and is not there is
 //! put.
 //!
 //! * The store (`measure`): hit ratio, beside that of an exact LRU of the same bytes for the same requests; bytes sent to the

@@ -5,7 +5,7 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
-mod forget;
+mod evict;
 mod grouped;
 mod sweep;
 mod unverified;
@@ -136,8 +136,8 @@ impl Reclaimer<'_> {
                 pressure.done();
             }
         }
-        if self.must_forget()
-            && (self.renew(self.tombstones_tolerated(false), u64::MAX).await? || self.forget().await?)
+        if self.must_evict()
+            && (self.renew(self.tombstones_tolerated(false), u64::MAX).await? || self.evict().await?)
         {
             return Ok(true);
         }
@@ -150,7 +150,7 @@ impl Reclaimer<'_> {
             let always = choice.tier != self.space.output_tier().name();
             let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
             if !done && may_be_full {
-                return self.forget_or_declare_full().await;
+                return self.evict_or_declare_full().await;
             }
             return Ok(true);
         }
@@ -161,7 +161,7 @@ impl Reclaimer<'_> {
             if self.relieve().await? {
                 return Ok(true);
             }
-            if self.forget_or_declare_full().await? {
+            if self.evict_or_declare_full().await? {
                 return Ok(true);
             }
         }
@@ -201,9 +201,9 @@ impl Reclaimer<'_> {
     }
 
     /// Nothing can be collected: something is dropped, if that may be and there is anything.
-    async fn forget_or_declare_full(&mut self) -> Result<bool> {
+    async fn evict_or_declare_full(&mut self) -> Result<bool> {
         let waits = self.writer.lanes().any(|lane| lane.is_out_of_room());
-        if waits && self.when_full().evicts() && self.forget().await? {
+        if waits && self.when_full().evicts() && self.evict().await? {
             return Ok(true);
         }
         self.declare_full();

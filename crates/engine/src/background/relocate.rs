@@ -4,7 +4,7 @@
 //! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when none
 //! of its records is current and no unverified overwrite of it is left.
 
-mod forget;
+mod evict;
 mod outputs;
 mod victims;
 
@@ -17,7 +17,7 @@ use esker_log::{Entry, Kind, Location, Stream, Tier as TierName, class_of};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-pub(crate) use self::forget::Forgetting;
+pub(crate) use self::evict::Eviction;
 
 use crate::background::copies::{CopyWriter, yield_device};
 use crate::background::expire::Expirer;
@@ -64,7 +64,7 @@ pub(crate) struct Relocator<'a> {
     /// Time that went to other work since the last relocation.
     other_work: Duration,
     /// What is dropped of the segment that is being emptied.
-    forgetting: Option<Forgetting>,
+    eviction: Option<Eviction>,
     /// No record of the outputs that is to be taken out of the index when it expires does so before.
     expires_from: u64,
 }
@@ -84,7 +84,7 @@ impl<'a> Relocator<'a> {
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
             other_work: Duration::ZERO,
-            forgetting: None,
+            eviction: None,
             expires_from: NEVER_MS,
         }
     }
@@ -158,12 +158,13 @@ impl<'a> Relocator<'a> {
         urgency: f64,
     ) -> std::result::Result<Outcome, Failed<Error>> {
         let emptied = self.empty(tier_name, victims, urgency).await?;
-        if self.forgetting.is_none() || emptied == Outcome::OutOfRoom {
+        if self.eviction.is_none() || emptied == Outcome::OutOfRoom {
             return Ok(emptied);
         }
-        let held = self.hold_forgotten(tier_name, victims).await;
+        let held = self.hold_evicted(tier_name, victims).await;
         held.map_err(|error| Failed { victim: 0, error })?;
-        self.empty(tier_name, victims, urgency).await
+        // Somebody may wait for these keys, so there are no pauses.
+        self.empty(tier_name, victims, 1.0).await
     }
 
     /// Copies until nothing of the victims is needed. Those in which something is damaged are taken off the list.
@@ -251,7 +252,7 @@ impl<'a> Relocator<'a> {
             writer: self.writer,
             bytes_per_s: self.bytes_per_s,
             first,
-            forgetting: self.forgetting.as_ref(),
+            eviction: self.eviction.as_ref(),
             opened_at: match planted(Bug::OutputOpenedAtNewest) {
                 false => self.writer.lane.published_through(),
                 true => self.space.sequence.load(Ordering::Acquire),

@@ -34,7 +34,7 @@ impl Reclaimer<'_> {
         if self.expirer.expire_open().await? {
             return Ok(true);
         }
-        if self.must_forget_under_pressure() && self.forget().await? {
+        if self.must_evict_under_pressure() && self.evict().await? {
             return Ok(true);
         }
         self.renew(self.tombstones_tolerated(true), u64::MAX).await
@@ -79,7 +79,7 @@ impl Reclaimer<'_> {
             return Ok(true);
         }
         if self.when_full() == WhenFull::Evict && tier == self.space.output_tier().name() {
-            return self.forget_slot(slot).await;
+            return self.evict_from_slot(slot).await;
         }
         let urgency = self.space.urgency().max(crate::background::reclaim::CALM);
         let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };

@@ -1,4 +1,4 @@
-//! Which keys were asked for and which were dropped of late, where the store forgets when it is full.
+//! Which keys were asked for and which were dropped of late, where a full store evicts.
 //!
 //! The bits are made when that is first asked for. They do not outlive the process: after a restart nothing was asked for.
 
@@ -23,7 +23,7 @@ pub(crate) struct Recency {
 
 struct Tables {
     asked: Reference,
-    dropped: Ghosts,
+    evicted: Ghosts,
 }
 
 impl Recency {
@@ -38,7 +38,7 @@ impl Recency {
     pub(crate) fn set(&self, when_full: WhenFull) {
         if when_full.evicts() {
             let bytes = self.memory_bytes / TABLE_SHARE;
-            self.tables.get_or_init(|| Tables { asked: Reference::new(bytes), dropped: Ghosts::new(bytes) });
+            self.tables.get_or_init(|| Tables { asked: Reference::new(bytes), evicted: Ghosts::new(bytes) });
         }
         self.when_full.store(when_full as u8, Ordering::Release);
     }
@@ -72,20 +72,20 @@ impl Recency {
     }
 
     /// A key was dropped; so many are left.
-    pub(crate) fn note_dropped(&self, key: &KeyHash, keys: u64) {
+    pub(crate) fn note_evicted(&self, key: &KeyHash, keys: u64) {
         if let Some(tables) = self.tables() {
             tables.asked.forget(key);
-            tables.dropped.note(key, keys);
+            tables.evicted.note(key, keys);
         }
     }
 
     /// Whether a key was dropped of late.
-    pub(crate) fn was_dropped(&self, key: &KeyHash) -> bool {
-        self.tables().is_some_and(|tables| tables.dropped.knows(key))
+    pub(crate) fn was_evicted(&self, key: &KeyHash) -> bool {
+        self.tables().is_some_and(|tables| tables.evicted.knows(key))
     }
 
     /// Memory that the bits take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables.get().map_or(0, |tables| tables.asked.bytes() + tables.dropped.bytes())
+        self.tables.get().map_or(0, |tables| tables.asked.bytes() + tables.evicted.bytes())
     }
 }

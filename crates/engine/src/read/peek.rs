@@ -72,7 +72,7 @@ impl Shown<'_> {
     }
 }
 
-/// How a key was used of late, where the store forgets when it is full: as far as that is known, which is what it forgets by.
+/// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Somebody asked for it since the store last looked whether to keep it, or since it was put. Another key may be taken

@@ -8,7 +8,7 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
-use super::{Forgetting, Relocator, Victims};
+use super::{Eviction, Relocator, Victims};
 
 use crate::base::error::{Error, Result};
 use crate::segments::limit::{LEAST_YIELD, frame_bytes};
@@ -75,10 +75,10 @@ impl Relocator<'_> {
     /// Whether nothing leads to a victim any more, but to what is to be dropped.
     pub(super) fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
         let tier = victim.shape.tier;
-        let drops = |entry: &Entry| self.forgetting.as_ref().is_some_and(|f| f.drops(victim, entry));
+        let drops = |entry: &Entry| self.eviction.as_ref().is_some_and(|f| f.drops(victim, entry));
         let is_left = |entry: &&Entry| self.catalog.is_known(tier, victim.slot, entry) && !drops(entry);
         let is_empty = !entries.iter().any(|entry| is_left(&entry));
-        let is_all = self.forgetting.as_ref().is_none_or(Forgetting::is_held);
+        let is_all = self.eviction.as_ref().is_none_or(Eviction::is_held);
         if cfg!(debug_assertions) && is_empty && is_all {
             self.catalog.index.displaced(|pointer| {
                 let Location { tier: of, slot, .. } = self.catalog.packing.unpack(pointer.get());
@@ -113,11 +113,11 @@ impl Relocator<'_> {
             }
             let state = tier.slot(victim.slot);
             self.note_life(victim, state.lived(self.space.sequence.load(Ordering::Relaxed)));
-            if planted(Bug::DroppedBeforeMarked) {
-                self.drop_forgotten(tier_name, victim, entries);
+            if planted(Bug::EvictedBeforeMarked) {
+                self.drop_evicted(tier_name, victim, entries);
             }
             tier.mark_free(victim.slot, &self.space.secret, first).await?;
-            self.drop_forgotten(tier_name, victim, entries);
+            self.drop_evicted(tier_name, victim, entries);
             tier.mark_free(victim.slot, &self.space.secret, last).await?;
             tier.leave_slot(victim.slot, self.space.runtime.now());
             if tier_name == self.space.output_tier().name() {

@@ -153,12 +153,12 @@ impl Lane {
         Ok(answer)
     }
 
-    /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where the store forgets what
+    /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where a full store evicts what
     /// nobody asks for, unless the key was dropped of late and is back.
     fn expects_short_life(&self, key: &KeyHash) -> bool {
         let Catalog { recency, space, .. } = &*self.catalog;
         if recency.when_full().evicts() {
-            return !recency.was_dropped(key);
+            return !recency.was_evicted(key);
         }
         self.catalog.expects_short_life(key, space.sequence.load(Ordering::Relaxed) + 1)
     }

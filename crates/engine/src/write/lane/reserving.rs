@@ -38,6 +38,12 @@ impl Lane {
         self.state.lock().reservations.try_take(keys)
     }
 
+    /// Reserves those of the keys that nobody else has or wants, without waiting for what was appended before; which those are, in
+    /// their order.
+    pub(crate) fn reserve_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {
+        self.state.lock().reservations.take_free(keys)
+    }
+
     /// Waits for the turn of a plain put of some keys. It is to be given back as soon as the put is appended, since whoever has
     /// the next turn waits for what was appended anyway.
     pub(crate) async fn turn(&self, keys: Vec<u64>) -> Result<Reservation> {

@@ -1,4 +1,4 @@
-//! Dropping records that are current, where the store forgets when it is full. What is dropped is gone for good, and no older
+//! Dropping records that are current, where a full store evicts. What is dropped is gone for good, and no older
 //! version of it shows:
 //!
 //! 1. What stays is copied, as in any relocation.
@@ -24,15 +24,15 @@ use crate::base::error::{Error, Result};
 use crate::write::reserve::Reservation;
 
 /// Records of one segment that are to be dropped.
-pub(crate) struct Forgetting {
+pub(crate) struct Eviction {
     segment: u64,
     /// Where they begin.
     offsets: BTreeSet<u32>,
     /// Their keys; `None` before 2.
-    held: Option<Vec<Reservation>>,
+    held: Option<Reservation>,
 }
 
-impl Forgetting {
+impl Eviction {
     /// Whether it is about a record.
     pub(crate) fn drops(&self, victim: &Victim, entry: &Entry) -> bool {
         victim.segment == self.segment && entry.kind == Kind::Put && self.offsets.contains(&entry.offset)
@@ -49,7 +49,7 @@ impl Relocator<'_> {
     ///
     /// # Errors
     /// With the slot at which it happened.
-    pub(crate) async fn forget(
+    pub(crate) async fn evict(
         &mut self,
         tier: TierName,
         slot: u32,
@@ -57,56 +57,46 @@ impl Relocator<'_> {
         offsets: BTreeSet<u32>,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let segment = self.space.tier(tier).slot(slot).segment();
-        self.forgetting = Some(Forgetting { segment, offsets, held: None });
+        self.eviction = Some(Eviction { segment, offsets, held: None });
         let done = self.relocate(tier, &[slot], urgency, true).await;
-        self.forgetting = None;
+        self.eviction = None;
         done
     }
 
     /// 2. Those that cannot be reserved stay, and so do those of which it cannot be read who else has their places in the index.
-    pub(super) async fn hold_forgotten(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
-        let (Some(mut forgetting), Some((victim, entries))) = (self.forgetting.take(), victims.first())
-        else {
+    pub(super) async fn hold_evicted(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
+        let (Some(mut eviction), Some((victim, entries))) = (self.eviction.take(), victims.first()) else {
             return Ok(());
         };
-        let mut held = Vec::with_capacity(forgetting.offsets.len());
-        let mut kept = BTreeSet::new();
-        for entry in entries.iter().filter(|entry| forgetting.drops(victim, entry)) {
-            let key = self.catalog.index.stored_hash(&entry.key_hash);
-            match self.writer.lane.try_reserve(vec![key]) {
-                Some(reservation) => drop(kept.insert(entry.offset).then(|| held.push((entry, reservation)))),
-                None => continue,
-            }
-        }
+        let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
+        let dropped = || entries.iter().filter(|entry| eviction.drops(victim, entry));
+        let (reservation, reserved) = self.writer.lane.reserve_free(dropped().map(stored).collect());
         self.writer.lane.wait_for_earlier().await?;
-        let mut reservations = Vec::with_capacity(held.len());
-        for (entry, reservation) in held {
-            let is_verified = match self.catalog.verify(&entry.key_hash).await {
-                Ok(()) => true,
-                Err(error) if error.is_of_reading() => false,
+        let mut offsets = BTreeSet::new();
+        for entry in dropped().filter(|entry| reserved.binary_search(&stored(entry)).is_ok()) {
+            match self.catalog.verify(&entry.key_hash).await {
+                Ok(()) if self.catalog.is_current(tier, victim.slot, entry) => {
+                    offsets.insert(entry.offset);
+                }
+                Ok(()) => {}
+                Err(error) if error.is_of_reading() => {}
                 Err(error) => return Err(error),
-            };
-            if is_verified && self.catalog.is_current(tier, victim.slot, entry) {
-                reservations.push(reservation);
-            } else {
-                kept.remove(&entry.offset);
             }
         }
-        forgetting.offsets = kept;
-        forgetting.held = Some(reservations);
-        self.forgetting = Some(forgetting);
+        (eviction.offsets, eviction.held) = (offsets, Some(reservation));
+        self.eviction = Some(eviction);
         Ok(())
     }
 
     /// 6.
-    pub(super) fn drop_forgotten(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
-        let Some(forgetting) = &self.forgetting else { return };
-        for entry in entries.iter().filter(|entry| forgetting.drops(victim, entry)) {
+    pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
+        let Some(eviction) = &self.eviction else { return };
+        for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
             let location = self.space.location(tier, victim.slot, entry);
             if self.catalog.index.remove(&entry.key_hash, self.catalog.pointer(location)) {
                 self.space.add_live(location, -(victim.shape.padded(entry.bytes as usize) as i64));
                 self.space.counters.count_evicted();
-                self.catalog.recency.note_dropped(&entry.key_hash, self.catalog.index.len());
+                self.catalog.recency.note_evicted(&entry.key_hash, self.catalog.index.len());
             }
         }
     }

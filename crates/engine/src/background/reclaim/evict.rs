@@ -1,6 +1,6 @@
-//! Making room by dropping what nobody asks for, where the store forgets when it is full.
+//! Making room by dropping what nobody asks for, where a full store evicts.
 //!
-//! The rule is in [`esker_gc`]'s `evict`; how a record is dropped, in `relocate/forget.rs`. As long as what is live is no more
+//! The rule is in [`esker_gc`]'s `evict`; how a record is dropped, in `relocate/evict.rs`. As long as what is live is no more
 //! than users may fill, nothing is dropped: then there is garbage, and collecting it makes room.
 
 use std::collections::BTreeSet;
@@ -28,17 +28,17 @@ type Seen = (u32, Vec<Entry>);
 impl Reclaimer<'_> {
     /// Whether something is to be dropped: there is more than users may fill and slots run short, or more keys than the memory is
     /// meant for.
-    pub(super) fn must_forget(&self) -> bool {
+    pub(super) fn must_evict(&self) -> bool {
         let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
         self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
     }
 
     /// Whether something is to be dropped before a put is refused, or waits any longer.
-    pub(crate) fn must_forget_under_pressure(&self) -> bool {
+    pub(crate) fn must_evict_under_pressure(&self) -> bool {
         let segment_bytes = self.space.output_tier().shape().segment_bytes;
         match self.when_full() {
             WhenFull::Refuse => false,
-            WhenFull::Evict => self.must_forget(),
+            WhenFull::Evict => self.must_evict(),
             WhenFull::EvictExpiring => self.writer.is_beyond_limit(segment_bytes.into()),
         }
     }
@@ -53,17 +53,17 @@ impl Reclaimer<'_> {
     }
 
     /// Frees a segment of the tier where records stay, one of which little was asked for; false if there is none.
-    pub(crate) async fn forget(&mut self) -> Result<bool> {
+    pub(crate) async fn evict(&mut self) -> Result<bool> {
         match self.coldest().await? {
-            Some((slot, entries)) => self.forget_segment(slot, &entries).await,
+            Some((slot, entries)) => self.evict_segment(slot, &entries).await,
             None => Ok(false),
         }
     }
 
     /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
-    pub(crate) async fn forget_slot(&mut self, slot: u32) -> Result<bool> {
-        match self.read_for_forgetting(slot).await? {
-            Some(entries) => self.forget_segment(slot, &entries).await,
+    pub(crate) async fn evict_from_slot(&mut self, slot: u32) -> Result<bool> {
+        match self.read_for_eviction(slot).await? {
+            Some(entries) => self.evict_segment(slot, &entries).await,
             // It was put aside.
             None => Ok(true),
         }
@@ -83,7 +83,7 @@ impl Reclaimer<'_> {
             order.sort_unstable();
             let mut look = Look::default();
             for (.., slot) in order {
-                let Some(entries) = self.read_for_forgetting(slot).await? else { continue };
+                let Some(entries) = self.read_for_eviction(slot).await? else { continue };
                 let kept_share = self.kept_share(slot, &entries);
                 if let Some(warmer) = look.see(kept_share, (slot, entries)) {
                     self.pass(&warmer);
@@ -102,7 +102,7 @@ impl Reclaimer<'_> {
     }
 
     /// The summary of a sealed segment; nothing if it cannot be read and was put aside.
-    async fn read_for_forgetting(&mut self, slot: u32) -> Result<Option<Vec<Entry>>> {
+    async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<Vec<Entry>>> {
         let (tier, began) = (self.space.output_tier(), self.space.runtime.now());
         let read = self.space.read_entries(tier, slot).await;
         let mut seen = None;
@@ -149,7 +149,7 @@ impl Reclaimer<'_> {
     }
 
     /// Drops what is cold of a segment and frees it; false if there was no room for what is not.
-    async fn forget_segment(&mut self, slot: u32, entries: &[Entry]) -> Result<bool> {
+    async fn evict_segment(&mut self, slot: u32, entries: &[Entry]) -> Result<bool> {
         let tier = self.space.output_tier();
         let shape = tier.shape();
         let written = tier.accounting().written();
@@ -168,7 +168,7 @@ impl Reclaimer<'_> {
                 cold.insert(entry.offset);
             }
         }
-        let done = self.carry_out_forgetting(tier.name(), slot, cold).await?;
+        let done = self.carry_out_eviction(tier.name(), slot, cold).await?;
         if done {
             self.copies.spend(copied_bytes);
             return Ok(true);
@@ -176,12 +176,12 @@ impl Reclaimer<'_> {
         // Without a slot for copies, everything goes that may.
         let all = entries.iter().filter(|entry| entry.kind == Kind::Put && !self.must_stay(entry));
         let all = all.map(|entry| entry.offset).collect();
-        Ok(copied_bytes > 0 && self.carry_out_forgetting(tier.name(), slot, all).await?)
+        Ok(copied_bytes > 0 && self.carry_out_eviction(tier.name(), slot, all).await?)
     }
 
-    async fn carry_out_forgetting(&mut self, tier: TierName, slot: u32, cold: BTreeSet<u32>) -> Result<bool> {
+    async fn carry_out_eviction(&mut self, tier: TierName, slot: u32, cold: BTreeSet<u32>) -> Result<bool> {
         let urgency = self.space.urgency().max(CALM);
-        match self.relocator.forget(tier, slot, urgency, cold).await {
+        match self.relocator.evict(tier, slot, urgency, cold).await {
             Ok(Outcome::Freed(_)) => Ok(true),
             Ok(Outcome::OutOfRoom) => Ok(false),
             Err((slot, error)) if error.is_of_reading() => {
