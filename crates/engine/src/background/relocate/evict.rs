@@ -13,14 +13,16 @@
 //!    found gone.
 //! 7. The slot is marked free at its start, and used again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use esker_gc::Victim;
 use esker_log::{Entry, Kind, Tier as TierName};
 
 use super::{Outcome, Relocator, Victims};
 
 use crate::base::error::{Error, Result};
+use crate::catalog::observers::Cause;
 use crate::write::reserve::Reservation;
 
 /// Records of one segment that are to be dropped.
@@ -30,6 +32,8 @@ pub(crate) struct Eviction {
     offsets: BTreeSet<u32>,
     /// Their keys; `None` before 2.
     held: Option<Reservation>,
+    /// The keys, by the same, while anybody observes: a summary has only their hashes.
+    keys: BTreeMap<u32, Bytes>,
 }
 
 impl Eviction {
@@ -57,7 +61,7 @@ impl Relocator<'_> {
         offsets: BTreeSet<u32>,
     ) -> std::result::Result<Outcome, (u32, Error)> {
         let segment = self.space.tier(tier).slot(slot).segment();
-        self.eviction = Some(Eviction { segment, offsets, held: None });
+        self.eviction = Some(Eviction { segment, offsets, held: None, keys: BTreeMap::new() });
         let done = self.relocate(tier, &[slot], urgency, true).await;
         self.eviction = None;
         done
@@ -72,7 +76,7 @@ impl Relocator<'_> {
         let dropped = || entries.iter().filter(|entry| eviction.drops(victim, entry));
         let (reservation, reserved) = self.writer.lane.reserve_free(dropped().map(stored).collect());
         self.writer.lane.wait_for_earlier().await?;
-        let mut offsets = BTreeSet::new();
+        let (mut offsets, mut keys) = (BTreeSet::new(), BTreeMap::new());
         for entry in dropped().filter(|entry| reserved.binary_search(&stored(entry)).is_ok()) {
             match self.catalog.verify(&entry.key_hash).await {
                 Ok(()) if self.catalog.is_current(tier, victim.slot, entry) => {
@@ -83,7 +87,13 @@ impl Relocator<'_> {
                 Err(error) => return Err(error),
             }
         }
-        (eviction.offsets, eviction.held) = (offsets, Some(reservation));
+        if self.catalog.observers.are_any() {
+            for entry in dropped().filter(|entry| offsets.contains(&entry.offset)) {
+                let key = self.expirer.key_of(tier, victim.slot, entry).await;
+                keys.extend(key.map(|key| (entry.offset, key)));
+            }
+        }
+        (eviction.offsets, eviction.held, eviction.keys) = (offsets, Some(reservation), keys);
         self.eviction = Some(eviction);
         Ok(())
     }
@@ -93,8 +103,8 @@ impl Relocator<'_> {
         let Some(eviction) = &self.eviction else { return };
         for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
             let location = self.space.location(tier, victim.slot, entry);
-            if self.catalog.index.remove(&entry.key_hash, self.catalog.pointer(location)) {
-                self.space.add_live(location, -(victim.shape.padded(entry.bytes as usize) as i64));
+            let key = eviction.keys.get(&entry.offset).map(|key| &key[..]);
+            if self.catalog.take_out(entry, location, key, Cause::Evicted) {
                 self.space.counters.count_evicted();
                 self.catalog.recency.note_evicted(&entry.key_hash, self.catalog.index.len());
             }

@@ -62,6 +62,8 @@ impl Appender<'_> {
             sequence,
             padded_bytes: lane.shape.padded(record.bytes()) as u32,
             replaces: prepared.replaces,
+            expires_at_ms: prepared.expires_at_ms,
+            expired: prepared.expired,
         }
     }
 
@@ -270,7 +272,7 @@ impl Lane {
             && put.kind == Kind::Put
         {
             // Nobody holds the record any longer than this, so it needs no key of its own.
-            self.catalog.publish_put(&appender.append(0, Bytes::new()), &put.key);
+            self.catalog.publish_one(&appender.append(0, Bytes::new()), &put.key);
         } else {
             self.catalog.publish(&appender.append_all());
             drop(reservation);
