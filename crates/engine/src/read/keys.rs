@@ -42,6 +42,24 @@ impl Started {
 }
 
 impl Reader {
+    /// See [`Store::get_key`](crate::Store::get_key).
+    pub(crate) async fn get_key(&self, database: u8, key: &[u8]) -> Result<Option<KeyEntry>> {
+        self.space.health.check_open()?;
+        if key.is_empty() {
+            return Ok(None);
+        }
+        loop {
+            let hash = self.catalog.hash_in(database, key);
+            let found = KeyEntry::look_up(self, key, &hash).await?;
+            if !self.is_still_of(database, &hash) {
+                continue;
+            }
+            let Some(entry) = found else { return Ok(None) };
+            let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await;
+            return Ok(may_show.then_some(entry));
+        }
+    }
+
     /// See [`Store::scan_keys`](crate::Store::scan_keys).
     pub(crate) async fn scan_keys(
         &self,

@@ -24,12 +24,12 @@ use tonic::Status;
 use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
+use super::call::{Call, Esker};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::error;
 use super::frames::Frames;
 use super::health::Health;
-use super::service::{Call, Esker};
 use super::{DESCRIPTORS, pb};
 use crate::auth::User;
 use crate::base::shutdown::Stop;
@@ -49,6 +49,9 @@ const CALLS_MAX: u32 = 64;
 /// Metadata of one call, and memory that each takes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 const CALL_BYTES: usize = 20 << 10;
+
+/// Metadata of clients that retry by themselves: how often they did.
+const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
 /// How often a silent client is asked whether it is there, and how long it has to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -73,7 +76,7 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(peer.ip(), user, &service);
+    let client = Client::new(peer, user, share, &service);
     let calls = {
         let (client, service, stop) = (client.clone(), service.clone(), stop.clone());
         service_fn(move |request| {
@@ -134,7 +137,6 @@ pub(crate) async fn serve<S>(
             }
         }
     }
-    drop(share);
 }
 
 /// One call, from its metadata to the beginning of its answer.
@@ -217,9 +219,12 @@ async fn dispatch(
                 Ok(database) => database,
                 Err(refused) => return refused.into_http(),
             };
+            let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
+            // The one place that chooses which store a call works on.
+            let store = service.database(database).clone();
             let (client, held) = (client.clone(), held.clone());
-            request.extensions_mut().insert(Call { user, client, held, database });
-            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone()))
+            request.extensions_mut().insert(Call { user, client, held, store, database, is_retry });
+            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);
             server.call(request).await
