@@ -214,7 +214,8 @@ impl World {
                 .memory_bytes(config.least_memory_bytes() + config.more_memory_bytes)
                 .reserve_percent(config.reserve_percent)
                 .scrub_bytes_per_s(config.scrub_bytes_per_s)
-                .durability(config.durability);
+                .durability(config.durability)
+                .compression(config.compression);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);
         }

@@ -1,19 +1,20 @@
 //! Settings that a reload changes, and the names of those that it cannot.
 
-use esker_engine::Durability;
+use esker_engine::{Compression, Durability};
 
 use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
 /// Settings that a reload changes. Users and certificates are read again whatever the settings say.
-const AT_RELOAD: [&str; 6] =
-    ["log", "durability", "background-limit", "scrub-limit", "connections", "connections-per-address"];
+const AT_RELOAD: [&str; 7] =
+    ["log", "durability", "compression", "background-limit", "scrub-limit", "connections", "connections-per-address"];
 
 /// What a reload changes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
     pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) connections: usize,
@@ -26,6 +27,7 @@ impl Settings {
         Changeable {
             log: self.log(),
             durability: self.durability(),
+            compression: self.compression(),
             background_bytes_per_s: self.bytes("background-limit"),
             scrub_bytes_per_s: self.bytes("scrub-limit"),
             connections: self.count("connections"),

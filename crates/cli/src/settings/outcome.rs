@@ -83,6 +83,13 @@ impl Settings {
         self.get(name).map(|given| given.text.as_str())
     }
 
+    pub(super) fn compression(&self) -> Compression {
+        match self.get("compression").map(|given| &given.value) {
+            Some(&Value::Compression(compression)) => compression,
+            other => unreachable!("compression is one in the table, and not {other:?}"),
+        }
+    }
+
     pub(super) fn durability(&self) -> Durability {
         match self.get("durability").map(|given| &given.value) {
             Some(&Value::Durability(durability)) => durability,
@@ -381,6 +388,7 @@ impl Settings {
         options = options
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
+            .compression(self.compression())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))
             .backend(match self.word("backend") {

@@ -86,6 +86,8 @@ settings! {
         "Block device or file of the capacity tier; without fast the only tier.";
     STORE "durability" Kind::Durability, "sync",
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
+    STORE "compression" Kind::Compression, "lz4",
+        "How values are compressed that are put and become an eighth shorter by it: lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off.";
     STORE "memory" Kind::Size, "512m",
         "Memory for everything: index, write buffers, cache, and what clients hold (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",

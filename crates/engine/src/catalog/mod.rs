@@ -7,6 +7,7 @@ pub(crate) mod appended;
 mod batch_ticks;
 pub(crate) mod cache;
 pub(crate) mod clock;
+pub(crate) mod expansions;
 mod expiry;
 pub(crate) mod lookup;
 pub(crate) mod place;
@@ -26,6 +27,7 @@ use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
+use crate::catalog::expansions::Expansions;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -36,6 +38,7 @@ pub(crate) struct CatalogParts {
     pub(crate) packing: Packing,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) expansions: Arc<Expansions>,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
     /// Records up to this sequence number were cleared.
@@ -50,6 +53,7 @@ pub(crate) struct Catalog {
     pub(crate) cache: ReadCache,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) expansions: Arc<Expansions>,
     pub(crate) watches: Arc<Watches>,
     memory_bytes: u64,
     /// The index alone takes more memory than there is for it: puts are refused.
@@ -67,6 +71,7 @@ impl Catalog {
             cache: ReadCache::new(parts.memory_bytes),
             placement: parts.placement,
             clock: parts.clock,
+            expansions: parts.expansions,
             watches: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Backend, Device, Runtime};
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::open::progress::Progress;
 
@@ -49,6 +50,7 @@ pub struct Options {
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
@@ -78,6 +80,7 @@ impl fmt::Debug for Options {
             shaping_threshold_bytes,
             reserve_percent,
             durability,
+            compression,
             backend,
             direct,
             force_format,
@@ -103,6 +106,7 @@ impl fmt::Debug for Options {
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
+            .field("compression", compression)
             .field("backend", backend)
             .field("direct", direct)
             .field("force_format", force_format)
@@ -132,6 +136,7 @@ impl Options {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            compression: Compression::default(),
             backend: Backend::Auto,
             direct: true,
             force_format: false,
@@ -248,6 +253,12 @@ impl Options {
     /// Durability of writes that do not name their own. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
+        self
+    }
+
+    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
         self
     }
 

@@ -24,7 +24,7 @@ const HEAD_BYTES: u64 = 256;
 pub struct KeyEntry {
     /// The key.
     pub key: Bytes,
-    /// Length of the value.
+    /// Length of the value, as users see it.
     pub value_bytes: u64,
     /// See [`Entry::version`](crate::Entry::version).
     pub version: u64,
@@ -136,7 +136,7 @@ impl Reader {
             }
             Ok(KeyEntry {
                 key: Bytes::copy_from_slice(head.key),
-                value_bytes: head.value_bytes as u64,
+                value_bytes: head.raw_bytes(),
                 version: head.sequence,
                 expires_at_ms: head.expires_at_ms,
             })

@@ -305,7 +305,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
         let arguments = self.commands.arguments_len();
-        let work = data.len() + arguments * ARGUMENT_BYTES + arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        // What is compressed is there a second time, and shorter.
+        let copies = if self.service.store.compression() == Compression::Off { 0 } else { data.len() };
+        let operations = arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let work = data.len() + copies + arguments * ARGUMENT_BYTES + operations;
         let held = self.held() + work;
         self.session.held_bytes = held;
         self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Durability, Error};
+use esker_engine::{Compression, Durability, Error};
 
 use super::describe::help::help;
 use super::info::PERCENTILES;
@@ -137,18 +137,20 @@ const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
 const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
+const COMPRESSION: &str = "compression";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
 const LOG: &str = "log";
 
-/// What can be set while the server runs; a reload sets the last five as the settings say.
-const CHANGEABLE: [&str; 7] =
-    [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, SCRUB_LIMIT, LOG];
+/// What can be set while the server runs; a reload sets the last six as the settings say.
+const CHANGEABLE: [&str; 8] =
+    [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, COMPRESSION, BACKGROUND_LIMIT, SCRUB_LIMIT, LOG];
 
 /// A setting with its new value.
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    Compression(Compression),
     Log(String),
 }
 
@@ -160,6 +162,10 @@ impl Change {
             DURABILITY => {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
+            }
+            COMPRESSION => {
+                let compression = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::Compression(compression)));
             }
             LOG => {
                 let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
@@ -186,6 +192,10 @@ impl Change {
                 let set = service.store.set_durability(durability);
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
+            }
+            Change::Compression(compression) => {
+                service.store.set_compression(compression);
+                return Ok((COMPRESSION, compression.to_string()));
             }
             Change::Log(filter) => {
                 if let Some(log) = &service.config.log {
@@ -222,6 +232,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("appendonly", "yes".to_owned()),
         ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
         (DURABILITY, durability.to_string()),
+        (COMPRESSION, service.store.compression().to_string()),
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", "1".to_owned()),
