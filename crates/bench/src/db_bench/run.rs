@@ -308,6 +308,10 @@ fn open(config: &Config, runtime: &Arc<dyn Runtime>) -> Result<Store> {
     if !config.use_existing_db {
         prepare::remove_other_shape(places, runtime)?;
     }
-    let options = places.options(config.durability).compression(config.compression).create(!config.use_existing_db).runtime(runtime.clone());
+    let options = places
+        .options(config.durability)
+        .compression(config.compression)
+        .create(!config.use_existing_db)
+        .runtime(runtime.clone());
     Ok(block_on(Store::open(options))?)
 }

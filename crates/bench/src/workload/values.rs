@@ -1,6 +1,8 @@
 //! Values that say where they belong: whose they are and which write made them, and then bytes that follow from both.
 
 use bytes::Bytes;
+use esker_engine::Compression;
+use esker_log::{Codec, compress};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
@@ -49,6 +51,16 @@ impl Values {
         value.into()
     }
 
+    /// About how long such a value is where it is stored.
+    pub(crate) fn stored_bytes(&self, bytes: usize, compression: Compression) -> usize {
+        let (codec, level) = match compression {
+            Compression::Off => return bytes,
+            Compression::Lz4 => (Codec::Lz4, 0),
+            Compression::Zstd(level) => (Codec::Zstd, level.into()),
+        };
+        compress(&self.value(0, 0, bytes), codec, level).map_or(bytes, |(stored, _)| stored.len())
+    }
+
     /// The stamp of a value of at least [`NAME_BYTES`] that was read under key number `number`; `None` if nobody wrote it
     /// there.
     pub(crate) fn stamp_of(&self, number: u64, found: &[u8]) -> Option<u64> {
@@ -86,11 +98,11 @@ mod tests {
     fn values_become_as_short_as_they_are_to_when_they_are_compressed() {
         for (ratio, least, most) in [(0.1, 0.05, 0.25), (0.5, 0.45, 0.58), (0.8, 0.7, 0.87)] {
             let value = Values::compressible(7, ratio).value(3, 12, 4096);
-            let (stored, _) = esker_log::compress(&value, esker_log::Codec::Lz4, 0).expect("it is shorter");
+            let (stored, _) = compress(&value, Codec::Lz4, 0).expect("it is shorter");
             let left = stored.len() as f64 / 4096.0;
             assert!((least..most).contains(&left), "{ratio}: {left}");
         }
-        assert!(esker_log::compress(&Values::new(7).value(3, 12, 4096), esker_log::Codec::Zstd, 9).is_none());
+        assert!(compress(&Values::new(7).value(3, 12, 4096), Codec::Zstd, 9).is_none());
     }
 
     #[test]

@@ -6,8 +6,15 @@ use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
 /// Settings that a reload changes. Users and certificates are read again whatever the settings say.
-const AT_RELOAD: [&str; 7] =
-    ["log", "durability", "compression", "background-limit", "scrub-limit", "connections", "connections-per-address"];
+const AT_RELOAD: [&str; 7] = [
+    "log",
+    "durability",
+    "compression",
+    "background-limit",
+    "scrub-limit",
+    "connections",
+    "connections-per-address",
+];
 
 /// What a reload changes.
 #[derive(Debug, PartialEq)]

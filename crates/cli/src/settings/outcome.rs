@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Durability, OptionName, Options};
+use esker_engine::{Compression, Durability, OptionName, Options};
 use esker_server::{
     Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles, setting_of,
 };

@@ -23,6 +23,7 @@ pub(super) async fn put(
 ) -> Result<pb::PutResponse, Status> {
     call.check_write(&put.key)?;
     let options = write_options(&service.store, put.expiry, put.condition, put.options)?;
+    call.take(service.compressed_bytes(put.value.len())).await?;
     let version = service.store.put_with(put.key, put.value, options).await;
     version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
 }
@@ -51,11 +52,12 @@ pub(super) async fn batch(
         return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
     }
     let options = write_options(&service.store, None, None, request.options)?;
-    let mut batch = Batch::new();
+    let (mut batch, mut value_bytes) = (Batch::new(), 0);
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
                 call.check_write(&put.key)?;
+                value_bytes += put.value.len();
                 match expires_at_ms(&service.store, put.expiry)? {
                     Some(expiry) => batch.put_expiring(put.key, put.value, expiry),
                     None => batch.put(put.key, put.value),
@@ -71,7 +73,7 @@ pub(super) async fn batch(
     if batch.is_empty() {
         return Err(invalid("the batch is empty"));
     }
-    call.take(count * OPERATION_BYTES).await?;
+    call.take(count * OPERATION_BYTES + service.compressed_bytes(value_bytes)).await?;
     service.store.write_with(batch, options).await.map_err(|error| of_store(&error))?;
     Ok(pb::BatchResponse {})
 }
@@ -129,7 +131,10 @@ pub(super) async fn compare_and_swap(
             ..options
         };
         let written = match &replacement {
-            Replacement::Put(value) => store.put_with(key.clone(), value.clone(), options).await,
+            Replacement::Put(value) => {
+                call.take(esker.service.compressed_bytes(value.len())).await?;
+                store.put_with(key.clone(), value.clone(), options).await
+            }
             Replacement::Delete(_) => store.delete_with(key.clone(), options).await.map(|_| 0),
         };
         match written {

@@ -305,8 +305,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
         let arguments = self.commands.arguments_len();
-        // What is compressed is there a second time, and shorter.
-        let copies = if self.service.store.compression() == Compression::Off { 0 } else { data.len() };
+        let copies = self.service.compressed_bytes(data.len());
         let operations = arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
         let work = data.len() + copies + arguments * ARGUMENT_BYTES + operations;
         let held = self.held() + work;

@@ -175,11 +175,15 @@ fn compression(flags: &mut Parsed) -> Result<Compression, String> {
         "zstd" if level == NO_LEVEL => Ok(Compression::Zstd(3)),
         "zstd" => {
             let known = u8::try_from(level).ok().filter(|level| Compression::LEVELS.contains(level));
-            known.map(Compression::Zstd).ok_or(format!("--compression_level={level}: it has to be from 1 to 22"))
+            known
+                .map(Compression::Zstd)
+                .ok_or(format!("--compression_level={level}: it has to be from 1 to 22"))
         }
         "none" => Ok(Compression::Off),
         other @ ("snappy" | "zlib" | "bzip2" | "lz4hc" | "xpress") => {
-            flags.notes.push(format!("--compression_type={other}: values are not compressed, as it is not known here"));
+            flags.notes.push(format!(
+                "--compression_type={other}: values are not compressed, as it is not known here"
+            ));
             Ok(Compression::Off)
         }
         other => Err(format!("--compression_type={other}: it has to be none, lz4 or zstd")),
