@@ -71,7 +71,8 @@ impl Config {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
-            compression: Compression::default(),
+            // So that values are as long on devices as they are put.
+            compression: Compression::Off,
             staging: false,
             grows: false,
             room_segments: 0,

@@ -48,7 +48,23 @@ pub(crate) fn can_be(how: Compressed, value_bytes: usize, record_bytes: usize, c
 
 #[cfg(test)]
 mod tests {
+    use esker_log::Codec;
+
     use super::*;
+
+    #[test]
+    fn a_length_that_its_place_does_not_allow_is_not_believed() {
+        let how = |raw_bytes| Compressed { codec: Codec::Lz4, raw_bytes };
+        let segment_bytes = 16 << 20;
+        // A record of 100 bytes, of which 50 are a value that says that it was 4096: its place has the class of a quarter.
+        assert!(can_be(how(4096), 50, 100, 1, segment_bytes));
+        assert!(!can_be(how(4096), 50, 100, 0, segment_bytes), "the place is that of a shorter one");
+        assert!(!can_be(how(1 << 20), 50, 100, 1, segment_bytes));
+        assert!(!can_be(how(u32::MAX), 50, 100, 1, segment_bytes));
+        // The last classes have no bound, but nothing is longer than a segment.
+        assert!(can_be(how(16 << 20), 50, 100, 13, segment_bytes));
+        assert!(!can_be(how(17 << 20), 50, 100, 13, segment_bytes));
+    }
 
     #[test]
     fn a_class_grows_by_what_was_met_and_by_no_more_than_four_times() {
