@@ -10,6 +10,7 @@ pub(crate) mod batch;
 pub(crate) mod changeable;
 pub(crate) mod committer;
 mod compressing;
+mod gathering;
 mod keep_expired;
 pub(crate) mod lane;
 pub(crate) mod options;

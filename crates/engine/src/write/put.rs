@@ -59,8 +59,18 @@ impl Writer {
             None => (value, None),
         };
         let value_check = self.space.secret.value_check(&value);
-        let (sequence, replaces) = (None, None);
-        Ok(Prepared { kind, key, value, compressed, hash, value_check, expires_at_ms, sequence, replaces })
+        Ok(Prepared {
+            kind,
+            key,
+            value,
+            compressed,
+            hash,
+            value_check,
+            expires_at_ms,
+            sequence: None,
+            replaces: None,
+            expired: false,
+        })
     }
 
     pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
@@ -144,8 +154,8 @@ impl Writer {
         let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
             return Ok(false);
         };
-        prepared.replaces = Some(replaced);
-        prepared.count(&self.space.counters);
+        (prepared.replaces, prepared.expired) = (Some(replaced), !alive);
+        self.space.counters.count_delete();
         self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
         Ok(alive)
     }
