@@ -10,8 +10,9 @@ use crate::base::compression::Compression;
 /// Shorter values are stored as they are: what they would save is mostly lost in padding.
 const VALUE_BYTES_MIN: usize = 128;
 
-/// Of values that do not compress one in so many is tried.
-const SELDOM: u32 = 64;
+/// Of values that do not compress one in so many is tried: a try costs three times as much with Zstandard as with LZ4.
+const SELDOM: u32 = 128;
+const SELDOM_ZSTD: u32 = 256;
 
 /// What was tried in vain, for each size class.
 #[derive(Default)]
@@ -35,13 +36,13 @@ impl Tries {
         untried == 0
     }
 
-    fn note(&self, succeeded: bool) {
+    fn note(&self, succeeded: bool, seldom: u32) {
         let before = self.wait.load(Ordering::Relaxed);
         if succeeded && before == 0 {
             return;
         }
         // Twice as long after each try in vain.
-        let wait = if succeeded { 0 } else { (2 * before + 1).min(SELDOM - 1) };
+        let wait = if succeeded { 0 } else { (2 * before + 1).min(seldom - 1) };
         self.wait.store(wait, Ordering::Relaxed);
         self.untried.store(wait, Ordering::Relaxed);
     }
@@ -50,10 +51,10 @@ impl Tries {
 impl Compressing {
     /// The value as it is to be stored, and how that came to be; nothing if it is stored as it is.
     pub(crate) fn compress(&self, value: &[u8], compression: Compression) -> Option<(Vec<u8>, Compressed)> {
-        let (codec, level) = match compression {
+        let (codec, level, seldom) = match compression {
             Compression::Off => return None,
-            Compression::Lz4 => (Codec::Lz4, 0),
-            Compression::Zstd(level) => (Codec::Zstd, i32::from(level)),
+            Compression::Lz4 => (Codec::Lz4, 0, SELDOM),
+            Compression::Zstd(level) => (Codec::Zstd, i32::from(level), SELDOM_ZSTD),
         };
         if value.len() < VALUE_BYTES_MIN {
             return None;
@@ -63,7 +64,7 @@ impl Compressing {
             return None;
         }
         let compressed = compress(value, codec, level);
-        tries.note(compressed.is_some());
+        tries.note(compressed.is_some(), seldom);
         compressed
     }
 }
