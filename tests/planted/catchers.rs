@@ -28,6 +28,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
+    row(ShortDecompressionIsWhole, "format", "compression::a_length_that_is_not_the_values_is_damage"),
+    row(StatedLengthBelieved, "esker_engine", "catalog::expansions::tests::a_length_that_its_place_does_not_allow_is_not_believed"),
     row(NoRoomForSummary, "format", "segment::has_room_is_exact"),
     row(TornFrameTaken, "format", "scan::a_torn_last_frame_is_dropped_whole_wherever_it_was_cut"),
     row(RotTakenForTornTail, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),

@@ -11,6 +11,7 @@ use esker_index::{Index, IndexOptions};
 use esker_log::{Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment};
 use esker_world::SimRuntime;
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -161,6 +162,7 @@ impl Plan {
             placement,
             clock,
             recency: Recency::new(when_full, 16 << 20),
+            expansions: Arc::default(),
             memory_bytes: 16 << 20,
             cleared_through: 0,
         });
@@ -172,7 +174,7 @@ impl Plan {
             lane,
             large: None,
             shaping_threshold_bytes: u64::MAX,
-            changeable: Changeable::new(Durability::Sync, None, Some(0)),
+            changeable: Changeable::new(Durability::Sync, Compression::Off, None, Some(0)),
         });
         Bench { world, devices, space, catalog, writer }
     }

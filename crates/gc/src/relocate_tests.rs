@@ -100,6 +100,7 @@ fn victim(number: u64) -> OpenSegment {
             kind: Kind::Put,
             key: &key,
             value: &VALUE,
+            compressed: None,
             value_check: SECRET.value_check(&VALUE),
             sequence,
             expires_at_ms: None,

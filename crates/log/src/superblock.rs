@@ -12,7 +12,7 @@ use crate::location::Tier;
 /// Number of copies.
 pub const COPIES: usize = 4;
 /// Format version that this code writes and reads.
-pub const FORMAT_VERSION: u64 = 2;
+pub const FORMAT_VERSION: u64 = 3;
 const PREFIX_BYTES: usize = 24;
 const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"ESKERSB1");
 

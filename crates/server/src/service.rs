@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use esker_engine::{Cursor, Store};
+use esker_engine::{Compression, Cursor, Store};
 use tokio::sync::Notify;
 
 use crate::Config;
@@ -159,6 +159,11 @@ impl Service {
             started: Instant::now(),
             run_id,
         }
+    }
+
+    /// What values of so many bytes take beside themselves while they are written: what is compressed is there a second time.
+    pub(crate) fn compressed_bytes(&self, bytes: usize) -> usize {
+        if self.store.compression() == Compression::Off { 0 } else { bytes }
     }
 
     /// How long the server had been there at some moment.

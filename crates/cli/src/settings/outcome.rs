@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Durability, OptionName, Options, WhenFull};
+use esker_engine::{Compression, Durability, OptionName, Options, WhenFull};
 use esker_server::{
     Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles, setting_of,
 };
@@ -81,6 +81,13 @@ impl Settings {
 
     fn word(&self, name: &str) -> Option<&str> {
         self.get(name).map(|given| given.text.as_str())
+    }
+
+    pub(super) fn compression(&self) -> Compression {
+        match self.get("compression").map(|given| &given.value) {
+            Some(&Value::Compression(compression)) => compression,
+            other => unreachable!("compression is one in the table, and not {other:?}"),
+        }
     }
 
     pub(super) fn durability(&self) -> Durability {
@@ -393,6 +400,7 @@ impl Settings {
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
             .when_full(self.when_full())
+            .compression(self.compression())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))
             .backend(match self.word("backend") {

@@ -7,6 +7,7 @@ pub(crate) mod appended;
 mod batch_ticks;
 pub(crate) mod cache;
 pub(crate) mod clock;
+pub(crate) mod expansions;
 mod expiry;
 pub(crate) mod heads;
 pub(crate) mod lookup;
@@ -29,6 +30,7 @@ use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
+use crate::catalog::expansions::Expansions;
 use crate::catalog::observers::Observers;
 use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
@@ -42,6 +44,7 @@ pub(crate) struct CatalogParts {
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
     pub(crate) recency: Recency,
+    pub(crate) expansions: Arc<Expansions>,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
     /// Records up to this sequence number were cleared.
@@ -57,6 +60,7 @@ pub(crate) struct Catalog {
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
     pub(crate) recency: Recency,
+    pub(crate) expansions: Arc<Expansions>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
     memory_bytes: u64,
@@ -76,6 +80,7 @@ impl Catalog {
             placement: parts.placement,
             clock: parts.clock,
             recency: parts.recency,
+            expansions: parts.expansions,
             watches: Arc::default(),
             observers: Arc::default(),
             memory_bytes: parts.memory_bytes,

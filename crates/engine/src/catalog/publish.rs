@@ -130,7 +130,10 @@ impl Catalog {
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
         let most = class_bytes(location.class);
-        let least = location.class.checked_sub(1).map_or(0, class_bytes);
+        let least = match self.expansions.are_there(location.class) {
+            true => 0,
+            false => location.class.checked_sub(1).map_or(0, class_bytes),
+        };
         let bytes = match self.space.slot(location).record_bytes() {
             0 => most,
             mean => u64::from(mean).clamp(least, most),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Backend, Device, Runtime};
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
@@ -51,6 +52,7 @@ pub struct Options {
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
     pub(crate) when_full: WhenFull,
+    pub(crate) compression: Compression,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
@@ -81,6 +83,7 @@ impl fmt::Debug for Options {
             reserve_percent,
             durability,
             when_full,
+            compression,
             backend,
             direct,
             force_format,
@@ -107,6 +110,7 @@ impl fmt::Debug for Options {
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
             .field("when_full", when_full)
+            .field("compression", compression)
             .field("backend", backend)
             .field("direct", direct)
             .field("force_format", force_format)
@@ -137,6 +141,7 @@ impl Options {
             reserve_percent: 20,
             durability: Durability::Sync,
             when_full: WhenFull::Refuse,
+            compression: Compression::default(),
             backend: Backend::Auto,
             direct: true,
             force_format: false,
@@ -260,6 +265,12 @@ impl Options {
     /// `docs/durability.md` for what it may drop.
     pub fn when_full(mut self, when_full: WhenFull) -> Options {
         self.when_full = when_full;
+        self
+    }
+
+    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
         self
     }
 

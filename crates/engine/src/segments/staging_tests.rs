@@ -19,6 +19,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
             kind: esker_log::Kind::Put,
             key: &key,
             value: &value,
+            compressed: None,
             value_check: SECRET.value_check(&value),
             sequence: number,
             expires_at_ms: None,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use esker_device::block_on;
 
 use crate::Batch;
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
@@ -327,6 +328,16 @@ impl Blocking {
     /// As there.
     pub fn set_durability(&self, durability: Durability) -> Result<()> {
         self.store.set_durability(durability)
+    }
+
+    /// See [`Store::compression`].
+    pub fn compression(&self) -> Compression {
+        self.store.compression()
+    }
+
+    /// See [`Store::set_compression`].
+    pub fn set_compression(&self, compression: Compression) {
+        self.store.set_compression(compression);
     }
 
     /// See [`Store::background_bytes_per_s`].

@@ -7,6 +7,7 @@ use esker_log::RECORD_HEADER_BYTES;
 
 use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
@@ -148,6 +149,16 @@ impl Store {
     /// The durability of writes that do not name their own.
     pub fn durability(&self) -> Durability {
         self.writer.changeable.durability()
+    }
+
+    /// How values that are put are compressed.
+    pub fn compression(&self) -> Compression {
+        self.writer.changeable.compression()
+    }
+
+    /// How values that are put from now on are compressed. Those that are there stay as they are.
+    pub fn set_compression(&self, compression: Compression) {
+        self.writer.changeable.set_compression(compression);
     }
 
     /// How many bytes a second destaging and collecting may read and write together; `None` if there is no limit.

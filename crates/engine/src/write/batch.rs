@@ -129,8 +129,7 @@ impl Writer {
             return self.write_if(batch, options).await;
         }
         let durability = self.durability(&options)?;
-        self.find_room(self.padded_bytes_of(&batch, &options)).await;
-        let mut records = self.records_of(batch, &options)?;
+        let mut records = self.records_of(batch, &options).await?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
             // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
@@ -152,21 +151,8 @@ impl Writer {
         self.commit(records, durability, reservation).await.map(drop)
     }
 
-    /// The room that a batch takes; none if it puts nothing.
-    pub(crate) fn padded_bytes_of(&self, batch: &Batch, options: &WriteOptions) -> u64 {
-        let padded = |operation: &Operation| match operation {
-            Operation::Put { key, value, expiry } => {
-                let expires = expiry.is_some() || options.expires();
-                self.lane.shape.padded(esker_log::record_bytes(key.len(), value.len(), expires))
-            }
-            Operation::Delete { key } => self.lane.shape.padded(esker_log::record_bytes(key.len(), 0, false)),
-        };
-        let puts = batch.operations.iter().any(|o| matches!(o, Operation::Put { .. }));
-        if puts { batch.operations.iter().map(padded).sum() } else { 0 }
-    }
-
-    /// The records of a batch, checked. The last operation on a key is the one that counts.
-    pub(crate) fn records_of(&self, batch: Batch, options: &WriteOptions) -> Result<Vec<Prepared>> {
+    /// The records of a batch, checked; there is room for them. The last operation on a key is the one that counts.
+    pub(crate) async fn records_of(&self, batch: Batch, options: &WriteOptions) -> Result<Vec<Prepared>> {
         let mut records = Vec::with_capacity(batch.len());
         let now_ms = self.catalog.now_ms();
         let of_all = options.expiry_ms(|| now_ms);
@@ -192,7 +178,8 @@ impl Writer {
             });
         }
         self.space.health.check_writable()?;
-        let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+        // What is too long does not depend on what can be made of it.
+        let bytes: u64 = records.iter().map(|r| r.raw_padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
         if bytes + summaries as u64 > limit {
@@ -203,6 +190,8 @@ impl Writer {
             return Err(Error::option(OptionName::Segment, what));
         }
         if records.iter().any(|r| r.kind == Kind::Put) {
+            let bytes = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+            self.find_room(bytes).await;
             self.check_room(bytes)?;
         }
         Ok(records)
@@ -216,12 +205,7 @@ impl Writer {
         durability: Durability,
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
-        for record in &records {
-            match record.kind {
-                Kind::Put => self.space.counters.count_put(record.key.len() + record.value.len()),
-                Kind::Tombstone => self.space.counters.count_delete(),
-            }
-        }
+        records.iter().for_each(|record| record.count(&self.space.counters));
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
             ([], _) => return Ok(0),

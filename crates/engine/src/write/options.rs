@@ -109,11 +109,6 @@ impl WriteOptions {
         self
     }
 
-    /// Whether what is written expires.
-    pub(crate) fn expires(&self) -> bool {
-        self.expires_at_ms.is_some() || self.ttl.is_some()
-    }
-
     /// When what is written now expires.
     pub(crate) fn expiry_ms(&self, now_ms: impl FnOnce() -> u64) -> Option<u64> {
         let lived = self.ttl.map(|ttl| after_ms(now_ms(), ttl));

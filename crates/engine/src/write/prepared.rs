@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Kind, Record, SegmentShape};
+use esker_log::{Compressed, Kind, Record, SegmentShape};
 
+use crate::base::counters::Counters;
 use crate::catalog::appended::{Appended, Replaced};
 use crate::write::reserve::{Noted, Reservation};
 
@@ -11,7 +12,10 @@ use crate::write::reserve::{Noted, Reservation};
 pub(crate) struct Prepared {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,
+    /// As it is to be stored.
     pub(crate) value: Bytes,
+    /// How it is compressed.
+    pub(crate) compressed: Option<Compressed>,
     pub(crate) hash: KeyHash,
     pub(crate) value_check: u64,
     pub(crate) expires_at_ms: Option<u64>,
@@ -29,6 +33,7 @@ impl Prepared {
             kind: self.kind,
             key: &self.key,
             value: &self.value,
+            compressed: self.compressed,
             value_check: self.value_check,
             sequence,
             expires_at_ms: self.expires_at_ms,
@@ -40,6 +45,28 @@ impl Prepared {
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
         let expires = self.expires_at_ms.is_some();
         shape.padded(esker_log::record_bytes(self.key.len(), self.value.len(), expires))
+    }
+
+    /// Length of the value as users see it.
+    pub(crate) fn raw_bytes(&self) -> usize {
+        self.compressed.map_or(self.value.len(), |how| how.raw_bytes as usize)
+    }
+
+    /// As [`padded_bytes`](Self::padded_bytes), if the value were not compressed.
+    pub(crate) fn raw_padded_bytes(&self, shape: SegmentShape) -> u64 {
+        let expires = self.expires_at_ms.is_some();
+        shape.padded(esker_log::record_bytes(self.key.len(), self.raw_bytes(), expires))
+    }
+
+    /// Counts the write.
+    pub(crate) fn count(&self, counters: &Counters) {
+        match self.kind {
+            Kind::Put => counters.count_put(self.key.len() + self.raw_bytes()),
+            Kind::Tombstone => counters.count_delete(),
+        }
+        if self.compressed.is_some() {
+            counters.count_compressed(self.raw_bytes(), self.value.len());
+        }
     }
 }
 

@@ -54,11 +54,16 @@ impl Writer {
             return Err(Error::option(OptionName::Segment, what));
         }
         let hash = self.catalog.hash(&key);
+        let (value, compressed) = match self.compressing.compress(&value, self.changeable.compression()) {
+            Some((shorter, how)) => (shorter.into(), Some(how)),
+            None => (value, None),
+        };
         let value_check = self.space.secret.value_check(&value);
         Ok(Prepared {
             kind,
             key,
             value,
+            compressed,
             hash,
             value_check,
             expires_at_ms,
@@ -85,20 +90,28 @@ impl Writer {
     pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
-        let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        let prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        self.put_prepared(prepared, durability, options.condition).await
+    }
+
+    pub(super) async fn put_prepared(
+        &self,
+        mut prepared: Prepared,
+        durability: Durability,
+        condition: Condition,
+    ) -> Result<u64> {
         self.space.health.check_writable()?;
         self.find_room_for(&prepared).await?;
-        self.space.counters.count_put(prepared.key.len() + prepared.value.len());
+        prepared.count(&self.space.counters);
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
         let early = is_early.then(|| self.space.next_sequences(1));
-        if large.is_some() || options.condition != Condition::Always {
+        if large.is_some() || condition != Condition::Always {
             let key = self.catalog.index.stored_hash(&prepared.hash);
             reservation = Some(self.lane.reserve(vec![key]).await?);
-            if options.condition != Condition::Always {
-                prepared.replaces =
-                    self.check_condition(&prepared, options.condition, &mut reservation).await?;
+            if condition != Condition::Always {
+                prepared.replaces = self.check_condition(&prepared, condition, &mut reservation).await?;
             }
             if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
                 prepared.sequence = Some(early.unwrap_or_else(|| reserved.draw(&self.space.sequence)));
@@ -161,7 +174,7 @@ impl Writer {
         Ok(found.map(|f| (f.replaced(), is_alive(&f))))
     }
 
-    /// The lane of large values, if it takes this one.
+    /// The lane of large values, if it takes this one: what is large as it is stored.
     pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }

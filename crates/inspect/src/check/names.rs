@@ -57,6 +57,7 @@ mod tests {
             kind: Kind::Put,
             key,
             value: b"and a value",
+            compressed: None,
             value_check: 0,
             sequence: 7,
             expires_at_ms: Some(5),
@@ -71,6 +72,7 @@ mod tests {
             offset: 64,
             bytes: bytes.len() as u32,
             kind: Kind::Put,
+            expansion: 0,
             expires_at_ms: Some(5),
         };
         let named = Key::Named(key.to_vec());

@@ -305,7 +305,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
         let arguments = self.commands.arguments_len();
-        let work = data.len() + arguments * ARGUMENT_BYTES + arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let copies = self.service.compressed_bytes(data.len());
+        let operations = arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let work = data.len() + copies + arguments * ARGUMENT_BYTES + operations;
         let held = self.held() + work;
         self.session.held_bytes = held;
         self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;

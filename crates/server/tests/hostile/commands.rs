@@ -73,3 +73,26 @@ pub(crate) fn patterns(at: SocketAddr, until: Instant) {
     ];
     keep(at, SOCKETS, until, |socket, n| pour(socket, asked[n % asked.len()].as_bytes()));
 }
+
+/// Values of zeros, which take next to nothing where they are stored: of every length up to 8 MiB, again and again put, asked for
+/// whole and in parts, and changed. Some read what they asked for.
+pub(crate) fn zeros(at: SocketAddr, until: Instant) {
+    let mut asked = Vec::new();
+    for shift in 7..24 {
+        let bytes = 1usize << shift;
+        let zeros = "\0".repeat(bytes);
+        let set = format!("*3\r\n$3\r\nSET\r\n$6\r\nzero{shift:02}\r\n${bytes}\r\n{zeros}\r\n");
+        let gets = format!(
+            "GET zero{shift:02}\r\nGETRANGE zero{shift:02} 10 20\r\nSTRLEN zero{shift:02}\r\n\
+             APPEND zero{shift:02} x\r\nMGET zero07 zero{shift:02} zero10 zero{shift:02}\r\n"
+        );
+        asked.push(set + &gets.repeat(20));
+    }
+    keep(at, SOCKETS, until, |socket, n| {
+        let mut taken = [0; 64 << 10];
+        if n.is_multiple_of(2) {
+            socket.take(&mut taken)?;
+        }
+        pour(socket, asked[n % asked.len()].as_bytes())
+    });
+}

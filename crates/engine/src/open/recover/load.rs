@@ -18,6 +18,7 @@ use super::candidate::{Address, Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment, run};
 
 use crate::base::error::{Error, Result};
+use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::segments::tier::Tier;
 
@@ -72,6 +73,7 @@ impl RecoveryContext<'_> {
                 secret: self.secret,
                 packing: self.packing,
                 index: self.index.clone(),
+                expansions: self.expansions.clone(),
                 cleared_through: self.cleared_through(),
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
@@ -128,6 +130,7 @@ struct Loader {
     secret: Secret,
     packing: Packing,
     index: Arc<Index>,
+    expansions: Arc<Expansions>,
     cleared_through: u64,
     pass: Pass,
     /// For the one who tells how far it is.
@@ -202,6 +205,7 @@ impl Loader {
         if shard >= self.counts.len() || entry.sequence <= self.cleared_through {
             return 0;
         }
+        self.expansions.note(entry.class(), entry.expansion);
         let candidate = Candidate::new(&self.packing, segment, entry);
         if !candidate.place.is_put() {
             self.partition.left.push(candidate);

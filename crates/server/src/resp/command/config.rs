@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Durability, Error, WhenFull};
+use esker_engine::{Compression, Durability, Error, WhenFull};
 
 use super::describe::help::help;
 use super::info::PERCENTILES;
@@ -138,19 +138,21 @@ const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
 const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
+const COMPRESSION: &str = "compression";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
 const WHEN_FULL: &str = "when-full";
 const LOG: &str = "log";
 
 /// What can be set while the server runs; a reload sets the last six as the settings say.
-const CHANGEABLE: [&str; 9] = [
+const CHANGEABLE: [&str; 10] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
     MAXMEMORY_POLICY,
     MAXCLIENTS,
     DURABILITY,
     WHEN_FULL,
+    COMPRESSION,
     BACKGROUND_LIMIT,
     SCRUB_LIMIT,
     LOG,
@@ -163,6 +165,7 @@ enum Change {
     WhenFull(WhenFull),
     /// By one of Redis' words.
     Policy(String),
+    Compression(Compression),
     Log(String),
 }
 
@@ -178,6 +181,10 @@ impl Change {
             WHEN_FULL => {
                 let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::WhenFull(when_full)));
+            }
+            COMPRESSION => {
+                let compression = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::Compression(compression)));
             }
             MAXMEMORY_POLICY => {
                 let word = shown(value, 128).to_ascii_lowercase();
@@ -215,6 +222,10 @@ impl Change {
             Change::WhenFull(when_full) => {
                 service.store.set_when_full(when_full);
                 return Ok((WHEN_FULL, when_full.to_string()));
+            }
+            Change::Compression(compression) => {
+                service.store.set_compression(compression);
+                return Ok((COMPRESSION, compression.to_string()));
             }
             Change::Policy(word) => {
                 if let Some(when_full) = service.policy.set(&word) {
@@ -257,6 +268,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("appendonly", "yes".to_owned()),
         ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
         (DURABILITY, durability.to_string()),
+        (COMPRESSION, service.store.compression().to_string()),
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", "1".to_owned()),
