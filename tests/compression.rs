@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use esker::{Batch, Compression, Cursor, Durability, ErrorKind, Peek, Store};
-use esker_device::Runtime;
 use esker_log::{Compressed, Record, RecordView, SlotStart, Superblock, slot_start};
 use esker_sim::any_value;
 use esker_world::Random;

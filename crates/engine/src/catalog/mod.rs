@@ -14,6 +14,7 @@ pub(crate) mod lookup;
 pub(crate) mod observers;
 pub(crate) mod place;
 mod publish;
+pub(crate) mod recency;
 pub(crate) mod records;
 mod touch;
 pub(crate) mod verify;
@@ -31,6 +32,7 @@ use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::observers::Observers;
+use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -42,6 +44,7 @@ pub(crate) struct CatalogParts {
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
     pub(crate) expansions: Arc<Expansions>,
+    pub(crate) recency: Recency,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
     /// Records up to this sequence number were cleared.
@@ -57,6 +60,7 @@ pub(crate) struct Catalog {
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
     pub(crate) expansions: Arc<Expansions>,
+    pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
     memory_bytes: u64,
@@ -76,6 +80,7 @@ impl Catalog {
             placement: parts.placement,
             clock: parts.clock,
             expansions: parts.expansions,
+            recency: parts.recency,
             watches: Arc::default(),
             observers: Arc::default(),
             memory_bytes: parts.memory_bytes,
@@ -141,9 +146,14 @@ impl Catalog {
     /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
     /// then as the store is written to.
     pub(crate) fn balance_memory(&self) {
-        let index_bytes = self.index.memory_bytes();
-        self.cache.set_capacity(self.memory_bytes.saturating_sub(index_bytes));
-        self.out_of_memory.store(index_bytes > self.memory_bytes, Ordering::Release);
+        let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
+        self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
+        self.out_of_memory.store(index_bytes > memory_bytes, Ordering::Release);
+    }
+
+    /// Memory for the index and the read cache.
+    pub(crate) fn memory_for_index(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.recency.bytes())
     }
 
     /// Whether the index takes more memory than there is for it; then, how much it takes, and of what.
@@ -152,6 +162,6 @@ impl Catalog {
             self.balance_memory();
         }
         let lacks = self.out_of_memory.load(Ordering::Acquire);
-        lacks.then(|| (self.index.memory_bytes(), self.memory_bytes))
+        lacks.then(|| (self.index.memory_bytes(), self.memory_for_index()))
     }
 }

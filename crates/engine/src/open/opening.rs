@@ -28,6 +28,7 @@ use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
 use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
+use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::open::devices::open_devices;
 use crate::open::extent::{self, Extents};
@@ -248,6 +249,7 @@ async fn build(
         placement: Placement::new(spare_outputs(&bulk, reserve_share)),
         clock,
         expansions,
+        recency: Recency::new(options.when_full, memory.cache_bytes),
         memory_bytes: memory.cache_bytes,
         cleared_through,
     });

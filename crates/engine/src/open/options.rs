@@ -9,6 +9,7 @@ use esker_device::{Backend, Device, Runtime};
 
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
+use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
 /// Where a tier's bytes live.
@@ -51,6 +52,7 @@ pub struct Options {
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
     pub(crate) compression: Compression,
+    pub(crate) when_full: WhenFull,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
@@ -81,6 +83,7 @@ impl fmt::Debug for Options {
             reserve_percent,
             durability,
             compression,
+            when_full,
             backend,
             direct,
             force_format,
@@ -107,6 +110,7 @@ impl fmt::Debug for Options {
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
             .field("compression", compression)
+            .field("when_full", when_full)
             .field("backend", backend)
             .field("direct", direct)
             .field("force_format", force_format)
@@ -137,6 +141,7 @@ impl Options {
             reserve_percent: 20,
             durability: Durability::Sync,
             compression: Compression::default(),
+            when_full: WhenFull::Refuse,
             backend: Backend::Auto,
             direct: true,
             force_format: false,
@@ -259,6 +264,13 @@ impl Options {
     /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
     pub fn compression(mut self, compression: Compression) -> Options {
         self.compression = compression;
+        self
+    }
+
+    /// What becomes of puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache: see
+    /// `docs/durability.md` for what it may drop.
+    pub fn when_full(mut self, when_full: WhenFull) -> Options {
+        self.when_full = when_full;
         self
     }
 

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{BLOCK_BYTES, Kind, Location, RecordView};
@@ -69,6 +71,16 @@ enum Shown<'a> {
 /// What is made of compressed values for a look at memory has at most so many bytes: nobody waits for the memory of more.
 const DECOMPRESSED_BYTES: usize = BLOCK_BYTES;
 
+/// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Somebody asked for it since the store last looked whether to keep it, or since it was put. Another key may be taken
+    /// for it.
+    pub was_asked: bool,
+    /// For so long nobody did, at least.
+    pub idle: Duration,
+}
+
 impl Cached {
     fn view(&self) -> View<'_> {
         let owner = Some(&self.key_and_value);
@@ -81,8 +93,9 @@ impl Reader {
     pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
-            Peek::Seen(shown) => self.show(shown, see),
+        let sought = self.seek(key);
+        let peek = match self.look(&sought, &self.space.buffered.hold()) {
+            Peek::Seen(shown) => self.show(&sought.hash, shown, see),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -93,8 +106,8 @@ impl Reader {
         Ok(peek)
     }
 
-    fn show<T>(&self, shown: Shown<'_>, see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
-        match shown {
+    fn show<T>(&self, hash: &KeyHash, shown: Shown<'_>, see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
+        let peek = match shown {
             Shown::InMemory(view) => {
                 self.space.counters.memory_hit();
                 Peek::Seen(see(view))
@@ -112,14 +125,19 @@ impl Reader {
                 Peek::Seen(see(Cached::new(&record, key_and_value, 0).view()))
             }
             Shown::Compressed(..) => Peek::Unknown,
+        };
+        if !matches!(peek, Peek::Unknown) {
+            self.catalog.recency.note_asked(hash);
         }
+        peek
     }
 
     /// Shows a part of a value in memory; of one that is compressed no more is decompressed than that, in whole blocks.
     pub(super) fn peek_range(&self, key: &[u8], cut: impl Fn(usize) -> Range<usize>) -> Result<Peek<Bytes>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
+        let sought = self.seek(key);
+        let peek = match self.look(&sought, &self.space.buffered.hold()) {
             Peek::Seen(Shown::Compressed(record, location)) => {
                 let wanted = cut(record.raw_bytes() as usize);
                 let stated = record.compressed.map(|how| (how, record.value.len()));
@@ -128,11 +146,11 @@ impl Reader {
                     .check_stated(stated, record.bytes(), location)
                     .and_then(|()| record.raw_part(wanted.clone(), Vec::with_capacity(wanted.len())));
                 self.space.counters.memory_hit();
+                self.catalog.recency.note_asked(&sought.hash);
                 part.map_or(Peek::Unknown, |part| Peek::Seen(part.into()))
             }
-            Peek::Seen(shown) => {
-                self.show(shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())]))
-            }
+            Peek::Seen(shown) => self
+                .show(&sought.hash, shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())])),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -175,11 +193,29 @@ impl Reader {
             row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &buffered));
         }
         let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
-            Peek::Seen(shown) => matches!(self.show(shown, |view| see(Some(view))), Peek::Seen(true)),
+            Peek::Seen(shown) => {
+                matches!(self.show(&sought.hash, shown, |view| see(Some(view))), Peek::Seen(true))
+            }
             Peek::Absent => see(None),
             Peek::Unknown => false,
         };
         row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
+    }
+
+    /// See [`Store::usage`](crate::Store::usage).
+    pub(crate) fn usage(&self, key: &[u8]) -> Option<Usage> {
+        let sought = self.seek(key);
+        let pointer = sought.pointer?;
+        if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
+            return None;
+        }
+        let recency = &self.catalog.recency;
+        if !recency.when_full().evicts() || recency.was_asked(&sought.hash) {
+            return Some(Usage { was_asked: recency.when_full().evicts(), idle: Duration::ZERO });
+        }
+        let slot = self.space.slot(self.catalog.packing.unpack(pointer.get()));
+        let idle = self.space.runtime.now().saturating_sub(slot.passed_time());
+        Some(Usage { was_asked: false, idle })
     }
 
     fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {

@@ -148,7 +148,7 @@ impl Writer {
             }
             records = kept;
         }
-        self.commit(records, durability, reservation).await
+        self.commit(records, durability, reservation).await.map(drop)
     }
 
     /// The records of a batch, checked; there is room for them. The last operation on a key is the one that counts.
@@ -197,17 +197,18 @@ impl Writer {
         Ok(records)
     }
 
-    /// Appends the records of a batch or update as one.
+    /// Appends the records of a batch or update as one. Returns the last sequence number; those of the others come right before
+    /// it, in their order.
     pub(crate) async fn commit(
         &self,
         mut records: Vec<Prepared>,
         durability: Durability,
         mut reservation: Option<Reservation>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         records.iter().for_each(|record| record.count(&self.space.counters));
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
-            ([], _) => return Ok(()),
+            ([], _) => return Ok(0),
             ([only], Some(reservation)) if only.kind == Kind::Put => {
                 if let Some(large) = self.lane_for_large(only) {
                     only.sequence = Some(reservation.draw(&self.space.sequence));
@@ -216,6 +217,6 @@ impl Writer {
             }
             _ => {}
         }
-        self.append(lane, &records, durability, reservation).await.map(drop)
+        self.append(lane, &records, durability, reservation).await
     }
 }

@@ -65,7 +65,10 @@ async fn compressed_values_are_as_they_were_put() {
         }
         let activity = server.store.stats().activity;
         let expected = 6 * (compressed as u64 + 1).min(3);
-        assert_eq!(activity.values_compressed, expected, "{way}: of three values two are long, and written three times");
+        assert_eq!(
+            activity.values_compressed, expected,
+            "{way}: of three values two are long, and written three times"
+        );
     }
     client
         .ask(
