@@ -161,8 +161,8 @@ impl Plan {
             packing,
             placement,
             clock,
-            recency: Recency::new(when_full, 16 << 20),
             expansions: Arc::default(),
+            recency: Recency::new(when_full, 16 << 20),
             memory_bytes: 16 << 20,
             cleared_through: 0,
         });

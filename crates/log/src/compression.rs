@@ -88,15 +88,15 @@ struct Space {
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
 }
 
-static SPARE: Mutex<Vec<Box<Space>>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<Space>> = Mutex::new(Vec::new());
 
 impl Space {
     /// One that was kept, or, where that would take waiting for others, a new one.
-    fn take() -> Box<Space> {
+    fn take() -> Space {
         SPARE.try_lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default()
     }
 
-    fn keep(self: Box<Space>) {
+    fn keep(self) {
         if let Ok(mut spare) = SPARE.try_lock()
             && spare.len() < SPARE_SPACES
         {

@@ -9,8 +9,8 @@ use super::table::{Places, SETTINGS};
 const AT_RELOAD: [&str; 8] = [
     "log",
     "durability",
-    "when-full",
     "compression",
+    "when-full",
     "background-limit",
     "scrub-limit",
     "connections",
@@ -22,8 +22,8 @@ const AT_RELOAD: [&str; 8] = [
 pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
     pub(crate) durability: Durability,
-    pub(crate) when_full: WhenFull,
     pub(crate) compression: Compression,
+    pub(crate) when_full: WhenFull,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) connections: usize,
@@ -36,8 +36,8 @@ impl Settings {
         Changeable {
             log: self.log(),
             durability: self.durability(),
-            when_full: self.when_full(),
             compression: self.compression(),
+            when_full: self.when_full(),
             background_bytes_per_s: self.bytes("background-limit"),
             scrub_bytes_per_s: self.bytes("scrub-limit"),
             connections: self.count("connections"),

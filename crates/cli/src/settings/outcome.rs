@@ -399,8 +399,8 @@ impl Settings {
         options = options
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
-            .when_full(self.when_full())
             .compression(self.compression())
+            .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))
             .backend(match self.word("backend") {

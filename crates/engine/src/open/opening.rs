@@ -248,8 +248,8 @@ async fn build(
         packing,
         placement: Placement::new(spare_outputs(&bulk, reserve_share)),
         clock,
-        recency: Recency::new(options.when_full, memory.cache_bytes),
         expansions,
+        recency: Recency::new(options.when_full, memory.cache_bytes),
         memory_bytes: memory.cache_bytes,
         cleared_through,
     });

@@ -51,8 +51,8 @@ pub struct Options {
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
-    pub(crate) when_full: WhenFull,
     pub(crate) compression: Compression,
+    pub(crate) when_full: WhenFull,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
@@ -82,8 +82,8 @@ impl fmt::Debug for Options {
             shaping_threshold_bytes,
             reserve_percent,
             durability,
-            when_full,
             compression,
+            when_full,
             backend,
             direct,
             force_format,
@@ -109,8 +109,8 @@ impl fmt::Debug for Options {
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
-            .field("when_full", when_full)
             .field("compression", compression)
+            .field("when_full", when_full)
             .field("backend", backend)
             .field("direct", direct)
             .field("force_format", force_format)
@@ -140,8 +140,8 @@ impl Options {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
-            when_full: WhenFull::Refuse,
             compression: Compression::default(),
+            when_full: WhenFull::Refuse,
             backend: Backend::Auto,
             direct: true,
             force_format: false,
@@ -261,16 +261,16 @@ impl Options {
         self
     }
 
+    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
+        self
+    }
+
     /// What becomes of puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache: see
     /// `docs/durability.md` for what it may drop.
     pub fn when_full(mut self, when_full: WhenFull) -> Options {
         self.when_full = when_full;
-        self
-    }
-
-    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
-    pub fn compression(mut self, compression: Compression) -> Options {
-        self.compression = compression;
         self
     }
 

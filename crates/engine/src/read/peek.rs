@@ -68,6 +68,9 @@ enum Shown<'a> {
     Cached(Cached),
 }
 
+/// What is made of compressed values for a look at memory has at most so many bytes: nobody waits for the memory of more.
+const DECOMPRESSED_BYTES: usize = BLOCK_BYTES;
+
 /// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -77,9 +80,6 @@ pub struct Usage {
     /// For so long nobody did, at least.
     pub idle: Duration,
 }
-
-/// What is made of compressed values for a look at memory has at most so many bytes: nobody waits for the memory of more.
-const DECOMPRESSED_BYTES: usize = BLOCK_BYTES;
 
 impl Cached {
     fn view(&self) -> View<'_> {
@@ -95,13 +95,7 @@ impl Reader {
         let began = self.space.runtime.now();
         let sought = self.seek(key);
         let peek = match self.look(&sought, &self.space.buffered.hold()) {
-            Peek::Seen(shown) => {
-                let peek = self.show(shown, see);
-                if matches!(peek, Peek::Seen(_)) {
-                    self.catalog.recency.note_asked(&sought.hash);
-                }
-                peek
-            }
+            Peek::Seen(shown) => self.show(&sought.hash, shown, see),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -112,8 +106,8 @@ impl Reader {
         Ok(peek)
     }
 
-    fn show<T>(&self, shown: Shown<'_>, see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
-        match shown {
+    fn show<T>(&self, hash: &KeyHash, shown: Shown<'_>, see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
+        let peek = match shown {
             Shown::InMemory(view) => {
                 self.space.counters.memory_hit();
                 Peek::Seen(see(view))
@@ -131,14 +125,19 @@ impl Reader {
                 Peek::Seen(see(Cached::new(&record, key_and_value, 0).view()))
             }
             Shown::Compressed(..) => Peek::Unknown,
+        };
+        if !matches!(peek, Peek::Unknown) {
+            self.catalog.recency.note_asked(hash);
         }
+        peek
     }
 
     /// Shows a part of a value in memory; of one that is compressed no more is decompressed than that, in whole blocks.
     pub(super) fn peek_range(&self, key: &[u8], cut: impl Fn(usize) -> Range<usize>) -> Result<Peek<Bytes>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
+        let sought = self.seek(key);
+        let peek = match self.look(&sought, &self.space.buffered.hold()) {
             Peek::Seen(Shown::Compressed(record, location)) => {
                 let wanted = cut(record.raw_bytes() as usize);
                 let stated = record.compressed.map(|how| (how, record.value.len()));
@@ -147,11 +146,11 @@ impl Reader {
                     .check_stated(stated, record.bytes(), location)
                     .and_then(|()| record.raw_part(wanted.clone(), Vec::with_capacity(wanted.len())));
                 self.space.counters.memory_hit();
+                self.catalog.recency.note_asked(&sought.hash);
                 part.map_or(Peek::Unknown, |part| Peek::Seen(part.into()))
             }
-            Peek::Seen(shown) => {
-                self.show(shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())]))
-            }
+            Peek::Seen(shown) => self
+                .show(&sought.hash, shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())])),
             Peek::Absent => Peek::Absent,
             Peek::Unknown => Peek::Unknown,
         };
@@ -195,11 +194,7 @@ impl Reader {
         }
         let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
             Peek::Seen(shown) => {
-                let is_taken = matches!(self.show(shown, |view| see(Some(view))), Peek::Seen(true));
-                if is_taken {
-                    self.catalog.recency.note_asked(&sought.hash);
-                }
-                is_taken
+                matches!(self.show(&sought.hash, shown, |view| see(Some(view))), Peek::Seen(true))
             }
             Peek::Absent => see(None),
             Peek::Unknown => false,

@@ -144,15 +144,15 @@ const SCRUB_LIMIT: &str = "scrub-limit";
 const WHEN_FULL: &str = "when-full";
 const LOG: &str = "log";
 
-/// What can be set while the server runs; a reload sets the last six as the settings say.
+/// What can be set while the server runs; a reload sets the last seven as the settings say.
 const CHANGEABLE: [&str; 10] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
     MAXMEMORY_POLICY,
     MAXCLIENTS,
     DURABILITY,
-    WHEN_FULL,
     COMPRESSION,
+    WHEN_FULL,
     BACKGROUND_LIMIT,
     SCRUB_LIMIT,
     LOG,
@@ -162,10 +162,10 @@ const CHANGEABLE: [&str; 10] = [
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    Compression(Compression),
     WhenFull(WhenFull),
     /// By one of Redis' words.
     Policy(String),
-    Compression(Compression),
     Log(String),
 }
 
@@ -178,13 +178,13 @@ impl Change {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
             }
-            WHEN_FULL => {
-                let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
-                return Ok(Some(Change::WhenFull(when_full)));
-            }
             COMPRESSION => {
                 let compression = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Compression(compression)));
+            }
+            WHEN_FULL => {
+                let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::WhenFull(when_full)));
             }
             MAXMEMORY_POLICY => {
                 let word = shown(value, 128).to_ascii_lowercase();
@@ -219,13 +219,13 @@ impl Change {
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
             }
-            Change::WhenFull(when_full) => {
-                service.store.set_when_full(when_full);
-                return Ok((WHEN_FULL, when_full.to_string()));
-            }
             Change::Compression(compression) => {
                 service.store.set_compression(compression);
                 return Ok((COMPRESSION, compression.to_string()));
+            }
+            Change::WhenFull(when_full) => {
+                service.store.set_when_full(when_full);
+                return Ok((WHEN_FULL, when_full.to_string()));
             }
             Change::Policy(word) => {
                 if let Some(when_full) = service.policy.set(&word) {
