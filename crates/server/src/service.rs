@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::Config;
 use crate::auth::Users;
 use crate::base::address::Origin;
+use crate::base::policy::Policy;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -46,6 +47,9 @@ use slowlog::Slowlog;
 use status::Sampler;
 use watchers::Watchers;
 
+/// The setting that says what becomes of puts when the store is full, in Redis' words.
+pub(crate) const MAXMEMORY_POLICY: &str = "maxmemory-policy";
+
 /// Shared by all connections of a server.
 pub(crate) struct Service {
     pub(crate) store: Store,
@@ -59,6 +63,8 @@ pub(crate) struct Service {
     /// How many connections there may be.
     pub(crate) connection_limits: Arc<ConnectionLimits>,
     pub(crate) port: u16,
+    /// What Redis calls what the store does when it is full.
+    pub(crate) policy: Policy,
     pub(crate) counters: Counters,
     /// What came of reading users and certificates again.
     pub(crate) reloads: Reloads,
@@ -115,6 +121,8 @@ impl Service {
         // The slow log and the scripts are of what clients said, so they are a part of their memory.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
         let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
+        let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
+        let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
         // As if the messages that wait were another client of this machine.
         let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
@@ -135,6 +143,7 @@ impl Service {
             drive: DriveLog::new(config.drive_log.clone()),
             config,
             port,
+            policy,
             counters: Counters::default(),
             reloads: Reloads::default(),
             clients: Clients::default(),
@@ -159,12 +168,17 @@ impl Service {
 
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stats(&self) {
-        self.counters.reset(self.store.stats().activity.records_expired);
+        self.counters.reset(&self.store.stats().activity);
     }
 
     /// Keys that expired and were taken away since the start, or the last reset.
     pub(crate) fn expired_keys(&self) -> u64 {
-        self.counters.expired_since(self.store.stats().activity.records_expired)
+        self.counters.expired_since(&self.store.stats().activity)
+    }
+
+    /// Keys that were dropped because the store was full, since the start or the last reset.
+    pub(crate) fn evicted_keys(&self) -> u64 {
+        self.counters.evicted_since(&self.store.stats().activity)
     }
 
     pub(crate) fn uptime(&self) -> Duration {

@@ -13,7 +13,7 @@ use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
-use crate::read::peek::{Peek, View};
+use crate::read::peek::{Peek, Usage, View};
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
 
@@ -139,6 +139,12 @@ impl Store {
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.reader.bytes_hint(key.as_ref())
+    }
+
+    /// How a key was used of late, without any I/O and without counting as a use; `None` if it is not there, as far as the
+    /// index tells. A store that refuses when it is full keeps no account: there every key counts as just used.
+    pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
+        self.reader.usage(key.as_ref())
     }
 
     /// Watches a key from now on, without any I/O: whether a value was put for it since. For whoever looks at a key twice and

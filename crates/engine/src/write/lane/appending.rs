@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_log::{Kind, Location, OpenSegment, Stream, class_of};
+use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_of};
 use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
@@ -11,6 +11,7 @@ use super::{Lane, LaneState};
 use crate::base::completion::Waiter;
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, pointer};
 use crate::write::append_points::AppendPoint;
 use crate::write::prepared::{Group, Prepared};
@@ -125,9 +126,7 @@ impl Lane {
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
         // A batch goes to one segment: by its first record.
-        let short_lived = self
-            .catalog
-            .expects_short_life(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
+        let short_lived = self.expects_short_life(&records[0].hash);
         let usual =
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
         let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
@@ -155,10 +154,22 @@ impl Lane {
         Ok(answer)
     }
 
+    /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where a full store evicts what
+    /// nobody asks for, unless the key was dropped of late and is back.
+    fn expects_short_life(&self, key: &KeyHash) -> bool {
+        let Catalog { recency, space, .. } = &*self.catalog;
+        if recency.when_full().evicts() {
+            return !recency.was_evicted(key);
+        }
+        self.catalog.expects_short_life(key, space.sequence.load(Ordering::Relaxed) + 1)
+    }
+
     /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
     /// two segments would be mostly padding.
     fn separates(&self, state: &LaneState) -> bool {
-        self.may_separate && self.catalog.placement.parts() && state.points.frames_may_separate(self.shape)
+        let Catalog { recency, placement, .. } = &*self.catalog;
+        let wanted = recency.when_full().evicts() || placement.parts();
+        self.may_separate && wanted && state.points.frames_may_separate(self.shape)
     }
 
     /// Sees to it that an append point has room for records, and says which: the one wanted, if there is a segment for it.
@@ -196,11 +207,9 @@ impl Lane {
         };
         segment.set_stream(if wanted == AppendPoint::LONG_LIVED { Stream::LONG_LIVED } else { self.stream });
         let name = segment.name();
-        self.catalog.space.tier(self.shape.tier).slots().begin(
-            name.slot,
-            name.stream,
-            self.catalog.space.sequence.load(Ordering::Relaxed),
-        );
+        let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
+        tier.slots().begin(name.slot, name.stream, space.sequence.load(Ordering::Relaxed));
+        tier.slot(name.slot).begin_puts();
         state.points.put(wanted, segment, piece);
         Some(wanted)
     }
