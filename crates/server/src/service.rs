@@ -26,9 +26,11 @@ pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod pauses;
+pub(crate) mod retries;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
+pub(crate) mod watchers;
 
 use backups::Backups;
 use channels::Channels;
@@ -39,9 +41,11 @@ pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use expiring::Expiring;
 use pauses::Pauses;
+use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
+use watchers::Watchers;
 
 /// The setting that says what becomes of puts when the store is full, in Redis' words.
 pub(crate) const MAXMEMORY_POLICY: &str = "maxmemory-policy";
@@ -70,6 +74,10 @@ pub(crate) struct Service {
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
+    /// What requests that may be made again were answered.
+    pub(crate) retries: Arc<Retries>,
+    /// Who watches keys.
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
@@ -94,6 +102,9 @@ const SLOWLOG_BYTES: usize = 1 << 20;
 /// Which part of the memory for clients scripts and idle interpreters may take.
 const SCRIPTS_PART: usize = 16;
 
+/// Which part of it answers may take that are kept for retries.
+const RETRIES_PART: usize = 8;
+
 impl Service {
     pub(crate) fn new(
         store: Store,
@@ -115,6 +126,8 @@ impl Service {
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
         // As if the messages that wait were another client of this machine.
         let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
+        let retries_bytes = limits.client_bytes_max / RETRIES_PART;
+        let of_retries = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
         Service {
             users,
             tls,
@@ -137,6 +150,8 @@ impl Service {
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
+            retries: Retries::new(retries_bytes, of_retries),
+            watchers: Arc::default(),
             pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
+use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
@@ -31,6 +32,14 @@ impl Store {
     /// As [`get`](Self::get).
     pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_entry))
+    }
+
+    /// What is known of a key without its value, which is not read. Damage in the value is not found then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_key(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyEntry>> {
+        self.reader.get_key(key.as_ref()).await
     }
 
     /// The values of several keys, in their order; device reads are made together.

@@ -29,7 +29,7 @@ pub(crate) enum Append {
     Reserved,
 }
 
-/// Appends the records of one group to an open segment, one after the other.
+/// Appends the records of one group to an open segment, one after the other. Their sequence numbers follow one another.
 struct Appender<'a> {
     lane: &'a Lane,
     open: &'a mut OpenSegment,
@@ -37,18 +37,13 @@ struct Appender<'a> {
     short_lived: bool,
     records: &'a [Prepared],
     first_sequence: u64,
-    last_sequence: u64,
 }
 
 impl Appender<'_> {
-    /// Appends the record with a number, and gives it its sequence number.
+    /// Appends the record with a number.
     fn append(&mut self, at: usize, key: Bytes) -> Appended {
         let (prepared, lane) = (&self.records[at], self.lane);
-        let sequence = prepared.sequence.unwrap_or_else(|| lane.catalog.space.next_sequence());
-        if at == 0 {
-            self.first_sequence = sequence;
-        }
-        self.last_sequence = sequence;
+        let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
         let class = class_of(record.bytes() as u64);
@@ -65,6 +60,10 @@ impl Appender<'_> {
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
         }
+    }
+
+    fn last_sequence(&self) -> u64 {
+        self.first_sequence + self.records.len() as u64 - 1
     }
 
     /// Appends all of them, with keys of their own.
@@ -231,8 +230,10 @@ impl Lane {
         }
         let open = state.points.open(point).expect("the caller saw to it");
         let before = open.tail();
-        let mut appender =
-            Appender { lane: self, open, short_lived, records, first_sequence: 0, last_sequence: 0 };
+        // Only a record that is alone has a number before.
+        let first_sequence =
+            records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
+        let mut appender = Appender { lane: self, open, short_lived, records, first_sequence };
         let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
         let reservation = reserved.take_if(|reserved| !reserved.is_shared() && !ends_early);
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
@@ -251,7 +252,7 @@ impl Lane {
             if planted(Bug::SeenBeforeDurable) {
                 self.catalog.publish(&std::mem::take(&mut group.records));
             }
-            let (first, last) = (appender.first_sequence, appender.last_sequence);
+            let (first, last) = (first_sequence, appender.last_sequence());
             self.leave_to_committer(state, group, first, last)
         } else {
             self.publish(appender, reservation)
@@ -277,7 +278,7 @@ impl Lane {
             self.catalog.publish(&appender.append_all());
             drop(reservation);
         }
-        Append::Done(appender.last_sequence)
+        Append::Done(appender.last_sequence())
     }
 
     /// Has the committer publish records that were appended, with these first and last sequence numbers, when their frame is
@@ -287,10 +288,11 @@ impl Lane {
         if filling.groups.is_empty() {
             state.newest_unpublished = Some(filling.completion.waiter());
             state.unpublished_from.push_back(first);
+            filling.waited_from = self.catalog.space.runtime.now();
         }
         filling.groups.push(group);
         state.unpublished += 1;
-        if !std::mem::replace(&mut filling.due, true) {
+        if filling.groups.len() == state.wakes_at {
             self.work.notify_one();
         }
         Append::Wait(last, filling.completion.waiter())
