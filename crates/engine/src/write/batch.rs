@@ -191,6 +191,7 @@ impl Writer {
                 last[&(record.hash.slot, record.hash.check)] == at - 1
             });
         }
+        records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();

@@ -65,6 +65,7 @@ impl Writer {
             sequence: None,
             replaces: None,
             expired: false,
+            origin: 0,
         })
     }
 
@@ -86,6 +87,7 @@ impl Writer {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
         let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        prepared.origin = options.origin;
         self.space.health.check_writable()?;
         self.find_room_for(&prepared).await?;
         self.space.counters.count_put(prepared.key.len() + prepared.value.len());
@@ -132,6 +134,7 @@ impl Writer {
     pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        prepared.origin = options.origin;
         self.space.health.check_writable()?;
         let mut reservation =
             Some(self.lane.reserve(vec![self.catalog.index.stored_hash(&prepared.hash)]).await?);
