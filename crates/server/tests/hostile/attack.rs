@@ -51,6 +51,8 @@ pub(crate) enum Attack {
     LongNames,
     /// Patterns that take long to match.
     Patterns,
+    /// Clients that keep very many keys, listen to very many prefixes and to all events of keys, and read nothing.
+    Keepers,
     /// From another address: connections of gRPC that ask for the health and say no more.
     GrpcHealth,
     /// From another address: handshakes that never begin, on the port that takes most memory for them.
@@ -61,7 +63,7 @@ pub(crate) enum Attack {
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 21] = [
+    pub(crate) const ALL: [Attack; 22] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -81,6 +83,7 @@ impl Attack {
         Attack::LongTransactions,
         Attack::LongNames,
         Attack::Patterns,
+        Attack::Keepers,
         Attack::GrpcHealth,
         Attack::SilentTls,
     ];
@@ -152,6 +155,7 @@ impl Attack {
             Attack::LongTransactions => commands::long_transactions(server.resp, until),
             Attack::LongNames => commands::long_names(server.resp, until),
             Attack::Patterns => commands::patterns(server.resp, until),
+            Attack::Keepers => commands::keepers(server.resp, until),
             Attack::GrpcHealth => grpc::silent_health_checkers(server.grpc, until),
             Attack::SilentTls => keep_each(
                 CONNECTIONS,

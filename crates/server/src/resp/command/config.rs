@@ -15,6 +15,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
+use crate::service::events::KeyspaceEvents;
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
@@ -140,16 +141,28 @@ const DURABILITY: &str = "durability";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
 const LOG: &str = "log";
+const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
+const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
 /// What can be set while the server runs; a reload sets the last five as the settings say.
-const CHANGEABLE: [&str; 7] =
-    [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, SCRUB_LIMIT, LOG];
+const CHANGEABLE: [&str; 9] = [
+    SLOWER_THAN,
+    SLOWLOG_LENGTH,
+    KEYSPACE_EVENTS,
+    TRACKED_KEYS,
+    MAXCLIENTS,
+    DURABILITY,
+    BACKGROUND_LIMIT,
+    SCRUB_LIMIT,
+    LOG,
+];
 
 /// A setting with its new value.
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
     Log(String),
+    Events(KeyspaceEvents),
 }
 
 impl Change {
@@ -161,6 +174,7 @@ impl Change {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
             }
+            KEYSPACE_EVENTS => return shown(value, 128).parse().map(|events| Some(Change::Events(events))),
             LOG => {
                 let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
                 let log = service.config.log.as_ref().ok_or("nothing is logged")?;
@@ -193,11 +207,17 @@ impl Change {
                 }
                 return Ok((LOG, shown(filter.as_bytes(), 128)));
             }
+            Change::Events(events) => {
+                service.events.set(events);
+                service.observe_as_needed();
+                return Ok((KEYSPACE_EVENTS, events.to_string()));
+            }
             Change::Number(name, number) => (name, number),
         };
         match name {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
             SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
+            TRACKED_KEYS => service.tracking.set_keys_max(number as usize),
             MAXCLIENTS => {
                 service.connection_limits.set(number as usize, service.connection_limits.per_address())
             }
@@ -232,7 +252,8 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("maxmemory-policy", "noeviction".to_owned()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("tcp-keepalive", limits.keepalive.map_or(0, |wait| wait.as_secs()).to_string()),
-        ("notify-keyspace-events", String::new()),
+        (KEYSPACE_EVENTS, service.events.setting().to_string()),
+        (TRACKED_KEYS, service.tracking.keys_max().to_string()),
         ("latency-tracking", "yes".to_owned()),
         ("latency-tracking-info-percentiles", PERCENTILES.map(|percent| percent.to_string()).join(" ")),
         ("latency-monitor-threshold", "0".to_owned()),
