@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Durability, Error};
+use esker_engine::{Durability, Error, WhenFull};
 
 use super::describe::help::help;
 use super::info::PERCENTILES;
+use crate::base::policy;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::commands::Command;
@@ -14,8 +15,8 @@ use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
-use crate::service::Service;
 use crate::service::events::KeyspaceEvents;
+use crate::service::{MAXMEMORY_POLICY, Service};
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
@@ -140,18 +141,21 @@ const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
+const WHEN_FULL: &str = "when-full";
 const LOG: &str = "log";
 const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
-/// What can be set while the server runs; a reload sets the last five as the settings say.
-const CHANGEABLE: [&str; 9] = [
+/// What can be set while the server runs; a reload sets the last six as the settings say.
+const CHANGEABLE: [&str; 11] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
     KEYSPACE_EVENTS,
     TRACKED_KEYS,
+    MAXMEMORY_POLICY,
     MAXCLIENTS,
     DURABILITY,
+    WHEN_FULL,
     BACKGROUND_LIMIT,
     SCRUB_LIMIT,
     LOG,
@@ -161,6 +165,9 @@ const CHANGEABLE: [&str; 9] = [
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    WhenFull(WhenFull),
+    /// By one of Redis' words.
+    Policy(String),
     Log(String),
     Events(KeyspaceEvents),
 }
@@ -175,6 +182,17 @@ impl Change {
                 return Ok(Some(Change::Durability(durability)));
             }
             KEYSPACE_EVENTS => return shown(value, 128).parse().map(|events| Some(Change::Events(events))),
+            WHEN_FULL => {
+                let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::WhenFull(when_full)));
+            }
+            MAXMEMORY_POLICY => {
+                let word = shown(value, 128).to_ascii_lowercase();
+                if !policy::is_word(&word) {
+                    return Err(format!("argument(s) must be one of the following: {}", policy::words()));
+                }
+                return Ok(Some(Change::Policy(word)));
+            }
             LOG => {
                 let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
                 let log = service.config.log.as_ref().ok_or("nothing is logged")?;
@@ -200,6 +218,16 @@ impl Change {
                 let set = service.store.set_durability(durability);
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
+            }
+            Change::WhenFull(when_full) => {
+                service.store.set_when_full(when_full);
+                return Ok((WHEN_FULL, when_full.to_string()));
+            }
+            Change::Policy(word) => {
+                if let Some(when_full) = service.policy.set(&word) {
+                    service.store.set_when_full(when_full);
+                }
+                return Ok((MAXMEMORY_POLICY, word));
             }
             Change::Log(filter) => {
                 if let Some(log) = &service.config.log {
@@ -232,7 +260,7 @@ impl Change {
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
     let mut settings = service.config.settings.clone();
-    let durability = service.store.durability();
+    let (durability, when_full) = (service.store.durability(), service.store.when_full());
     // What was given is how it was at the start.
     settings.retain(|(name, _)| !CHANGEABLE.contains(&name.as_str()));
     settings.extend(service.config.log.as_ref().map(|log| (LOG.to_owned(), log.text())));
@@ -248,8 +276,10 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("port", service.port.to_string()),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        // What users may fill of the devices, beyond which keys are dropped or puts refused.
+        ("maxmemory", service.store.stats().user_limit_bytes.to_string()),
+        (MAXMEMORY_POLICY, service.policy.word(when_full).to_owned()),
+        (WHEN_FULL, when_full.to_string()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("tcp-keepalive", limits.keepalive.map_or(0, |wait| wait.as_secs()).to_string()),
         (KEYSPACE_EVENTS, service.events.setting().to_string()),
