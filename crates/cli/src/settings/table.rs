@@ -125,6 +125,8 @@ settings! {
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
         "Addresses that answer gRPC over TLS.";
+    NETWORK "notify-keyspace-events" Kind::Text, "" else "nothing is told",
+        "Events of keys that are told on channels, in Redis' letters, such as Ex or KEA.";
     NETWORK "workers" Kind::Count(1, 1024), "" else "one for each core but one, which the store's own threads need",
         "Threads that serve clients.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
@@ -179,6 +181,8 @@ settings! {
         "How long a script may run before it is ended.";
     LIMITS "script-memory" Kind::Size, "8m",
         "Memory of a script's interpreter; half as much it may write, and half as much answer. At most a quarter of client-memory-each.";
+    LIMITS "tracking-table-max-keys" Kind::Count(0, 1 << 40), "1000000",
+        "Keys that are remembered for clients that keep them (CLIENT TRACKING); 0 for as many as an eighth of client-memory has room for.";
     LIMITS "drain-delay" Kind::Time, "0",
         "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
     LIMITS "drain-timeout" Kind::Time, "10s",

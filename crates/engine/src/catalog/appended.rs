@@ -27,6 +27,8 @@ pub(crate) struct Appended {
     pub(crate) expires_at_ms: Option<u64>,
     /// Of a tombstone: what it removes had expired.
     pub(crate) expired: bool,
+    /// Whose write it is, for observers.
+    pub(crate) origin: u64,
 }
 
 impl Appended {
@@ -37,7 +39,8 @@ impl Appended {
             Kind::Tombstone if self.expired => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
-        Change { keyspace: 0, key, cause, version: self.sequence, expires_at_ms: self.expires_at_ms }
+        let Appended { sequence: version, expires_at_ms, origin, .. } = *self;
+        Change { keyspace: 0, key, cause, version, expires_at_ms, origin }
     }
 }
 

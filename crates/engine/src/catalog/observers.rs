@@ -45,6 +45,9 @@ pub struct Change<'a> {
     pub version: u64,
     /// When the value that was put expires, or the one that was taken out did, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
+    /// Whose write it was: [`WriteOptions::origin`](crate::WriteOptions::origin). 0 where nobody said so, and where the store
+    /// took the key out by itself.
+    pub origin: u64,
 }
 
 /// Who is told of changes. See [`Store::observe`](crate::Store::observe).

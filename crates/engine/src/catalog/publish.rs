@@ -103,7 +103,7 @@ impl Catalog {
         self.space.add_live(location, -(bytes as i64));
         if let Some(key) = key {
             let Entry { sequence: version, expires_at_ms, .. } = *entry;
-            turn.tell(&Change { keyspace: 0, key, cause, version, expires_at_ms });
+            turn.tell(&Change { keyspace: 0, key, cause, version, expires_at_ms, origin: 0 });
         }
         true
     }

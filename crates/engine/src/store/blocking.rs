@@ -1,6 +1,7 @@
 //! The store for threads without an executor: the calling thread sleeps while it waits.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_device::block_on;
@@ -13,6 +14,7 @@ use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::catalog::heads::KeyEntry;
+use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
@@ -124,6 +126,11 @@ impl Blocking {
         self.store.watch(key)
     }
 
+    /// See [`Store::observe`].
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
+        self.store.observe(observer)
+    }
+
     /// See [`Store::put`].
     ///
     /// # Errors
@@ -147,6 +154,15 @@ impl Blocking {
         durability: Option<Durability>,
     ) -> Vec<Result<u64>> {
         block_on(self.store.put_each(puts, durability))
+    }
+
+    /// See [`Store::put_each_with`].
+    pub fn put_each_with(
+        &self,
+        puts: Vec<(Bytes, Bytes, Option<u64>)>,
+        options: WriteOptions,
+    ) -> Vec<Result<u64>> {
+        block_on(self.store.put_each_with(puts, options))
     }
 
     /// See [`Store::delete`].

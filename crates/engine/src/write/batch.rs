@@ -177,6 +177,7 @@ impl Writer {
                 last[&(record.hash.slot, record.hash.check)] == at - 1
             });
         }
+        records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
         // What is too long does not depend on what can be made of it.
         let bytes: u64 = records.iter().map(|r| r.raw_padded_bytes(self.lane.shape)).sum();

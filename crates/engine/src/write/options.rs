@@ -77,6 +77,9 @@ pub struct WriteOptions {
     pub ttl: Option<Duration>,
     /// What must hold for the write to happen.
     pub condition: Condition,
+    /// A number that observers are told with the change, so that whoever writes knows its own:
+    /// [`Change::origin`](crate::Change::origin).
+    pub origin: u64,
 }
 
 impl WriteOptions {
@@ -106,6 +109,12 @@ impl WriteOptions {
     /// What must hold for the write to happen.
     pub fn condition(mut self, condition: Condition) -> WriteOptions {
         self.condition = condition;
+        self
+    }
+
+    /// A number that observers are told with the change.
+    pub fn origin(mut self, origin: u64) -> WriteOptions {
+        self.origin = origin;
         self
     }
 

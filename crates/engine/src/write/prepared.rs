@@ -25,6 +25,8 @@ pub(crate) struct Prepared {
     pub(crate) replaces: Option<Replaced>,
     /// Of a tombstone: what it removes had expired.
     pub(crate) expired: bool,
+    /// Whose write it is, for observers.
+    pub(crate) origin: u64,
 }
 
 impl Prepared {

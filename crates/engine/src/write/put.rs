@@ -70,6 +70,7 @@ impl Writer {
             sequence: None,
             replaces: None,
             expired: false,
+            origin: 0,
         })
     }
 
@@ -90,7 +91,8 @@ impl Writer {
     pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
-        let prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        prepared.origin = options.origin;
         self.put_prepared(prepared, durability, options.condition).await
     }
 
@@ -145,6 +147,7 @@ impl Writer {
     pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        prepared.origin = options.origin;
         self.space.health.check_writable()?;
         let mut reservation =
             Some(self.lane.reserve(vec![self.catalog.index.stored_hash(&prepared.hash)]).await?);

@@ -57,6 +57,8 @@ pub(crate) enum Attack {
     Patterns,
     /// Values of nothing but zeros, of every length, asked for in all ways and not read.
     Zeros,
+    /// Clients that keep very many keys, listen to very many prefixes and to all events of keys, and read nothing.
+    Keepers,
     /// From another address: connections of gRPC that ask for the health and say no more.
     GrpcHealth,
     /// From another address: handshakes that never begin, on the port that takes most memory for them.
@@ -67,7 +69,7 @@ pub(crate) enum Attack {
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 24] = [
+    pub(crate) const ALL: [Attack; 25] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -90,6 +92,7 @@ impl Attack {
         Attack::LongNames,
         Attack::Patterns,
         Attack::Zeros,
+        Attack::Keepers,
         Attack::GrpcHealth,
         Attack::SilentTls,
     ];
@@ -164,6 +167,7 @@ impl Attack {
             Attack::LongNames => commands::long_names(server.resp, until),
             Attack::Patterns => commands::patterns(server.resp, until),
             Attack::Zeros => commands::zeros(server.resp, until),
+            Attack::Keepers => commands::keepers(server.resp, until),
             Attack::GrpcHealth => grpc::silent_health_checkers(server.grpc, until),
             Attack::SilentTls => keep_each(
                 CONNECTIONS,

@@ -96,3 +96,31 @@ pub(crate) fn zeros(at: SocketAddr, until: Instant) {
         pour(socket, asked[n % asked.len()].as_bytes())
     });
 }
+
+/// CLIENT TRACKING of very many long keys and of thousands of prefixes, and subscribers to all events of keys, beside
+/// writers that change all of them. Nobody reads.
+pub(crate) fn keepers(at: SocketAddr, until: Instant) {
+    let many = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<String>();
+    let long = "k".repeat(200);
+    let reads = |n: usize| many(5_000, &|i| format!("GET {long}{n}-{i}\r\n"));
+    let prefixes = |n: usize| {
+        let of = |part: usize| many(400, &|i| format!(" PREFIX {}-{n}-{part}-{i}-", i % 10));
+        many(10, &|part| format!("CLIENT TRACKING ON BCAST{}\r\n", of(part)))
+    };
+    let begun = "HELLO 3\r\nCLIENT TRACKING ON\r\n";
+    let asked = [
+        [begun, &reads(0)].concat(),
+        [begun, &reads(1)].concat(),
+        format!("HELLO 3\r\n{}", prefixes(2)),
+        "HELLO 3\r\nCLIENT TRACKING ON BCAST\r\n".to_owned(),
+        "CONFIG SET notify-keyspace-events KEAm\r\nPSUBSCRIBE __key*\r\n".to_owned(),
+        many(2_000, &|i| format!("SET {}-2-{}-{i}-x{long} 1\r\n", i % 10, i / 400)),
+        many(2_000, &|i| format!("SET {long}{}-{i} 1 PX 100\r\n", i % 2)),
+    ];
+    keep(at, SOCKETS, until, |socket, n| {
+        let bytes = asked[n % asked.len()].as_bytes();
+        // What begins something is said once.
+        let is_over = matches!(n % asked.len(), 2..=4) && socket.sent >= bytes.len();
+        if is_over { Ok(()) } else { pour(socket, bytes) }
+    });
+}

@@ -7,9 +7,11 @@ mod channels;
 mod client;
 mod clock;
 mod errors;
+mod frames;
 mod handshake;
 mod info;
 mod memory;
+mod notifications;
 mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]
@@ -18,4 +20,5 @@ mod scripts;
 mod server;
 mod session;
 mod strings;
+mod tracking;
 mod transactions;

@@ -61,6 +61,7 @@ impl Appender<'_> {
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
+            origin: prepared.origin,
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Batch, Durability, Entry, WriteOptions};
+use esker_engine::{Batch, Entry, WriteOptions};
 
 use self::sizes::Wanted;
 use super::bounds::{answer_within, bound};
@@ -29,6 +29,7 @@ use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
+use crate::service::events::KeyspaceEvents;
 use crate::service::scripts::Running;
 
 mod sizes;
@@ -133,15 +134,15 @@ async fn run(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), String> {
-    let durability = session.take_durability();
+    let options = session.write_options();
     let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
-    let attempt = Attempt { commands, watched, durability, running: None };
+    let attempt = Attempt { commands, watched, options, running: None };
     if let Some(()) = attempt_once(attempt, session, service, replies).await? {
         return Ok(());
     }
     assert!(has_scripts, "only scripts take longer than a first attempt may");
     let running = Some(service.scripts.long_turn().await);
-    let attempt = Attempt { commands, watched, durability, running };
+    let attempt = Attempt { commands, watched, options, running };
     let ended = attempt_once(attempt, session, service, replies).await?;
     assert!(ended.is_some(), "the second attempt is the last");
     Ok(())
@@ -152,7 +153,7 @@ async fn run(
 struct Attempt<'a> {
     commands: &'a [Queued],
     watched: &'a [Watched],
-    durability: Option<Durability>,
+    options: WriteOptions,
     /// The place among those that run for long.
     running: Option<Running<'a>>,
 }
@@ -164,7 +165,7 @@ async fn attempt_once(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<Option<()>, String> {
-    let Attempt { commands, watched, durability, running } = attempt;
+    let Attempt { commands, watched, options, running } = attempt;
     let named = sizes::places_bytes(commands, watched);
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
     let wanted = sizes::of(commands, watched, running.is_some(), session, service).await;
@@ -174,10 +175,9 @@ async fn attempt_once(
     }
     let answers = wanted.answers.saturating_add(wanted.other_answers);
     let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);
-    let bytes = bytes.saturating_add(replies.growth(answers));
+    let bytes = bytes.saturating_add(replies.growth(answers)).saturating_add(told_bytes(commands, service));
     session.hold_also(bytes).await.map_err(|refused| refused.to_string())?;
     let most = wanted.answers.min(limit);
-    let options = WriteOptions { durability, ..WriteOptions::default() };
     let protocol = replies.protocol;
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
@@ -213,6 +213,22 @@ async fn attempt_once(
     Ok(Some(()))
 }
 
+/// What an event takes beside its key, on both its channels.
+const EVENT_BYTES: usize = 512;
+
+/// What is told of keys when a transaction has run.
+fn told_bytes(commands: &[Queued], service: &Service) -> usize {
+    if service.events.wanted() == KeyspaceEvents::default() {
+        return 0;
+    }
+    let of = |(_, copied): &Queued| {
+        let command = copied.command();
+        // A command tells of a key up to three times: that it is missed or new, what was done, and when it expires.
+        6 * command.bytes() + 3 * command.len() * EVENT_BYTES
+    };
+    commands.iter().map(of).sum()
+}
+
 /// What became of a transaction on its keys.
 enum Outcome {
     /// A watched key is not what it was.
@@ -246,7 +262,8 @@ fn answer_keys(
         return (Batch::new(), Outcome::Changed);
     }
     let entries = wanted.keys.iter().cloned().zip(entries.iter().cloned());
-    let mut view = View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries);
+    let view = View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries);
+    let mut view = view.telling(service.events.wanted());
     let (mut tally, began) = (Tally::default(), Instant::now());
     let mut replies = Replies::new();
     replies.protocol = protocol;
@@ -257,7 +274,10 @@ fn answer_keys(
         if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
             tally.ended(verb.index(), 1);
             match admit_again(verb, command, session) {
-                Ok(()) => on_keys(command, &mut view, &mut replies),
+                Ok(()) => {
+                    remember(verb, command, session);
+                    on_keys(command, &mut view, &mut replies);
+                }
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
@@ -278,6 +298,9 @@ fn answer_keys(
                 service.counters.calls.failed(verb.index(), 1);
             }
         }
+        if let Some(outbox) = &mut session.outbox {
+            service.events.put(0, view.take_events(), outbox);
+        }
         ends.push(End { mark: replies.mark(), grown: view.grown() });
     }
     tally.settle(began.elapsed(), &service.counters.calls);
@@ -285,6 +308,13 @@ fn answer_keys(
         return (Batch::new(), Outcome::TooLong);
     }
     (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
+}
+
+/// A command reads its keys, which nobody else writes until the transaction is seen.
+fn remember(verb: &Verb, command: Command<'_>, session: &Session) {
+    if verb.flags.contains(&"readonly") {
+        session.remember(verb.keys.of(command).map(|index| command.argument(index)));
+    }
 }
 
 /// Answers in the order of the commands: those on keys were answered, the others run now.

@@ -75,7 +75,7 @@ pub(in crate::resp) async fn eval(
     let keys: Vec<Bytes> = verb.keys.of(command).map(|index| command.shared(index)).collect();
     let values: usize = keys.iter().map(|key| service.store.read_bytes_hint(key)).sum();
     let short = short_bytes(command, values);
-    let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    let options = session.write_options();
     // 1.
     if !call.script.is_long.load(Ordering::Relaxed) {
         // What was read, what is written, and the answer.
@@ -116,7 +116,8 @@ async fn update(
     let mut change = |entries: &[Option<Entry>]| {
         let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
-        let mut view = View::new(service.store.now_ms(), bulk_bytes_max, entries.into_iter());
+        let view = View::new(service.store.now_ms(), bulk_bytes_max, entries.into_iter());
+        let mut view = view.telling(service.events.wanted());
         // Its time begins when it runs, not when it waits for its keys.
         let mut turn = turn();
         match aside(turn.is_short, || run(call, &mut turn, &mut view, session, service, replies)) {

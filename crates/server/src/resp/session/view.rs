@@ -9,6 +9,7 @@ use bytes::Bytes;
 use esker_engine::{Batch, Entry};
 
 use crate::service::LAST_MS;
+use crate::service::events::{Event, KeyspaceEvents};
 
 /// More keys than this are found by a map instead of one after the other.
 const LISTED_KEYS_MAX: usize = 8;
@@ -47,6 +48,10 @@ pub(crate) struct View {
     grown: i64,
     /// Bytes of values that were written, as far as they are still there.
     made_bytes: usize,
+    /// What is to be told of keys.
+    wanted: KeyspaceEvents,
+    /// What happened to keys, of what is to be told.
+    events: Vec<Event>,
 }
 
 impl View {
@@ -71,7 +76,26 @@ impl View {
             });
             slots.push(Slot { key, held, stored, written: false });
         }
-        View { now_ms, value_bytes_max, slots, places, grown: 0, made_bytes: 0 }
+        let (wanted, events) = (KeyspaceEvents::default(), Vec::new());
+        View { now_ms, value_bytes_max, slots, places, grown: 0, made_bytes: 0, wanted, events }
+    }
+
+    /// The same view, on which commands say what of this they do.
+    pub(crate) fn telling(self, wanted: KeyspaceEvents) -> View {
+        View { wanted, ..self }
+    }
+
+    /// Something happened to a key.
+    pub(crate) fn tell(&mut self, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
+        if self.wanted.has(class) {
+            let key = self.slots[self.place(key)].key.clone();
+            self.events.push(Event { class, name, key });
+        }
+    }
+
+    /// Takes what happened since the last time.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     fn place(&self, key: &[u8]) -> usize {
@@ -86,10 +110,21 @@ impl View {
         self.slots[self.place(key)].held.as_ref()
     }
 
+    /// The same for a command that answers what it finds: if it finds nothing, that is told.
+    pub(crate) fn look_up(&mut self, key: &[u8]) -> Option<&Held> {
+        if self.get(key).is_none() {
+            self.tell(KeyspaceEvents::MISS, "keymiss", key);
+        }
+        self.get(key)
+    }
+
     /// Writes a value. One that has expired already is as good as a delete.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
         let place = self.place(key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
+        if self.slots[place].held.is_none() {
+            self.tell(KeyspaceEvents::NEW, "new", key);
+        }
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         self.grown += i64::from(alive) - i64::from(slot.held.is_some());
