@@ -76,7 +76,7 @@
 //!
 //! # When not to use it
 //!
-//! There are no range scans and no order among keys, no snapshots, no compression, no transactions that wait for their
+//! There are no range scans and no order among keys, no snapshots, no transactions that wait for their
 //! caller, and one copy of everything. [For whom it is, and what to take instead][non-goals], is in the README.
 //!
 //! [durability]: https://github.com/esker-kv/esker/blob/main/docs/durability.md

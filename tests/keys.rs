@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Blocking, Cursor, ErrorKind, Options, WriteOptions};
+use esker::{Blocking, Compression, Cursor, ErrorKind, Options, WriteOptions};
 use esker_device::{Device, MemoryDevice};
 
 use crate::support::opening::small;
@@ -25,7 +25,8 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 fn options(device: &Arc<MemoryDevice>) -> Options {
-    small(Options::devices(None, Some(device.clone())))
+    // What is read is measured, so values are as long as they are put.
+    small(Options::devices(None, Some(device.clone()))).compression(Compression::Off)
 }
 
 /// A device with a store of large values, none of which is in memory when it is opened again.

@@ -19,8 +19,10 @@ struct Told(Mutex<Vec<String>>);
 impl Observer for Told {
     fn changed(&self, change: &Change<'_>) {
         let expires = change.expires_at_ms.map_or(String::new(), |at_ms| format!(" until {at_ms}"));
+        let origin = if change.origin == 0 { String::new() } else { format!(" by {}", change.origin) };
         let keyspace = if change.keyspace > 0 { format!(" in {}", change.keyspace) } else { String::new() };
-        self.0.lock().push(format!("{:?} {}{keyspace}{expires}", change.cause, change.key.escape_ascii()));
+        let key = change.key.escape_ascii();
+        self.0.lock().push(format!("{:?} {key}{keyspace}{expires}{origin}", change.cause));
     }
 
     fn swapped(&self, keyspaces: [u8; 2]) {
@@ -69,7 +71,7 @@ fn every_change_is_told_with_its_cause() {
     for durability in [Durability::None, Durability::Sync] {
         let options = WriteOptions::new().durability(durability);
         let expiring = WriteOptions { expires_at_ms: Some(until), ..options };
-        let nobody = |_: &[Option<Entry>]| {
+        let change = |_: &[Option<Entry>]| {
             let mut batch = Batch::new();
             batch.delete("absent").put("a", "2").delete("b");
             (batch, ())
@@ -79,10 +81,10 @@ fn every_change_is_told_with_its_cause() {
         world.runtime.run(async {
             store.put_with("a", "1", expiring).await.unwrap();
             store.write_with(batch, options).await.unwrap();
-            store.update(&["a", "b", "absent"], options, nobody).await.unwrap();
-            store.put_with("large", vec![1u8; 9000], options).await.unwrap();
+            store.update(&["a", "b", "absent"], options.origin(8), change).await.unwrap();
+            store.put_with("large", vec![1u8; 9000], options.origin(7)).await.unwrap();
             assert!(!store.delete_with("absent", options).await.unwrap());
-            assert!(store.delete_with("large", options).await.unwrap());
+            assert!(store.delete_with("large", options.origin(9)).await.unwrap());
             let each = vec![("c".into(), "1".into(), None), ("c".into(), "2".into(), None)];
             assert!(store.put_each(each, Some(durability)).await.iter().all(Result::is_ok));
             store.clear_all().await.unwrap();
@@ -94,10 +96,10 @@ fn every_change_is_told_with_its_cause() {
             "Put b",
             "Put x",
             "Deleted before",
-            "Put a",
-            "Deleted b",
-            "Put large",
-            "Deleted large",
+            "Put a by 8",
+            "Deleted b by 8",
+            "Put large by 7",
+            "Deleted large by 9",
             "Put c",
             "Put c",
             "cleared None",

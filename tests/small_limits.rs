@@ -7,6 +7,8 @@ const MIB: u64 = 1 << 20;
 fn open(dir: &tempfile::TempDir, limit_bytes: u64) -> Blocking {
     let options = Options::directory(dir.path().join("store"));
     let options = options.capacity_limit_bytes(limit_bytes).durability(esker::Durability::None);
+    // So that what is filled is as long as what is put.
+    let options = options.compression(esker::Compression::Off);
     Blocking::open(options).expect("the store opens")
 }
 

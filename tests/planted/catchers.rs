@@ -28,6 +28,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(UnsaltedChecksum, "format", "record::a_record_verifies_only_where_it_was_written"),
     row(ValueNotVerified, "format", "record::every_flipped_bit_of_a_record_is_noticed"),
+    row(ShortDecompressionIsWhole, "format", "compression::a_length_that_is_not_the_values_is_damage"),
+    row(StatedLengthBelieved, "esker_engine", "catalog::expansions::tests::a_length_that_its_place_does_not_allow_is_not_believed"),
     row(NoRoomForSummary, "format", "segment::has_room_is_exact"),
     row(TornFrameTaken, "format", "scan::a_torn_last_frame_is_dropped_whole_wherever_it_was_cut"),
     row(RotTakenForTornTail, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),
@@ -57,7 +59,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LiveBytesMovedBeforeSwing, "esker_engine", "background::relocate::tests::a_delete_during_the_copy_wins"),
     row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),
     row(OutputOpenedAtNewest, "esker_engine", "background::relocate::tests::an_output_is_older_than_a_delete_that_is_not_seen_yet"),
-    row(EvictedBeforeMarked, "store", "cache_mode::what_was_dropped_is_gone_for_good"),
+    row(EvictedBeforeMarked, "esker_engine", "background::relocate::tests::what_is_evicted_is_found_until_its_slot_is_marked"),
     row(EvictedWithoutTombstone, "store", "cache_mode::what_was_dropped_is_gone_for_good"),
     row(FreeMarkersSwapped, "esker_engine", "background::relocate::tests::the_end_of_a_slot_is_marked_free_before_its_start"),
     row(DiscardIntoMarker, "esker_engine", "segments::tier::tests::what_may_be_discarded_of_a_slot_leaves_its_markers"),

@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// How full Esker is, in percent of what users may fill.
     #[arg(long, value_name = "PERCENT", default_value_t = 75, value_parser = clap::value_parser!(u64).range(5..=95))]
     pub(crate) fill: u64,
+    /// How Esker, RocksDB and BlobDB compress values, of which compression leaves half.
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = ["none", "lz4", "zstd"])]
+    pub(crate) compression: String,
     /// MB/s of the writers in the steps of write pressure.
     #[arg(long, value_name = "NUMBERS", default_value = "0,20,40,80", value_delimiter = ',')]
     pub(crate) pressure_mb: Vec<u64>,

@@ -57,6 +57,7 @@ fn sizes(arguments: &Arguments, quick: bool) -> Sizes {
         seconds: arguments.duration.unwrap_or(if quick { 2 } else { 30 }),
         pressure_mb: arguments.pressure_mb.clone(),
         fill_percent: arguments.fill,
+        compression: arguments.compression.clone(),
     }
 }
 

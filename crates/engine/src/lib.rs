@@ -24,6 +24,7 @@ mod store;
 mod testing;
 mod write;
 
+pub use base::compression::Compression;
 pub use base::counters::Activity;
 pub use base::durability::Durability;
 pub use base::error::{Error, ErrorKind, Result};

@@ -13,6 +13,7 @@ use esker_log::{
 };
 use esker_world::SimRuntime;
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -163,6 +164,7 @@ impl Plan {
             packing,
             placement,
             clock,
+            expansions: Arc::default(),
             recency: Recency::new(when_full, 16 << 20),
             memory_bytes: 16 << 20,
             cleared: Cleared::default(),
@@ -176,7 +178,7 @@ impl Plan {
             lane,
             large: None,
             shaping_threshold_bytes: u64::MAX,
-            changeable: Changeable::new(Durability::Sync, None, Some(0)),
+            changeable: Changeable::new(Durability::Sync, Compression::Off, None, Some(0)),
         });
         Bench { world, devices, space, catalog, writer }
     }

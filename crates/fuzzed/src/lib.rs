@@ -14,6 +14,7 @@ pub type Target = fn(&[u8]);
 /// All of them, by the names of their targets and corpora, and how many changes of each input the test makes.
 pub const TARGETS: &[(&str, Target, u32)] = &[
     ("record", log::record, 2_000),
+    ("compressed", log::compressed, 2_000),
     ("frame", log::frame, 2_000),
     ("summary", log::summary, 2_000),
     ("superblock", log::superblock, 500),

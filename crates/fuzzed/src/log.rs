@@ -1,8 +1,9 @@
 //! What lies on devices.
 
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Kind, RecordView, Secret, SegmentShape, Stream,
-    SummaryHead, Superblock, Tier, claimed_bytes, claimed_head_bytes, scan_segment, seal, slot_start,
+    Codec, Compressed, Decompressor, Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Kind, RecordView,
+    Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier, claimed_bytes, claimed_head_bytes,
+    scan_segment, seal, slot_start,
 };
 
 /// That of the corpora, which begin as the files of `crates/log/tests/golden`.
@@ -27,6 +28,25 @@ pub(crate) fn record(bytes: &[u8]) {
 
 fn identity(offset: u32) -> Identity {
     SECRET.identity(SEGMENT, offset)
+}
+
+/// A compressed value, behind a byte that says how, three that state its length, and two that say how long the pieces are in which
+/// it comes. Whole or in part it is as long as is stated, or damaged.
+pub(crate) fn compressed(bytes: &[u8]) {
+    let Some((head, stored)) = bytes.split_first_chunk::<6>() else { return };
+    let codec = if head[0] & 1 == 0 { Codec::Lz4 } else { Codec::Zstd };
+    let raw_bytes = u32::from_le_bytes([head[1], head[2], head[3] & 3, 0]);
+    let piece = usize::from(u16::from_le_bytes([head[4], head[5]])) + 1;
+    let raw = raw_bytes as usize;
+    for wanted in [0..raw, raw / 3..raw / 2] {
+        let how = Compressed { codec, raw_bytes };
+        let mut decompressor = Decompressor::new(how, stored.len(), wanted.clone(), Vec::new());
+        if stored.chunks(piece).try_for_each(|piece| decompressor.add(piece)).is_ok()
+            && let Ok(part) = decompressor.finish()
+        {
+            assert_eq!(part.len(), wanted.len(), "neither more nor less than was stated");
+        }
+    }
 }
 
 /// The header of a frame, or the start of a slot.
@@ -72,6 +92,7 @@ fn entry(bytes: &[u8]) -> Entry {
         offset: number(13..14) as u32 * SHAPE.granule_bytes,
         bytes: 1 + number(15..17) as u32 % 4096,
         kind: if bytes[17] & 1 == 0 { Kind::Put } else { Kind::Tombstone },
+        expansion: bytes[17] >> 2 & 15,
         expires_at_ms: (bytes[17] & 2 != 0).then(|| number(18..24)),
     }
 }

@@ -63,7 +63,7 @@ mod tests {
 
     fn entry(offset: u32, bytes: u32) -> Entry {
         let key_hash = KeyHash { slot: 0, check: 0 };
-        Entry { key_hash, sequence: 0, offset, bytes, kind: Kind::Put, expires_at_ms: None }
+        Entry { key_hash, sequence: 0, offset, bytes, kind: Kind::Put, expansion: 0, expires_at_ms: None }
     }
 
     #[test]

@@ -101,6 +101,7 @@ fn victim(number: u64) -> OpenSegment {
             keyspace: Keyspace::FIRST,
             key: &key,
             value: &VALUE,
+            compressed: None,
             value_check: SECRET.value_check(&VALUE),
             sequence,
             expires_at_ms: None,

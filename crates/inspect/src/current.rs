@@ -1,5 +1,6 @@
 //! The records that count, read one segment after the other.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use esker_device::Buffer;
@@ -86,6 +87,15 @@ impl StoreView {
     ) -> std::result::Result<RecordView<'b>, Damage> {
         let record = RecordView::parse(bytes, &self.secret.identity(segment, offset))?;
         record.verify_value(&self.secret).map(|()| record)
+    }
+
+    /// The value of a record before it was compressed. Nothing states that it is longer than a segment.
+    pub(crate) fn raw_value<'b>(
+        &self,
+        record: &RecordView<'b>,
+    ) -> std::result::Result<Cow<'b, [u8]>, Damage> {
+        let fits = record.raw_bytes() <= self.packing.segment_bytes;
+        if fits { record.raw_value() } else { Err(Damage::Compression) }
     }
 
     /// Whether a record is over, by the time of the caller or because the store was sure of it once.

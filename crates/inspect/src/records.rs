@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-use esker_log::{Entry, KeyHash, Kind, RecordView, SegmentClass, Tier};
+use esker_log::{Damage, Entry, KeyHash, Kind, RecordView, SegmentClass, Tier};
 use serde::Serialize;
 
 use crate::current::Places;
@@ -71,8 +71,12 @@ pub struct RecordRow {
     pub tombstone: bool,
     /// Orders all versions.
     pub sequence: u64,
-    /// Length of the value.
+    /// Length of the value, as users see it.
     pub value_bytes: Option<u64>,
+    /// Its length as it is stored.
+    pub stored_value_bytes: Option<u64>,
+    /// How it is compressed, if it is: `lz4` or `zstd`.
+    pub compression: Option<&'static str>,
     /// When it expires, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
     /// Whether it counts.
@@ -183,7 +187,10 @@ impl StoreView {
         let read = self.tiers[segment.tier].read(segment.slot, entry.offset, entry.bytes);
         let bytes: &[u8] = read.as_deref().unwrap_or(&[]);
         let parsed = RecordView::parse(bytes, &self.secret.identity(segment.number, entry.offset));
-        let verified = parsed.and_then(|record| record.verify_value(&self.secret));
+        let verified = parsed.and_then(|record| {
+            record.verify_value(&self.secret)?;
+            self.raw_value(&record).map(drop)
+        });
         let key = match parsed {
             Ok(record) => self.key_of(&record),
             Err(_) => Key::of_digest(&self.databases, &entry.key_hash),
@@ -199,7 +206,9 @@ impl StoreView {
             key,
             tombstone: entry.kind == Kind::Tombstone,
             sequence: entry.sequence,
-            value_bytes: parsed.ok().map(|record| record.value.len() as u64),
+            value_bytes: parsed.ok().map(|record| record.raw_bytes()),
+            stored_value_bytes: parsed.ok().map(|record| record.value.len() as u64),
+            compression: parsed.ok().and_then(|record| record.compressed).map(|how| how.codec.name()),
             expires_at_ms: entry.expires_at_ms,
             standing: if standing == Standing::Current && expired { Standing::Expired } else { standing },
             damage: read
@@ -267,20 +276,25 @@ impl StoreView {
             Ok(record) if self.is_expired(record.expires_at_ms, record.sequence, now_ms) => {
                 Ok(ControlFlow::Continue(()))
             }
-            Ok(record) => see(Ok(Item {
-                database: self.databases.database(record.keyspace),
-                key: record.key.to_vec(),
-                value: record.value.to_vec(),
-                sequence: record.sequence,
-                expires_at_ms: record.expires_at_ms,
-            })),
-            Err(damage) => {
+            record => see(record.and_then(|record| self.item(&record)).map_err(|damage| {
                 let segment = rule.ages.segment(&at.location);
-                see(Err(InspectError::Damaged(format!(
+                InspectError::Damaged(format!(
                     "segment {segment}, offset {}: {damage}; see esker check",
                     at.location.offset
-                ))))
-            }
+                ))
+            })),
+        })
+    }
+}
+
+impl StoreView {
+    fn item(&self, record: &RecordView<'_>) -> std::result::Result<Item, Damage> {
+        Ok(Item {
+            database: self.databases.database(record.keyspace),
+            key: record.key.to_vec(),
+            value: self.raw_value(record)?.into_owned(),
+            sequence: record.sequence,
+            expires_at_ms: record.expires_at_ms,
         })
     }
 }

@@ -221,13 +221,14 @@ impl StoreView {
         let mut copied = Copied::default();
         let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
         places.read(self, &rule, watcher, |at| {
-            let Ok(record) = at.record else {
+            let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
+            let Ok((record, value)) = read else {
                 let what =
                     format!("a record that verified a moment ago, at {:?}, no longer does", at.location);
                 return Err(InspectError::Damaged(what));
             };
             copied.kept_keys += 1;
-            copied.kept_bytes += record.key_and_value.len() as u64;
+            copied.kept_bytes += (record.key.len() + value.len()) as u64;
             if lost_up_to.is_some_and(|lost| record.sequence < lost) {
                 copied.stale_count += 1;
                 if copied.stale_keys.len() < STALE_LISTED {
@@ -235,7 +236,7 @@ impl StoreView {
                 }
             }
             batch.enter(self.databases.database(record.keyspace))?;
-            batch.put(record.key, record.value, record.expires_at_ms)?;
+            batch.put(record.key, &value, record.expires_at_ms)?;
             Ok(ControlFlow::Continue(()))
         })?;
         batch.write()?;

@@ -41,7 +41,12 @@ impl Databases {
 
     /// The database of a keyspace.
     pub fn database(&self, keyspace: Keyspace) -> u8 {
-        let has_it = |database: &u8| Databases::keyspace(self.keyspaces, *database) == keyspace;
+        Databases::database_by(self.keyspaces, keyspace)
+    }
+
+    /// The database of a keyspace, by the word of [`bits`](Self::bits).
+    pub fn database_by(bits: u64, keyspace: Keyspace) -> u8 {
+        let has_it = |database: &u8| Databases::keyspace(bits, *database) == keyspace;
         // Of a superblock that makes no sense any answer is right.
         (0..Databases::COUNT).find(has_it).unwrap_or(keyspace.number())
     }

@@ -9,6 +9,7 @@
 
 mod checksum;
 mod class;
+mod compression;
 mod databases;
 mod format;
 mod frame;
@@ -24,6 +25,7 @@ mod unsealed;
 
 pub use checksum::{Identity, Secret, ValueHasher};
 pub use class::SegmentClass;
+pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
 pub use esker_index::{KeyHash, Keyspace};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
@@ -32,11 +34,13 @@ pub use frame::{
 };
 pub use layout::Field;
 pub use location::{
-    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
+    EXPANSION_MAX, Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes,
+    class_of, class_with,
 };
 pub use record::{
     Damage, HEADER_BYTES as RECORD_HEADER_BYTES, KEYSPACE_BYTES as MOST_KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,
-    Record, RecordHead, RecordView, claimed_bytes, claimed_head_bytes, keyspace_bytes, record_bytes,
+    Record, RecordHead, RecordView, claimed_bytes, claimed_head_bytes, expansion_of, keyspace_bytes,
+    record_bytes,
 };
 pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};

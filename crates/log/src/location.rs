@@ -43,7 +43,7 @@ pub struct Location {
     pub slot: u32,
     /// Byte offset in the slot.
     pub offset: u32,
-    /// Size class: the record is at most [`class_bytes`] long.
+    /// Size class: the record is at most [`class_bytes`] long. See [`class_with`] for what it says of a compressed value.
     pub class: u8,
 }
 
@@ -60,6 +60,17 @@ pub fn class_of(record_bytes: u64) -> u8 {
 /// Upper bound of a class; the last class has none but the segment.
 pub fn class_bytes(class: u8) -> u64 {
     if class >= 15 { u64::MAX } else { SMALLEST_CLASS_BYTES << class }
+}
+
+/// Classes by which a compressed value can be longer than what the class of its record says: four times as long. So reads know
+/// how much memory they take at most before they take it, and a few bytes that claim to be many are told by their place.
+pub const EXPANSION_MAX: u8 = 2;
+
+/// The class of the location of a record of so many bytes, which without compression would be longer by `expansion` classes.
+/// Values that shrink to less than a quarter have a larger one than their length, and are over-read a little.
+#[inline]
+pub fn class_with(record_bytes: u64, expansion: u8) -> u8 {
+    (class_of(record_bytes) + expansion.saturating_sub(EXPANSION_MAX)).min(15)
 }
 
 /// How locations are packed in one store.

@@ -8,11 +8,16 @@
 //! a record moves to another place by writing a new header, without reading its value; and rot in a value leaves the key
 //! readable, so that the error can name it.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use esker_index::Keyspace;
 use esker_planted::{Bug, planted};
 
 use crate::checksum::{Identity, Secret};
+use crate::compression::{Codec, Compressed, decompress, decompress_part};
 use crate::layout::{Field, is_dense};
+use crate::location::class_of;
 
 /// Length of a record's header.
 pub const HEADER_BYTES: usize = 32;
@@ -27,12 +32,13 @@ const FLAGS: Field = Field::new(
     "flags",
     1,
     1,
-    "bit 0: an expiry follows; bit 1: the batch goes on in the next record; bit 2: its predecessor lived briefly; bit 7: the keyspace follows; others zero",
+    "bit 0: an expiry follows; bit 1: the batch goes on in the next record; bit 2: its predecessor lived briefly; bits 3 and 4: how the value is compressed (0 not at all, 1 LZ4, 2 Zstandard); bit 7: the keyspace follows; others zero",
 );
 const KEY_BYTES: Field = Field::new("key_bytes", 2, 2, "length of the key less one");
 const VALUE_BYTES: Field = Field::new("value_bytes", 4, 4, "length of the value as stored");
 const SEQUENCE: Field = Field::new("sequence", 8, 8, "orders all versions; kept when the record moves");
-const VALUE_CHECK: Field = Field::new("value_check", 16, 8, "XXH3-64 of the value, seeded with the salt");
+const VALUE_CHECK: Field =
+    Field::new("value_check", 16, 8, "XXH3-64 of the value as stored, seeded with the salt");
 const RAW_BYTES: Field = Field::new("raw_bytes", 24, 4, "length before compression; 0 where there is none");
 const CRC: Field = Field::new("crc", 28, 4, "CRC32C of identity, bytes 0..28, expiry, keyspace and key");
 /// The record header's layout.
@@ -43,7 +49,17 @@ const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 const FLAG_EXPIRY: u64 = 1;
 const FLAG_BATCH_GOES_ON: u64 = 2;
 const FLAG_SHORT_LIVED: u64 = 4;
+const CODEC_SHIFT: u32 = 3;
+const CODEC_MASK: u64 = 3;
 const FLAG_KEYSPACE: u64 = 1 << 7;
+/// All bits that have a meaning.
+const FLAGS_KNOWN: u64 =
+    FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_SHORT_LIVED | CODEC_MASK << CODEC_SHIFT | FLAG_KEYSPACE;
+// None of them has two.
+const _: () = assert!(
+    FLAGS_KNOWN
+        == FLAG_EXPIRY + FLAG_BATCH_GOES_ON + FLAG_SHORT_LIVED + (CODEC_MASK << CODEC_SHIFT) + FLAG_KEYSPACE
+);
 
 /// What a record says of its key. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +90,11 @@ pub struct Record<'a> {
     pub keyspace: Keyspace,
     /// The key, 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
-    /// The value.
+    /// The value, as it is stored.
     pub value: &'a [u8],
-    /// [`Secret::value_check`] of the value.
+    /// How it is compressed.
+    pub compressed: Option<Compressed>,
+    /// [`Secret::value_check`] of the value as it is stored.
     pub value_check: u64,
     /// Sequence number.
     pub sequence: u64,
@@ -100,6 +118,29 @@ pub fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usiz
     HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 } + key_bytes + value_bytes
 }
 
+/// By how many size classes a record would be longer if its value were not compressed, of which `value_bytes` are stored.
+pub fn expansion_of(record_bytes: usize, value_bytes: usize, compressed: Option<Compressed>) -> u8 {
+    let Some(how) = compressed else { return 0 };
+    let raw_bytes = record_bytes as u64 - value_bytes as u64 + u64::from(how.raw_bytes);
+    class_of(raw_bytes) - class_of(record_bytes as u64)
+}
+
+/// How a header says that its value is compressed. A record that says so is shorter than it would be, but has a value.
+fn compressed(header: &[u8], kind: Kind) -> Result<Option<Compressed>, Damage> {
+    let bits = FLAGS.get(header) >> CODEC_SHIFT & CODEC_MASK;
+    let (raw_bytes, value_bytes) = (RAW_BYTES.get(header) as u32, VALUE_BYTES.get(header) as u32);
+    if bits == 0 && raw_bytes == 0 {
+        return Ok(None);
+    }
+    let codec = Codec::from_bits(bits).ok_or(Damage::Header)?;
+    let is_shorter = value_bytes > 0 && value_bytes < raw_bytes;
+    if is_shorter && kind == Kind::Put {
+        Ok(Some(Compressed { codec, raw_bytes }))
+    } else {
+        Err(Damage::Header)
+    }
+}
+
 impl<'a> Record<'a> {
     /// A tombstone.
     pub fn tombstone(keyspace: Keyspace, key: &'a [u8], sequence: u64, secret: &Secret) -> Record<'a> {
@@ -108,6 +149,7 @@ impl<'a> Record<'a> {
             keyspace,
             key,
             value: &[],
+            compressed: None,
             value_check: secret.value_check(&[]),
             sequence,
             expires_at_ms: None,
@@ -122,6 +164,11 @@ impl<'a> Record<'a> {
             + keyspace_bytes(self.keyspace)
     }
 
+    /// See [`expansion_of`].
+    pub fn expansion(&self) -> u8 {
+        expansion_of(self.bytes(), self.value.len(), self.compressed)
+    }
+
     /// Header, expiry and keyspace, for a record that will lie at `identity`. The key and the value follow them.
     pub fn encode_header(&self, identity: &Identity) -> EncodedHeader {
         assert!((1..=MAX_KEY_BYTES).contains(&self.key.len()), "key of {} bytes", self.key.len());
@@ -130,12 +177,14 @@ impl<'a> Record<'a> {
         let expires = if self.expires_at_ms.is_some() { FLAG_EXPIRY } else { 0 };
         let goes_on = if self.batch_goes_on { FLAG_BATCH_GOES_ON } else { 0 };
         let short_lived = if self.short_lived { FLAG_SHORT_LIVED } else { 0 };
+        let codec = self.compressed.map_or(0, |how| how.codec as u64) << CODEC_SHIFT;
         let elsewhere = if self.keyspace == Keyspace::FIRST { 0 } else { FLAG_KEYSPACE };
-        FLAGS.put(&mut bytes, expires | goes_on | short_lived | elsewhere);
+        FLAGS.put(&mut bytes, expires | goes_on | short_lived | codec | elsewhere);
         KEY_BYTES.put(&mut bytes, self.key.len() as u64 - 1);
         VALUE_BYTES.put(&mut bytes, self.value.len() as u64);
         SEQUENCE.put(&mut bytes, self.sequence);
         VALUE_CHECK.put(&mut bytes, self.value_check);
+        RAW_BYTES.put(&mut bytes, self.compressed.map_or(0, |how| u64::from(how.raw_bytes)));
         let mut len = HEADER_BYTES;
         if let Some(expiry) = self.expires_at_ms {
             bytes[len..len + EXPIRY_BYTES].copy_from_slice(&expiry.to_le_bytes());
@@ -173,6 +222,8 @@ pub enum Damage {
     Value,
     /// The record claims to be longer than what was read.
     Length,
+    /// The value agrees with its checksum and cannot be what it was before it was compressed.
+    Compression,
 }
 
 impl std::fmt::Display for Damage {
@@ -181,6 +232,9 @@ impl std::fmt::Display for Damage {
             Damage::Header => "record header does not match its checksum",
             Damage::Value => "value does not match its checksum",
             Damage::Length => "record is longer than the space it lies in",
+            Damage::Compression => {
+                "compressed value does not decompress to the length that its record states"
+            }
         })
     }
 }
@@ -208,8 +262,10 @@ pub struct RecordView<'a> {
     pub keyspace: Keyspace,
     /// The key.
     pub key: &'a [u8],
-    /// The value.
+    /// The value, as it is stored.
     pub value: &'a [u8],
+    /// How it is compressed.
+    pub compressed: Option<Compressed>,
     /// Both, as they lie one behind the other.
     pub key_and_value: &'a [u8],
     /// Checksum that the value should have.
@@ -235,8 +291,10 @@ pub struct RecordHead<'a> {
     pub key: &'a [u8],
     /// Where in the record the value begins.
     pub value_offset: usize,
-    /// Length of the value.
+    /// Length of the value, as it is stored.
     pub value_bytes: usize,
+    /// How it is compressed.
+    pub compressed: Option<Compressed>,
     /// Checksum that the value should have.
     pub value_check: u64,
     /// Sequence number.
@@ -266,6 +324,16 @@ impl<'a> RecordHead<'a> {
         if head.is_verified_by(bytes, identity) { Ok(head) } else { Err(Damage::Header) }
     }
 
+    /// Length of the value before it was compressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.compressed.map_or(self.value_bytes as u64, |how| how.raw_bytes.into())
+    }
+
+    /// Length on the medium, without the padding to the granule.
+    pub fn bytes(&self) -> usize {
+        self.value_offset + self.value_bytes
+    }
+
     fn is_verified_by(&self, bytes: &[u8], identity: &Identity) -> bool {
         let crc = identity.crc(&[&bytes[..CRC.offset], &bytes[HEADER_BYTES..self.value_offset]]);
         u64::from(crc) == CRC.get(bytes)
@@ -276,11 +344,10 @@ impl<'a> RecordHead<'a> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
-        // A compressed value would need a reader that knows how it was compressed.
-        let known = FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_SHORT_LIVED | FLAG_KEYSPACE;
-        if flags & !known != 0 || RAW_BYTES.get(header) != 0 {
+        if flags & !FLAGS_KNOWN != 0 {
             return Err(Damage::Header);
         }
+        let compressed = compressed(header, kind)?;
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
         // The lengths only say where things should end, before the checksum that covers them agrees.
         let (expiry, rest) = rest.split_at_checked(expiry_bytes).ok_or(Damage::Length)?;
@@ -292,6 +359,7 @@ impl<'a> RecordHead<'a> {
             key,
             value_offset: HEADER_BYTES + expiry_bytes + keyspace_bytes(keyspace) + key.len(),
             value_bytes: VALUE_BYTES.get(header) as usize,
+            compressed,
             value_check: VALUE_CHECK.get(header),
             sequence: SEQUENCE.get(header),
             expires_at_ms: expiry.try_into().ok().map(u64::from_le_bytes),
@@ -316,7 +384,7 @@ impl<'a> RecordView<'a> {
     }
 
     fn with_value(bytes: &'a [u8], head: RecordHead<'a>) -> Result<RecordView<'a>, Damage> {
-        let RecordHead { kind, keyspace, key, value_offset, value_bytes, value_check, .. } = head;
+        let RecordHead { kind, keyspace, key, value_offset, value_bytes, compressed, value_check, .. } = head;
         let RecordHead { sequence, expires_at_ms, batch_goes_on, short_lived, .. } = head;
         let key_and_value = &bytes[value_offset - key.len()..];
         let key_and_value = key_and_value.get(..key.len() + value_bytes).ok_or(Damage::Length)?;
@@ -326,6 +394,7 @@ impl<'a> RecordView<'a> {
             keyspace,
             key,
             value,
+            compressed,
             key_and_value,
             value_check,
             sequence,
@@ -347,17 +416,48 @@ impl<'a> RecordView<'a> {
         if is_right { Ok(()) } else { Err(Damage::Value) }
     }
 
-    /// The same record, to be written elsewhere, by itself.
+    /// Length of the value before it was compressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.compressed.map_or(self.value.len() as u64, |how| how.raw_bytes.into())
+    }
+
+    /// See [`expansion_of`].
+    pub fn expansion(&self) -> u8 {
+        expansion_of(self.bytes(), self.value.len(), self.compressed)
+    }
+
+    /// The value before it was compressed. It takes the memory of [`raw_bytes`](Self::raw_bytes), which is for the caller to
+    /// compare with what there can be.
+    ///
+    /// # Errors
+    /// [`Damage::Compression`].
+    pub fn raw_value(&self) -> Result<Cow<'a, [u8]>, Damage> {
+        decompress(self.value, self.compressed)
+    }
+
+    /// A part of that, behind what is in `to`.
+    ///
+    /// # Errors
+    /// [`Damage::Compression`].
+    pub fn raw_part(&self, wanted: Range<usize>, mut to: Vec<u8>) -> Result<Vec<u8>, Damage> {
+        let Some(how) = self.compressed else {
+            to.extend_from_slice(&self.value[wanted]);
+            return Ok(to);
+        };
+        decompress_part(self.value, how, wanted, to)
+    }
+
+    /// The same record, to be written elsewhere, by itself. Its value stays as it is compressed.
     pub fn to_record(&self) -> Record<'a> {
-        let RecordView {
-            kind, keyspace, key, value, value_check, sequence, expires_at_ms, short_lived, ..
-        } = *self;
+        let RecordView { kind, keyspace, key, value, compressed, value_check, .. } = *self;
+        let RecordView { sequence, expires_at_ms, short_lived, .. } = *self;
         let batch_goes_on = false;
         Record {
             kind,
             keyspace,
             key,
             value,
+            compressed,
             value_check,
             sequence,
             expires_at_ms,

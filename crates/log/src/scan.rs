@@ -215,6 +215,7 @@ impl Walk<'_> {
                 offset: at as u32,
                 bytes: record.bytes() as u32,
                 kind: record.kind,
+                expansion: record.expansion(),
                 expires_at_ms: record.expires_at_ms,
             });
             at += self.shape.padded(record.bytes()) as usize;

@@ -256,6 +256,7 @@ impl OpenSegment {
             offset,
             bytes: bytes as u32,
             kind: record.kind,
+            expansion: record.expansion(),
             expires_at_ms: record.expires_at_ms,
         };
         self.entry_bytes += summary::entry_bytes(&entry, self.entries.last());

@@ -11,6 +11,7 @@ use esker_index::KeyHash;
 use crate::checksum::Secret;
 use crate::frame::Stream;
 use crate::layout::{Field, is_dense};
+use crate::location::class_with;
 use crate::record::Kind;
 
 /// Length of the footer.
@@ -19,6 +20,9 @@ const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
 const DIGEST_BYTES: usize = 16;
 /// Flag beside the kind: an expiry follows.
 const EXPIRES: u64 = 1 << 6;
+/// Beside the kind, four bits: by how many size classes it would be longer if its value were not compressed.
+const EXPANSION_SHIFT: u32 = 2;
+const EXPANSION_MASK: u64 = 15;
 /// Longest entry: key_hash, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
 
@@ -57,8 +61,18 @@ pub struct Entry {
     pub bytes: u32,
     /// What the record says.
     pub kind: Kind,
+    /// By how many size classes it would be longer if its value were not compressed.
+    pub expansion: u8,
     /// When it expires.
     pub expires_at_ms: Option<u64>,
+}
+
+impl Entry {
+    /// The class of its location.
+    #[inline]
+    pub fn class(&self) -> u8 {
+        class_with(u64::from(self.bytes), self.expansion)
+    }
 }
 
 /// A summary's footer.
@@ -211,7 +225,8 @@ pub(crate) fn encode(
         put_varint(&mut body, u64::from(gap));
         put_varint(&mut body, u64::from(entry.bytes));
         let expires = entry.expires_at_ms.is_some();
-        put_varint(&mut body, entry.kind as u64 | if expires { EXPIRES } else { 0 });
+        let expansion = u64::from(entry.expansion) << EXPANSION_SHIFT;
+        put_varint(&mut body, entry.kind as u64 | expansion | if expires { EXPIRES } else { 0 });
         if let Some(expiry) = entry.expires_at_ms {
             put_varint(&mut body, expiry);
         }
@@ -325,13 +340,15 @@ impl Footer {
             let offset = end.checked_add(u32::try_from(gap).ok()?)?;
             let bytes = u32::try_from(bytes).ok()?;
             let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
+            let expansion = (kind >> EXPANSION_SHIFT & EXPANSION_MASK) as u8;
             let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
             f(Entry {
                 key_hash: KeyHash { slot: half(0), check: half(8) },
                 sequence,
                 offset,
                 bytes,
-                kind: Kind::from_byte(kind & !EXPIRES)?,
+                kind: Kind::from_byte(kind & !(EXPIRES | EXPANSION_MASK << EXPANSION_SHIFT))?,
+                expansion,
                 expires_at_ms,
             });
             end = offset.checked_add(bytes)?;

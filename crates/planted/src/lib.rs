@@ -49,6 +49,10 @@ bugs! {
     UnsaltedChecksum,
     /// The checksum of a value is not compared.
     ValueNotVerified,
+    /// A compressed value that decompresses to less than its record states is handed out with zeros behind it.
+    ShortDecompressionIsWhole,
+    /// The length that a compressed value states is believed whatever the place of its record says.
+    StatedLengthBelieved,
     /// A segment is filled up to its end, with no room for its summary.
     NoRoomForSummary,
     /// The records of a torn frame that are whole are taken.

@@ -32,6 +32,7 @@ const AUDIT: &str = "esker_server::audit";
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
 pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles};
 pub use base::error::{Error, Result};
+pub use base::keyspace_events::KeyspaceEvents;
 pub use base::limits::Limits;
 pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use esker_engine::{Cursor, Store};
+use esker_engine::{Compression, Cursor, Store};
 use tokio::sync::Notify;
 
 use crate::Config;
@@ -17,12 +17,14 @@ use crate::tls::Tls;
 
 pub(crate) mod backups;
 pub(crate) mod calls;
+mod changes;
 pub(crate) mod channels;
 pub(crate) mod clients;
 pub(crate) mod connection_limits;
 mod counters;
 pub(crate) mod drive;
 pub(crate) mod errors;
+pub(crate) mod events;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod pauses;
@@ -30,21 +32,25 @@ pub(crate) mod retries;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
+pub(crate) mod tracking;
 pub(crate) mod watchers;
 
 use backups::Backups;
+use changes::Changes;
 use channels::Channels;
 use clients::Clients;
 use connection_limits::ConnectionLimits;
 use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
+use events::Events;
 use expiring::Expiring;
 use pauses::Pauses;
 use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
+use tracking::Tracking;
 use watchers::Watchers;
 
 /// The setting that says what becomes of puts when the store is full, in Redis' words.
@@ -73,6 +79,11 @@ pub(crate) struct Service {
     pub(crate) clients: Clients,
     /// Who listens to what is published.
     pub(crate) channels: Arc<Channels>,
+    /// What is told of keys there.
+    pub(crate) events: Arc<Events>,
+    /// Which clients keep which keys.
+    pub(crate) tracking: Arc<Tracking>,
+    changes: Changes,
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
@@ -101,6 +112,9 @@ const READ_BYTES_GOAL: usize = 1 << 20;
 /// What the slow log may take of the memory for clients, and no more than a part of it.
 const SLOWLOG_BYTES: usize = 1 << 20;
 
+/// Which part of it the table of keys that clients keep may take: what is in it stays there.
+const TRACKING_PART: usize = 8;
+
 /// Which part of the memory for clients scripts and idle interpreters may take.
 const SCRIPTS_PART: usize = 16;
 
@@ -128,15 +142,27 @@ impl Service {
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
         let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
-        // As if the messages that wait were another client of this machine.
-        let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
+        // As if the messages that wait, and the keys that clients keep, were other clients of this machine.
+        let here = Origin::of(Ipv4Addr::LOCALHOST.into());
+        let (of_channels, of_tracking) = (budget.share(here, 0), budget.share(here, 0));
+        let channels = Arc::new(Channels::new(limits.backlog_bytes_hard, of_channels));
+        let events = Arc::new(Events::new(config.keyspace_events, channels.clone()));
+        let tracking = Arc::new(Tracking::new(
+            channels.clone(),
+            limits.tracking_keys_max,
+            client_bytes / TRACKING_PART,
+            of_tracking,
+        ));
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
-        let of_retries = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
-        Service {
+        let of_retries = budget.share(here, 0);
+        let service = Service {
             users,
+            changes: Changes::new(&store, events.clone(), tracking.clone()),
+            tracking,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
-            channels: Arc::new(Channels::new(limits.backlog_bytes_hard, of_channels)),
+            channels,
+            events,
             budget,
             connection_limits: ConnectionLimits::new(
                 limits.connections_max,
@@ -163,7 +189,14 @@ impl Service {
             draining: AtomicBool::new(false),
             started: Instant::now(),
             run_id,
-        }
+        };
+        service.observe_as_needed();
+        service
+    }
+
+    /// What values of so many bytes take beside themselves while they are written: what is compressed is there a second time.
+    pub(crate) fn compressed_bytes(&self, bytes: usize) -> usize {
+        if self.store.compression() == Compression::Off { 0 } else { bytes }
     }
 
     /// A database that clients may choose.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker_device::Runtime;
-use esker_engine::{Batch, Condition, Entry, Error, ErrorKind, Result, Store, WhenFull, WriteOptions};
+use esker_engine::{
+    Batch, Compression, Condition, Entry, Error, ErrorKind, Result, Store, WhenFull, WriteOptions,
+};
 use esker_world::SimRuntime;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -17,7 +19,7 @@ use crate::model::{Model, Slot};
 use crate::plan::{Level, Media, Op};
 use crate::run::Reached;
 use crate::store::Faults;
-use crate::value::{VALUE_BYTES_MIN, value};
+use crate::value::{Fill, VALUE_BYTES_MIN, any_value, fill_of};
 
 /// Somebody who uses a store.
 #[derive(Clone)]
@@ -107,6 +109,7 @@ impl Client {
         WriteOptions { durability: Some(level.into()), ..WriteOptions::default() }
     }
 
+    /// Whether a value of so many bytes may go its own way. It does not if what is stored of it is shorter than that.
     fn is_large(&self, bytes: u64) -> bool {
         let threshold = self.config.shaping_threshold_bytes.unwrap_or(self.config.unit_bytes);
         self.config.tiers == Tiers::Both && bytes.max(VALUE_BYTES_MIN as u64) >= threshold
@@ -121,7 +124,7 @@ impl Client {
         };
         let bytes = bytes.min(self.store.max_value_bytes(400));
         if let [key] = &keys[..] {
-            let value = value(key, stamp, bytes as usize);
+            let value = any_value(key, stamp, bytes as usize);
             let large = self.is_large(value.len() as u64);
             // Nobody else writes the slot, so the condition says what is known.
             if let Some(known) = known.filter(|known| condition && known.expires_at_ms.is_none())
@@ -131,7 +134,7 @@ impl Client {
                 options.condition =
                     if known.stamp.is_some() { Condition::IfPresent } else { Condition::IfAbsent };
             }
-            if large {
+            if large && (fill_of(stamp) == Fill::Noise || self.config.compression == Compression::Off) {
                 self.reached.lock().note("a large value went its own way");
             }
             let at = self.issue(slot, Some(stamp), expires_at_ms, level, large);
@@ -143,7 +146,7 @@ impl Client {
         }
         let mut batch = Batch::new();
         for key in &keys {
-            batch.put(key.clone(), value(key, stamp, bytes.min(6000) as usize));
+            batch.put(key.clone(), any_value(key, stamp, bytes.min(6000) as usize));
         }
         let at = self.issue(slot, Some(stamp), expires_at_ms, level, false);
         let result = self.of(slot).write_with(batch, options).await;
@@ -177,7 +180,7 @@ impl Client {
             batch.in_database(model.database_of(slot));
             for key in &model.slots[slot].keys {
                 match stamp {
-                    Some(stamp) => batch.put(key.clone(), value(key, stamp, (stamp % 200) as usize)),
+                    Some(stamp) => batch.put(key.clone(), any_value(key, stamp, (stamp % 200) as usize)),
                     None => batch.delete(key.clone()),
                 };
             }
@@ -243,7 +246,7 @@ impl Client {
             for (key, entry) in keys.iter().zip(entries) {
                 // It depends on what is there, so that a change that comes between would show.
                 let more = entry.as_ref().map_or(0, |entry| entry.value.len() % 7);
-                batch.put(key.clone(), value(key, stamp, bytes as usize + more));
+                batch.put(key.clone(), any_value(key, stamp, bytes as usize + more));
             }
             (batch, entries.to_vec())
         });

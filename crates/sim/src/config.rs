@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_device::Discarded;
-use esker_engine::{Durability, WhenFull};
+use esker_engine::{Compression, Durability, WhenFull};
 use esker_world::Random;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,8 @@ pub struct Config {
     pub reserve_percent: u8,
     /// How writes are acknowledged that say nothing.
     pub durability: Durability,
+    /// How values are compressed.
+    pub compression: Compression,
     /// Whether there is a staging file.
     pub staging: bool,
     /// Devices of the kind that grows, as files do.
@@ -71,6 +73,8 @@ impl Config {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            // So that values are as long on devices as they are put.
+            compression: Compression::Off,
             staging: false,
             grows: false,
             room_segments: 0,
@@ -106,6 +110,8 @@ impl Config {
             discard_after: [Some(0), Some(1), Some(20), None][capacity_segments as usize % 4]
                 .map(Duration::from_millis),
             discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
+            compression: [Compression::Lz4, Compression::Off, Compression::Zstd(3), Compression::Lz4]
+                [(fast_segments + capacity_segments) as usize % 4],
             scrub_bytes_per_s: if capacity_segments % 7 == 3 { 50_000_000 } else { 0 },
             ..Config::new(tiers)
         }

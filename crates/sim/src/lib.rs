@@ -28,4 +28,4 @@ pub use plan::{
 pub use run::{Failure, RARE, Reached, run};
 pub use shrink::shrink;
 pub use store::World;
-pub use value::{VALUE_BYTES_MIN, stamp_of, value};
+pub use value::{VALUE_BYTES_MIN, any_value, stamp_of, value};

@@ -12,6 +12,7 @@
 
 mod counters;
 mod databases;
+mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -410,47 +411,6 @@ impl Model {
         }
     }
 
-    /// Nothing survives that was appended after something that was lost, except what went another way.
-    fn check_order(&self, survivors: &[(usize, bool)]) {
-        let exact = |(slot, (at, present)): (&Slot, &(usize, bool))| {
-            let state = slot.history[*at];
-            let alike = slot.history.iter().filter(|other| other.looks_like(&state)).count();
-            (*present && !state.large && alike == 1).then_some(state.issued_at)
-        };
-        let Some(newest) = self.slots.iter().zip(survivors).filter_map(exact).max() else { return };
-        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
-            let before = |s: &State| !s.large && s.acked_at.is_some_and(|acked| acked < newest);
-            let needed = slot.history.iter().rposition(before).unwrap_or(0);
-            assert!(
-                *at >= needed,
-                "slot {number}: write {needed} is lost ({:?} is what is left), but one that began after its end survived",
-                slot.history[*at].stamp
-            );
-        }
-    }
-
-    /// What was acknowledged periodically is lost only if it is young.
-    fn check_age(&self, survivors: &[(usize, bool)], ended: Duration) {
-        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
-            let old = |s: &State| match s.durability {
-                Durability::Periodic(period) => {
-                    s.acked_at.is_some() && s.acked_time + period + WRITE_TIME < ended
-                }
-                Durability::None | Durability::Process => {
-                    s.acked_at.is_some() && s.acked_time + Duration::from_secs(1) + WRITE_TIME < ended
-                }
-                Durability::Sync => s.acked_at.is_some(),
-            };
-            let needed = slot.history.iter().rposition(old).unwrap_or(0);
-            let expired = slot.history[needed].expires_at_ms.is_some_and(|at| at <= self.latest_ms);
-            assert!(
-                *at >= needed || expired,
-                "slot {number}: write {needed} of {:?} is lost, but was old enough to be kept",
-                slot.history[needed].acked_time
-            );
-        }
-    }
-
     /// Keys that are there when nobody writes, in the database of a number.
     pub(crate) fn keys(&self, database: u8, wall_ms: u64) -> u64 {
         let there = |slot: &&Slot| {
@@ -473,9 +433,6 @@ impl Model {
         self.slots.iter().any(|slot| slot.history.iter().any(|state| state.expires_at_ms.is_some()))
     }
 }
-
-/// How long a write and a flush may take, with those before them.
-const WRITE_TIME: Duration = Duration::from_millis(50);
 
 fn matches_state(state: &State, found: Found, began_ms: u64, latest_ms: u64) -> bool {
     match (found, state.expires_at_ms) {

@@ -215,7 +215,8 @@ impl World {
                 .reserve_percent(config.reserve_percent)
                 .scrub_bytes_per_s(config.scrub_bytes_per_s)
                 .when_full(config.when_full)
-                .durability(config.durability);
+                .durability(config.durability)
+                .compression(config.compression);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);
         }

@@ -245,7 +245,7 @@ impl Session {
             benchmark: *benchmark,
             store: self.store.clone(),
             runtime: self.runtime.clone(),
-            values: Values::new(self.config.seed),
+            values: Values::compressible(self.config.seed, self.config.compression_ratio),
             model: self.model.clone(),
             done: self.done.clone(),
             inserted: AtomicU64::new(config.num),
@@ -308,6 +308,10 @@ fn open(config: &Config, runtime: &Arc<dyn Runtime>) -> Result<Store> {
     if !config.use_existing_db {
         prepare::remove_other_shape(places, runtime)?;
     }
-    let options = places.options(config.durability).create(!config.use_existing_db).runtime(runtime.clone());
+    let options = places
+        .options(config.durability)
+        .compression(config.compression)
+        .create(!config.use_existing_db)
+        .runtime(runtime.clone());
     Ok(block_on(Store::open(options))?)
 }

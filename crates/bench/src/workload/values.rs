@@ -1,6 +1,8 @@
 //! Values that say where they belong: whose they are and which write made them, and then bytes that follow from both.
 
 use bytes::Bytes;
+use esker_engine::Compression;
+use esker_log::{Codec, compress};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
@@ -8,16 +10,29 @@ const POOL_BYTES: usize = 1 << 20;
 /// Bytes at the start of a value that name it: key number and stamp.
 pub(crate) const NAME_BYTES: usize = 16;
 
+/// How many bytes of values one piece of noise and its repetitions take, as in db_bench.
+const REPEATED_BYTES: usize = 100;
+
 /// Makes values and recognises them.
 pub(crate) struct Values {
     pool: Vec<u8>,
 }
 
 impl Values {
-    /// Values whose bytes follow from the seed.
+    /// Values whose bytes follow from the seed, and do not compress.
     pub(crate) fn new(seed: u64) -> Values {
+        Values::compressible(seed, 1.0)
+    }
+
+    /// Values of which so much is left when they are compressed, as db_bench makes them: of each hundred bytes so many are noise,
+    /// and the rest repeats it.
+    pub(crate) fn compressible(seed: u64, ratio: f64) -> Values {
         let mut pool = vec![0; POOL_BYTES];
         SmallRng::seed_from_u64(seed).fill_bytes(&mut pool);
+        let noise = ((REPEATED_BYTES as f64 * ratio) as usize).max(1);
+        for piece in pool.chunks_mut(REPEATED_BYTES) {
+            (noise..piece.len()).for_each(|at| piece[at] = piece[at - noise]);
+        }
         Values { pool }
     }
 
@@ -34,6 +49,16 @@ impl Values {
         }
         value.truncate(bytes);
         value.into()
+    }
+
+    /// About how long such a value is where it is stored.
+    pub(crate) fn stored_bytes(&self, bytes: usize, compression: Compression) -> usize {
+        let (codec, level) = match compression {
+            Compression::Off => return bytes,
+            Compression::Lz4 => (Codec::Lz4, 0),
+            Compression::Zstd(level) => (Codec::Zstd, level.into()),
+        };
+        compress(&self.value(0, 0, bytes), codec, level).map_or(bytes, |(stored, _)| stored.len())
     }
 
     /// The stamp of a value of at least [`NAME_BYTES`] that was read under key number `number`; `None` if nobody wrote it
@@ -67,6 +92,17 @@ mod tests {
         assert_eq!(values.stamp_of(3, &rotten), None);
         assert_eq!(values.stamp_of(3, &rotten[..8]), None);
         assert_eq!(values.value(3, 12, 4).len(), 4);
+    }
+
+    #[test]
+    fn values_become_as_short_as_they_are_to_when_they_are_compressed() {
+        for (ratio, least, most) in [(0.1, 0.05, 0.25), (0.5, 0.45, 0.58), (0.8, 0.7, 0.87)] {
+            let value = Values::compressible(7, ratio).value(3, 12, 4096);
+            let (stored, _) = compress(&value, Codec::Lz4, 0).expect("it is shorter");
+            let left = stored.len() as f64 / 4096.0;
+            assert!((least..most).contains(&left), "{ratio}: {left}");
+        }
+        assert!(compress(&Values::new(7).value(3, 12, 4096), Codec::Zstd, 9).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The arithmetic beside a store that does what it speaks of.
 
-use esker_engine::{Durability, Options};
+use esker_engine::{Compression, Durability, Options};
 
 use super::model::{Drive, Plan, SEGMENT_BYTES, estimate};
 use super::number;
@@ -33,7 +33,9 @@ fn a_store_is_as_the_estimate_says() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::directory(directory.path().join("store")).segment_bytes(SEGMENT);
     let options = options.capacity_limit_bytes(expected.capacity_bytes).memory_bytes(64 << 20);
-    let store = esker_engine::Blocking::open(options.durability(Durability::None)).unwrap();
+    let store =
+        esker_engine::Blocking::open(options.durability(Durability::None).compression(Compression::Off))
+            .unwrap();
     let key = |number: u64| format!("{number:016}");
     for number in 0..keys {
         store.put(key(number), vec![number as u8; value_bytes as usize]).unwrap();

@@ -70,6 +70,7 @@ fn segment_text(found: &Records) -> String {
         vec![
             row.offset.to_string(),
             row.bytes.to_string(),
+            value(row),
             if row.tombstone { "tombstone" } else { "put" }.to_owned(),
             row.sequence.to_string(),
             standing(row),
@@ -78,12 +79,18 @@ fn segment_text(found: &Records) -> String {
         ]
     };
     let shown: Vec<_> = rows.iter().map(row).collect();
-    let head = ["offset", "bytes", "kind", "sequence", "standing", "expires", "key"];
-    let mut text = table(&head, &shown, &[0, 1, 3]);
+    let head = ["offset", "bytes", "value", "kind", "sequence", "standing", "expires", "key"];
+    let mut text = table(&head, &shown, &[0, 1, 2, 4]);
     let current = rows.iter().filter(|row| row.standing == Standing::Current).count();
     let _ = writeln!(text, "{}, {} current", things(rows.len() as u64, "record"), count(current as u64));
     text.push_str(if found.in_doubt { IN_DOUBT } else { "" });
     text
+}
+
+/// Length of a value, and how it is compressed.
+fn value(row: &RecordRow) -> String {
+    let length = row.value_bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
+    row.compression.map_or(length.clone(), |how| format!("{length} {how}"))
 }
 
 fn standing(row: &RecordRow) -> String {
@@ -119,10 +126,13 @@ fn key_text(found: &Records, closed: bool) -> String {
             true => "tombstone".to_owned(),
             false => format!("put of {}", row.value_bytes.map_or("a value".to_owned(), bytes)),
         };
+        let stored = row.compression.zip(row.stored_value_bytes);
+        let stored = stored.map_or(String::new(), |(how, stored)| format!(", {} by {how}", bytes(stored)));
+
         let expires = row.expires_at_ms.map_or(String::new(), |at| format!(", expires {}", at_ms(at)));
         let _ = writeln!(
             text,
-            "sequence {}: {what}{expires}\n  {} tier, slot {}, segment {} ({}), offset {}, {} bytes\n  {}",
+            "sequence {}: {what}{stored}{expires}\n  {} tier, slot {}, segment {} ({}), offset {}, {} bytes\n  {}",
             row.sequence,
             row.tier,
             row.slot,

@@ -1,14 +1,15 @@
 //! Settings that a reload changes, and the names of those that it cannot.
 
-use esker_engine::{Durability, WhenFull};
+use esker_engine::{Compression, Durability, WhenFull};
 
 use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
 /// Settings that a reload changes. Users and certificates are read again whatever the settings say.
-const AT_RELOAD: [&str; 7] = [
+const AT_RELOAD: [&str; 8] = [
     "log",
     "durability",
+    "compression",
     "when-full",
     "background-limit",
     "scrub-limit",
@@ -21,6 +22,7 @@ const AT_RELOAD: [&str; 7] = [
 pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
     pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
     pub(crate) when_full: WhenFull,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) scrub_bytes_per_s: Option<u64>,
@@ -34,6 +36,7 @@ impl Settings {
         Changeable {
             log: self.log(),
             durability: self.durability(),
+            compression: self.compression(),
             when_full: self.when_full(),
             background_bytes_per_s: self.bytes("background-limit"),
             scrub_bytes_per_s: self.bytes("scrub-limit"),

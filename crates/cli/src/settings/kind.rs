@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use esker_engine::{Durability, Error};
+use esker_engine::{Compression, Durability, Error};
 
 use crate::time;
 
@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// When a write is acknowledged.
     Durability,
+    /// How values are compressed.
+    Compression,
 }
 
 /// A setting's value.
@@ -42,6 +44,7 @@ pub(crate) enum Value {
     Time(Duration),
     Switch(bool),
     Durability(Durability),
+    Compression(Compression),
 }
 
 impl Kind {
@@ -68,6 +71,7 @@ impl Kind {
             Kind::Choice(words) if words.contains(&text) => Value::Text(text.to_owned()),
             Kind::Choice(_) => return Err(format!("'{text}' is not {}", self.form())),
             Kind::Durability => Value::Durability(text.parse().map_err(|error: Error| error.to_string())?),
+            Kind::Compression => Value::Compression(text.parse().map_err(|error: Error| error.to_string())?),
         })
     }
 
@@ -92,6 +96,7 @@ impl Kind {
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Durability => Durability::WORDS.to_owned(),
+            Kind::Compression => Compression::WORDS.to_owned(),
         }
     }
 
@@ -107,6 +112,7 @@ impl Kind {
             Kind::Switch => "BOOL",
             Kind::Choice(_) => "WORD",
             Kind::Durability => "WHEN",
+            Kind::Compression => "HOW",
         }
     }
 }

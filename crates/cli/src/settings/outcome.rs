@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Durability, OptionName, Options, WhenFull};
+use esker_engine::{Compression, Durability, OptionName, Options, WhenFull};
 use esker_server::{
-    Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles, setting_of,
+    Access, ClientCertificates, Config, Error, KeyspaceEvents, LOGIN_BYTES, Limits, Password, TlsFiles,
+    setting_of,
 };
 
 use super::kind::Value;
@@ -81,6 +82,13 @@ impl Settings {
 
     fn word(&self, name: &str) -> Option<&str> {
         self.get(name).map(|given| given.text.as_str())
+    }
+
+    pub(super) fn compression(&self) -> Compression {
+        match self.get("compression").map(|given| &given.value) {
+            Some(&Value::Compression(compression)) => compression,
+            other => unreachable!("compression is one in the table, and not {other:?}"),
+        }
     }
 
     pub(super) fn durability(&self) -> Durability {
@@ -260,6 +268,7 @@ impl Settings {
             memory_wait: self.time("memory-timeout").unwrap_or(Duration::from_millis(1)),
             script_time: self.time("script-time-limit").unwrap_or(Duration::from_millis(1)),
             script_bytes_max: usize_of(self.bytes("script-memory").expect("script-memory has a default")),
+            tracking_keys_max: self.count("tracking-table-max-keys"),
             drain_delay: self.time("drain-delay").unwrap_or_default(),
             closing_wait: self.time("drain-timeout").unwrap_or_default(),
             ..Limits::default()
@@ -296,6 +305,7 @@ impl Settings {
             databases: self.count("databases") as u8,
             backup_dir: self.path("backup-dir"),
             drive_log: self.path("drive-log"),
+            keyspace_events: self.keyspace_events()?,
             settings: self.shown(),
             log: None,
         };
@@ -341,6 +351,11 @@ impl Settings {
         let Some(given) = self.get("password-file") else { return Ok(None) };
         let password = secret::read(Path::new(&given.text)).map_err(|error| format!("{given}: {error}"))?;
         Ok(Some(Password::new(&password)))
+    }
+
+    fn keyspace_events(&self) -> Result<KeyspaceEvents, String> {
+        let Some(given) = self.get("notify-keyspace-events") else { return Ok(KeyspaceEvents::default()) };
+        given.text.parse().map_err(|error| format!("{given}: {error}"))
     }
 
     /// What `CONFIG GET` tells beside the server's own settings.
@@ -393,6 +408,7 @@ impl Settings {
         options = options
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
+            .compression(self.compression())
             .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))

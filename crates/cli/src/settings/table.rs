@@ -87,6 +87,8 @@ settings! {
         "Block device or file of the capacity tier; without fast the only tier.";
     STORE "durability" Kind::Durability, "sync",
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
+    STORE "compression" Kind::Compression, "lz4",
+        "How values are compressed that are put and become an eighth shorter by it: lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off.";
     STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
         "What becomes of writes when the store is full: refuse them, evict (a cache: drop keys that were not asked for of late), evict-expiring (only keys with a time to live), or one of Redis' words for maxmemory-policy.";
     STORE "memory" Kind::Size, "512m",
@@ -125,6 +127,8 @@ settings! {
         "Addresses that answer gRPC (esker.v1) over plain HTTP/2.";
     NETWORK "grpc-tls" Kind::Addresses, "" else "no gRPC over TLS",
         "Addresses that answer gRPC over TLS.";
+    NETWORK "notify-keyspace-events" Kind::Text, "" else "nothing is told",
+        "Events of keys that are told on channels, in Redis' letters, such as Ex or KEA.";
     NETWORK "workers" Kind::Count(1, 1024), "" else "one for each core but one, which the store's own threads need",
         "Threads that serve clients.";
     ACCESS "password" Kind::Text, "" else "no password" in Secret,
@@ -179,6 +183,8 @@ settings! {
         "How long a script may run before it is ended.";
     LIMITS "script-memory" Kind::Size, "8m",
         "Memory of a script's interpreter; half as much it may write, and half as much answer. At most a quarter of client-memory-each.";
+    LIMITS "tracking-table-max-keys" Kind::Count(0, 1 << 40), "1000000",
+        "Keys that are remembered for clients that keep them (CLIENT TRACKING); 0 for as many as an eighth of client-memory has room for.";
     LIMITS "drain-delay" Kind::Time, "0",
         "How long to serve on after SIGTERM while /readyz says 503, for load balancers to notice.";
     LIMITS "drain-timeout" Kind::Time, "10s",

@@ -165,7 +165,9 @@ const RESERVE_PERCENT: u64 = 20;
 fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> {
     let mut words = Vec::new();
     // Of what users may fill, which is what its reserve leaves of the device, its records are to be `fill_percent`.
-    let live = step.num * (step.value_bytes + RECORD_BYTES);
+    let stored_bytes =
+        if sizes.compression == "none" { step.value_bytes } else { step.value_bytes * 53 / 100 };
+    let live = step.num * (stored_bytes + RECORD_BYTES);
     let limit = (live * 100 / step.fill_percent * 100 / (100 - RESERVE_PERCENT)).max(96 << 20);
     let (db, fast, capacity) = (dir.join("db"), dir.join("fast.esker"), dir.join("capacity.esker"));
     match engine {
@@ -183,6 +185,7 @@ fn esker(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String> 
     }
     // The rest of the limit is for the program itself, its stacks and histograms.
     words.push(flag("memory", sizes.memory_bytes * 7 / 8));
+    words.push(flag("compression_type", &sizes.compression));
     if engine == Engine::Raw {
         words.push(flag("raw_bytes", sizes.raw_bytes(step)));
     }
@@ -207,7 +210,7 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         if step.in_memory { (memory * 7 / 10, memory / 32) } else { (memory * 3 / 10, memory / 9) };
     let mut words = vec![
         flag("db", dir.join("db").display()),
-        flag("compression_type", "none"),
+        flag("compression_type", &sizes.compression),
         flag("use_direct_reads", 1),
         flag("use_direct_io_for_flush_and_compaction", 1),
         flag("bloom_bits", 10),
@@ -221,6 +224,7 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         words.extend([
             flag("enable_blob_files", 1),
             flag("min_blob_size", 512),
+            flag("blob_compression_type", &sizes.compression),
             flag("enable_blob_garbage_collection", 1),
         ]);
     }

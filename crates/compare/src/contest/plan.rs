@@ -62,6 +62,8 @@ pub(crate) struct Sizes {
     pub(crate) pressure_mb: Vec<u64>,
     /// How full Esker is, in percent of what users may fill.
     pub(crate) fill_percent: u64,
+    /// How values are compressed, of which it leaves half: `none`, `lz4` or `zstd`.
+    pub(crate) compression: String,
 }
 
 const VALUE_BYTES: u64 = 4096;

@@ -197,6 +197,7 @@ fn conditions(text: &mut String, comparison: &Comparison) {
          engine's directory is made new for a data set and removed after it. `raw` is measured in turn with Esker's first \
          configuration, step by step.\n\
          * Steps without a number of operations last {} s.\n\
+         * Values are compressed by: {}. Compression leaves half of them, but of those of the Rust engines nothing.\n\
          * Stock db_bench has no queue depth: where so many operations are in flight it has as many threads, as have the \
          Rust engines; Esker has two threads with the rest in flight on each. `raw` is the device without a store: random \
          reads of 4 KiB, O_DSYNC writes of 4 KiB, and a reader beside writers of long runs, with the same clients.\n\
@@ -206,7 +207,7 @@ fn conditions(text: &mut String, comparison: &Comparison) {
          * Keys of unlike popularity: stock db_bench cannot draw Zipf for writes, so both sides run `mixgraph` with puts \
          only, whose power law (exponent {POWER}) gives the most popular hundredth of the keys about the share that Zipf \
          0.99 gives it.",
-        sizes.seconds, sizes.fill_percent,
+        sizes.seconds, sizes.compression, sizes.fill_percent,
     );
     if sizes.pressure_mb.iter().max() > Some(&0) {
         let _ = writeln!(

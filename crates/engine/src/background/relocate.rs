@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_gc::{Failed, Outputs, Relocated, Throttle, Victim, copy_needed};
-use esker_log::{Entry, Kind, Location, Stream, Tier as TierName, class_of};
+use esker_log::{Entry, Kind, Location, Stream, Tier as TierName};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
@@ -275,9 +275,10 @@ impl<'a> Relocator<'a> {
         let output = self.space.output_tier();
         for m in &relocated.moves {
             let (victim, entry) = (&victims[m.victim].0, &m.entry);
-            let class = class_of(u64::from(m.bytes));
-            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
             let old = self.space.location(tier, victim.slot, entry);
+            // A record is copied as it is, and of a tombstone nothing is read.
+            let class = old.class;
+            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
             let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {

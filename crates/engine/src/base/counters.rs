@@ -32,7 +32,10 @@ macro_rules! counters {
 counters! {
     puts: "Records put.",
     deletes: "Tombstones written.",
-    user_bytes: "Bytes of keys and values put.",
+    user_bytes: "Bytes of keys and values put, before compression.",
+    values_compressed: "Values that were put and are stored compressed.",
+    compressed_raw_bytes: "Their length before.",
+    compressed_stored_bytes: "Their length as they are stored.",
     memory_hits: "Look-ups answered from a segment's memory.",
     cache_hits: "Look-ups answered from the read cache.",
     device_reads: "Device reads made for look-ups.",
@@ -64,6 +67,12 @@ impl Counters {
     pub(crate) fn count_put(&self, bytes: usize) {
         Counters::add(&self.puts, 1);
         Counters::add(&self.user_bytes, bytes as u64);
+    }
+
+    pub(crate) fn count_compressed(&self, raw_bytes: usize, stored_bytes: usize) {
+        Counters::add(&self.values_compressed, 1);
+        Counters::add(&self.compressed_raw_bytes, raw_bytes as u64);
+        Counters::add(&self.compressed_stored_bytes, stored_bytes as u64);
     }
 
     pub(crate) fn count_delete(&self) {

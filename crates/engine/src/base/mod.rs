@@ -2,6 +2,7 @@
 //! segments or keys.
 
 pub(crate) mod completion;
+pub(crate) mod compression;
 pub(crate) mod counters;
 pub(crate) mod durability;
 pub(crate) mod error;

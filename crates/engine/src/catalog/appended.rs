@@ -27,6 +27,8 @@ pub(crate) struct Appended {
     pub(crate) expires_at_ms: Option<u64>,
     /// Of a tombstone: what it removes had expired.
     pub(crate) expired: bool,
+    /// Whose write it is, for observers.
+    pub(crate) origin: u64,
 }
 
 impl Appended {
@@ -37,8 +39,8 @@ impl Appended {
             Kind::Tombstone if self.expired => Cause::Expired,
             Kind::Tombstone => Cause::Deleted,
         };
-        let (keyspace, version) = (self.hash.keyspace().number(), self.sequence);
-        Change { keyspace, key, cause, version, expires_at_ms: self.expires_at_ms }
+        let Appended { sequence: version, expires_at_ms, origin, .. } = *self;
+        Change { keyspace: self.hash.keyspace().number(), key, cause, version, expires_at_ms, origin }
     }
 }
 

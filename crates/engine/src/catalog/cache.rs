@@ -31,7 +31,7 @@ pub struct Entry {
 /// A record in the cache.
 #[derive(Clone)]
 pub(crate) struct Cached {
-    /// The key, and then the value: together, so that there is one count of who has them.
+    /// The key, and then the value as users see it: together, so that there is one count of who has them.
     pub(crate) key_and_value: Bytes,
     key_bytes: usize,
     keyspace: Keyspace,
@@ -124,7 +124,7 @@ impl ReadCache {
     /// Takes a record in if that is worth it.
     pub(crate) fn offer(&self, segment: u64, offset: u32, record: &Cached) {
         if let Some(cache) = &self.cache
-            && u64::from(record.padded_bytes) <= self.largest_bytes
+            && record.key_and_value.len() as u64 <= self.largest_bytes
             && (cache.weight() < cache.capacity() / 16 * 15 || self.was_read_before(segment, offset))
         {
             cache.insert((segment, offset), record.clone());

@@ -18,7 +18,7 @@ pub(crate) const HEAD_BYTES: u64 = 256;
 pub struct KeyEntry {
     /// The key.
     pub key: Bytes,
-    /// Length of the value.
+    /// Length of the value, as users see it.
     pub value_bytes: u64,
     /// See [`Entry::version`](crate::Entry::version).
     pub version: u64,
@@ -69,7 +69,7 @@ impl Catalog {
             }
             Ok(KeyEntry {
                 key: Bytes::copy_from_slice(head.key),
-                value_bytes: head.value_bytes as u64,
+                value_bytes: head.raw_bytes(),
                 version: head.sequence,
                 expires_at_ms: head.expires_at_ms,
             })

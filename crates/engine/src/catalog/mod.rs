@@ -7,6 +7,7 @@ pub(crate) mod appended;
 mod batch_ticks;
 pub(crate) mod cache;
 pub(crate) mod clock;
+pub(crate) mod expansions;
 mod expiry;
 pub(crate) mod heads;
 pub(crate) mod lookup;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
+use crate::catalog::expansions::Expansions;
 use crate::catalog::observers::Observers;
 use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
@@ -42,6 +44,7 @@ pub(crate) struct CatalogParts {
     pub(crate) packing: Packing,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) expansions: Arc<Expansions>,
     pub(crate) recency: Recency,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
@@ -58,6 +61,7 @@ pub(crate) struct Catalog {
     pub(crate) cache: ReadCache,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) expansions: Arc<Expansions>,
     pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
@@ -79,6 +83,7 @@ impl Catalog {
             cache: ReadCache::new(parts.memory_bytes),
             placement: parts.placement,
             clock: parts.clock,
+            expansions: parts.expansions,
             recency: parts.recency,
             watches: Arc::default(),
             observers: Arc::default(),
@@ -98,6 +103,11 @@ impl Catalog {
     #[inline]
     pub(crate) fn keyspace(&self, database: u8) -> Keyspace {
         Databases::keyspace(self.databases.load(Ordering::Acquire), database)
+    }
+
+    /// The database that has a keyspace now.
+    pub(crate) fn database(&self, keyspace: Keyspace) -> u8 {
+        Databases::database_by(self.databases.load(Ordering::Acquire), keyspace)
     }
 
     /// The digest of a key of a database, as it is now.

@@ -45,12 +45,15 @@ pub struct Change<'a> {
     pub version: u64,
     /// When the value that was put expires, or the one that was taken out did, in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
+    /// Whose write it was: [`WriteOptions::origin`](crate::WriteOptions::origin). 0 where nobody said so, and where the store
+    /// took the key out by itself.
+    pub origin: u64,
 }
 
 /// Who is told of changes. See [`Store::observe`](crate::Store::observe).
 ///
 /// What is called here is called by whoever writes, under locks of the store: it must be quick, and neither wait nor panic, nor call
-/// the store, nor end an observation.
+/// the store (but for [`Store::database_of_keyspace`](crate::Store::database_of_keyspace)), nor end an observation.
 pub trait Observer: Send + Sync {
     /// A key changed, and everybody can see it.
     fn changed(&self, change: &Change<'_>);

@@ -15,7 +15,7 @@ impl Observer for Notes {
 }
 
 fn change(cause: Cause, version: u64) -> Change<'static> {
-    Change { keyspace: 0, key: b"key", cause, version, expires_at_ms: None }
+    Change { keyspace: 0, key: b"key", cause, version, expires_at_ms: None, origin: 0 }
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Catalog {
         if let Some(key) = key {
             let Entry { sequence: version, expires_at_ms, .. } = *entry;
             let keyspace = entry.key_hash.keyspace().number();
-            turn.tell(&Change { keyspace, key, cause, version, expires_at_ms });
+            turn.tell(&Change { keyspace, key, cause, version, expires_at_ms, origin: 0 });
         }
         true
     }
@@ -139,7 +139,10 @@ impl Catalog {
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
         let most = class_bytes(location.class);
-        let least = location.class.checked_sub(1).map_or(0, class_bytes);
+        let least = match self.expansions.are_there(location.class) {
+            true => 0,
+            false => location.class.checked_sub(1).map_or(0, class_bytes),
+        };
         let bytes = match self.space.slot(location).record_bytes() {
             0 => most,
             mean => u64::from(mean).clamp(least, most),

@@ -1,11 +1,12 @@
 //! Reading and verifying records: from the segment's memory, the read cache, or the device.
 
 use bytes::Bytes;
-use esker_log::{Damage, Kind, RecordView, class_bytes};
+use esker_log::{Compressed, Damage, Kind, Location, RecordView, class_bytes};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::catalog::cache::Cached;
+use crate::catalog::expansions::can_be;
 use crate::catalog::place::Place;
 
 impl Catalog {
@@ -23,7 +24,12 @@ impl Catalog {
             if record.kind != Kind::Put {
                 return Err(named(Damage::Header));
             }
-            Ok(to_cached(&record, tier.shape().padded(record.bytes()) as u32, source))
+            let padded_bytes = tier.shape().padded(record.bytes()) as u32;
+            let key_and_value = match record.compressed {
+                Some(_) => self.decompressed(&record, location).map_err(named)?,
+                None => key_and_value(&record, source),
+            };
+            Ok(Cached::new(&record, key_and_value, padded_bytes))
         };
         let whole = |bytes: &[u8], source: Source<'_>| {
             let offset = location.offset;
@@ -54,6 +60,34 @@ impl Catalog {
         }
         Ok(record)
     }
+
+    /// Key and value of a record at a place whose value is compressed, in an allocation of their own.
+    pub(crate) fn decompressed(
+        &self,
+        record: &RecordView<'_>,
+        location: Location,
+    ) -> std::result::Result<Bytes, Damage> {
+        let raw_bytes = record.raw_bytes() as usize;
+        let stated = record.compressed.map(|how| (how, record.value.len()));
+        self.check_stated(stated, record.bytes(), location)?;
+        let mut key_and_value = Vec::with_capacity(record.key.len() + raw_bytes);
+        key_and_value.extend_from_slice(record.key);
+        record.raw_part(0..raw_bytes, key_and_value).map(Bytes::from)
+    }
+
+    /// Whether a value can be as long as its record states, how it is compressed and stored. To be asked before there is memory
+    /// for it.
+    pub(crate) fn check_stated(
+        &self,
+        stated: Option<(Compressed, usize)>,
+        record_bytes: usize,
+        location: Location,
+    ) -> std::result::Result<(), Damage> {
+        let most = u64::from(self.space.tier(location.tier).shape().segment_bytes);
+        let fits = stated
+            .is_none_or(|(how, value_bytes)| can_be(how, value_bytes, record_bytes, location.class, most));
+        if fits { Ok(()) } else { Err(Damage::Compression) }
+    }
 }
 
 /// A record that does not verify.
@@ -78,7 +112,7 @@ impl Damaged {
 }
 
 /// Buffers from this length on are handed out rather than copied from.
-const LARGE_BYTES: usize = 256 << 10;
+pub(crate) const LARGE_BYTES: usize = 256 << 10;
 
 /// Where the bytes of a record come from.
 #[derive(Clone, Copy, PartialEq)]
@@ -91,12 +125,11 @@ enum Source<'a> {
     Owned(&'a Bytes),
 }
 
-/// The record with its key and value: as a part of the memory that they lie in, if it may be handed out, else in an
-/// allocation of their own, so that they pin nothing else.
-fn to_cached(record: &RecordView<'_>, padded_bytes: u32, source: Source<'_>) -> Cached {
-    let key_and_value = match source {
+/// Key and value of a record: as a part of the memory that they lie in, if it may be handed out, else in an allocation of their
+/// own, so that they pin nothing else.
+fn key_and_value(record: &RecordView<'_>, source: Source<'_>) -> Bytes {
+    match source {
         Source::Owned(owner) => owner.slice_ref(record.key_and_value),
         Source::Memory | Source::Device => Bytes::copy_from_slice(record.key_and_value),
-    };
-    Cached::new(record, key_and_value, padded_bytes)
+    }
 }

@@ -27,6 +27,7 @@ use crate::base::option_name::OptionName;
 use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
 use crate::catalog::clock::Clock;
+use crate::catalog::expansions::Expansions;
 use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::open::devices::open_devices;
@@ -89,13 +90,14 @@ async fn open_all(options: Options) -> Result<Opened> {
             ..UnverifiedLimit::default()
         },
     }));
-    let recovered = medium.recover(&options, &runtime, &index).await?;
+    let expansions = Arc::new(Expansions::default());
+    let recovered = medium.recover(&options, &runtime, &index, &expansions).await?;
     // 3.
     medium.begin_epoch().await?;
     let staged = std::mem::take(&mut medium.staged);
     let staging = medium.staging.clone();
     let lane_buffers = medium.memory.lane_buffers;
-    let writer = build(&options, medium, runtime, index, &recovered).await?;
+    let writer = build(&options, medium, runtime, (index, expansions), &recovered).await?;
     let space = &writer.space;
     find_room(space, &recovered).await?;
     if planted(Bug::StagingVoidedEarly) {
@@ -168,6 +170,7 @@ impl Medium {
         options: &Options,
         runtime: &Arc<dyn Runtime>,
         index: &Arc<Indexes>,
+        expansions: &Arc<Expansions>,
     ) -> Result<Recovered> {
         let context = RecoveryContext {
             runtime,
@@ -175,6 +178,7 @@ impl Medium {
             secret: self.superblocks[0].secret(),
             packing: self.packing,
             index,
+            expansions,
             staged: &self.staged,
             cleared: Cleared::of(&self.superblocks),
             accept_loss: options.accept_loss,
@@ -218,7 +222,7 @@ async fn build(
     options: &Options,
     medium: Medium,
     runtime: Arc<dyn Runtime>,
-    index: Arc<Indexes>,
+    (index, expansions): (Arc<Indexes>, Arc<Expansions>),
     recovered: &Recovered,
 ) -> Result<Arc<Writer>> {
     let Medium { tiers, superblocks, packing, memory, staging, .. } = medium;
@@ -248,6 +252,7 @@ async fn build(
         packing,
         placement: Placement::new(spare_outputs(&bulk, reserve_share)),
         clock,
+        expansions,
         recency: Recency::new(options.when_full, memory.cache_bytes),
         memory_bytes: memory.cache_bytes,
         cleared,
@@ -268,6 +273,7 @@ async fn build(
         shaping_threshold_bytes: options.shaping_threshold_bytes.unwrap_or(unit_bytes),
         changeable: Changeable::new(
             options.durability,
+            options.compression,
             options.background_bytes_per_s,
             options.scrub_bytes_per_s,
         ),

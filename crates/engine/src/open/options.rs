@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use esker_device::{Backend, Device, Runtime};
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
@@ -50,6 +51,7 @@ pub struct Options {
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
     pub(crate) when_full: WhenFull,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
@@ -80,6 +82,7 @@ impl fmt::Debug for Options {
             shaping_threshold_bytes,
             reserve_percent,
             durability,
+            compression,
             when_full,
             backend,
             direct,
@@ -106,6 +109,7 @@ impl fmt::Debug for Options {
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
+            .field("compression", compression)
             .field("when_full", when_full)
             .field("backend", backend)
             .field("direct", direct)
@@ -136,6 +140,7 @@ impl Options {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            compression: Compression::default(),
             when_full: WhenFull::Refuse,
             backend: Backend::Auto,
             direct: true,
@@ -253,6 +258,12 @@ impl Options {
     /// Durability of writes that do not name their own. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
+        self
+    }
+
+    /// How values that are put are compressed. Default [`Compression::Lz4`]. It may be another one in each opening.
+    pub fn compression(mut self, compression: Compression) -> Options {
+        self.compression = compression;
         self
     }
 

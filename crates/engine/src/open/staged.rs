@@ -1,7 +1,7 @@
 //! Writing what the last process left in memory, and taking it into the index.
 
 use esker_device::WriteMode;
-use esker_log::{Entry, Kind, Location, OpenSegment, RecordView, Stream, class_of};
+use esker_log::{Entry, Kind, Location, OpenSegment, RecordView, Stream};
 use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
@@ -60,7 +60,7 @@ pub(super) async fn write(
         for record in batch.iter().filter(|record| record.is_newest || !planted(Bug::StagedNewestAlone)) {
             let offset = open.append(&view(record).to_record(), record.entry.key_hash);
             if record.is_newest {
-                let class = class_of(u64::from(record.entry.bytes));
+                let class = record.entry.class();
                 let location = Location { tier: tier.name(), slot: open.name().slot, offset, class };
                 places.push((record.entry, location));
             }
@@ -99,6 +99,7 @@ fn take_in(catalog: &Catalog, entry: Entry, location: Location) {
         tier.add_tombstones(location.slot, padded);
     } else {
         catalog.space.add_live(location, padded);
+        catalog.expansions.note(location.class, entry.expansion);
         catalog.index.load(entry.key_hash, catalog.pointer(location));
     }
 }

@@ -3,6 +3,7 @@
 use esker_index::{Cursor as IndexCursor, Pointer};
 use esker_log::{MAX_KEY_BYTES, class_bytes};
 
+use crate::catalog::records::LARGE_BYTES;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
 
@@ -28,6 +29,12 @@ impl Reader {
 
     fn hint_at(&self, pointer: Pointer) -> usize {
         let class = self.catalog.packing.unpack(pointer.get()).class;
-        class_bytes(class).min(self.writer.max_value_bytes(0, true)) as usize
+        let in_memory = self.catalog.expansions.in_memory(class);
+        let most = self.writer.max_value_bytes(0, true);
+        let value = class_bytes(in_memory).min(most);
+        // What is stored is there beside it until it is decompressed: small records lie in memory of the device's.
+        let beside = class_bytes(class).min(most);
+        let is_beside = in_memory > class && beside >= LARGE_BYTES as u64;
+        (value + if is_beside { beside } else { 0 }) as usize
     }
 }

@@ -1,13 +1,16 @@
 //! Looking at a value that is in memory, where it lies.
 //!
 //! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
-//! bytes in the segment's memory. Whatever is not that simple is left to [`Store::get_entry`].
+//! bytes in the segment's memory. A short value that is compressed is decompressed for the look. Whatever is not that simple is
+//! left to [`Store::get_entry`].
+
+use std::ops::Range;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
-use esker_log::{Kind, RecordView};
+use esker_log::{BLOCK_BYTES, Kind, Location, RecordView};
 use smallvec::SmallVec;
 
 use crate::base::error::Result;
@@ -61,17 +64,13 @@ struct Sought<'k> {
 /// A value, and who keeps it.
 enum Shown<'a> {
     InMemory(View<'a>),
+    /// Compressed, as it lies in a segment's memory.
+    Compressed(RecordView<'a>, Location),
     Cached(Cached),
 }
 
-impl Shown<'_> {
-    fn show<T>(&self, see: impl FnOnce(View<'_>) -> T) -> T {
-        match self {
-            Shown::InMemory(view) => see(*view),
-            Shown::Cached(cached) => see(cached.view()),
-        }
-    }
-}
+/// What is made of compressed values for a look at memory has at most so many bytes: nobody waits for the memory of more.
+const DECOMPRESSED_BYTES: usize = BLOCK_BYTES;
 
 /// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,15 +101,73 @@ impl Reader {
         let began = self.space.runtime.now();
         let sought = self.seek(database, key);
         let peek = match self.look(&sought, &self.space.buffered.hold()) {
-            Peek::Seen(shown) => {
-                self.catalog.recency.note_asked(&sought.hash);
-                Peek::Seen(shown.show(see))
-            }
+            Peek::Seen(shown) => self.show(&sought.hash, shown, see),
             Peek::Absent => Peek::Absent,
-            // Counted by the call that follows.
-            Peek::Unknown => return Ok(Peek::Unknown),
+            Peek::Unknown => Peek::Unknown,
         };
-        self.space.took(Timed::Get, began);
+        // What is not known is counted by the call that follows.
+        if !matches!(peek, Peek::Unknown) {
+            self.space.took(Timed::Get, began);
+        }
+        Ok(peek)
+    }
+
+    fn show<T>(&self, hash: &KeyHash, shown: Shown<'_>, see: impl FnOnce(View<'_>) -> T) -> Peek<T> {
+        let peek = match shown {
+            Shown::InMemory(view) => {
+                self.space.counters.memory_hit();
+                Peek::Seen(see(view))
+            }
+            Shown::Cached(cached) => {
+                self.space.counters.cache_hit();
+                Peek::Seen(see(cached.view()))
+            }
+            Shown::Compressed(record, location) if record.raw_bytes() <= DECOMPRESSED_BYTES as u64 => {
+                // Whoever reads it whole says what is wrong with it.
+                let Ok(key_and_value) = self.catalog.decompressed(&record, location) else {
+                    return Peek::Unknown;
+                };
+                self.space.counters.memory_hit();
+                Peek::Seen(see(Cached::new(&record, key_and_value, 0).view()))
+            }
+            Shown::Compressed(..) => Peek::Unknown,
+        };
+        if !matches!(peek, Peek::Unknown) {
+            self.catalog.recency.note_asked(hash);
+        }
+        peek
+    }
+
+    /// Shows a part of a value in memory; of one that is compressed no more is decompressed than that, in whole blocks.
+    pub(super) fn peek_range(
+        &self,
+        database: u8,
+        key: &[u8],
+        cut: impl Fn(usize) -> Range<usize>,
+    ) -> Result<Peek<Bytes>> {
+        self.space.health.check_open()?;
+        let began = self.space.runtime.now();
+        let sought = self.seek(database, key);
+        let peek = match self.look(&sought, &self.space.buffered.hold()) {
+            Peek::Seen(Shown::Compressed(record, location)) => {
+                let wanted = cut(record.raw_bytes() as usize);
+                let stated = record.compressed.map(|how| (how, record.value.len()));
+                let part = self
+                    .catalog
+                    .check_stated(stated, record.bytes(), location)
+                    .and_then(|()| record.raw_part(wanted.clone(), Vec::with_capacity(wanted.len())));
+                self.space.counters.memory_hit();
+                self.catalog.recency.note_asked(&sought.hash);
+                part.map_or(Peek::Unknown, |part| Peek::Seen(part.into()))
+            }
+            Peek::Seen(shown) => self
+                .show(&sought.hash, shown, |seen| Bytes::copy_from_slice(&seen.value[cut(seen.value.len())])),
+            Peek::Absent => Peek::Absent,
+            Peek::Unknown => Peek::Unknown,
+        };
+        if !matches!(peek, Peek::Unknown) {
+            self.space.took(Timed::Get, began);
+        }
         Ok(peek)
     }
 
@@ -150,11 +207,7 @@ impl Reader {
         }
         let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
             Peek::Seen(shown) => {
-                let is_taken = shown.show(|view| see(Some(view)));
-                if is_taken {
-                    self.catalog.recency.note_asked(&sought.hash);
-                }
-                is_taken
+                matches!(self.show(&sought.hash, shown, |view| see(Some(view))), Peek::Seen(true))
             }
             Peek::Absent => see(None),
             Peek::Unknown => false,
@@ -164,7 +217,12 @@ impl Reader {
 
     /// See [`Store::usage`](crate::Store::usage).
     pub(crate) fn usage(&self, database: u8, key: &[u8]) -> Option<Usage> {
-        let sought = self.seek(database, key);
+        let sought = loop {
+            let sought = self.seek(database, key);
+            if self.is_still_of(database, &sought.hash) {
+                break sought;
+            }
+        };
         let pointer = sought.pointer?;
         if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
             return None;
@@ -209,14 +267,15 @@ impl Reader {
                 record.kind == Kind::Put && record.key == sought.key && record.keyspace == keyspace
             };
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
-            self.space.counters.memory_hit();
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
-            let view = View { value, owner: None, version, expires_at_ms };
-            return show(Shown::InMemory(view), self.catalog.life(version, expires_at_ms));
+            let shown = match record.compressed {
+                Some(_) => Shown::Compressed(record, location),
+                None => Shown::InMemory(View { value, owner: None, version, expires_at_ms }),
+            };
+            return show(shown, self.catalog.life(version, expires_at_ms));
         }
         match self.catalog.cache.get(segment, location.offset) {
             Some(cached) if cached.is_of(&sought.hash, sought.key) => {
-                self.space.counters.cache_hit();
                 let life = self.catalog.life(cached.sequence, cached.expires_at_ms);
                 show(Shown::Cached(cached), life)
             }

@@ -1,14 +1,14 @@
 //! Parts of values. See `docs/decisions/0008-parts-of-values.md`.
 //!
 //! A value has one checksum, so all of it is read before a byte of it is handed out; but never is more of it in memory than
-//! the part that was asked for and two pieces, one being read while the other is hashed.
+//! the part that was asked for and two pieces, one being read while the other is hashed; and of a compressed value a block twice.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use esker_device::Buffer;
 use esker_index::KeyHash;
-use esker_log::{Kind, RecordHead, class_bytes};
+use esker_log::{Damage, Decompressor, Kind, RecordHead, class_bytes};
 use futures_util::future::join;
 
 use crate::base::error::Result;
@@ -16,7 +16,7 @@ use crate::base::latency::Timed;
 use crate::catalog::cache::Cached;
 use crate::catalog::place::Place;
 use crate::read::Reader;
-use crate::read::peek::{Peek, View};
+use crate::read::peek::Peek;
 
 /// Records of classes up to this are read whole.
 const WHOLE_BYTES: u64 = 600 << 10;
@@ -30,6 +30,42 @@ fn cut(start: u64, end: u64, bytes: usize) -> Range<usize> {
     start..within(end).max(start)
 }
 
+/// What is kept of a value that comes in pieces.
+enum Part {
+    Plain { at: usize, wanted: Range<usize>, part: Vec<u8> },
+    Compressed(Decompressor),
+}
+
+impl Part {
+    fn of(head: &RecordHead<'_>, wanted: Range<usize>) -> Part {
+        let part = Vec::with_capacity(wanted.len());
+        match head.compressed {
+            None => Part::Plain { at: 0, wanted, part },
+            Some(how) => Part::Compressed(Decompressor::new(how, head.value_bytes, wanted, part)),
+        }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> std::result::Result<(), Damage> {
+        match self {
+            Part::Plain { at, wanted, part } => {
+                let next = *at + piece.len();
+                let (from, to) = (wanted.start.clamp(*at, next), wanted.end.clamp(*at, next));
+                part.extend_from_slice(&piece[from - *at..to - *at]);
+                *at = next;
+                Ok(())
+            }
+            Part::Compressed(decompressor) => decompressor.add(piece),
+        }
+    }
+
+    fn finish(self) -> std::result::Result<Vec<u8>, Damage> {
+        match self {
+            Part::Plain { part, .. } => Ok(part),
+            Part::Compressed(decompressor) => decompressor.finish(),
+        }
+    }
+}
+
 impl Reader {
     /// See [`Store::get_range`](crate::Store::get_range).
     pub(crate) async fn get_range(
@@ -39,8 +75,7 @@ impl Reader {
         start: u64,
         end: u64,
     ) -> Result<Option<Bytes>> {
-        let see = |seen: View<'_>| Bytes::copy_from_slice(&seen.value[cut(start, end, seen.value.len())]);
-        match self.peek(database, key, see)? {
+        match self.peek_range(database, key, |bytes| cut(start, end, bytes))? {
             Peek::Seen(part) => return Ok(Some(part)),
             Peek::Absent => return Ok(None),
             Peek::Unknown => {}
@@ -77,7 +112,7 @@ impl Reader {
                 continue;
             };
             let location = self.catalog.packing.unpack(pointer.get());
-            if class_bytes(location.class) <= WHOLE_BYTES {
+            if class_bytes(self.catalog.expansions.in_memory(location.class)) <= WHOLE_BYTES {
                 return Ok(None);
             }
             let Some(place) = self.catalog.place(&hash, pointer) else { continue };
@@ -120,14 +155,14 @@ impl Reader {
         let Ok(head) = head else { return Ok(None) };
         let value_at = begin + head.value_offset as u64;
         let value_end = value_at + head.value_bytes as u64;
+        let stated = head.compressed.map(|how| (how, head.value_bytes));
+        let can_be = self.catalog.check_stated(stated, head.bytes(), location).is_ok();
         let is_it = head.key == key && head.keyspace == hash.keyspace() && head.kind == Kind::Put;
-        if !is_it || value_end > segment_bytes {
+        if !is_it || value_end > segment_bytes || !can_be {
             return Ok(None);
         }
         let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
-        let wanted = cut(start, end, head.value_bytes);
-        let wanted = value_at + wanted.start as u64..value_at + wanted.end as u64;
-        let mut part = Vec::with_capacity((wanted.end - wanted.start) as usize);
+        let mut part = Part::of(&head, cut(start, end, head.raw_bytes() as usize));
         let mut hasher = self.space.secret.value_hasher();
         skip += head.value_offset;
         let (mut at, mut spare) = (value_at, None);
@@ -137,19 +172,24 @@ impl Reader {
             let next = at + piece.len() as u64;
             let hashing = async {
                 hasher.add(piece);
-                let (from, to) = (wanted.start.clamp(at, next), wanted.end.clamp(at, next));
-                part.extend_from_slice(&piece[(from - at) as usize..(to - at) as usize]);
+                part.add(piece)
             };
             if next == value_end {
-                hashing.await;
+                if hashing.await.is_err() {
+                    return Ok(None);
+                }
                 break;
             }
             // The read is under way while the piece before it is hashed.
-            let (after, ()) = join(read(next, spare.take()), hashing).await;
+            let (after, added) = join(read(next, spare.take()), hashing).await;
             let (after, skip_after) = after?;
+            if added.is_err() {
+                return Ok(None);
+            }
             spare = Some(std::mem::replace(&mut buffer, after));
             (at, skip) = (next, skip_after);
         }
+        let Ok(part) = part.finish() else { return Ok(None) };
         if hasher.finish() != check {
             return Ok(None);
         }

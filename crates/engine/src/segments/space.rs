@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
-use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName, class_of};
+use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName};
 use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
 
@@ -189,7 +189,7 @@ impl Space {
     }
 
     pub(crate) fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
-        Location { tier, slot, offset: entry.offset, class: class_of(u64::from(entry.bytes)) }
+        Location { tier, slot, offset: entry.offset, class: entry.class() }
     }
 
     /// Changes the superblocks of all tiers, durably.

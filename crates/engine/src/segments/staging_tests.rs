@@ -20,6 +20,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
             keyspace: Keyspace::FIRST,
             key: &key,
             value: &value,
+            compressed: None,
             value_check: SECRET.value_check(&value),
             sequence: number,
             expires_at_ms: None,

@@ -1,17 +1,20 @@
 //! The store for threads without an executor: the calling thread sleeps while it waits.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_device::block_on;
 
 use crate::Batch;
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::catalog::heads::KeyEntry;
+use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
@@ -141,6 +144,11 @@ impl Blocking {
         self.store.watch(key)
     }
 
+    /// See [`Store::observe`].
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
+        self.store.observe(observer)
+    }
+
     /// See [`Store::put`].
     ///
     /// # Errors
@@ -164,6 +172,15 @@ impl Blocking {
         durability: Option<Durability>,
     ) -> Vec<Result<u64>> {
         block_on(self.store.put_each(puts, durability))
+    }
+
+    /// See [`Store::put_each_with`].
+    pub fn put_each_with(
+        &self,
+        puts: Vec<(Bytes, Bytes, Option<u64>)>,
+        options: WriteOptions,
+    ) -> Vec<Result<u64>> {
+        block_on(self.store.put_each_with(puts, options))
     }
 
     /// See [`Store::delete`].
@@ -374,6 +391,16 @@ impl Blocking {
     /// As there.
     pub fn set_durability(&self, durability: Durability) -> Result<()> {
         self.store.set_durability(durability)
+    }
+
+    /// See [`Store::compression`].
+    pub fn compression(&self) -> Compression {
+        self.store.compression()
+    }
+
+    /// See [`Store::set_compression`].
+    pub fn set_compression(&self, compression: Compression) {
+        self.store.set_compression(compression);
     }
 
     /// See [`Store::background_bytes_per_s`].

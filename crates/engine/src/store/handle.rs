@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use esker_log::{Databases, RECORD_HEADER_BYTES};
+use esker_log::{Databases, Keyspace, RECORD_HEADER_BYTES};
 
 use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
@@ -111,6 +112,13 @@ impl Store {
         self.catalog.keyspace(self.database).number()
     }
 
+    /// The number of the database that has a keyspace now: [`keyspace_number`](Self::keyspace_number) the other way round. `None`
+    /// if there is no such keyspace. It waits for nobody, so an [`Observer`](crate::Observer) may ask for it: no swap comes
+    /// between a change and its being told.
+    pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
+        Keyspace::new(keyspace).map(|keyspace| self.catalog.database(keyspace))
+    }
+
     /// The same calls for threads without an executor.
     pub fn blocking(&self) -> Blocking {
         Blocking::new(self.clone())
@@ -205,6 +213,16 @@ impl Store {
     /// The durability of writes that do not name their own.
     pub fn durability(&self) -> Durability {
         self.writer.changeable.durability()
+    }
+
+    /// How values that are put are compressed.
+    pub fn compression(&self) -> Compression {
+        self.writer.changeable.compression()
+    }
+
+    /// How values that are put from now on are compressed. Those that are there stay as they are.
+    pub fn set_compression(&self, compression: Compression) {
+        self.writer.changeable.set_compression(compression);
     }
 
     /// How many bytes a second destaging and collecting may read and write together; `None` if there is no limit.

@@ -10,7 +10,7 @@ use crate::catalog::cache::Entry;
 use crate::store::handle::Store;
 use crate::write::batch::Batch;
 use crate::write::databases::check_database;
-use crate::write::options::WriteOptions;
+use crate::write::options::{Condition, WriteOptions};
 
 /// Key, value, and when it expires in milliseconds since the Unix epoch.
 type Put = (Bytes, Bytes, Option<u64>);
@@ -79,8 +79,14 @@ impl Store {
     /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
     /// are no batch: each is seen, recovered and refused by itself. The results are in the order of the puts.
     pub async fn put_each(&self, puts: Vec<Put>, durability: Option<Durability>) -> Vec<Result<u64>> {
+        self.put_each_with(puts, WriteOptions { durability, ..WriteOptions::default() }).await
+    }
+
+    /// As [`put_each`](Self::put_each), with options for all of them. Expiry and condition of the options do not count.
+    pub async fn put_each_with(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
         let began = self.space.runtime.now();
-        let options = WriteOptions { durability, ..WriteOptions::default() };
+        let options =
+            WriteOptions { expires_at_ms: None, ttl: None, condition: Condition::Always, ..options };
         let results = self.writer.put_each(self.database, puts, options).await;
         let done = results.iter().filter(|result| result.is_ok()).count();
         let took = self.space.runtime.now().saturating_sub(began);

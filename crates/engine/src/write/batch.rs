@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_log::{Kind, MOST_KEYSPACE_BYTES};
+use esker_log::Kind;
 use hashbrown::HashMap;
 
 use crate::base::durability::Durability;
@@ -154,8 +154,7 @@ impl Writer {
             return self.write_if(database, batch, options).await;
         }
         let durability = self.durability(&options)?;
-        self.find_room(self.padded_bytes_of(&batch, &options)).await;
-        let mut records = self.records_of(database, batch, &options)?;
+        let mut records = self.records_of(database, batch, &options).await?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
             // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
@@ -176,22 +175,8 @@ impl Writer {
         self.commit(records, durability, reservation).await.map(drop)
     }
 
-    /// The room that a batch takes; none if it puts nothing.
-    pub(crate) fn padded_bytes_of(&self, batch: &Batch, options: &WriteOptions) -> u64 {
-        let padded = |operation: &Operation| {
-            let (value_bytes, expires) = match &operation.change {
-                Change::Put { value, expiry } => (value.len(), expiry.is_some() || options.expires()),
-                Change::Delete => (0, false),
-            };
-            let bytes = esker_log::record_bytes(operation.of.key.len(), value_bytes, expires);
-            self.lane.shape.padded(bytes + MOST_KEYSPACE_BYTES)
-        };
-        let puts = batch.operations.iter().any(|o| matches!(o.change, Change::Put { .. }));
-        if puts { batch.operations.iter().map(padded).sum() } else { 0 }
-    }
-
-    /// The records of a batch, checked. The last operation on a key is the one that counts.
-    pub(crate) fn records_of(
+    /// The records of a batch, checked; there is room for them. The last operation on a key is the one that counts.
+    pub(crate) async fn records_of(
         &self,
         database: u8,
         batch: Batch,
@@ -222,7 +207,9 @@ impl Writer {
                 last[&(record.hash.slot, record.hash.check)] == at - 1
             });
         }
+        records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
+        // What is too long does not depend on what can be made of it, nor on the keyspace.
         let bytes: u64 = records.iter().map(|r| r.most_padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
@@ -234,6 +221,8 @@ impl Writer {
             return Err(Error::option(OptionName::Segment, what));
         }
         if records.iter().any(|r| r.kind == Kind::Put) {
+            let bytes = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+            self.find_room(bytes).await;
             self.check_room(bytes)?;
         }
         Ok(records)
@@ -247,12 +236,7 @@ impl Writer {
         durability: Durability,
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
-        for record in &records {
-            match record.kind {
-                Kind::Put => self.space.counters.count_put(record.key.len() + record.value.len()),
-                Kind::Tombstone => self.space.counters.count_delete(),
-            }
-        }
+        records.iter().for_each(|record| record.count(&self.space.counters));
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
             ([], _) => return Ok(0),

@@ -1,8 +1,9 @@
 //! Options that may be changed while the store is open. Each is a word of its own; whoever comes next sees it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::base::compression::Compression;
 use crate::base::durability::Durability;
 
 /// Kinds of durability in the lowest bits of the word; above them the nanoseconds of a period.
@@ -11,6 +12,8 @@ const KIND_BITS: u32 = 2;
 /// Options that may be changed while the store is open.
 pub(crate) struct Changeable {
     durability: AtomicU64,
+    /// 0: off; 1: LZ4; more: the level of Zstandard, and one.
+    compression: AtomicU32,
     /// 0: no limit.
     background_bytes_per_s: AtomicU64,
     /// `u64::MAX`: none was asked for.
@@ -28,11 +31,13 @@ pub(crate) enum ScrubRate {
 impl Changeable {
     pub(crate) fn new(
         durability: Durability,
+        compression: Compression,
         background_bytes_per_s: Option<u64>,
         scrub_bytes_per_s: Option<u64>,
     ) -> Changeable {
         Changeable {
             durability: AtomicU64::new(pack(durability)),
+            compression: AtomicU32::new(pack_compression(compression)),
             background_bytes_per_s: AtomicU64::new(background_bytes_per_s.unwrap_or(0)),
             scrub_bytes_per_s: AtomicU64::new(scrub_bytes_per_s.unwrap_or(u64::MAX)),
         }
@@ -44,6 +49,18 @@ impl Changeable {
 
     pub(crate) fn set_durability(&self, durability: Durability) {
         self.durability.store(pack(durability), Ordering::Relaxed);
+    }
+
+    pub(crate) fn compression(&self) -> Compression {
+        match self.compression.load(Ordering::Relaxed) {
+            0 => Compression::Off,
+            1 => Compression::Lz4,
+            more => Compression::Zstd((more - 1) as u8),
+        }
+    }
+
+    pub(crate) fn set_compression(&self, compression: Compression) {
+        self.compression.store(pack_compression(compression), Ordering::Relaxed);
     }
 
     /// What relocation may read and write in a second; 0 if there is no limit.
@@ -69,6 +86,14 @@ impl Changeable {
 
     pub(crate) fn set_background_bytes_per_s(&self, bytes: Option<u64>) {
         self.background_bytes_per_s.store(bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+fn pack_compression(compression: Compression) -> u32 {
+    match compression {
+        Compression::Off => 0,
+        Compression::Lz4 => 1,
+        Compression::Zstd(level) => 1 + u32::from(level.max(1)),
     }
 }
 
@@ -100,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_what_comes_out() {
-        let changeable = Changeable::new(Durability::Sync, None, None);
+        let changeable = Changeable::new(Durability::Sync, Compression::Lz4, None, None);
         assert_eq!((changeable.durability(), changeable.background_bytes_per_s()), (Durability::Sync, 0));
         let periods =
             [0, 1, 1_000_000, 60_000_000_000].map(|ns| Durability::Periodic(Duration::from_nanos(ns)));
@@ -108,6 +133,11 @@ mod tests {
         {
             changeable.set_durability(durability);
             assert_eq!(changeable.durability(), durability);
+        }
+        assert_eq!(changeable.compression(), Compression::Lz4);
+        for compression in [Compression::Off, Compression::Zstd(1), Compression::Zstd(22), Compression::Lz4] {
+            changeable.set_compression(compression);
+            assert_eq!(changeable.compression(), compression);
         }
         changeable.set_background_bytes_per_s(Some(7));
         assert_eq!(changeable.background_bytes_per_s(), 7);

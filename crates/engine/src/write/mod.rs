@@ -1,6 +1,6 @@
 //! Writing: puts, deletes, batches, updates, and the lane that gives them their order.
 //!
-//! A put: `put` checks it and finds room for it (`room`), `append` waits for its turn, `lane` gives it a place in the log and
+//! A put: `put` checks it, compresses its value (`compressing`) and finds room for it (`room`), `append` waits for its turn, `lane` gives it a place in the log and
 //! a sequence number, and `committer` writes it and makes it visible.
 
 mod admission;
@@ -9,6 +9,7 @@ mod append_points;
 pub(crate) mod batch;
 pub(crate) mod changeable;
 pub(crate) mod committer;
+mod compressing;
 pub(crate) mod databases;
 mod gathering;
 mod keep_expired;
@@ -30,6 +31,7 @@ use crate::catalog::Catalog;
 use crate::segments::space::Space;
 use crate::write::admission::Admission;
 use crate::write::changeable::Changeable;
+use crate::write::compressing::Compressing;
 use crate::write::lane::Lane;
 use crate::write::room::Pressure;
 
@@ -54,6 +56,7 @@ pub(crate) struct Writer {
     /// Values of this length on are large.
     shaping_threshold_bytes: u64,
     pub(crate) changeable: Changeable,
+    compressing: Compressing,
     pub(crate) admission: Admission,
     pub(crate) pressure: Pressure,
 }
@@ -72,6 +75,7 @@ impl Writer {
             large,
             shaping_threshold_bytes,
             changeable,
+            compressing: Compressing::default(),
             admission,
             pressure,
         })

@@ -77,6 +77,9 @@ pub struct WriteOptions {
     pub ttl: Option<Duration>,
     /// What must hold for the write to happen.
     pub condition: Condition,
+    /// A number that observers are told with the change, so that whoever writes knows its own:
+    /// [`Change::origin`](crate::Change::origin).
+    pub origin: u64,
 }
 
 impl WriteOptions {
@@ -109,9 +112,10 @@ impl WriteOptions {
         self
     }
 
-    /// Whether what is written expires.
-    pub(crate) fn expires(&self) -> bool {
-        self.expires_at_ms.is_some() || self.ttl.is_some()
+    /// A number that observers are told with the change.
+    pub fn origin(mut self, origin: u64) -> WriteOptions {
+        self.origin = origin;
+        self
     }
 
     /// When what is written now expires.

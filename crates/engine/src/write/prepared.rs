@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Kind, MOST_KEYSPACE_BYTES, Record, SegmentShape, keyspace_bytes};
+use esker_log::{Compressed, Kind, MOST_KEYSPACE_BYTES, Record, SegmentShape, keyspace_bytes};
 
+use crate::base::counters::Counters;
 use crate::catalog::appended::{Appended, Replaced};
 use crate::write::reserve::{Noted, Reservation};
 
@@ -11,7 +12,10 @@ use crate::write::reserve::{Noted, Reservation};
 pub(crate) struct Prepared {
     pub(crate) kind: Kind,
     pub(crate) key: Bytes,
+    /// As it is to be stored.
     pub(crate) value: Bytes,
+    /// How it is compressed.
+    pub(crate) compressed: Option<Compressed>,
     /// With the keyspace that its database had when it was made.
     pub(crate) hash: KeyHash,
     /// `None` for what is about a keyspace, whichever database has it.
@@ -24,6 +28,8 @@ pub(crate) struct Prepared {
     pub(crate) replaces: Option<Replaced>,
     /// Of a tombstone: what it removes had expired.
     pub(crate) expired: bool,
+    /// Whose write it is, for observers.
+    pub(crate) origin: u64,
 }
 
 impl Prepared {
@@ -33,6 +39,7 @@ impl Prepared {
             keyspace: self.hash.keyspace(),
             key: &self.key,
             value: &self.value,
+            compressed: self.compressed,
             value_check: self.value_check,
             sequence,
             expires_at_ms: self.expires_at_ms,
@@ -42,16 +49,34 @@ impl Prepared {
     }
 
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        shape.padded(self.bytes_beside_keyspace() + keyspace_bytes(self.hash.keyspace()))
+        let beside = keyspace_bytes(self.hash.keyspace());
+        shape.padded(self.bytes_with(self.value.len()) + beside)
     }
 
-    /// As [`padded_bytes`](Self::padded_bytes), at most: whichever keyspace its database comes to have.
+    /// As [`padded_bytes`](Self::padded_bytes), at most: if the value were not compressed, and whichever keyspace its database
+    /// comes to have.
     pub(crate) fn most_padded_bytes(&self, shape: SegmentShape) -> u64 {
-        shape.padded(self.bytes_beside_keyspace() + MOST_KEYSPACE_BYTES)
+        shape.padded(self.bytes_with(self.raw_bytes()) + MOST_KEYSPACE_BYTES)
     }
 
-    fn bytes_beside_keyspace(&self) -> usize {
-        esker_log::record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
+    fn bytes_with(&self, value_bytes: usize) -> usize {
+        esker_log::record_bytes(self.key.len(), value_bytes, self.expires_at_ms.is_some())
+    }
+
+    /// Length of the value as users see it.
+    pub(crate) fn raw_bytes(&self) -> usize {
+        self.compressed.map_or(self.value.len(), |how| how.raw_bytes as usize)
+    }
+
+    /// Counts the write.
+    pub(crate) fn count(&self, counters: &Counters) {
+        match self.kind {
+            Kind::Put => counters.count_put(self.key.len() + self.raw_bytes()),
+            Kind::Tombstone => counters.count_delete(),
+        }
+        if self.compressed.is_some() {
+            counters.count_compressed(self.raw_bytes(), self.value.len());
+        }
     }
 }
 

@@ -57,11 +57,16 @@ impl Writer {
         }
         let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
         let hash = self.catalog.hash(keyspace, &key);
+        let (value, compressed) = match self.compressing.compress(&value, self.changeable.compression()) {
+            Some((shorter, how)) => (shorter.into(), Some(how)),
+            None => (value, None),
+        };
         let value_check = self.space.secret.value_check(&value);
         Ok(Prepared {
             kind,
             key,
             value,
+            compressed,
             hash,
             database,
             value_check,
@@ -69,6 +74,7 @@ impl Writer {
             sequence: None,
             replaces: None,
             expired: false,
+            origin: 0,
         })
     }
 
@@ -96,18 +102,27 @@ impl Writer {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
         let mut prepared = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
+        prepared.origin = options.origin;
+        self.put_prepared(prepared, durability, options.condition).await
+    }
+
+    pub(super) async fn put_prepared(
+        &self,
+        mut prepared: Prepared,
+        durability: Durability,
+        condition: Condition,
+    ) -> Result<u64> {
         self.space.health.check_writable()?;
         self.find_room_for(&prepared).await?;
-        self.space.counters.count_put(prepared.key.len() + prepared.value.len());
+        prepared.count(&self.space.counters);
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
         let early = is_early.then(|| self.space.next_sequences(1));
-        if large.is_some() || options.condition != Condition::Always {
+        if large.is_some() || condition != Condition::Always {
             reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
-            if options.condition != Condition::Always {
-                prepared.replaces =
-                    self.check_condition(&prepared, options.condition, &mut reservation).await?;
+            if condition != Condition::Always {
+                prepared.replaces = self.check_condition(&prepared, condition, &mut reservation).await?;
             }
             if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
                 prepared.sequence = Some(early.unwrap_or_else(|| reserved.draw(&self.space.sequence)));
@@ -141,6 +156,7 @@ impl Writer {
     pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
         let durability = self.durability(&options)?;
         let mut prepared = self.prepare(Kind::Tombstone, Some(database), key, Bytes::new(), None)?;
+        prepared.origin = options.origin;
         self.space.health.check_writable()?;
         let mut reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
         if options.condition != Condition::Always {
@@ -169,7 +185,7 @@ impl Writer {
         Ok(found.map(|f| (f.replaced(), is_alive(&f))))
     }
 
-    /// The lane of large values, if it takes this one.
+    /// The lane of large values, if it takes this one: what is large as it is stored.
     pub(crate) fn lane_for_large(&self, record: &Prepared) -> Option<&Arc<Lane>> {
         self.large.as_ref().filter(|_| record.value.len() as u64 >= self.shaping_threshold_bytes)
     }

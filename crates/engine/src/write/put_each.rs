@@ -10,7 +10,7 @@ use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
 use crate::write::Writer;
 use crate::write::lane::Append;
-use crate::write::options::WriteOptions;
+use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
 
@@ -39,13 +39,18 @@ impl Writer {
         let durability = self.durability(&options);
         for (key, value, expires_at_ms) in puts {
             match self.prepare_one(database, (key, value, expires_at_ms), &durability).await {
-                Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
+                Ok(put) if self.lane_for_large(&put).is_none() => {
+                    row.prepared.push(Prepared { origin: options.origin, ..put });
+                }
                 Ok(put) => {
                     // Not before those in front of it, which may be of the same key, are seen.
                     self.append_row(&mut row, &durability).await;
                     self.wait_for_row(&mut row).await;
-                    let options = WriteOptions { expires_at_ms, ..options };
-                    row.results.push(self.put(database, put.key, put.value, options).await);
+                    let result = match &durability {
+                        Ok(durability) => self.put_prepared(put, *durability, Condition::Always).await,
+                        Err(error) => Err(error.clone()),
+                    };
+                    row.results.push(result);
                 }
                 Err(error) => {
                     self.append_row(&mut row, &durability).await;
@@ -108,8 +113,7 @@ impl Writer {
                         continue;
                     }
                 }
-                let put = &row.prepared[next];
-                self.space.counters.count_put(put.key.len() + put.value.len());
+                row.prepared[next].count(&self.space.counters);
                 next += 1;
             }
             turn = None;

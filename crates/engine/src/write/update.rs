@@ -132,8 +132,7 @@ impl Writer {
         }
 
         // 3.
-        self.find_room(self.padded_bytes_of(&batch, &options)).await;
-        let records = self.records_of(database, batch, &options)?;
+        let records = self.records_of(database, batch, &options).await?;
         let only_puts = records.iter().all(|record| record.kind == Kind::Put);
         reservation.ends_early =
             only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());

@@ -66,6 +66,7 @@ mod tests {
                 keyspace,
                 key,
                 value: b"and a value",
+                compressed: None,
                 value_check: 0,
                 sequence: 7,
                 expires_at_ms: Some(5),
@@ -80,6 +81,7 @@ mod tests {
                 offset: 64,
                 bytes: bytes.len() as u32,
                 kind: Kind::Put,
+                expansion: 0,
                 expires_at_ms: Some(5),
             };
             let named = Key::named(if number == 3 { 4 } else { 0 }, key);

@@ -303,14 +303,16 @@ impl SegmentCheck<'_> {
             Err(damage) => return Some(damage.to_string()),
         };
         let same = (record.sequence, record.kind, record.expires_at_ms, record.bytes() as u32)
-            == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes);
+            == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes)
+            && record.expansion() == entry.expansion;
         if !same || secret.key_hash(record.keyspace, record.key) != entry.key_hash {
             return Some("the record is another one than the summary says".to_owned());
         }
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
             return Some("a tombstone has a value or an expiry".to_owned());
         }
-        record.verify_value(secret).err().map(|damage| damage.to_string())
+        let verified = record.verify_value(secret).and_then(|()| self.view.raw_value(&record).map(drop));
+        verified.err().map(|damage| damage.to_string())
     }
 
     /// 4. Padding is zeros.

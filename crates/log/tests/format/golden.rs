@@ -1,5 +1,5 @@
 //! A superblock and a segment of format version 3, kept as files: whatever is changed, they must still be read. Of versions 1
-//! and 2 only the superblock is kept: they are refused by name.
+//! and 2, which no release wrote, only the superblocks are kept: they are refused by name.
 //!
 //! `ESKER_BLESS=1 cargo test -p esker-log --test format golden` writes them again. That is right only while no release
 //! has written the format; afterwards a change is a new version with files of its own.
@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 
 use esker_log::{
-    Entry, FOOTER_BYTES, FORMAT_VERSION, Footer, Keyspace, Kind, Record, RecordView, SegmentName, SlotStart,
-    Stream, Superblock, SuperblockError, free_marker, scan_segment, slot_start,
+    Codec, Compressed, Entry, FOOTER_BYTES, FORMAT_VERSION, Footer, Keyspace, Kind, Record, RecordView,
+    SegmentName, SlotStart, Stream, Superblock, SuperblockError, free_marker, scan_segment, slot_start,
 };
 
 use crate::world::{SECRET, open, put, shape, superblock};
@@ -21,15 +21,24 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value, and a key of
-/// another keyspace.
-fn records() -> [Record<'static>; 5] {
+/// 200 times `a` by LZ4: one of them, 194 more from a byte before, and the last five as they are.
+const LZ4: &[u8] = &[0x1f, b'a', 1, 0, 0xaf, 0x50, b'a', b'a', b'a', b'a', b'a'];
+
+/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value, a key of
+/// another keyspace, and in a third one a compressed value that expires.
+fn records() -> [Record<'static>; 6] {
     [
         put(b"river", b"meander", 101),
         Record { expires_at_ms: Some(1_800_000_000_000), batch_goes_on: true, ..put(b"oxbow", b"lake", 102) },
         Record { kind: Kind::Tombstone, ..put(b"delta", b"", 103) },
         put(&[0xff, 0x00], b"", 104),
         Record { keyspace: Keyspace::new(9).expect("one of sixteen"), ..put(b"river", b"weir", 105) },
+        Record {
+            keyspace: Keyspace::new(15).expect("one of sixteen"),
+            compressed: Some(Compressed { codec: Codec::Lz4, raw_bytes: 200 }),
+            expires_at_ms: Some(1_800_000_000_000),
+            ..put(b"delta", LZ4, 106)
+        },
     ]
 }
 
@@ -94,8 +103,8 @@ pub(crate) fn worked_example() -> String {
     [
         dump("Superblock, copy 0, at offset 0 of the device:", &superblock, 0..352),
         dump("First frame, at offset 0 of the segment:", &segment, 0..240),
-        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 160),
-        dump("Summary: digests and numbers of the five entries:", &segment, start..start + 128),
+        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 224),
+        dump("Summary: digests and numbers of the six entries:", &segment, start..start + 144),
         dump("Footer, the last 64 bytes of the segment:", &segment, end..segment.len()),
         dump("Free marker, after the segment was freed:", &free_marker(&SECRET, SEGMENT, SLOT), 0..64),
         "\n".into(),
@@ -130,9 +139,9 @@ fn the_golden_segment_opens() {
     assert_eq!((first.segment, first.epoch, first.stream, first.opened_at), (SEGMENT, 7, Stream::LANE, 100));
     let footer =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
-    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (105, 8192, 5));
+    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (106, 8192, 6));
     let entries = footer.entries(&bytes[footer.start as usize..], &SECRET).expect("entries");
-    let offsets = [64, 112, 176, 4160, 4208];
+    let offsets = [64, 112, 176, 4160, 4208, 4256];
     for ((entry, record), offset) in entries.iter().zip(records()).zip(offsets) {
         assert_eq!(
             *entry,
@@ -142,6 +151,7 @@ fn the_golden_segment_opens() {
                 offset,
                 bytes: record.bytes() as u32,
                 kind: record.kind,
+                expansion: 0,
                 expires_at_ms: record.expires_at_ms,
             }
         );
@@ -152,6 +162,9 @@ fn the_golden_segment_opens() {
             (record.keyspace, record.key, record.value, record.batch_goes_on)
         );
         assert_eq!(read.verify_value(&SECRET), Ok(()));
+        if read.compressed.is_some() {
+            assert_eq!(read.raw_value().expect("it decompresses")[..], [b'a'; 200]);
+        }
     }
     let scan = scan_segment(&bytes, &SECRET, shape(SEGMENT_BYTES, 4096, 16), SEGMENT, true);
     assert_eq!((scan.entries, scan.tail, scan.lost.len()), (entries, 8192, 0));

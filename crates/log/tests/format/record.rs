@@ -211,8 +211,9 @@ fn a_value_of_another_store_does_not_verify() {
 }
 
 #[test]
-fn what_version_1_does_not_know_is_refused() {
-    for (at, value) in [(0, 0), (0, 3), (1, 8), (1, 0x80), (24, 1), (27, 1)] {
+fn what_is_not_known_is_refused() {
+    // A third way of compression, one without a length, a length without one, and a length that is not longer.
+    for (at, value) in [(0, 0), (0, 3), (1, 0x18), (1, 0x20), (1, 0x80), (24, 1), (27, 1), (1, 8)] {
         let mut bytes = bytes_of(&put(b"key", b"value", 5), 9, 64);
         bytes[at] = value;
         // With a checksum that agrees: written so, not rotten.

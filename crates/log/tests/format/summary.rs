@@ -37,7 +37,7 @@ fn comes_back(entries: &[Entry]) {
 
 fn entry(sequence: u64, offset: u32, bytes: u32, expires_at_ms: Option<u64>) -> Entry {
     let key_hash = KeyHash { slot: sequence ^ 0xaa, check: !sequence };
-    Entry { key_hash, sequence, offset, bytes, kind: Kind::Put, expires_at_ms }
+    Entry { key_hash, sequence, offset, bytes, kind: Kind::Put, expansion: bytes as u8 & 15, expires_at_ms }
 }
 
 #[test]
@@ -65,7 +65,15 @@ fn any_summary_comes_back() {
                 end = offset + bytes;
                 let kind = if tombstone { Kind::Tombstone } else { Kind::Put };
                 let key_hash = KeyHash { slot: wide[0], check: wide[1] };
-                Entry { key_hash, sequence: wide[2], offset, bytes, kind, expires_at_ms }
+                Entry {
+                    key_hash,
+                    sequence: wide[2],
+                    offset,
+                    bytes,
+                    kind,
+                    expansion: wide[2] as u8 & 15,
+                    expires_at_ms,
+                }
             })
             .collect();
         comes_back(&entries);

@@ -50,6 +50,7 @@ pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'
         keyspace: Keyspace::FIRST,
         key,
         value,
+        compressed: None,
         value_check: SECRET.value_check(value),
         sequence,
         expires_at_ms: None,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use esker_engine::Store;
 
+use crate::base::keyspace_events::KeyspaceEvents;
 use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
@@ -36,6 +37,8 @@ pub struct Config {
     pub backup_dir: Option<PathBuf>,
     /// The NVMe drive of the tier where records stay, or a file with its log pages: what it wrote to its flash is shown.
     pub drive_log: Option<PathBuf>,
+    /// What is told of keys on channels.
+    pub keyspace_events: KeyspaceEvents,
     /// What `CONFIG GET` answers beside the server's own settings: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
     /// What decides which lines are logged; without it `CONFIG` knows no `log`.
@@ -128,6 +131,7 @@ impl Config {
             databases: Store::DATABASES,
             backup_dir: None,
             drive_log: None,
+            keyspace_events: KeyspaceEvents::default(),
             settings: Vec::new(),
             log: None,
         }

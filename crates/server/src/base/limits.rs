@@ -48,6 +48,9 @@ pub struct Limits {
     /// Memory of a script's interpreter; at most a quarter of what one client may have. It may write half as much, and answer
     /// half as much.
     pub script_bytes_max: usize,
+    /// Keys that are kept track of for clients that keep them; 0: as many as an eighth of the memory for clients
+    /// has room for.
+    pub tracking_keys_max: usize,
     /// How long a server that stops serves on, not ready any more, for load balancers to notice.
     pub drain_delay: Duration,
     /// How long a closing connection may take to send what is left, and a stopping server to finish its commands.
@@ -77,6 +80,7 @@ impl Default for Limits {
             memory_wait: Duration::from_secs(10),
             script_time: Duration::from_secs(5),
             script_bytes_max: 8 << 20,
+            tracking_keys_max: 1_000_000,
             drain_delay: Duration::ZERO,
             closing_wait: Duration::from_secs(10),
         }

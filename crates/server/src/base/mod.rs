@@ -5,6 +5,7 @@ pub(crate) mod address;
 pub(crate) mod config;
 pub(crate) mod counting;
 pub(crate) mod error;
+pub(crate) mod keyspace_events;
 pub(crate) mod limits;
 pub(crate) mod notices;
 pub(crate) mod pace;

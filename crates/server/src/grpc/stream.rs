@@ -201,6 +201,7 @@ pub(super) async fn upload(
     // It may have taken long.
     call.follow_user(service)?;
     call.check_write(&head.key)?;
+    call.take(service.compressed_bytes(bytes as usize)).await?;
     let value = match <[Bytes; 1]>::try_from(chunks) {
         Ok([chunk]) => chunk,
         Err(chunks) => {

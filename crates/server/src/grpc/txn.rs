@@ -36,6 +36,14 @@ pub(super) fn key_of(operation: &pb::TxnOperation) -> Option<&Bytes> {
     })
 }
 
+/// Length of the value that an operation puts.
+fn put_bytes(operation: &pb::TxnOperation) -> usize {
+    match &operation.operation {
+        Some(Operation::Put(put)) => put.value.len(),
+        _ => 0,
+    }
+}
+
 /// A comparison, checked.
 struct Compare {
     key: usize,
@@ -79,7 +87,8 @@ pub(super) async fn txn(
         let text = format!("{steps} comparisons and operations; a transaction has up to {STEPS_MAX}");
         return Err(invalid(text));
     }
-    call.take(steps * OPERATION_BYTES).await?;
+    let put_bytes = request.success.iter().chain(&request.failure).map(put_bytes).sum();
+    call.take(steps * OPERATION_BYTES + esker.service.compressed_bytes(put_bytes)).await?;
     let plan = Plan::of(&call, request, value_bytes_max)?;
     let (mut done, versions) =
         update(&call, &plan.keys, options, ANSWERED_MAX, |entries| plan.run(entries)).await?;

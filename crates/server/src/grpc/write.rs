@@ -29,6 +29,7 @@ pub(super) async fn put(
         false => call.check_write(&key)?,
     }
     let mut options = write_options(&call.store, expiry, condition, options)?;
+    call.take(esker.service.compressed_bytes(value.len())).await?;
     if !keep_expiry && !return_previous {
         let version = call.store.put_with(key, value, options).await.map_err(|error| of_store(&error))?;
         return Ok(pb::PutResponse { version, previous: None });
@@ -77,7 +78,7 @@ pub(super) async fn delete(
 }
 
 pub(super) async fn batch(
-    _: Esker,
+    esker: Esker,
     call: Call,
     request: pb::BatchRequest,
 ) -> Result<pb::BatchResponse, Status> {
@@ -86,11 +87,12 @@ pub(super) async fn batch(
         return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
     }
     let options = write_options(&call.store, None, None, request.options)?;
-    let mut batch = Batch::new();
+    let (mut batch, mut value_bytes) = (Batch::new(), 0);
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
                 call.check_write(&put.key)?;
+                value_bytes += put.value.len();
                 put_into(&mut batch, put.key, put.value, expires_at_ms(&call.store, put.expiry)?);
             }
             Some(pb::operation::Write::Delete(key)) => {
@@ -103,7 +105,7 @@ pub(super) async fn batch(
     if batch.is_empty() {
         return Err(invalid("the batch is empty"));
     }
-    call.take(count * OPERATION_BYTES).await?;
+    call.take(count * OPERATION_BYTES + esker.service.compressed_bytes(value_bytes)).await?;
     call.store.write_with(batch, options).await.map_err(|error| of_store(&error))?;
     Ok(pb::BatchResponse {})
 }
@@ -139,6 +141,9 @@ pub(super) async fn compare_and_swap(
     }
     let given = expires_at_ms(&call.store, expiry)?;
     let options = write_options(&call.store, None, None, options)?;
+    if let Replacement::Put(value) = &replacement {
+        call.take(esker.service.compressed_bytes(value.len())).await?;
+    }
     let change = |entries: &[Option<Entry>]| {
         let (entry, mut batch) = (entries[0].as_ref(), Batch::new());
         if !agrees(&expected, entry) {

@@ -129,6 +129,7 @@ impl Server {
             watching.spawn(watch_tls(service.clone()));
         }
         watching.spawn(Sampler::run(service.clone()));
+        watching.spawn(service.clone().tell_changes());
         watching.spawn(service.drive.clone().run());
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());

@@ -92,7 +92,7 @@ where
 {
     let address = peer.address;
     let name = peer.user.as_ref().map_or("", |user| user.name());
-    let present = service.clients.enter(peer.id, address, peer.local, name);
+    let present = service.clients.enter(peer.id, address, peer.local, name, &service.channels);
     let client = present.client.clone();
     let mut session = Session::new(address, peer.user, client.clone());
     session.share = Some(share);
@@ -130,6 +130,8 @@ enum Interrupt {
     Stopped,
     /// The users were read again.
     Users,
+    /// It is told what another client would be told.
+    Told,
 }
 
 type Interrupts = Pin<Box<dyn Future<Output = Interrupt> + Send>>;
@@ -142,6 +144,7 @@ fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts 
             biased;
             () = client.killed() => Interrupt::Killed,
             () = stop.announced() => Interrupt::Stopped,
+            () = client.begins_to_listen() => Interrupt::Told,
             Ok(()) = reloads.changed() => Interrupt::Users,
         }
     })
@@ -305,7 +308,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     async fn run(&mut self, data: Bytes) -> Result<(), Ended> {
         let arguments = self.commands.arguments_len();
-        let work = data.len() + arguments * ARGUMENT_BYTES + arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let copies = self.service.compressed_bytes(data.len());
+        let operations = arguments.min(OPERATIONS_MAX) * OPERATION_BYTES;
+        let work = data.len() + copies + arguments * ARGUMENT_BYTES + operations;
         let held = self.held() + work;
         self.session.held_bytes = held;
         self.session.hold(held).await.map_err(|_| Ended::Dropped(Dropped::Memory))?;
@@ -390,8 +395,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         }
         loop {
             // A subscriber that does not take its messages is not read from until it does.
-            let mailbox =
-                self.session.subscriptions.as_ref().map(|subscriptions| subscriptions.mailbox.clone());
+            let mailbox = self.session.listens().then(|| self.session.client.mailbox.clone());
             let waits = mailbox.is_some() && self.has_backlog();
             let arrived = async {
                 match &mailbox {
@@ -413,7 +417,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 }
                 () = arrived => return Ok(true),
                 () = self.watch.tick() => {
-                    if mailbox.is_some() {
+                    if self.session.subscriptions.is_some() || self.session.client.listens_for_another() {
                         // It may have nothing to say for as long as it likes.
                         self.watch.listens();
                     }
@@ -426,16 +430,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Puts messages behind the answers, until the backlog holds no more; false if the server ends the conversation.
     async fn deliver(&mut self) -> Result<bool, Ended> {
-        while let Some(subscriptions) = &self.session.subscriptions {
-            let mailbox = subscriptions.mailbox.clone();
+        let mailbox = self.session.client.mailbox.clone();
+        while self.session.listens() {
             let next = mailbox.next_bytes().map_err(|Overflown| Ended::Dropped(Dropped::ReplyQueue))?;
             let Some(bytes) = next.filter(|_| !self.has_backlog()) else { break };
             let wanted = self.held() + self.transport.replies.growth(bytes);
             if !self.session.try_hold(wanted) && !self.wait_for_memory(wanted).await? {
                 return Ok(false);
             }
-            if let Some(message) = self.service.channels.take(&mailbox) {
-                deliver(&message, &mut self.transport.replies);
+            if let Some(letter) = self.service.channels.take(&mailbox) {
+                deliver(&letter, &self.session, &mut self.transport.replies);
             }
         }
         Ok(true)
@@ -476,7 +480,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         match interrupt {
             Interrupt::Killed => Err(Ended::Killed),
             Interrupt::Stopped => Ok(false),
-            Interrupt::Users => {
+            Interrupt::Users | Interrupt::Told => {
                 self.interrupts =
                     interrupts(self.session.client.clone(), self.stop.clone(), &self.service.users);
                 self.look_at_user()?;

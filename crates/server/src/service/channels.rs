@@ -43,27 +43,37 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
 }
 
-impl Message {
-    pub(crate) fn bytes(&self) -> usize {
-        let pattern = self.pattern.as_ref().map_or(0, Bytes::len);
-        size_of::<Message>() + pattern + self.channel.len() + self.payload.len()
-    }
-}
-
 /// What waits in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Letter {
     Message(Message),
     /// A command that ran, for who watches all of them.
     Command(Bytes),
+    /// Keys that changed, of those that the client keeps; nothing: all of them.
+    Invalid(Option<Arc<[Bytes]>>),
+    /// Who was to be told of such keys has gone.
+    BrokenRedirection(u64),
 }
+
+/// What a letter takes beside what it says: its place in a queue, which doubles when it grows, and two allocations.
+const LETTER_BYTES: usize = 2 * size_of::<Letter>() + 128;
+
+/// And what each key takes that it names.
+const KEY_BYTES: usize = size_of::<Bytes>() + 64;
 
 impl Letter {
     fn bytes(&self) -> usize {
-        match self {
-            Letter::Message(message) => message.bytes(),
-            Letter::Command(line) => size_of::<Letter>() + line.len(),
-        }
+        let said = match self {
+            Letter::Message(Message { pattern, channel, payload, .. }) => {
+                pattern.as_ref().map_or(0, Bytes::len) + channel.len() + payload.len()
+            }
+            Letter::Command(line) => line.len(),
+            Letter::Invalid(keys) => {
+                keys.iter().flat_map(|keys| keys.iter()).map(|key| KEY_BYTES + key.len()).sum()
+            }
+            Letter::BrokenRedirection(_) => 0,
+        };
+        LETTER_BYTES + said
     }
 }
 
@@ -110,6 +120,8 @@ struct Subscribed {
     patterns: HashMap<Bytes, (Arc<dyn Matches>, Subscribers)>,
     /// Who watches all commands.
     monitors: Subscribers,
+    /// Who is told of keys that changed.
+    keepers: Subscribers,
 }
 
 /// All channels that somebody listens to.
@@ -274,6 +286,16 @@ impl Channels {
         }
     }
 
+    /// From now on this client may be told of keys that changed.
+    pub(crate) fn listen(&self, client: u64, mailbox: &Arc<Mailbox>) {
+        lock(&self.subscribed).keepers.insert(client, mailbox.clone());
+    }
+
+    /// Puts a letter into one mailbox.
+    pub(crate) fn send(&self, mailbox: &Mailbox, letter: Letter) {
+        self.put(mailbox, letter, &lock(&self.subscribed));
+    }
+
     /// Whether the letter waits in the mailbox now.
     fn put(&self, mailbox: &Mailbox, letter: Letter, all: &Subscribed) -> bool {
         let bytes = letter.bytes();
@@ -288,7 +310,7 @@ impl Channels {
             // Whoever has most waiting makes room, and that may be this one.
             let others = all.channels.values().chain(all.shard_channels.values());
             let others = others.chain(all.patterns.values().map(|(_, subscribers)| subscribers));
-            let others = others.chain([&all.monitors]).flat_map(BTreeMap::values);
+            let others = others.chain([&all.monitors, &all.keepers]).flat_map(BTreeMap::values);
             let fullest = others.max_by_key(|mailbox| lock(&mailbox.waiting).bytes);
             match fullest {
                 Some(fullest) if lock(&fullest.waiting).bytes > 0 => self.overflow(fullest),
@@ -355,18 +377,28 @@ impl Channels {
             Kind::Pattern => message.pattern.as_ref() == Some(name),
             _ => message.kind == kind && message.pattern.is_none() && message.channel == name,
         };
+        self.retain(mailbox, |letter| !matches!(letter, Letter::Message(message) if is_of_it(message)));
+    }
+
+    /// The same of all subscriptions.
+    pub(crate) fn discard_all(&self, mailbox: &Mailbox) {
+        self.retain(mailbox, |letter| !matches!(letter, Letter::Message(_) | Letter::Command(_)));
+    }
+
+    fn retain(&self, mailbox: &Mailbox, stays: impl Fn(&Letter) -> bool) {
         let discarded = {
             let mut waiting = lock(&mailbox.waiting);
             let before = waiting.bytes;
-            waiting.letters.retain(|letter| !matches!(letter, Letter::Message(message) if is_of_it(message)));
+            waiting.letters.retain(stays);
             waiting.bytes = waiting.letters.iter().map(Letter::bytes).sum();
             before - waiting.bytes
         };
         self.give_back(discarded);
     }
 
-    /// A subscriber is gone.
-    pub(crate) fn forget(&self, mailbox: &Mailbox) {
+    /// A client is gone.
+    pub(crate) fn forget(&self, client: u64, mailbox: &Mailbox) {
+        lock(&self.subscribed).keepers.remove(&client);
         self.overflow(mailbox);
     }
 

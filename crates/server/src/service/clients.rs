@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use super::channels::{Channels, Mailbox};
+
 /// What others see of a connection.
 pub(crate) struct Client {
     /// Unique in this run of the server.
@@ -31,6 +33,24 @@ pub(crate) struct Client {
     introduced_bytes: AtomicUsize,
     killed: AtomicBool,
     kill: Notify,
+    /// Where waits what it is told without asking.
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Somebody has what it would be told of its keys told to this client.
+    is_told: AtomicBool,
+    told: Notify,
+    has_left: AtomicBool,
+    kept: Mutex<Option<KeptKeys>>,
+}
+
+/// How a client that keeps keys is told of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptKeys {
+    /// Whether it is told of all keys with its prefixes.
+    pub(crate) broadcasts: bool,
+    /// Who is told in its place; 0: nobody.
+    pub(crate) redirect: u64,
+    /// That one has gone.
+    pub(crate) is_broken: bool,
 }
 
 /// Bytes of a name that a client gives itself or its library.
@@ -109,6 +129,47 @@ impl Client {
         self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
+    /// Notes how it is told of changes of keys that it keeps, if it keeps any.
+    pub(crate) fn note_kept(&self, kept: Option<KeptKeys>) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
+
+    /// Who is told in its place has gone.
+    pub(crate) fn note_broken_redirection(&self) {
+        if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            kept.is_broken = true;
+        }
+    }
+
+    pub(crate) fn kept(&self) -> Option<KeptKeys> {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it is told what another client would be told of its keys.
+    pub(crate) fn listen_for_another(&self) {
+        self.is_told.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    pub(crate) fn listens_for_another(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
+    }
+
+    /// Returns when that begins.
+    pub(crate) async fn begins_to_listen(&self) {
+        // Must be made before the flag is looked at, or else it could miss who sets it in between.
+        let notified = self.told.notified();
+        if self.listens_for_another() {
+            return std::future::pending().await;
+        }
+        notified.await;
+    }
+
+    /// Whether its connection has ended.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
+
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         self.kill.notify_waiters();
@@ -140,12 +201,19 @@ impl Client {
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
         let [channels, patterns, shard_channels] =
             self.subscriptions.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let flags = match (self.is_subscribed(), multi >= 0) {
-            (true, true) => "Px",
-            (true, false) => "P",
-            (false, true) => "x",
-            (false, false) => "N",
-        };
+        let kept = self.kept();
+        let flags: String = [
+            ('P', self.is_subscribed()),
+            ('x', multi >= 0),
+            ('t', kept.is_some()),
+            ('R', kept.is_some_and(|kept| kept.is_broken)),
+            ('B', kept.is_some_and(|kept| kept.broadcasts)),
+        ]
+        .iter()
+        .filter_map(|(flag, has)| has.then_some(*flag))
+        .collect();
+        let flags = if flags.is_empty() { "N" } else { &flags };
+        let redirect = kept.map_or(-1, |kept| kept.redirect as i64);
         let mut line = String::new();
         let _ = write!(line, "id={} addr={} laddr={} fd=0 name=", self.id, self.peer, self.local);
         text.extend_from_slice(line.as_bytes());
@@ -154,7 +222,7 @@ impl Client {
         let _ = write!(
             line,
             " age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
-             rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir=-1 resp={} lib-name=",
+             rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir={redirect} resp={} lib-name=",
             age_ms / 1000,
             idle_ms / 1000,
             flags,
@@ -178,11 +246,19 @@ pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
 /// A connection's place among them; given up when dropped.
 pub(crate) struct Present<'a> {
     clients: &'a Clients,
+    channels: &'a Channels,
     pub(crate) client: Arc<Client>,
 }
 
 impl Clients {
-    pub(crate) fn enter(&self, id: u64, peer: SocketAddr, local: SocketAddr, user: &str) -> Present<'_> {
+    pub(crate) fn enter<'a>(
+        &'a self,
+        id: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        user: &str,
+        channels: &'a Channels,
+    ) -> Present<'a> {
         let introduction = Introduction { user: user.to_owned(), ..Introduction::default() };
         let client = Arc::new(Client {
             id,
@@ -199,9 +275,19 @@ impl Clients {
             introduced_bytes: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
             kill: Notify::new(),
+            mailbox: Channels::mailbox(),
+            is_told: AtomicBool::new(false),
+            told: Notify::new(),
+            has_left: AtomicBool::new(false),
+            kept: Mutex::new(None),
         });
         self.lock().insert(id, client.clone());
-        Present { clients: self, client }
+        Present { clients: self, channels, client }
+    }
+
+    /// The client with a number.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
     }
 
     /// All of them, in the order in which they came.
@@ -221,5 +307,7 @@ impl Clients {
 impl Drop for Present<'_> {
     fn drop(&mut self) {
         self.clients.lock().remove(&self.client.id);
+        self.client.has_left.store(true, Ordering::Release);
+        self.channels.forget(self.client.id, &self.client.mailbox);
     }
 }

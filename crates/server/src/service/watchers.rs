@@ -32,6 +32,9 @@ pub(crate) struct Seen {
     pub(crate) expires_at_ms: Option<u64>,
 }
 
+/// Which keys somebody may be told of.
+type Sees = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
 /// What somebody wants to watch.
 pub(crate) struct Wanted {
     pub(crate) keyspace: u8,
@@ -40,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) keys: Vec<Bytes>,
     /// Memory for changes that wait.
     pub(crate) queue_bytes: usize,
-    pub(crate) may_see: Box<dyn Fn(&[u8]) -> bool + Send + Sync>,
+    pub(crate) may_see: Sees,
 }
 
 impl Wanted {
@@ -68,7 +71,7 @@ struct Queue {
 
 struct Watcher {
     keyspace: u8,
-    may_see: Box<dyn Fn(&[u8]) -> bool + Send + Sync>,
+    may_see: Sees,
     queue: Mutex<Queue>,
     queue_bytes: usize,
     arrived: Notify,

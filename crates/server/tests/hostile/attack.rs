@@ -55,6 +55,10 @@ pub(crate) enum Attack {
     LongNames,
     /// Patterns that take long to match.
     Patterns,
+    /// Values of nothing but zeros, of every length, asked for in all ways and not read.
+    Zeros,
+    /// Clients that keep very many keys, listen to very many prefixes and to all events of keys, and read nothing.
+    Keepers,
     /// From another address: connections of gRPC that ask for the health and say no more.
     GrpcHealth,
     /// From another address: handshakes that never begin, on the port that takes most memory for them.
@@ -65,7 +69,7 @@ pub(crate) enum Attack {
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 23] = [
+    pub(crate) const ALL: [Attack; 25] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -87,6 +91,8 @@ impl Attack {
         Attack::LongTransactions,
         Attack::LongNames,
         Attack::Patterns,
+        Attack::Zeros,
+        Attack::Keepers,
         Attack::GrpcHealth,
         Attack::SilentTls,
     ];
@@ -160,6 +166,8 @@ impl Attack {
             Attack::LongTransactions => commands::long_transactions(server.resp, until),
             Attack::LongNames => commands::long_names(server.resp, until),
             Attack::Patterns => commands::patterns(server.resp, until),
+            Attack::Zeros => commands::zeros(server.resp, until),
+            Attack::Keepers => commands::keepers(server.resp, until),
             Attack::GrpcHealth => grpc::silent_health_checkers(server.grpc, until),
             Attack::SilentTls => keep_each(
                 CONNECTIONS,
@@ -207,6 +215,18 @@ pub(crate) struct Socket {
     stream: TcpStream,
     /// Bytes that the socket took.
     pub(crate) sent: usize,
+}
+
+impl Socket {
+    /// Takes what has come, as far as there is room for it.
+    pub(crate) fn take(&mut self, to: &mut [u8]) -> std::io::Result<()> {
+        match self.stream.read(to) {
+            Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Where attackers come from that are to be told from honest clients. All of 127.0.0.0/8 is this machine.

@@ -73,3 +73,54 @@ pub(crate) fn patterns(at: SocketAddr, until: Instant) {
     ];
     keep(at, SOCKETS, until, |socket, n| pour(socket, asked[n % asked.len()].as_bytes()));
 }
+
+/// Values of zeros, which take next to nothing where they are stored: of every length up to 8 MiB, again and again put, asked for
+/// whole and in parts, and changed. Some read what they asked for.
+pub(crate) fn zeros(at: SocketAddr, until: Instant) {
+    let mut asked = Vec::new();
+    for shift in 7..24 {
+        let bytes = 1usize << shift;
+        let zeros = "\0".repeat(bytes);
+        let set = format!("*3\r\n$3\r\nSET\r\n$6\r\nzero{shift:02}\r\n${bytes}\r\n{zeros}\r\n");
+        let gets = format!(
+            "GET zero{shift:02}\r\nGETRANGE zero{shift:02} 10 20\r\nSTRLEN zero{shift:02}\r\n\
+             APPEND zero{shift:02} x\r\nMGET zero07 zero{shift:02} zero10 zero{shift:02}\r\n"
+        );
+        asked.push(set + &gets.repeat(20));
+    }
+    keep(at, SOCKETS, until, |socket, n| {
+        let mut taken = [0; 64 << 10];
+        if n.is_multiple_of(2) {
+            socket.take(&mut taken)?;
+        }
+        pour(socket, asked[n % asked.len()].as_bytes())
+    });
+}
+
+/// CLIENT TRACKING of very many long keys and of thousands of prefixes, and subscribers to all events of keys, beside
+/// writers that change all of them. Nobody reads.
+pub(crate) fn keepers(at: SocketAddr, until: Instant) {
+    let many = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<String>();
+    let long = "k".repeat(200);
+    let reads = |n: usize| many(5_000, &|i| format!("GET {long}{n}-{i}\r\n"));
+    let prefixes = |n: usize| {
+        let of = |part: usize| many(400, &|i| format!(" PREFIX {}-{n}-{part}-{i}-", i % 10));
+        many(10, &|part| format!("CLIENT TRACKING ON BCAST{}\r\n", of(part)))
+    };
+    let begun = "HELLO 3\r\nCLIENT TRACKING ON\r\n";
+    let asked = [
+        [begun, &reads(0)].concat(),
+        [begun, &reads(1)].concat(),
+        format!("HELLO 3\r\n{}", prefixes(2)),
+        "HELLO 3\r\nCLIENT TRACKING ON BCAST\r\n".to_owned(),
+        "CONFIG SET notify-keyspace-events KEAm\r\nPSUBSCRIBE __key*\r\n".to_owned(),
+        many(2_000, &|i| format!("SET {}-2-{}-{i}-x{long} 1\r\n", i % 10, i / 400)),
+        many(2_000, &|i| format!("SET {long}{}-{i} 1 PX 100\r\n", i % 2)),
+    ];
+    keep(at, SOCKETS, until, |socket, n| {
+        let bytes = asked[n % asked.len()].as_bytes();
+        // What begins something is said once.
+        let is_over = matches!(n % asked.len(), 2..=4) && socket.sent >= bytes.len();
+        if is_over { Ok(()) } else { pour(socket, bytes) }
+    });
+}

@@ -126,7 +126,7 @@ pub(crate) fn watches(at: SocketAddr, until: Instant) {
     let mut ask = |speaker: &mut Speaker, n: usize| {
         if speaker.open_streams().len() < 64 {
             let stream = speaker.stream();
-            let watch: &[u8] = if n % 8 == 0 { b"\x18\x01" } else { b"\x18\x01\x20\x80\x80\x04" };
+            let watch: &[u8] = if n.is_multiple_of(8) { b"\x18\x01" } else { b"\x18\x01\x20\x80\x80\x04" };
             speaker.say(&whole_call(stream, "Watch", watch));
         }
         let put = [b"\x0a\x07watched\x12\xe8\x07".as_slice(), &[b'x'; 1000]].concat();

@@ -199,6 +199,16 @@ fn patterns_that_take_long() {
 }
 
 #[test]
+fn values_of_zeros() {
+    withstand(&[Attack::Zeros], seconds(5));
+}
+
+#[test]
+fn keys_that_are_kept_and_prefixes_without_end() {
+    withstand(&[Attack::Keepers], seconds(5));
+}
+
+#[test]
 fn silent_health_checkers_of_another_address() {
     let metrics = withstand(&[Attack::GrpcHealth], seconds(4));
     assert!(metrics.get("esker_connections_dropped_total{reason=\"login\"}") > 0, "all were borne with");

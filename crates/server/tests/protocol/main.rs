@@ -8,9 +8,11 @@ mod client;
 mod clock;
 mod databases;
 mod errors;
+mod frames;
 mod handshake;
 mod info;
 mod memory;
+mod notifications;
 mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]
@@ -19,4 +21,5 @@ mod scripts;
 mod server;
 mod session;
 mod strings;
+mod tracking;
 mod transactions;

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Running, plain};
 
-fn here(name: &str) -> PathBuf {
+pub(crate) fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol").join(name)
 }
 
@@ -190,13 +190,13 @@ async fn a_hyperloglog_of_many_elements_has_the_bytes_of_a_redis_server() {
 }
 
 /// A redis-server 7.0 on a port of its own; ends when dropped.
-struct Redis {
+pub(crate) struct Redis {
     process: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Redis {
-    async fn start() -> Option<Redis> {
+    pub(crate) async fn start() -> Option<Redis> {
         let version = Command::new("redis-server").arg("--version").output().ok()?;
         if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
             return None;

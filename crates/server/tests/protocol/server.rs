@@ -95,7 +95,7 @@ async fn command_describes_every_verb() {
 #[tokio::test]
 async fn help_is_of_what_there_is() {
     let server = Running::start(plain()).await;
-    for (verb, count) in [("client", 51), ("memory", 11), ("acl", 21)] {
+    for (verb, count) in [("client", 58), ("memory", 11), ("acl", 21)] {
         let mut client = server.client().await;
         let expected = format!(
             "*{count}\r\n+{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n",

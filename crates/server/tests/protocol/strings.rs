@@ -41,6 +41,44 @@ async fn large_values_come_back() {
     client.expect([b"*3\r\n".as_slice(), &bulk, b"$-1\r\n", &bulk].concat()).await;
 }
 
+/// What compressed a value is nobody's business: lengths and parts are those of what was put.
+#[tokio::test]
+async fn compressed_values_are_as_they_were_put() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("CONFIG GET compression", "*2\r\n$11\r\ncompression\r\n$3\r\nlz4\r\n").await;
+    let value = |bytes: usize| "some words ".repeat(bytes / 11);
+    for (compressed, way) in ["lz4", "zstd", "zstd:19", "off"].into_iter().enumerate() {
+        client.ask(&format!("CONFIG SET compression {way}"), "+OK\r\n").await;
+        for bytes in [110, 11_000, 330_000] {
+            let value = value(bytes);
+            client.send(command(&["SET", "k", &value])).await;
+            client.expect("+OK\r\n").await;
+            client.ask("STRLEN k", &format!(":{bytes}\r\n")).await;
+            client.ask("GETRANGE k 33 42", "$10\r\nsome words\r\n").await;
+            client.ask("GETRANGE k -11 -2", "$10\r\nsome words\r\n").await;
+            client.ask("APPEND k x", &format!(":{}\r\n", bytes + 1)).await;
+            client.ask("SETRANGE k 5 X", &format!(":{}\r\n", bytes + 1)).await;
+            client.send("GET k\r\n").await;
+            let after = format!("{}X{}x", &value[..5], &value[6..]);
+            client.expect(format!("${}\r\n{after}\r\n", after.len())).await;
+        }
+        let activity = server.store.stats().activity;
+        let expected = 6 * (compressed as u64 + 1).min(3);
+        assert_eq!(
+            activity.values_compressed, expected,
+            "{way}: of three values two are long, and written three times"
+        );
+    }
+    client
+        .ask(
+            "CONFIG SET compression gzip",
+            "-ERR CONFIG SET failed (possibly related to argument 'compression') - 'gzip' is not a compression; it is \
+             lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off\r\n",
+        )
+        .await;
+}
+
 #[tokio::test]
 async fn mset_and_mget() {
     let server = Running::start(plain()).await;

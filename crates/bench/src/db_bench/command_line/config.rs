@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use esker_engine::Durability;
+use esker_engine::{Compression, Durability};
 
 use super::flags::Parsed;
 use super::places::Places;
@@ -71,6 +71,9 @@ pub(crate) struct Config {
     pub(crate) finish_after_writes: bool,
     pub(crate) seed: u64,
     pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
+    /// What compression is to leave of a value.
+    pub(crate) compression_ratio: f64,
     pub(crate) places: Places,
     pub(crate) json: Option<String>,
     /// MB/s of all writers, by step of `writepressure`.
@@ -97,6 +100,7 @@ impl Config {
             return Err(format!("--key_size={key_size}: {num} keys are not different in so few bytes"));
         }
         let durability = durability(flags)?;
+        let compression = compression(flags)?;
         let pressure_mb = pressure_mb(flags.text("pressure_mb").unwrap_or("0,10,20,40,80,160"))?;
         let raw_bytes = raw_bytes(flags.text("raw_bytes").unwrap_or("1g"))?;
         let places = Places::of(flags)?;
@@ -127,6 +131,8 @@ impl Config {
             finish_after_writes: flags.boolean("finish_after_writes", false),
             seed,
             durability,
+            compression,
+            compression_ratio: compression_ratio(flags)?,
             places,
             json: flags.text("json").map(str::to_owned),
             pressure_mb,
@@ -157,6 +163,40 @@ fn durability(flags: &Parsed) -> Result<Durability, String> {
             Durability::Process
         }
     }))
+}
+
+/// What `--compression_type` and `--compression_level` say. What RocksDB has besides is not compressed here.
+fn compression(flags: &mut Parsed) -> Result<Compression, String> {
+    // db_bench's own default says that there is none to be chosen.
+    const NO_LEVEL: i64 = 32_767;
+    let level = flags.int("compression_level", NO_LEVEL);
+    match flags.text("compression_type").unwrap_or("lz4").to_ascii_lowercase().as_str() {
+        "lz4" => Ok(Compression::Lz4),
+        "zstd" if level == NO_LEVEL => Ok(Compression::Zstd(3)),
+        "zstd" => {
+            let known = u8::try_from(level).ok().filter(|level| Compression::LEVELS.contains(level));
+            known
+                .map(Compression::Zstd)
+                .ok_or(format!("--compression_level={level}: it has to be from 1 to 22"))
+        }
+        "none" => Ok(Compression::Off),
+        other @ ("snappy" | "zlib" | "bzip2" | "lz4hc" | "xpress") => {
+            flags.notes.push(format!(
+                "--compression_type={other}: values are not compressed, as it is not known here"
+            ));
+            Ok(Compression::Off)
+        }
+        other => Err(format!("--compression_type={other}: it has to be none, lz4 or zstd")),
+    }
+}
+
+/// What `--compression_ratio` says.
+fn compression_ratio(flags: &Parsed) -> Result<f64, String> {
+    let ratio = flags.float("compression_ratio", 0.5);
+    if (0.0..=1.0).contains(&ratio) {
+        return Ok(ratio);
+    }
+    Err(format!("--compression_ratio={ratio}: it has to be from 0 to 1"))
 }
 
 /// The file of `--report_file`, and how often it gets a line.

@@ -58,6 +58,9 @@ const USED: &[(&str, Kind, &str)] = &[
     // A key that is missing is one longer.
     ("key_size", Int(1, 65_535), "bytes of a key [16]"),
     ("value_size", Int(0, VALUE_BYTES), "bytes of a value [100]"),
+    ("compression_type", Text, "none, lz4 or zstd; others of db_bench are none here [lz4]"),
+    ("compression_level", Int(i32::MIN as i128, i32::MAX as i128), "level of zstd, from 1 to 22 [3]"),
+    ("compression_ratio", Float, "what compression is to leave of a value, from 0 to 1 [0.5]"),
     ("value_size_distribution_type", Text, "fixed, uniform or normal [fixed]"),
     ("value_size_min", Int(0, VALUE_BYTES), "shortest value, if not fixed [100]"),
     ("value_size_max", Int(0, VALUE_BYTES), "longest value, if not fixed [102400]"),

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use esker_engine::Store;
+use esker_engine::{Compression, Store};
 
 use super::date;
 use super::stats::RULE;
@@ -20,7 +20,11 @@ pub(crate) fn print(config: &Config, store: &Store) {
     println!("Date:       {}", date::long(SystemTime::now()));
     print!("{}", processors(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()));
     println!("Keys:       {} bytes each", config.key_size);
-    println!("Values:     {values} bytes each (not compressed)");
+    let left = (most as f64 * config.compression_ratio) as usize;
+    match config.compression {
+        Compression::Off => println!("Values:     {values} bytes each (not compressed)"),
+        by => println!("Values:     {values} bytes each ({left} bytes after compression by {by})"),
+    }
     println!("Entries:    {}", config.num);
     println!("RawSize:    {raw:.1} MB (estimated)");
     println!("Write rate: {} bytes/second", config.write_limit.unwrap_or(0));

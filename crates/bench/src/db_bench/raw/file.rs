@@ -16,6 +16,7 @@ use crate::db_bench::print::measure::{Counts, Kind, Outcome};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::load::drive;
 use crate::instruments::process::cpu_seconds;
+use crate::workload::Values;
 
 const PAGE_BYTES: usize = 4096;
 const SEQUENTIAL_BYTES: usize = 256 << 10;
@@ -173,7 +174,9 @@ impl Asked {
             Raw::Write => SEQUENTIAL_BYTES,
             Raw::Read | Raw::SyncWrite => value_pages(config),
             Raw::RecordRead => {
-                let record = record_bytes(config.key_size, value_bytes, false) as u64;
+                let values = Values::compressible(config.seed, config.compression_ratio);
+                let stored_bytes = values.stored_bytes(value_bytes, config.compression);
+                let record = record_bytes(config.key_size, stored_bytes, false) as u64;
                 (class_bytes(class_of(record)) as usize).next_multiple_of(block_bytes).min(PIECE_BYTES)
             }
         };

@@ -131,12 +131,23 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// The share of a segment's bytes that would be kept.
+    /// The share of a segment's bytes that would be kept. Where only some keys may be evicted, what is garbage counts as well: that
+    /// makes no more room for puts, and there must be an end where nothing is left to evict.
     fn kept_share(&self, slot: u32, entries: &[Entry]) -> f64 {
         let tier = self.space.output_tier();
-        let kept = entries.iter().filter(|entry| self.is_kept(slot, entry));
-        let kept_bytes: u64 = kept.map(|entry| tier.shape().padded(entry.bytes as usize)).sum();
-        kept_bytes as f64 / tier.gives_back_bytes(slot).max(1) as f64
+        let bytes = |counts: &dyn Fn(&Entry) -> bool| -> u64 {
+            let counted = entries.iter().filter(|entry| counts(entry));
+            counted.map(|entry| tier.shape().padded(entry.bytes as usize)).sum()
+        };
+        let all_bytes = tier.gives_back_bytes(slot).max(1);
+        let kept_bytes = match self.when_full() {
+            WhenFull::EvictExpiring => all_bytes.saturating_sub(bytes(&|entry| {
+                let is_current = self.catalog.is_current(tier.name(), slot, entry);
+                is_current && !self.is_kept(slot, entry)
+            })),
+            WhenFull::Evict | WhenFull::Refuse => bytes(&|entry| self.is_kept(slot, entry)),
+        };
+        kept_bytes as f64 / all_bytes as f64
     }
 
     /// The hand has been at a segment, and left it as it is.

@@ -1,7 +1,7 @@
 //! An entry on its way into the index.
 
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
-use esker_log::{Entry, Kind, Location, Packing, Tier as TierName, class_of};
+use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
 use esker_planted::{Bug, planted};
 
 use super::context::{RecoveryContext, Segment};
@@ -31,12 +31,8 @@ impl Address {
 
     #[inline]
     pub(super) fn of(packing: &Packing, segment: &Segment, entry: &Entry) -> Address {
-        let location = Location {
-            tier: segment.tier,
-            slot: segment.slot,
-            offset: entry.offset,
-            class: class_of(u64::from(entry.bytes)),
-        };
+        let location =
+            Location { tier: segment.tier, slot: segment.slot, offset: entry.offset, class: entry.class() };
         let tombstone = if entry.kind == Kind::Tombstone { TOMBSTONE } else { 0 };
         Address(packing.pack(location) | tombstone | packing.granules(entry.bytes) << LENGTH_SHIFT)
     }

@@ -9,6 +9,7 @@ use esker_log::{
 };
 
 use crate::base::error::{Error, Result};
+use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
@@ -38,6 +39,7 @@ pub(crate) struct RecoveryContext<'a> {
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
     pub(crate) index: &'a Arc<Indexes>,
+    pub(crate) expansions: &'a Arc<Expansions>,
     pub(crate) staged: &'a [Staged],
     pub(crate) cleared: Cleared,
     pub(crate) accept_loss: bool,

@@ -18,6 +18,7 @@ use super::candidate::{Address, Candidate, Live};
 use super::context::{Content, RecoveryContext, Segment, run};
 
 use crate::base::error::{Error, Result};
+use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::segments::tier::Tier;
 
@@ -72,6 +73,7 @@ impl RecoveryContext<'_> {
                 secret: self.secret,
                 packing: self.packing,
                 index: self.index.clone(),
+                expansions: self.expansions.clone(),
                 cleared: self.cleared,
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
@@ -128,6 +130,7 @@ struct Loader {
     secret: Secret,
     packing: Packing,
     index: Arc<Indexes>,
+    expansions: Arc<Expansions>,
     cleared: Cleared,
     pass: Pass,
     /// For the one who tells how far it is.
@@ -203,6 +206,7 @@ impl Loader {
         if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
             return 0;
         }
+        self.expansions.note(entry.class(), entry.expansion);
         if !candidate.place.is_put() {
             self.partition.left.push(candidate);
             return 0;

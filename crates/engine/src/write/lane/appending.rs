@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_of};
+use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_with};
 use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
@@ -46,7 +46,9 @@ impl Appender<'_> {
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let class = class_of(record.bytes() as u64);
+        let expansion = record.expansion();
+        let class = class_with(record.bytes() as u64, expansion);
+        lane.catalog.expansions.note(class, expansion);
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
             kind: prepared.kind,
@@ -59,6 +61,7 @@ impl Appender<'_> {
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
+            origin: prepared.origin,
         }
     }
 

@@ -1,6 +1,6 @@
 //! BITFIELD and BITFIELD_RO: integers of any width at any bit of a value.
 
-use super::bits::{grown, offset_of};
+use super::bits::{grown, offset_of, put_bits};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
@@ -173,11 +173,11 @@ pub(super) fn bitfield(command: Command<'_>, view: &mut View, replies: &mut Repl
             None => replies.null(),
         }
     }
-    view.put(key, value.freeze(), expires_at_ms);
+    put_bits(view, key, value.freeze(), expires_at_ms);
 }
 
-fn read_all(operations: &[Operation], key: &[u8], view: &View, replies: &mut Replies) {
-    let value = view.get(key).map_or(&[][..], |held| &held.value);
+fn read_all(operations: &[Operation], key: &[u8], view: &mut View, replies: &mut Replies) {
+    let value = view.look_up(key).map_or(&[][..], |held| &held.value);
     replies.array(operations.len());
     operations
         .iter()

@@ -7,6 +7,7 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
+use crate::service::events::KeyspaceEvents;
 
 const NO_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 
@@ -48,8 +49,16 @@ pub(super) fn setbit(command: Command<'_>, view: &mut View, replies: &mut Replie
     let (byte, shift) = (&mut value[(offset / 8) as usize], 7 - offset % 8);
     let old = *byte >> shift & 1;
     *byte = *byte & !(1 << shift) | bit << shift;
-    view.put(key, value.freeze(), expires_at_ms);
+    put_bits(view, key, value.freeze(), expires_at_ms);
     replies.integer(old.into());
+}
+
+/// Writes what became of a value, unless it is what it was.
+pub(super) fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
+    if view.get(key).is_none_or(|held| held.value != value) {
+        view.put(key, value, expires_at_ms);
+        view.tell(KeyspaceEvents::STRING, "setbit", key);
+    }
 }
 
 /// `GETBIT key offset`: beyond the end there are zeros.
@@ -58,7 +67,7 @@ pub(super) fn getbit(command: Command<'_>, view: &mut View, replies: &mut Replie
         Ok(offset) => offset,
         Err(error) => return replies.error(error),
     };
-    let byte = view.get(command.argument(1)).and_then(|held| held.value.get((offset / 8) as usize));
+    let byte = view.look_up(command.argument(1)).and_then(|held| held.value.get((offset / 8) as usize));
     replies.integer(byte.map_or(0, |byte| byte >> (7 - offset % 8) & 1).into());
 }
 
@@ -105,7 +114,7 @@ fn count(value: &[u8], range: &Range) -> u64 {
 
 /// `BITCOUNT key [start end [BYTE | BIT]]`.
 pub(super) fn bitcount(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    let Some(held) = view.get(command.argument(1)) else { return replies.integer(0) };
+    let Some(held) = view.look_up(command.argument(1)) else { return replies.integer(0) };
     let value = &held.value;
     let range = match command.len() {
         2 => range(0, -1, value.len() as u64, 8),
@@ -156,7 +165,7 @@ pub(super) fn bitpos(command: Command<'_>, view: &mut View, replies: &mut Replie
         Some(_) => return replies.error("ERR The bit argument must be 1 or 0."),
         None => return replies.error(words::NOT_AN_INTEGER),
     };
-    let Some(held) = view.get(command.argument(1)) else {
+    let Some(held) = view.look_up(command.argument(1)) else {
         return replies.integer(if bit == 1 { -1 } else { 0 });
     };
     let value = &held.value;
@@ -195,12 +204,14 @@ pub(super) fn bitop(command: Command<'_>, view: &mut View, replies: &mut Replies
     };
     let sources: Vec<Bytes> = command
         .arguments(3)
-        .map(|key| view.get(key).map_or(Bytes::new(), |held| held.value.clone()))
+        .map(|key| view.look_up(key).map_or(Bytes::new(), |held| held.value.clone()))
         .collect();
     let bytes = sources.iter().map(Bytes::len).max().unwrap_or(0);
     let destination = command.argument(2);
     if bytes == 0 {
-        view.delete(destination);
+        if view.delete(destination) {
+            view.tell(KeyspaceEvents::GENERIC, "del", destination);
+        }
         return replies.integer(0);
     }
     let mut made = BytesMut::zeroed(bytes);
@@ -214,6 +225,7 @@ pub(super) fn bitop(command: Command<'_>, view: &mut View, replies: &mut Replies
         beyond.iter_mut().for_each(|byte| *byte = join(*byte, 0));
     }
     view.put(destination, made.freeze(), None);
+    view.tell(KeyspaceEvents::STRING, "set", destination);
     replies.integer(bytes as i64);
 }
 

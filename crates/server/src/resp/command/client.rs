@@ -1,7 +1,7 @@
 //! CLIENT: what the server knows of connections.
 //!
-//! Subcommands that are not here must answer with an error and nothing worse: clients ask for `TRACKING` and
-//! `MAINT_NOTIFICATIONS` on trial and go without when they are refused.
+//! Subcommands that are not here must answer with an error and nothing worse: clients ask for `MAINT_NOTIFICATIONS` on
+//! trial and go without when it is refused.
 
 use std::collections::HashSet;
 
@@ -10,6 +10,7 @@ use super::describe::help::help;
 use super::durability;
 use super::pauses;
 use super::rights;
+use super::tracking;
 use crate::resp::session::audit;
 use crate::resp::session::{Answers, Session};
 use crate::resp::verbs::Needs;
@@ -24,7 +25,7 @@ use crate::service::clients::Client;
 /// Name, least and greatest number of arguments with both words, what it needs, and the answer.
 pub(super) type Subcommand = (&'static str, usize, usize, Needs, super::Answer);
 
-pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 19] = [
     ("id", 2, 2, Needs::Login, id),
     ("getname", 2, 2, Needs::Login, get_name),
     ("setname", 3, 3, Needs::Login, set_name),
@@ -33,7 +34,10 @@ pub(super) static SUBCOMMANDS: [Subcommand; 16] = [
     ("reply", 3, 3, Needs::Login, reply),
     ("no-evict", 3, 3, Needs::Login, no_effect),
     ("no-touch", 3, 3, Needs::Login, no_effect),
-    ("getredir", 2, 2, Needs::Login, get_redirection),
+    ("getredir", 2, 2, Needs::Login, tracking::get_redirection),
+    ("tracking", 3, usize::MAX, Needs::Login, tracking::tracking),
+    ("caching", 3, 3, Needs::Login, tracking::caching),
+    ("trackinginfo", 2, 2, Needs::Login, tracking::info),
     ("durability", 2, 4, Needs::Login, durability::client),
     ("list", 2, usize::MAX, Needs::Monitor, list),
     ("kill", 3, usize::MAX, Needs::Admin, kill),
@@ -125,10 +129,6 @@ fn no_effect(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut R
         word if is(word, "on") || is(word, "off") => replies.simple("OK"),
         _ => replies.error(words::SYNTAX),
     }
-}
-
-fn get_redirection(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    replies.integer(-1);
 }
 
 /// `CLIENT LIST [TYPE type] [ID id …]`.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Durability, Error, WhenFull};
+use esker_engine::{Compression, Durability, Error, WhenFull};
 
 use super::describe::help::help;
 use super::info::PERCENTILES;
@@ -15,6 +15,7 @@ use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
+use crate::service::events::KeyspaceEvents;
 use crate::service::{MAXMEMORY_POLICY, Service};
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
@@ -138,18 +139,24 @@ const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
 const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
+const COMPRESSION: &str = "compression";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
 const WHEN_FULL: &str = "when-full";
 const LOG: &str = "log";
+const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
+const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
-/// What can be set while the server runs; a reload sets the last six as the settings say.
-const CHANGEABLE: [&str; 9] = [
+/// What can be set while the server runs; a reload sets the last seven as the settings say.
+const CHANGEABLE: [&str; 12] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
+    KEYSPACE_EVENTS,
+    TRACKED_KEYS,
     MAXMEMORY_POLICY,
     MAXCLIENTS,
     DURABILITY,
+    COMPRESSION,
     WHEN_FULL,
     BACKGROUND_LIMIT,
     SCRUB_LIMIT,
@@ -160,10 +167,12 @@ const CHANGEABLE: [&str; 9] = [
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    Compression(Compression),
     WhenFull(WhenFull),
     /// By one of Redis' words.
     Policy(String),
     Log(String),
+    Events(KeyspaceEvents),
 }
 
 impl Change {
@@ -175,6 +184,11 @@ impl Change {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
             }
+            COMPRESSION => {
+                let compression = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::Compression(compression)));
+            }
+            KEYSPACE_EVENTS => return shown(value, 128).parse().map(|events| Some(Change::Events(events))),
             WHEN_FULL => {
                 let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::WhenFull(when_full)));
@@ -212,6 +226,10 @@ impl Change {
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
             }
+            Change::Compression(compression) => {
+                service.store.set_compression(compression);
+                return Ok((COMPRESSION, compression.to_string()));
+            }
             Change::WhenFull(when_full) => {
                 service.store.set_when_full(when_full);
                 return Ok((WHEN_FULL, when_full.to_string()));
@@ -228,11 +246,17 @@ impl Change {
                 }
                 return Ok((LOG, shown(filter.as_bytes(), 128)));
             }
+            Change::Events(events) => {
+                service.events.set(events);
+                service.observe_as_needed();
+                return Ok((KEYSPACE_EVENTS, events.to_string()));
+            }
             Change::Number(name, number) => (name, number),
         };
         match name {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
             SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
+            TRACKED_KEYS => service.tracking.set_keys_max(number as usize),
             MAXCLIENTS => {
                 service.connection_limits.set(number as usize, service.connection_limits.per_address())
             }
@@ -257,6 +281,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("appendonly", "yes".to_owned()),
         ("appendfsync", if durability == Durability::Sync { "always" } else { "everysec" }.to_owned()),
         (DURABILITY, durability.to_string()),
+        (COMPRESSION, service.store.compression().to_string()),
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", service.databases().len().to_string()),
@@ -269,7 +294,8 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         (WHEN_FULL, when_full.to_string()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("tcp-keepalive", limits.keepalive.map_or(0, |wait| wait.as_secs()).to_string()),
-        ("notify-keyspace-events", String::new()),
+        (KEYSPACE_EVENTS, service.events.setting().to_string()),
+        (TRACKED_KEYS, service.tracking.keys_max().to_string()),
         ("latency-tracking", "yes".to_owned()),
         ("latency-tracking-info-percentiles", PERCENTILES.map(|percent| percent.to_string()).join(" ")),
         ("latency-monitor-threshold", "0".to_owned()),

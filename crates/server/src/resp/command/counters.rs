@@ -8,6 +8,7 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
+use crate::service::events::KeyspaceEvents;
 
 pub(super) fn incr(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     add(command, view, replies, 1);
@@ -42,6 +43,7 @@ fn add(command: Command<'_>, view: &mut View, replies: &mut Replies, by: i64) {
     let Some(new) = old.checked_add(by) else { return replies.error(words::OVERFLOW) };
     let text = itoa::Buffer::new().format(new).to_owned();
     view.put(key, Bytes::from(text), expires_at_ms);
+    view.tell(KeyspaceEvents::STRING, "incrby", key);
     replies.integer(new);
 }
 
@@ -59,4 +61,5 @@ pub(super) fn incrbyfloat(command: Command<'_>, view: &mut View, replies: &mut R
     let text = new.to_string();
     replies.bulk(text.as_bytes());
     view.put(key, Bytes::from(text), expires_at_ms);
+    view.tell(KeyspaceEvents::STRING, "incrbyfloat", key);
 }

@@ -11,6 +11,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
+use crate::service::events::KeyspaceEvents;
 
 /// The keys of a command: the numbers of their databases, and their positions. `database` is the one that the command is
 /// about; MOVE and COPY name another.
@@ -87,6 +88,8 @@ pub(super) fn move_key(command: Command<'_>, view: &mut View, replies: &mut Repl
         Some(held) if view.get_in(target, key).is_none() => {
             view.put_in(target, key, held.value, held.expires_at_ms);
             view.delete(key);
+            view.tell(KeyspaceEvents::GENERIC, "move_from", key);
+            view.tell_in(target, KeyspaceEvents::GENERIC, "move_to", key);
             replies.integer(1);
         }
         _ => replies.integer(0),

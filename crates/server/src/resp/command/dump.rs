@@ -9,9 +9,10 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::LAST_MS;
+use crate::service::events::KeyspaceEvents;
 
 pub(super) fn dump(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    match view.get(command.argument(1)) {
+    match view.look_up(command.argument(1)) {
         Some(held) => replies.value(&Bytes::from(dump::encode(&held.value))),
         None => replies.null(),
     }
@@ -66,7 +67,15 @@ impl Options {
 pub(super) fn restore(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     match restored(command, view) {
         Ok((value, expires_at_ms)) => {
-            view.put(command.argument(1), value, expires_at_ms);
+            let key = command.argument(1);
+            // What was there goes first, so that the key counts as new.
+            let was_there = view.delete(key);
+            if expires_at_ms.is_none_or(|at| view.now_ms < at) {
+                view.put(key, value, expires_at_ms);
+                view.tell(KeyspaceEvents::GENERIC, "restore", key);
+            } else if was_there {
+                view.tell(KeyspaceEvents::GENERIC, "del", key);
+            }
             replies.simple("OK");
         }
         Err(error) => replies.error(&error),

@@ -5,6 +5,7 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
+use crate::service::events::KeyspaceEvents;
 
 /// What a number of a command counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,8 @@ fn set_expiry(
     }
     // A time in the past deletes the key.
     view.put(key, value, Some(at.max(0) as u64));
+    let event = if view.get(key).is_some() { "expire" } else { "del" };
+    view.tell(KeyspaceEvents::GENERIC, event, key);
     replies.integer(1);
 }
 
@@ -147,6 +150,7 @@ pub(super) fn persist(command: Command<'_>, view: &mut View, replies: &mut Repli
     match view.get(key).cloned() {
         Some(Held { value, expires_at_ms: Some(_) }) => {
             view.put(key, value, None);
+            view.tell(KeyspaceEvents::GENERIC, "persist", key);
             replies.integer(1);
         }
         _ => replies.integer(0),
@@ -154,8 +158,8 @@ pub(super) fn persist(command: Command<'_>, view: &mut View, replies: &mut Repli
 }
 
 /// -2 if there is no such key, -1 if it does not expire.
-fn tell(command: Command<'_>, view: &View, replies: &mut Replies, of: impl Fn(u64) -> u64) {
-    replies.integer(match view.get(command.argument(1)) {
+fn tell(command: Command<'_>, view: &mut View, replies: &mut Replies, of: impl Fn(u64) -> u64) {
+    replies.integer(match view.look_up(command.argument(1)) {
         None => -2,
         Some(Held { expires_at_ms: None, .. }) => -1,
         Some(Held { expires_at_ms: Some(at), .. }) => of(*at) as i64,

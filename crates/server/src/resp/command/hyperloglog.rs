@@ -11,6 +11,7 @@ use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
+use crate::service::events::KeyspaceEvents;
 
 mod estimate;
 pub(crate) mod fuzzed;
@@ -42,6 +43,7 @@ fn add(command: Command<'_>, view: &mut View) -> Result<bool, &'static str> {
     if changed {
         sketch.forget_count();
         put(key, sketch, view)?;
+        view.tell(KeyspaceEvents::STRING, "pfadd", key);
     }
     Ok(changed)
 }
@@ -58,7 +60,7 @@ pub(super) fn pfcount(command: Command<'_>, view: &mut View, replies: &mut Repli
 }
 
 fn count(key: &[u8], view: &mut View) -> Result<u64, &'static str> {
-    let Some(held) = view.get(key) else { return Ok(0) };
+    let Some(held) = view.look_up(key) else { return Ok(0) };
     if let Some(count) = cached_count(&held.value)? {
         return Ok(count);
     }
@@ -71,10 +73,10 @@ fn count(key: &[u8], view: &mut View) -> Result<u64, &'static str> {
     Ok(count)
 }
 
-fn count_all(command: Command<'_>, view: &View) -> Result<u64, &'static str> {
+fn count_all(command: Command<'_>, view: &mut View) -> Result<u64, &'static str> {
     let mut maxima = Maxima::new();
     for key in command.arguments(1) {
-        if let Some(held) = view.get(key) {
+        if let Some(held) = view.look_up(key) {
             maxima.join(&held.value)?;
         }
     }
@@ -94,7 +96,7 @@ pub(super) fn pfmerge(command: Command<'_>, view: &mut View, replies: &mut Repli
 fn merge(command: Command<'_>, view: &mut View) -> Result<(), &'static str> {
     let (mut maxima, mut dense) = (Maxima::new(), false);
     for key in command.arguments(1) {
-        if let Some(held) = view.get(key) {
+        if let Some(held) = view.look_up(key) {
             maxima.join(&held.value)?;
             dense |= is_dense(&held.value);
         }
@@ -111,7 +113,9 @@ fn merge(command: Command<'_>, view: &mut View) -> Result<(), &'static str> {
         sketch.raise(register, value)?;
     }
     sketch.forget_count();
-    put(destination, sketch, view)
+    put(destination, sketch, view)?;
+    view.tell(KeyspaceEvents::STRING, "pfadd", destination);
+    Ok(())
 }
 
 fn put(key: &[u8], sketch: Sketch, view: &mut View) -> Result<(), &'static str> {

@@ -15,6 +15,7 @@ use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::is;
 use crate::service::channels::Kind;
 use crate::service::status::disk_bytes;
+use crate::service::tracking::Totals;
 use crate::service::{Service, wall_clock_us};
 
 type Section = fn(&Service, &mut String);
@@ -99,7 +100,8 @@ fn server(service: &Service, text: &mut String) {
 fn clients(service: &Service, text: &mut String) {
     line(text, "connected_clients", load(&service.counters.connections_open));
     line(text, "maxclients", service.connection_limits.connections());
-    for name in ["cluster_connections", "blocked_clients", "tracking_clients", "clients_in_timeout_table"] {
+    line(text, "tracking_clients", service.tracking.clients());
+    for name in ["cluster_connections", "blocked_clients", "clients_in_timeout_table"] {
         line(text, name, 0);
     }
 }
@@ -238,6 +240,10 @@ fn stats(service: &Service, text: &mut String) {
     ] {
         line(text, name, service.channels.names_bytes(kind).1);
     }
+    let Totals { keys, items, prefixes } = service.tracking.totals();
+    line(text, "tracking_total_keys", keys);
+    line(text, "tracking_total_items", items);
+    line(text, "tracking_total_prefixes", prefixes);
     for name in [
         "sync_full",
         "sync_partial_ok",

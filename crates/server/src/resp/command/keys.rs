@@ -8,22 +8,33 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
+use crate::service::events::KeyspaceEvents;
 
 pub(super) fn delete(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let mut deleted = 0;
     for key in command.arguments(1) {
-        deleted += i64::from(view.get(key).is_some() && view.delete(key));
+        deleted += i64::from(delete_one(key, view));
     }
     replies.integer(deleted);
 }
 
+/// Deletes a key; whether it was there.
+pub(in crate::resp) fn delete_one(key: &[u8], view: &mut View) -> bool {
+    let is_there = view.get(key).is_some();
+    if is_there {
+        view.delete(key);
+        view.tell(KeyspaceEvents::GENERIC, "del", key);
+    }
+    is_there
+}
+
 /// EXISTS and TOUCH: a key counts as often as it is named.
 pub(super) fn exists(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    replies.integer(command.arguments(1).filter(|key| view.get(key).is_some()).count() as i64);
+    replies.integer(command.arguments(1).filter(|key| view.look_up(key).is_some()).count() as i64);
 }
 
 pub(super) fn type_of(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    replies.simple(if view.get(command.argument(1)).is_some() { "string" } else { "none" });
+    replies.simple(if view.look_up(command.argument(1)).is_some() { "string" } else { "none" });
 }
 
 pub(super) fn rename(command: Command<'_>, view: &mut View, replies: &mut Replies) {
@@ -51,7 +62,11 @@ fn move_key(command: Command<'_>, view: &mut View) -> bool {
     let Some(held) = view.get(from).cloned() else { return false };
     if from != to {
         view.delete(from);
+        // What was there goes first, so that the key counts as new.
+        view.delete(to);
         view.put(to, held.value, held.expires_at_ms);
+        view.tell(KeyspaceEvents::GENERIC, "rename_from", from);
+        view.tell(KeyspaceEvents::GENERIC, "rename_to", to);
     }
     true
 }
@@ -77,9 +92,11 @@ pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies)
     if from == to && target == view.database {
         return replies.error(words::SAME_OBJECT);
     }
-    match view.get(from).cloned() {
+    match view.look_up(from).cloned() {
         Some(held) if replace || view.get_in(target, to).is_none() => {
+            view.delete_in(target, to);
             view.put_in(target, to, held.value, held.expires_at_ms);
+            view.tell_in(target, KeyspaceEvents::GENERIC, "copy_to", to);
             replies.integer(1);
         }
         _ => replies.integer(0),

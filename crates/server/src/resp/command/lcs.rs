@@ -5,6 +5,8 @@
 //! Rows tell the length; to find where it lies, all of them are kept and followed back from the ends. Which of several equally
 //! long ones is found is what Redis would find: where both ways back lose nothing, that in the second value is taken.
 
+use bytes::Bytes;
+
 use crate::base::slice::aside;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
@@ -72,12 +74,13 @@ pub(super) fn lcs(command: Command<'_>, view: &mut View, replies: &mut Replies) 
         Ok(options) => options,
         Err(error) => return replies.error(error),
     };
-    let [a, b] = [1, 2].map(|at| view.get(command.argument(at)).map_or(&[][..], |held| &held.value));
+    let value = |at| view.look_up(command.argument(at)).map_or(Bytes::new(), |held| held.value.clone());
+    let [a, b] = [1, 2].map(value);
     let pairs = (a.len() as u64 + 1).saturating_mul(b.len() as u64 + 1);
     if pairs > PAIRS_MAX {
         return replies.error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
     }
-    let found = aside(pairs <= SHORT_PAIRS_MAX, || Common::find(a, b, !options.length));
+    let found = aside(pairs <= SHORT_PAIRS_MAX, || Common::find(&a, &b, !options.length));
     if options.length {
         return replies.integer(found.length as i64);
     }

@@ -26,7 +26,7 @@ mod extended;
 pub(crate) mod hyperloglog;
 mod info;
 pub(super) mod iterate;
-mod keys;
+pub(super) mod keys;
 pub(super) mod lcs;
 pub(super) mod lengths;
 mod multi;
@@ -42,6 +42,7 @@ mod server;
 pub(super) mod set;
 mod strings;
 mod subcommands;
+pub(super) mod tracking;
 
 /// Answers a command that does not wait for anything.
 pub(super) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::describe::help::help;
+use super::tracking;
 use crate::auth::User;
 use crate::resp::session::subscriptions::Subscriptions;
 use crate::resp::session::{Session, audit};
@@ -143,10 +144,12 @@ pub(super) fn monitor(_: Command<'_>, session: &mut Session, service: &Service, 
 }
 
 /// Tells a client what waited for it.
-pub(in crate::resp) fn deliver(letter: &Letter, replies: &mut Replies) {
+pub(in crate::resp) fn deliver(letter: &Letter, session: &Session, replies: &mut Replies) {
     match letter {
         Letter::Message(message) => tell_message(message, replies),
         Letter::Command(line) => replies.simple_bytes(line),
+        Letter::Invalid(keys) => tracking::tell_invalid(keys.as_deref(), session, replies),
+        Letter::BrokenRedirection(id) => tracking::tell_broken(*id, replies),
     }
 }
 

@@ -7,15 +7,17 @@ use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
+use crate::service::events::KeyspaceEvents;
 
 pub(super) fn strlen(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    replies.integer(view.get(command.argument(1)).map_or(0, |held| held.value.len()) as i64);
+    replies.integer(view.look_up(command.argument(1)).map_or(0, |held| held.value.len()) as i64);
 }
 
 pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let (key, tail) = (command.argument(1), command.argument(2));
     let Some(held) = view.get(key).cloned() else {
         view.put(key, command.shared(2), None);
+        view.tell(KeyspaceEvents::STRING, "append", key);
         return replies.integer(tail.len() as i64);
     };
     let bytes = held.value.len() + tail.len();
@@ -26,6 +28,7 @@ pub(super) fn append(command: Command<'_>, view: &mut View, replies: &mut Replie
     value.put_slice(&held.value);
     value.put_slice(tail);
     view.put(key, value.freeze(), held.expires_at_ms);
+    view.tell(KeyspaceEvents::STRING, "append", key);
     replies.integer(bytes as i64);
 }
 
@@ -34,7 +37,7 @@ pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Repl
     let positions = [2, 3].map(|index| parse_integer(command.argument(index)));
     let [Some(first), Some(last)] = positions else { return replies.error(words::NOT_AN_INTEGER) };
     let empty = Bytes::new();
-    let value = view.get(command.argument(1)).map_or(&empty, |held| &held.value);
+    let value = view.look_up(command.argument(1)).map_or(&empty, |held| &held.value);
     let length = value.len() as i64;
     let from_end =
         |position: i64| if position < 0 { position.saturating_add(length).max(0) } else { position };
@@ -71,5 +74,6 @@ pub(super) fn setrange(command: Command<'_>, view: &mut View, replies: &mut Repl
     value[offset..end].copy_from_slice(part);
     let bytes = value.len();
     view.put(key, value.freeze(), expires_at_ms);
+    view.tell(KeyspaceEvents::STRING, "setrange", key);
     replies.integer(bytes as i64);
 }

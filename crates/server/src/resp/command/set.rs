@@ -8,6 +8,7 @@ use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
+use crate::service::events::KeyspaceEvents;
 
 /// What a SET asks for beside key and value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +69,7 @@ pub(super) fn set(command: Command<'_>, view: &mut View, replies: &mut Replies) 
         Err(error) => return replies.error(&error),
     };
     let key = command.argument(1);
-    let old = view.get(key);
+    let old = if options.get { view.look_up(key) } else { view.get(key) };
     let holds = !(options.absent && old.is_some() || options.present && old.is_none());
     let kept = old.and_then(|old| old.expires_at_ms).filter(|_| options.keep_expiry);
     match (options.get, holds) {
@@ -78,5 +79,13 @@ pub(super) fn set(command: Command<'_>, view: &mut View, replies: &mut Replies) 
     }
     if holds {
         view.put(key, command.shared(2), kept.or(options.expires_at_ms));
+        view.tell(KeyspaceEvents::STRING, "set", key);
+        if options.expires_at_ms.is_some() {
+            view.tell(KeyspaceEvents::GENERIC, "expire", key);
+        }
+        if view.get(key).is_none() {
+            // Its time had come already.
+            view.tell(KeyspaceEvents::EXPIRED, "expired", key);
+        }
     }
 }

@@ -7,18 +7,19 @@ use crate::resp::session::view::{Held, View};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
+use crate::service::events::KeyspaceEvents;
 
 fn value(held: Option<&Held>) -> Option<&Bytes> {
     held.map(|held| &held.value)
 }
 
 pub(super) fn get(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    replies.value_or_null(value(view.get(command.argument(1))));
+    replies.value_or_null(value(view.look_up(command.argument(1))));
 }
 
 pub(super) fn mget(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     replies.array(command.len() - 1);
-    command.arguments(1).for_each(|key| replies.value_or_null(value(view.get(key))));
+    command.arguments(1).for_each(|key| replies.value_or_null(value(view.look_up(key))));
 }
 
 pub(super) fn mset(command: Command<'_>, view: &mut View, replies: &mut Replies) {
@@ -43,26 +44,33 @@ pub(super) fn msetnx(command: Command<'_>, view: &mut View, replies: &mut Replie
 fn put_pairs(command: Command<'_>, view: &mut View) {
     for index in (1..command.len()).step_by(2) {
         view.put(command.argument(index), command.shared(index + 1), None);
+        view.tell(KeyspaceEvents::STRING, "set", command.argument(index));
     }
 }
 
 pub(super) fn setnx(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     let fresh = view.get(command.argument(1)).is_none();
     if fresh {
-        view.put(command.argument(1), command.shared(2), None);
+        put(command, view);
     }
     replies.integer(fresh.into());
 }
 
 pub(super) fn getset(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     get(command, view, replies);
+    put(command, view);
+}
+
+fn put(command: Command<'_>, view: &mut View) {
     view.put(command.argument(1), command.shared(2), None);
+    view.tell(KeyspaceEvents::STRING, "set", command.argument(1));
 }
 
 pub(super) fn getdel(command: Command<'_>, view: &mut View, replies: &mut Replies) {
     get(command, view, replies);
     if view.get(command.argument(1)).is_some() {
         view.delete(command.argument(1));
+        view.tell(KeyspaceEvents::GENERIC, "del", command.argument(1));
     }
 }
 
@@ -78,6 +86,8 @@ fn set_for(command: Command<'_>, view: &mut View, replies: &mut Replies, unit: U
     match unit.expiry(command.argument(2), Clock::FromNow(view.now_ms), verb) {
         Ok(at) => {
             view.put(command.argument(1), command.shared(3), Some(at));
+            view.tell(KeyspaceEvents::STRING, "set", command.argument(1));
+            view.tell(KeyspaceEvents::GENERIC, "expire", command.argument(1));
             replies.simple("OK");
         }
         Err(error) => replies.error(&error),
@@ -100,7 +110,7 @@ pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies
         }
     }
     let key = command.argument(1);
-    let Some(held) = view.get(key).cloned() else { return replies.null() };
+    let Some(held) = view.look_up(key).cloned() else { return replies.null() };
     let expires_at_ms = match expiry {
         Some(((unit, absolute), amount)) => {
             let clock = if absolute { Clock::Epoch } else { Clock::FromNow(view.now_ms) };
@@ -115,5 +125,11 @@ pub(super) fn getex(command: Command<'_>, view: &mut View, replies: &mut Replies
     // An expiry that is the same again counts as a change, as it does with EXPIRE.
     if expires_at_ms.is_some() || persist && held.expires_at_ms.is_some() {
         view.put(key, held.value, expires_at_ms);
+        let event = match expires_at_ms {
+            None => "persist",
+            Some(_) if view.get(key).is_some() => "expire",
+            Some(_) => "del",
+        };
+        view.tell(KeyspaceEvents::GENERIC, event, key);
     }
 }

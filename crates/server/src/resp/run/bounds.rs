@@ -4,7 +4,7 @@
 //! bound, for which memory is taken before the answer is made; what would be longer is not answered.
 
 use crate::resp::command::describe::lengths;
-use crate::resp::command::{Answer, config, pubsub};
+use crate::resp::command::{Answer, config, pubsub, tracking};
 use crate::resp::script::known::COMPILED_BYTES;
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
@@ -82,6 +82,7 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &
         "info" => INFO_BYTES + VERBS_COUNT * INFO_VERB_BYTES + status::BYTES_MAX,
         "client" if is(word, "list") => service.clients.len() * LINE_BYTES_MAX,
         "client" if is(word, "info") => LINE_BYTES_MAX,
+        "client" if is(word, "trackinginfo") => tracking::answer_bytes(session),
         "config" if is(word, "get") => config::answer_bytes(service),
         "slowlog" if is(word, "get") => service.slowlog.held_bytes(),
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,

@@ -76,7 +76,8 @@ impl<'a> Batch<'a> {
     /// The commands from `next` on as long as they may run, with their verbs. Nothing follows the first where the client
     /// does not want all answers.
     fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
-        let alone = session.answers != Answers::On || session.durability_next.is_some();
+        let alone =
+            session.answers != Answers::On || session.durability_next.is_some() || session.is_caching_given();
         let end = if alone { self.next + 1 } else { self.commands.len() };
         (self.next..end).map_while(|index| {
             let command = self.command(index);
@@ -142,7 +143,15 @@ pub(super) async fn next(
         }
         batch.next += 1;
     } else {
+        if let Some(tracking) = &session.tracking {
+            tracking.begin_command();
+        }
         group(verb, batch, session, service, replies).await;
+        if let Some(tracking) = &mut session.tracking {
+            tracking.end_command();
+            // It was of this command, or of the transaction that this one belongs to.
+            tracking.caching &= batch.next == first || verb.name == "client" || session.transaction.is_some();
+        }
     }
     hush(answers, mark, batch.next > first, session, replies);
     if is_monitored {
@@ -187,7 +196,7 @@ async fn group(
         Fast::Get => return reads::gets(verb, batch, session, service, replies).await,
         Fast::Mget => return reads::mgets(batch, session, service, replies).await,
         Fast::Count => return reads::counts(verb, batch, session, service, replies).await,
-        Fast::Set if writes::plain(batch.command(batch.next), verb, service).is_some() => {
+        Fast::Set if writes::is_plain(batch.command(batch.next), verb, service) => {
             return writes::sets(verb, batch, session, service, replies).await;
         }
         Fast::Delete if batch.command(batch.next).len() > READ_WIDTH_MAX => {

@@ -5,6 +5,7 @@
 use super::*;
 use crate::base::counting::count;
 use crate::resp::command::lcs;
+use crate::service::events::KeyspaceEvents;
 
 /// Room for answers of a group of GETs, for which no client waits; the first that there is.
 const ROOMS: [usize; 2] = [64 << 10, 2 << 10];
@@ -20,11 +21,17 @@ pub(super) async fn gets(
     service: &Service,
     replies: &mut Replies,
 ) {
+    if session.remembers() {
+        // Keys are remembered before they are read, so it has to be known which those are.
+        return mgets(batch, session, service, replies).await;
+    }
     // How long values are is asked only if they are not in memory: it costs as much as a look at them.
     let Some(room) = ROOMS.into_iter().find(|room| session.try_hold_also(2 * room)) else {
         return mgets(batch, session, service, replies).await;
     };
     let (mut hits, end) = (0, replies.mark() + room.min(service.read_bytes_goal));
+    let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
+    let (mut looked, mut missed) = (0, Vec::new());
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
     let shown = session.store(service).peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
         let bytes = view.map_or(0, |view| view.value.len());
@@ -34,10 +41,17 @@ pub(super) async fn gets(
         hits += u64::from(view.is_some());
         match view {
             Some(view) => replies.shown(&view),
-            None => replies.null(),
+            None => {
+                missed.extend(tells_misses.then_some(looked));
+                replies.null();
+            }
         }
+        looked += 1;
         true
     });
+    for at in missed {
+        service.events.missed(session.database(), batch.command(batch.next + at).argument(1));
+    }
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
         Ok(done) => {
@@ -68,7 +82,10 @@ pub(super) async fn mgets(
     }
     // Every value is there twice for a moment: as it was read, and among the answers.
     let values = match session.hold_also(2 * expected).await {
-        Ok(()) => session.store(service).get_many(&keys).await,
+        Ok(()) => {
+            session.remember(keys.iter().copied());
+            session.store(service).get_many(&keys).await
+        }
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
             keys.iter().map(|_| Err(Error::Invalid { what: what.clone() })).collect()
@@ -121,6 +138,9 @@ fn answer_values(
         match value {
             Ok(value) => {
                 hits += u64::from(value.is_some());
+                if value.is_none() {
+                    service.events.missed(session.database(), command.argument(1 + answered));
+                }
                 bytes += value.as_ref().map_or(0, Bytes::len);
                 replies.value_or_null(value.as_ref());
             }
@@ -175,7 +195,10 @@ pub(super) async fn counts(
             batch.next += 1;
             return;
         }
+        session.remember(keys.iter().copied());
         let found = join_all(keys.iter().map(|key| is_there(key, store))).await;
+        let absent = keys.iter().zip(&found).filter(|(_, found)| matches!(found, Ok(false)));
+        absent.for_each(|(key, _)| service.events.missed(session.database(), key));
         total =
             found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
     }
@@ -224,12 +247,15 @@ pub(super) async fn reads(
         batch.next += 1;
         return;
     }
+    session.remember(keys.iter().map(|(_, key)| &key[..]));
     let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
     let done = group.len();
     match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-            let (_, failed) = run_on_view(&group, database, &keys, entries.into_iter(), service, replies);
+            let (mut view, failed) =
+                run_on_view(&group, database, &keys, entries.into_iter(), service, replies);
+            service.events.publish(view.take_events());
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
             count_failed(&failed, service);
             adapt(session, bytes, service);

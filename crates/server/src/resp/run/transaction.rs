@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Batch, Durability, Entry, Store, WriteOptions};
+use esker_engine::{Batch, Entry, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
 use super::bounds::{answer_within, bound};
@@ -30,6 +30,7 @@ use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
+use crate::service::events::KeyspaceEvents;
 use crate::service::scripts::Running;
 
 mod sizes;
@@ -153,14 +154,14 @@ async fn run(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), String> {
-    let durability = session.take_durability();
+    let options = session.write_options();
     let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
     let databases = databases_of(commands, session, service);
     let (mut elsewhere, mut is_long) = (Vec::new(), false);
     loop {
         let running = if is_long { Some(service.scripts.long_turn().await) } else { None };
         let attempt =
-            Attempt { commands, databases: &databases, elsewhere: &elsewhere, watched, durability, running };
+            Attempt { commands, databases: &databases, elsewhere: &elsewhere, watched, options, running };
         let again = attempt_once(attempt, session, service, replies).await?;
         let Some(again) = again else { return Ok(()) };
         assert!(has_scripts, "only scripts are run again");
@@ -180,7 +181,7 @@ struct Attempt<'a> {
     /// Databases that scripts choose.
     elsewhere: &'a [u8],
     watched: &'a [Watched],
-    durability: Option<Durability>,
+    options: WriteOptions,
     /// The place among those that run for long.
     running: Option<Running<'a>>,
 }
@@ -192,7 +193,7 @@ async fn attempt_once(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<Option<Again>, String> {
-    let Attempt { commands, databases, elsewhere, watched, durability, running } = attempt;
+    let Attempt { commands, databases, elsewhere, watched, options, running } = attempt;
     let named = sizes::places_bytes(commands, watched, 1 + elsewhere.len());
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
     let places = sizes::Places { commands, databases, elsewhere, watched };
@@ -203,10 +204,9 @@ async fn attempt_once(
     }
     let answers = wanted.answers.saturating_add(wanted.other_answers);
     let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);
-    let bytes = bytes.saturating_add(replies.growth(answers));
+    let bytes = bytes.saturating_add(replies.growth(answers)).saturating_add(told_bytes(commands, service));
     session.hold_also(bytes).await.map_err(|refused| refused.to_string())?;
     let most = wanted.answers.min(limit);
-    let options = WriteOptions { durability, ..WriteOptions::default() };
     let protocol = replies.protocol;
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
@@ -240,6 +240,22 @@ async fn attempt_once(
         Outcome::Answered(answered) => answer_others(commands, answered, session, service, replies).await,
     }
     Ok(None)
+}
+
+/// What an event takes beside its key, on both its channels.
+const EVENT_BYTES: usize = 512;
+
+/// What is told of keys when a transaction has run.
+fn told_bytes(commands: &[Queued], service: &Service) -> usize {
+    if service.events.wanted() == KeyspaceEvents::default() {
+        return 0;
+    }
+    let of = |(_, copied): &Queued| {
+        let command = copied.command();
+        // A command tells of a key up to three times: that it is missed or new, what was done, and when it expires.
+        6 * command.bytes() + 3 * command.len() * EVENT_BYTES
+    };
+    commands.iter().map(of).sum()
 }
 
 /// What became of a transaction on its keys.
@@ -286,7 +302,10 @@ fn answer_keys(
         if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
             tally.ended(verb.index(), 1);
             match admit_again(verb, command, session, database) {
-                Ok(()) => on_keys(command, &mut view, &mut replies),
+                Ok(()) => {
+                    remember(verb, command, session);
+                    on_keys(command, &mut view, &mut replies);
+                }
                 Err(denied) => replies.error(&denied),
             }
             if replies.take_errors() > 0 {
@@ -307,6 +326,9 @@ fn answer_keys(
                 service.counters.calls.failed(verb.index(), 1);
             }
         }
+        if let Some(outbox) = &mut session.outbox {
+            service.events.put(view.take_events(), outbox);
+        }
         ends.push(End { mark: replies.mark(), grown: view.grown() });
     }
     tally.settle(began.elapsed(), &service.counters.calls);
@@ -314,6 +336,13 @@ fn answer_keys(
         return (Batch::new(), Outcome::TooLong);
     }
     (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
+}
+
+/// A command reads its keys, which nobody else writes until the transaction is seen.
+fn remember(verb: &Verb, command: Command<'_>, session: &Session) {
+    if verb.flags.contains(&"readonly") {
+        session.remember(verb.keys.of(command).map(|index| command.argument(index)));
+    }
 }
 
 /// Answers in the order of the commands: those on keys were answered, the others run now.

@@ -4,7 +4,9 @@ use super::*;
 use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
 use crate::resp::command::hyperloglog;
+use crate::resp::command::keys;
 use crate::resp::wire::number::parse_integer;
+use crate::service::events::{Event, KeyspaceEvents};
 
 /// The options of a SET whose outcome does not depend on what is there.
 pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Option<SetOptions> {
@@ -18,6 +20,11 @@ pub(super) fn plain(command: Command<'_>, verb: &Verb, service: &Service) -> Opt
     let options = SetOptions::parse(command, now_ms).ok()?;
     let alive = options.expires_at_ms.is_none_or(|at| now_ms < at);
     (options.is_blind() && alive).then_some(options)
+}
+
+/// Whether a SET is plain, and runs as one: nobody is to be told whether its key is new.
+pub(super) fn is_plain(command: Command<'_>, verb: &Verb, service: &Service) -> bool {
+    plain(command, verb, service).is_some() && !service.events.wanted().has(KeyspaceEvents::NEW)
 }
 
 /// Plain SETs. They are appended in their order, so that of two of one key the later one stays.
@@ -39,17 +46,33 @@ pub(super) async fn sets(
         puts.push((command.shared(1), command.shared(2), options.expires_at_ms));
     }
     let width = puts.len();
-    let durability = durability.or(session.take_durability());
-    let written = session.store(service).put_each(puts, durability).await;
+    let options = session.write_options();
+    let options = WriteOptions { durability: durability.or(options.durability), ..options };
+    let written = session.store(service).put_each_with(puts, options).await;
     assert_eq!(written.len(), width, "the store answers every put once");
-    for written in written {
+    for (at, written) in written.into_iter().enumerate() {
         match written {
-            Ok(_) => replies.simple("OK"),
+            Ok(_) => {
+                tell_set(session.database(), batch.command(batch.next + at), service);
+                replies.simple("OK");
+            }
             Err(error) => replies.store_error(&error),
         }
     }
     session.tally.ended(verb.index(), width as u64);
     batch.next += width;
+}
+
+/// What a plain SET did.
+fn tell_set(database: u8, command: Command<'_>, service: &Service) {
+    let wanted = service.events.wanted();
+    if !wanted.has(KeyspaceEvents::STRING) && !wanted.has(KeyspaceEvents::GENERIC) {
+        return;
+    }
+    let event = |class, name| Event { database, class, name, key: command.shared(1) };
+    let expires = SetOptions::parse(command, 0).is_ok_and(|options| options.expires_at_ms.is_some());
+    let expire = expires.then(|| event(KeyspaceEvents::GENERIC, "expire"));
+    service.events.publish([event(KeyspaceEvents::STRING, "set")].into_iter().chain(expire));
 }
 
 /// SETs of one group.
@@ -96,8 +119,9 @@ pub(super) async fn updates(
         return;
     }
     group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
-    let durability = durability.or(session.take_durability());
-    if let Err(error) = update(&group, database, &keys, durability, service, replies).await {
+    let options = session.write_options();
+    let options = WriteOptions { durability: durability.or(options.durability), ..options };
+    if let Err(error) = update(&group, &keys, options, session, service, replies).await {
         if let [_] = *group {
             replies.store_error(&error);
         } else {
@@ -106,7 +130,7 @@ pub(super) async fn updates(
                 let places = places(verb, command, database, databases);
                 let keys: Vec<_> =
                     places.map(|(database, index)| (database, command.shared(index))).collect();
-                if let Err(error) = update(&[one], database, &keys, durability, service, replies).await {
+                if let Err(error) = update(&[one], &keys, options, session, service, replies).await {
                     replies.store_error(&error);
                     replies.take_errors();
                     service.counters.calls.failed(verb.index(), 1);
@@ -141,21 +165,27 @@ fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Dur
 /// Runs commands as one update. After an error they have not answered.
 async fn update(
     group: &[OnView<'_>],
-    database: u8,
     keys: &[Place],
-    durability: Option<esker_engine::Durability>,
+    options: WriteOptions,
+    session: &Session,
     service: &Service,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let mark = replies.mark();
-    let options = WriteOptions { durability, ..WriteOptions::default() };
     let change = |entries: &[Option<Entry>]| {
-        let (view, failed) = run_on_view(group, database, keys, entries.iter().cloned(), service, replies);
-        (view.into_batch(), failed)
+        // PFCOUNT reads, though it may write. Nobody else writes these keys before this is seen.
+        for (command, verb, _) in group.iter().filter(|(_, verb, _)| verb.flags.contains(&"readonly")) {
+            session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
+        }
+        let (mut view, failed) =
+            run_on_view(group, session.database(), keys, entries.iter().cloned(), service, replies);
+        let events = view.take_events();
+        (view.into_batch(), (failed, events))
     };
     match service.store.update_across(keys, options, change).await {
-        Ok(failed) => {
+        Ok((failed, events)) => {
             count_failed(&failed, service);
+            service.events.publish(events);
             Ok(())
         }
         Err(error) => {
@@ -172,26 +202,30 @@ pub(super) async fn long_delete(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    let options = session.write_options();
     let (store, database) = (session.store(service), session.database());
-    let keys: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
-    let (mut deleted, mut rest) = (0, &keys[..]);
+    let named: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
+    let (mut deleted, mut rest) = (0, &named[..]);
     while !rest.is_empty() {
         let (count, bytes) = together(rest, session.read_width, store, service);
-        let (keys, others) = rest.split_at(count);
+        let (some, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
             return;
         }
         let change = |entries: &[Option<Entry>]| {
-            let places = keys.iter().map(|key| (database, key.clone()));
+            let places = some.iter().map(|key| (database, key.clone()));
             let entries: Vec<_> = places.zip(entries.iter().cloned()).collect();
             let mut view = View::new(service, usize::MAX, database, entries.into_iter());
-            let gone = keys.iter().filter(|key| view.get(key).is_some() && view.delete(key)).count();
-            (view.into_batch(), gone)
+            let gone = some.iter().filter(|key| keys::delete_one(key, &mut view)).count();
+            let events = view.take_events();
+            (view.into_batch(), (gone, events))
         };
-        match store.update(keys, options, change).await {
-            Ok(gone) => deleted += gone,
+        match store.update(some, options, change).await {
+            Ok((gone, events)) => {
+                deleted += gone;
+                service.events.publish(events);
+            }
             Err(error) => return replies.store_error(&error),
         }
     }

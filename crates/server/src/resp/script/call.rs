@@ -158,9 +158,12 @@ impl Caller<'_> {
             self.choose(command)?;
         }
         let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
-        if publishes && published + command.bytes() > self.answer_max {
+        // What is told of keys goes out together with what is published.
+        if (publishes || published > 0) && published + command.bytes() > self.answer_max {
             let most = self.answer_max;
-            let text = format!("the script publishes more than {most} bytes (script-memory)");
+            let text = format!(
+                "the script publishes more than {most} bytes, what is told of keys among it (script-memory)"
+            );
             return Err(Refused::Memory(text));
         }
         self.replies.protocol = match self.reins.protocol.load(std::sync::atomic::Ordering::Relaxed) {
@@ -169,6 +172,10 @@ impl Caller<'_> {
         };
         self.replies.limit(self.answer_max);
         self.tally.ended(verb.index(), 1);
+        if verb.flags.contains(&"readonly") {
+            // Nobody else writes these keys before the script is seen.
+            self.session.remember(verb.keys.of(command).map(|index| command.argument(index)));
+        }
         match run {
             Run::Update(on_keys) => {
                 if self.reins.write().is_err() {
@@ -185,6 +192,9 @@ impl Caller<'_> {
                 self.session.uncommitted_keys = 0;
             }
             Run::Sampled(_) | Run::Script | Run::Alone(_) => {}
+        }
+        if let Some(outbox) = &mut self.session.outbox {
+            self.service.events.put(self.view.take_events(), outbox);
         }
         if self.replies.take_errors() > 0 {
             self.service.counters.calls.failed(verb.index(), 1);

@@ -74,7 +74,7 @@ pub(in crate::resp) async fn eval(
     };
     let keys_of = |database| verb.keys.of(command).map(move |index| (database, command.shared(index)));
     let mut keys: Vec<Place> = keys_of(session.database()).collect();
-    let options = WriteOptions { durability: session.take_durability(), ..WriteOptions::default() };
+    let options = session.write_options();
     let mut is_long = call.script.is_long.load(Ordering::Relaxed);
     loop {
         let values = keys.iter().map(|(database, key)| service.database(*database).read_bytes_hint(key));

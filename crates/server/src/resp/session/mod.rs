@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use esker_engine::{Durability, Store};
+use esker_engine::{Durability, Store, WriteOptions};
 
 use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
+use self::tracking::KeepsKeys;
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::User;
 use crate::budget::{Refused, Share};
@@ -19,6 +20,7 @@ pub(super) mod audit;
 pub(super) mod queue;
 pub(super) mod slow;
 pub(in crate::resp) mod subscriptions;
+pub(in crate::resp) mod tracking;
 pub(super) mod view;
 
 /// Whether the client wants to be answered.
@@ -52,6 +54,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// What it subscribed to, if anything.
     pub(crate) subscriptions: Option<Subscriptions>,
+    /// What it said of keys that it keeps, if it keeps any.
+    pub(crate) tracking: Option<KeepsKeys>,
     /// What scripts publish, while some run.
     pub(crate) outbox: Option<Outbox>,
     /// Keys that the transaction had added to the database when the turn of the command that runs came, less those that it had in
@@ -92,6 +96,7 @@ impl Session {
             answers: Answers::On,
             transaction: None,
             subscriptions: None,
+            tracking: None,
             outbox: None,
             uncommitted_keys: 0,
             watched: Vec::new(),
@@ -155,12 +160,13 @@ impl Session {
         self.share.as_mut().is_none_or(|share| share.try_hold(bytes))
     }
 
-    /// Memory that lasts from command to command: the transaction, the watched keys, the subscriptions, and what the client is
-    /// called.
+    /// Memory that lasts from command to command: the transaction, the watched keys, the subscriptions, prefixes, and what
+    /// the client is called.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::held_bytes);
         let subscribed = self.subscriptions.as_ref().map_or(0, Subscriptions::held_bytes);
-        queued + self.watched_bytes + subscribed + self.client.introduced_bytes()
+        let tracked = self.tracking.as_ref().map_or(0, KeepsKeys::held_bytes);
+        queued + self.watched_bytes + subscribed + tracked + self.client.introduced_bytes()
     }
 
     /// A client without subscriptions is one like any other.
@@ -220,6 +226,34 @@ impl Session {
     /// As [`hold_also`](Self::hold_also), but says `false` where that would wait or refuse.
     pub(crate) fn try_hold_also(&mut self, bytes: usize) -> bool {
         self.try_hold(self.held_bytes.saturating_add(bytes))
+    }
+
+    /// Whether it is told something without asking.
+    pub(crate) fn listens(&self) -> bool {
+        self.subscriptions.is_some() || self.tracking.is_some() || self.client.listens_for_another()
+    }
+
+    /// Whether keys that it reads now are to be remembered.
+    pub(crate) fn remembers(&self) -> bool {
+        self.tracking.as_ref().is_some_and(KeepsKeys::remembers)
+    }
+
+    /// It is about to read keys; or has read them, and nobody else can have written them since.
+    pub(crate) fn remember<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if let Some(tracking) = self.tracking.as_ref().filter(|tracking| tracking.remembers()) {
+            tracking.remember(keys);
+        }
+    }
+
+    /// Whether CLIENT CACHING was called for the next command.
+    pub(crate) fn is_caching_given(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.caching)
+    }
+
+    /// How the next write is made.
+    pub(crate) fn write_options(&mut self) -> WriteOptions {
+        let durability = self.take_durability();
+        WriteOptions { durability, origin: self.id, ..WriteOptions::default() }
     }
 
     /// How the next write is acknowledged.

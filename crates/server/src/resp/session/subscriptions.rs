@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::resp::wire::glob::Pattern;
-use crate::service::channels::{Channels, Kind, Mailbox, Matches};
+use crate::service::channels::{Channels, Kind, Matches};
 use crate::service::clients::Client;
 
 /// What a subscription takes beside its name: its place here, and its place and the name's among all channels.
@@ -22,7 +22,6 @@ impl Matches for Pattern {
 pub(crate) struct Subscriptions {
     channels: Arc<Channels>,
     client: Arc<Client>,
-    pub(in crate::resp) mailbox: Arc<Mailbox>,
     /// By the discriminant of [`Kind`].
     names: [BTreeSet<Bytes>; 3],
     /// Whether it watches all commands.
@@ -32,8 +31,8 @@ pub(crate) struct Subscriptions {
 
 impl Subscriptions {
     pub(in crate::resp) fn new(channels: &Arc<Channels>, client: &Arc<Client>) -> Subscriptions {
-        let (channels, client, mailbox) = (channels.clone(), client.clone(), Channels::mailbox());
-        Subscriptions { channels, client, mailbox, names: Default::default(), monitors: false, bytes: 0 }
+        let (channels, client) = (channels.clone(), client.clone());
+        Subscriptions { channels, client, names: Default::default(), monitors: false, bytes: 0 }
     }
 
     /// Subscribes to a name, unless it was before.
@@ -49,9 +48,9 @@ impl Subscriptions {
         if kind == Kind::Pattern {
             let pattern = Pattern::new(name)?;
             self.bytes += pattern.held_bytes();
-            self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.mailbox);
+            self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.client.mailbox);
         } else {
-            self.channels.subscribe(kind, &bytes, id, &self.mailbox);
+            self.channels.subscribe(kind, &bytes, id, &self.client.mailbox);
         }
         self.bytes += SUBSCRIPTION_BYTES + 2 * name.len();
         self.names[kind as usize].insert(bytes);
@@ -63,7 +62,7 @@ impl Subscriptions {
     pub(in crate::resp) fn remove(&mut self, kind: Kind, name: &[u8]) {
         let Some(name) = self.names[kind as usize].take(name) else { return };
         self.channels.unsubscribe(kind, &name, self.client.id);
-        self.channels.discard(&self.mailbox, kind, &name);
+        self.channels.discard(&self.client.mailbox, kind, &name);
         let pattern = if kind == Kind::Pattern { Pattern::new(&name).ok() } else { None };
         let held = pattern.map_or(0, |pattern| pattern.held_bytes());
         self.bytes = self.bytes.saturating_sub(SUBSCRIPTION_BYTES + 2 * name.len() + held);
@@ -84,7 +83,7 @@ impl Subscriptions {
     /// Watches all commands, from now on.
     pub(in crate::resp) fn monitor(&mut self) {
         if !std::mem::replace(&mut self.monitors, true) {
-            self.channels.monitor(self.client.id, &self.mailbox);
+            self.channels.monitor(self.client.id, &self.client.mailbox);
             self.bytes += SUBSCRIPTION_BYTES;
         }
     }
@@ -116,6 +115,6 @@ impl Drop for Subscriptions {
         }
         self.channels.end_monitor(self.client.id);
         self.client.note_subscriptions([0; 3]);
-        self.channels.forget(&self.mailbox);
+        self.channels.discard_all(&self.client.mailbox);
     }
 }

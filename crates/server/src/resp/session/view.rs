@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use esker_engine::{Batch, Entry, Store};
 
+use crate::service::events::{Event, KeyspaceEvents};
 use crate::service::{LAST_MS, Service};
 
 /// More keys than this are found by a map instead of one after the other.
@@ -56,6 +57,10 @@ pub(crate) struct View {
     grown: [i64; Store::DATABASES as usize],
     /// Bytes of values that were written, as far as they are still there.
     made_bytes: usize,
+    /// What is to be told of keys.
+    wanted: KeyspaceEvents,
+    /// What happened to keys, of what is to be told.
+    events: Vec<Event>,
 }
 
 impl View {
@@ -84,8 +89,36 @@ impl View {
             });
             slots.push(Slot { database, key, held, stored, written: false });
         }
-        let (databases, grown) = (service.databases().len() as u8, Default::default());
-        View { now_ms, value_bytes_max, database, databases, slots, places, grown, made_bytes: 0 }
+        View {
+            now_ms,
+            value_bytes_max,
+            database,
+            databases: service.databases().len() as u8,
+            slots,
+            places,
+            grown: Default::default(),
+            made_bytes: 0,
+            wanted: service.events.wanted(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Something happened to a key.
+    pub(crate) fn tell(&mut self, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
+        self.tell_in(self.database, class, name, key);
+    }
+
+    /// As [`tell`](Self::tell), in a database.
+    pub(crate) fn tell_in(&mut self, database: u8, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
+        if self.wanted.has(class) {
+            let key = self.slots[self.place(database, key)].key.clone();
+            self.events.push(Event { database, class, name, key });
+        }
+    }
+
+    /// Takes what happened since the last time.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     /// The database of a number that a client gave, if there is one.
@@ -118,6 +151,14 @@ impl View {
         self.slots[self.place(database, key)].held.as_ref()
     }
 
+    /// The same for a command that answers what it finds: if it finds nothing, that is told.
+    pub(crate) fn look_up(&mut self, key: &[u8]) -> Option<&Held> {
+        if self.get(key).is_none() {
+            self.tell(KeyspaceEvents::MISS, "keymiss", key);
+        }
+        self.get(key)
+    }
+
     /// Writes a value. One that has expired already is as good as a delete.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
         self.put_in(self.database, key, value, expires_at_ms);
@@ -127,6 +168,9 @@ impl View {
     pub(crate) fn put_in(&mut self, database: u8, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
         let place = self.place(database, key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
+        if self.slots[place].held.is_none() {
+            self.tell_in(database, KeyspaceEvents::NEW, "new", key);
+        }
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         self.grown[usize::from(database)] += i64::from(alive) - i64::from(slot.held.is_some());
@@ -137,12 +181,17 @@ impl View {
 
     /// Deletes a key; whether it was there.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
-        let place = self.place(self.database, key);
+        self.delete_in(self.database, key)
+    }
+
+    /// As [`delete`](Self::delete), in a database.
+    pub(crate) fn delete_in(&mut self, database: u8, key: &[u8]) -> bool {
+        let place = self.place(database, key);
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         slot.written = true;
         let was = slot.held.take().is_some();
-        self.grown[usize::from(self.database)] -= i64::from(was);
+        self.grown[usize::from(database)] -= i64::from(was);
         was
     }
 

@@ -5,6 +5,8 @@ use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words;
 
 const CLIENT: &str = "\
+CACHING (YES|NO)
+    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.
 DURABILITY [<level> [NEXT]]
     Tell or set how writes of this connection are acknowledged.
 GETREDIR
@@ -45,6 +47,11 @@ SETINFO (LIB-NAME|LIB-VER) <value>
     Tell which library the client uses.
 SETNAME <name>
     Assign the name <name> to the current connection.
+TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]
+         [OPTIN] [OPTOUT] [NOLOOP]
+    Control server assisted client side caching.
+TRACKINGINFO
+    Report tracking status for the current connection.
 UNBLOCK <clientid> [TIMEOUT|ERROR]
     Has no effect: no command blocks its client.
 UNPAUSE

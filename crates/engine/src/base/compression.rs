@@ -1,0 +1,97 @@
+//! Compression of values as people write it. The command line, the network and the benchmarks read it here, so that all of them
+//! take the same words.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result};
+
+/// How values are compressed that are put. Those that compression does not make shorter by an eighth are stored as they are, and
+/// so are those of less than 128 bytes.
+///
+/// It says nothing of values that are there: each says by itself how it was compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    Off,
+    /// With LZ4: fast, and it makes text half as long.
+    #[default]
+    Lz4,
+    /// With Zstandard at a level of [`LEVELS`](Self::LEVELS): shorter than LZ4 makes them, for more time. Higher levels take
+    /// more time to write, and none to read.
+    Zstd(u8),
+}
+
+/// What `zstd` without a number means.
+const DEFAULT_LEVEL: u8 = 3;
+
+impl Compression {
+    /// The words that name it, for messages. Case does not matter.
+    pub const WORDS: &str = "lz4, zstd (level 3), zstd:LEVEL (1 to 22) or off";
+
+    /// The levels of Zstandard.
+    pub const LEVELS: RangeInclusive<u8> = 1..=22;
+}
+
+/// ```
+/// use esker_engine::Compression;
+///
+/// assert_eq!("lz4".parse::<Compression>()?, Compression::Lz4);
+/// assert_eq!("zstd:7".parse::<Compression>()?.to_string(), "zstd:7");
+/// assert!("gzip".parse::<Compression>().is_err());
+/// # Ok::<(), esker_engine::Error>(())
+/// ```
+impl FromStr for Compression {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Compression, Error> {
+        let lower = text.to_ascii_lowercase();
+        let level = |text: &str| {
+            let level = text.parse().ok().filter(|level: &u8| level.to_string() == text);
+            level.filter(|level| Compression::LEVELS.contains(level)).map(Compression::Zstd)
+        };
+        let compression = match lower.as_str() {
+            "off" => Some(Compression::Off),
+            "lz4" => Some(Compression::Lz4),
+            "zstd" => Some(Compression::Zstd(DEFAULT_LEVEL)),
+            _ => lower.strip_prefix("zstd:").and_then(level),
+        };
+        let words = Compression::WORDS;
+        compression.ok_or_else(|| Error::invalid(format!("'{text}' is not a compression; it is {words}")))
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::Off => f.write_str("off"),
+            Compression::Lz4 => f.write_str("lz4"),
+            Compression::Zstd(level) => write!(f, "zstd:{level}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressions_are_read_as_they_are_written() {
+        for text in ["off", "lz4", "zstd:1", "zstd:3", "zstd:22"] {
+            assert_eq!(text.parse::<Compression>().expect(text).to_string(), text);
+            assert_eq!(text.to_uppercase().parse::<Compression>().expect(text).to_string(), text);
+        }
+        assert_eq!("zstd".parse::<Compression>().expect("a level").to_string(), "zstd:3");
+    }
+
+    #[test]
+    fn other_words_are_refused_with_the_choices() {
+        for text in
+            ["", "none", "gzip", "lz4:1", "zstd:", "zstd:0", "zstd:23", "zstd:-1", "zstd:03", "zstd:+3"]
+        {
+            let error = text.parse::<Compression>().expect_err(text).to_string();
+            assert!(error.contains(&format!("'{text}'")) && error.contains(Compression::WORDS), "{error}");
+        }
+    }
+}

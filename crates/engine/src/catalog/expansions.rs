@@ -1,0 +1,82 @@
+//! By how much records can be longer in memory than where they lie: of each size class as much as any record of it that was
+//! met in this opening, so that whoever reads knows how much memory it takes at most, and not four times as much where nothing
+//! is compressed.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use esker_log::{Compressed, EXPANSION_MAX, class_with, expansion_of};
+use esker_planted::{Bug, planted};
+
+const CLASSES: usize = 16;
+
+/// Of each size class by how many classes a record of it can be longer without compression.
+#[derive(Default)]
+pub(crate) struct Expansions([AtomicU8; CLASSES]);
+
+impl Expansions {
+    /// A record of this class, which has this expansion by its own length, is about to be found.
+    #[inline]
+    pub(crate) fn note(&self, class: u8, expansion: u8) {
+        if expansion == 0 {
+            return;
+        }
+        let by = expansion.min(EXPANSION_MAX);
+        let known = &self.0[usize::from(class)];
+        if known.load(Ordering::Relaxed) < by {
+            known.fetch_max(by, Ordering::Relaxed);
+        }
+    }
+
+    /// The class that bounds what records of a class are in memory.
+    pub(crate) fn in_memory(&self, class: u8) -> u8 {
+        (class + self.0[usize::from(class)].load(Ordering::Relaxed)).min(CLASSES as u8 - 1)
+    }
+
+    /// Whether records of a class can be shorter than what the class before covers.
+    pub(crate) fn are_there(&self, class: u8) -> bool {
+        self.0[usize::from(class)].load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Whether a compressed value can be as long as its record states, by the class of its place. What it states was not read from
+/// the place alone: the index had the class from who appended it, or from a summary.
+pub(crate) fn can_be(how: Compressed, value_bytes: usize, record_bytes: usize, class: u8, most: u64) -> bool {
+    let expansion = expansion_of(record_bytes, value_bytes, Some(how));
+    let by_class = class_with(record_bytes as u64, expansion) <= class;
+    by_class && u64::from(how.raw_bytes) <= most || planted(Bug::StatedLengthBelieved)
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_log::Codec;
+
+    use super::*;
+
+    #[test]
+    fn a_length_that_its_place_does_not_allow_is_not_believed() {
+        let how = |raw_bytes| Compressed { codec: Codec::Lz4, raw_bytes };
+        let segment_bytes = 16 << 20;
+        // A record of 100 bytes, of which 50 are a value that says that it was 4096: its place has the class of a quarter.
+        assert!(can_be(how(4096), 50, 100, 1, segment_bytes));
+        assert!(!can_be(how(4096), 50, 100, 0, segment_bytes), "the place is that of a shorter one");
+        assert!(!can_be(how(1 << 20), 50, 100, 1, segment_bytes));
+        assert!(!can_be(how(u32::MAX), 50, 100, 1, segment_bytes));
+        // The last classes have no bound, but nothing is longer than a segment.
+        assert!(can_be(how(16 << 20), 50, 100, 13, segment_bytes));
+        assert!(!can_be(how(17 << 20), 50, 100, 13, segment_bytes));
+    }
+
+    #[test]
+    fn a_class_grows_by_what_was_met_and_by_no_more_than_four_times() {
+        let expansions = Expansions::default();
+        expansions.note(3, 0);
+        assert_eq!(expansions.in_memory(3), 3);
+        expansions.note(3, 1);
+        assert_eq!((expansions.in_memory(3), expansions.in_memory(4)), (4, 4));
+        expansions.note(3, 9);
+        expansions.note(3, 1);
+        assert_eq!(expansions.in_memory(3), 3 + EXPANSION_MAX);
+        expansions.note(14, 2);
+        assert_eq!(expansions.in_memory(14), 15, "the last has no bound but the segment");
+    }
+}

@@ -1,0 +1,115 @@
+//! Which values are compressed: those that a try makes shorter. What was tried in vain lately is tried seldom, so that values that
+//! do not compress cost next to nothing. Writers do it on their own threads, before they ask for a place in the log.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use esker_log::{Codec, Compressed, class_of, compress};
+
+use crate::base::compression::Compression;
+
+/// Shorter values are stored as they are: what they would save is mostly lost in padding.
+const VALUE_BYTES_MIN: usize = 128;
+
+/// Of values that do not compress one in so many is tried: a try costs three times as much with Zstandard as with LZ4.
+const SELDOM: u32 = 128;
+const SELDOM_ZSTD: u32 = 256;
+
+/// What was tried in vain, for each size class.
+#[derive(Default)]
+pub(crate) struct Compressing([Tries; 16]);
+
+/// Each is a hint that writers read and write as they come: one that is lost means one try more or less.
+#[derive(Default)]
+struct Tries {
+    /// Values that are to go untried.
+    untried: AtomicU32,
+    /// How many did after the last try; 0 if it was not in vain.
+    wait: AtomicU32,
+}
+
+impl Tries {
+    fn is_due(&self) -> bool {
+        let untried = self.untried.load(Ordering::Relaxed);
+        if untried > 0 {
+            self.untried.store(untried - 1, Ordering::Relaxed);
+        }
+        untried == 0
+    }
+
+    fn note(&self, succeeded: bool, seldom: u32) {
+        let before = self.wait.load(Ordering::Relaxed);
+        if succeeded && before == 0 {
+            return;
+        }
+        // Twice as long after each try in vain.
+        let wait = if succeeded { 0 } else { (2 * before + 1).min(seldom - 1) };
+        self.wait.store(wait, Ordering::Relaxed);
+        self.untried.store(wait, Ordering::Relaxed);
+    }
+}
+
+impl Compressing {
+    /// The value as it is to be stored, and how that came to be; nothing if it is stored as it is.
+    pub(crate) fn compress(&self, value: &[u8], compression: Compression) -> Option<(Vec<u8>, Compressed)> {
+        let (codec, level, seldom) = match compression {
+            Compression::Off => return None,
+            Compression::Lz4 => (Codec::Lz4, 0, SELDOM),
+            Compression::Zstd(level) => (Codec::Zstd, i32::from(level), SELDOM_ZSTD),
+        };
+        if value.len() < VALUE_BYTES_MIN {
+            return None;
+        }
+        let tries = &self.0[usize::from(class_of(value.len() as u64))];
+        if !tries.is_due() {
+            return None;
+        }
+        let compressed = compress(value, codec, level);
+        tries.note(compressed.is_some(), seldom);
+        compressed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many values are compressed.
+    fn compressed(compressing: &Compressing, value: &[u8], times: usize) -> usize {
+        (0..times).filter(|_| compressing.compress(value, Compression::Lz4).is_some()).count()
+    }
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut word = 7u64;
+        let mut next = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (word >> 56) as u8
+        };
+        (0..bytes).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_is_tried_in_vain_is_tried_seldom_and_of_its_length_only() {
+        let compressing = Compressing::default();
+        let (noise, zeros) = (noise(4096), vec![0; 4096]);
+        assert_eq!(compressed(&compressing, &noise, 1000), 0);
+        let untried = compressing.0[3].untried.load(Ordering::Relaxed);
+        assert!(untried < SELDOM, "{untried}");
+        // Of other lengths nothing was tried in vain.
+        assert_eq!(compressed(&compressing, &zeros[..1000], 10), 10);
+        // The next try is not in vain, and all that follow are made.
+        let all = 2 * SELDOM as usize;
+        assert_eq!(compressed(&compressing, &zeros, all), all - untried as usize);
+        assert_eq!(compressed(&compressing, &zeros, 10), 10);
+    }
+
+    #[test]
+    fn short_values_and_those_of_a_store_that_does_not_are_left_alone() {
+        let compressing = Compressing::default();
+        let zeros = vec![0; 4096];
+        assert_eq!(compressed(&compressing, &zeros[..VALUE_BYTES_MIN - 1], 5), 0);
+        assert_eq!(compressed(&compressing, &zeros[..VALUE_BYTES_MIN], 5), 5);
+        assert!(compressing.compress(&zeros, Compression::Off).is_none());
+        let (_, how) = compressing.compress(&zeros, Compression::Zstd(3)).expect("zeros");
+        assert_eq!((how.codec, how.raw_bytes), (Codec::Zstd, 4096));
+    }
+}

@@ -1,0 +1,321 @@
+//! Compression of values. See `docs/decisions/0026-compression.md`.
+//!
+//! A compressed value lies in its record as it was compressed; the record's header says how, and how long it is without. One
+//! of at most [`BLOCK_BYTES`] is one block. A longer one is cut into blocks of that length, each compressed by itself behind
+//! four bytes that say how long it lies there, so that a part of it is read with the memory of one block. A block that is as
+//! long as what it holds lies there as it is.
+//!
+//! Whatever is read, no more memory is taken than the length that is stated, and nothing is handed out that is not exactly as
+//! long: whoever reads compares the stated length with what a value of that record can have, first.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use esker_planted::{Bug, planted};
+use lz4_flex::block::{self, CompressTable};
+
+use crate::record::Damage;
+
+/// What is compressed at once.
+pub const BLOCK_BYTES: usize = 64 << 10;
+/// How long a block lies there, in front of it.
+const LENGTH_BYTES: usize = 4;
+/// Of a value of several times this length so much is compressed first, to see whether it pays.
+const SAMPLE_BYTES: usize = 4 << 10;
+/// Compression pays if it takes one byte of so many away, or more.
+const PAYS: usize = 8;
+/// Work spaces that are kept for the next value.
+const SPARE_SPACES: usize = 8;
+
+/// How a value is compressed. The numbers are on the medium: do not change them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codec {
+    /// Blocks of LZ4.
+    Lz4 = 1,
+    /// Frames of Zstandard.
+    Zstd = 2,
+}
+
+impl Codec {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+        }
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Option<Codec> {
+        match bits {
+            1 => Some(Codec::Lz4),
+            2 => Some(Codec::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// What a record says of a value that is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compressed {
+    /// How it was compressed.
+    pub codec: Codec,
+    /// Its length before that.
+    pub raw_bytes: u32,
+}
+
+/// Compresses a value, if that makes it shorter by an eighth or more. Zstandard has levels from 1 to 22; LZ4 has none.
+pub fn compress(value: &[u8], codec: Codec, level: i32) -> Option<(Vec<u8>, Compressed)> {
+    let compressed = Compressed { codec, raw_bytes: u32::try_from(value.len()).ok()? };
+    let most = value.len() - value.len() / PAYS;
+    if value.is_empty() || most == value.len() {
+        return None;
+    }
+    let mut space = Space::take();
+    let packed = space.compress_value(value, codec, level, most);
+    space.keep();
+    packed.map(|packed| (packed, compressed))
+}
+
+/// What compressing and decompressing works with, besides what goes in and comes out.
+#[derive(Default)]
+struct Space {
+    /// For less than 64 KiB, and for more: it takes twice as long to clear.
+    small: Option<CompressTable>,
+    large: Option<CompressTable>,
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+static SPARE: Mutex<Vec<Space>> = Mutex::new(Vec::new());
+
+impl Space {
+    /// One that was kept, or, where that would take waiting for others, a new one.
+    fn take() -> Space {
+        SPARE.try_lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default()
+    }
+
+    fn keep(self) {
+        if let Ok(mut spare) = SPARE.try_lock()
+            && spare.len() < SPARE_SPACES
+        {
+            spare.push(self);
+        }
+    }
+
+    fn compress_value(&mut self, value: &[u8], codec: Codec, level: i32, most: usize) -> Option<Vec<u8>> {
+        if value.len() > 4 * SAMPLE_BYTES {
+            let sample = &value[..SAMPLE_BYTES];
+            let mut packed = Vec::new();
+            self.compress_block(sample, codec, level, &mut packed)?;
+            if packed.len() > SAMPLE_BYTES - SAMPLE_BYTES / PAYS {
+                return None;
+            }
+        }
+        let mut packed = Vec::new();
+        if value.len() <= BLOCK_BYTES {
+            self.compress_block(value, codec, level, &mut packed)?;
+        } else {
+            // All that it can become, of which nothing is resident before it is used: growing would take twice as much.
+            packed.reserve_exact(most + 2 * BLOCK_BYTES);
+            for raw in value.chunks(BLOCK_BYTES) {
+                let start = packed.len();
+                packed.extend_from_slice(&[0; LENGTH_BYTES]);
+                let is_shorter = self.compress_block(raw, codec, level, &mut packed).is_some()
+                    && packed.len() - start - LENGTH_BYTES < raw.len();
+                if !is_shorter {
+                    packed.truncate(start + LENGTH_BYTES);
+                    packed.extend_from_slice(raw);
+                }
+                let bytes = (packed.len() - start - LENGTH_BYTES) as u32;
+                packed[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
+                if packed.len() > most {
+                    return None;
+                }
+            }
+            packed.shrink_to_fit();
+        }
+        (packed.len() <= most).then_some(packed)
+    }
+
+    /// Compresses one block to the end of `to`. `None`: it cannot be, for whatever reason, and `to` is of no use.
+    fn compress_block(&mut self, raw: &[u8], codec: Codec, level: i32, to: &mut Vec<u8>) -> Option<()> {
+        let start = to.len();
+        let bytes = match codec {
+            Codec::Lz4 => {
+                to.resize(start + block::get_maximum_output_size(raw.len()), 0);
+                let table = match raw.len() < usize::from(u16::MAX) {
+                    true => self.small.get_or_insert_with(CompressTable::small),
+                    false => self.large.get_or_insert_with(CompressTable::large),
+                };
+                block::compress_into_with_table(raw, &mut to[start..], table).ok()?
+            }
+            Codec::Zstd => {
+                to.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
+                let compressor = match &mut self.compressor {
+                    Some(compressor) => compressor,
+                    none => none.insert(zstd::bulk::Compressor::new(level).ok()?),
+                };
+                compressor.set_compression_level(level).ok()?;
+                compressor.compress_to_buffer(raw, &mut to[start..]).ok()?
+            }
+        };
+        to.truncate(start + bytes);
+        Some(())
+    }
+
+    /// Decompresses one block, which has to fill `raw`.
+    fn decompress_block(&mut self, packed: &[u8], codec: Codec, raw: &mut [u8]) -> Result<(), Damage> {
+        let bytes = match codec {
+            Codec::Lz4 => block::decompress_into(packed, raw).map_err(|_| Damage::Compression)?,
+            Codec::Zstd => {
+                let decompressor = match &mut self.decompressor {
+                    Some(decompressor) => decompressor,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| Damage::Compression)?),
+                };
+                decompressor.decompress_to_buffer(packed, raw).map_err(|_| Damage::Compression)?
+            }
+        };
+        let is_whole = bytes == raw.len() || planted(Bug::ShortDecompressionIsWhole);
+        if is_whole { Ok(()) } else { Err(Damage::Compression) }
+    }
+}
+
+/// Turns a stored value, which comes in pieces, into a part of what it was.
+///
+/// It takes the memory of a block twice beside the part.
+pub struct Decompressor {
+    how: Compressed,
+    /// Stored bytes that are still to come.
+    left_bytes: usize,
+    /// Where in the value the next block begins.
+    at: usize,
+    wanted: Range<usize>,
+    /// Of a block of which the rest is to come.
+    begun: Vec<u8>,
+    part: Vec<u8>,
+}
+
+impl Decompressor {
+    /// For a value that lies in `stored_bytes`. The part `wanted` is put behind what is in `part`, which may have room for it
+    /// already. It takes so much memory as is wanted of the stated length: it is for the caller to know that this is no lie.
+    pub fn new(how: Compressed, stored_bytes: usize, wanted: Range<usize>, part: Vec<u8>) -> Decompressor {
+        Decompressor { how, left_bytes: stored_bytes, at: 0, wanted, begun: Vec::new(), part }
+    }
+
+    /// Takes the next piece of what is stored.
+    ///
+    /// # Errors
+    /// [`Damage::Compression`], if it is not what a compressed value of the stated length can be.
+    pub fn add(&mut self, mut piece: &[u8]) -> Result<(), Damage> {
+        let mut space = Space::take();
+        self.left_bytes = self.left_bytes.checked_sub(piece.len()).ok_or(Damage::Compression)?;
+        while !piece.is_empty() {
+            let needed = self.block_bytes(piece)?;
+            let take = needed.saturating_sub(self.begun.len()).min(piece.len());
+            let (first, rest) = piece.split_at(take);
+            if self.begun.is_empty() && first.len() == needed {
+                self.take_block(first, &mut space)?;
+            } else {
+                self.begun.extend_from_slice(first);
+                // Its length may be known only now.
+                if self.begun.len() == self.block_bytes(rest)? {
+                    let block = std::mem::take(&mut self.begun);
+                    self.take_block(&block, &mut space)?;
+                }
+            }
+            piece = rest;
+        }
+        space.keep();
+        Ok(())
+    }
+
+    /// The part.
+    ///
+    /// # Errors
+    /// [`Damage::Compression`], if what was stored ends too early.
+    pub fn finish(self) -> Result<Vec<u8>, Damage> {
+        let is_whole = self.at == self.raw_bytes() && self.begun.is_empty() && self.left_bytes == 0;
+        if is_whole { Ok(self.part) } else { Err(Damage::Compression) }
+    }
+
+    fn raw_bytes(&self) -> usize {
+        self.how.raw_bytes as usize
+    }
+
+    fn is_one_block(&self) -> bool {
+        self.raw_bytes() <= BLOCK_BYTES
+    }
+
+    /// What the next block holds.
+    fn raw_block_bytes(&self) -> usize {
+        (self.raw_bytes() - self.at).min(BLOCK_BYTES)
+    }
+
+    /// How long the next block lies there, its length in front of it included, as far as what has begun and `next` tell.
+    fn block_bytes(&self, next: &[u8]) -> Result<usize, Damage> {
+        if self.is_one_block() {
+            return Ok(self.begun.len() + next.len() + self.left_bytes);
+        }
+        let mut head = self.begun.iter().chain(next).copied();
+        let mut bytes = [0; LENGTH_BYTES];
+        for byte in &mut bytes {
+            let Some(known) = head.next() else { return Ok(LENGTH_BYTES) };
+            *byte = known;
+        }
+        let bytes = u32::from_le_bytes(bytes) as usize;
+        let fits = (1..=self.raw_block_bytes()).contains(&bytes);
+        if fits { Ok(LENGTH_BYTES + bytes) } else { Err(Damage::Compression) }
+    }
+
+    /// Decompresses a block, if something of it is wanted.
+    fn take_block(&mut self, block: &[u8], space: &mut Space) -> Result<(), Damage> {
+        let packed = if self.is_one_block() { block } else { &block[LENGTH_BYTES..] };
+        let (from, bytes) = (self.at, self.raw_block_bytes());
+        if bytes == 0 {
+            return Err(Damage::Compression);
+        }
+        self.at += bytes;
+        let start = self.wanted.start.clamp(from, self.at);
+        let end = self.wanted.end.clamp(start, self.at);
+        if start == end {
+            return Ok(());
+        }
+        if !self.is_one_block() && packed.len() == bytes {
+            self.part.extend_from_slice(&packed[start - from..end - from]);
+            return Ok(());
+        }
+        let before = self.part.len();
+        if end - start == bytes {
+            self.part.resize(before + bytes, 0);
+            return space.decompress_block(packed, self.how.codec, &mut self.part[before..]);
+        }
+        let mut raw = vec![0; bytes];
+        space.decompress_block(packed, self.how.codec, &mut raw)?;
+        self.part.extend_from_slice(&raw[start - from..end - from]);
+        Ok(())
+    }
+}
+
+/// A value as it was, from how it is stored.
+///
+/// # Errors
+/// [`Damage::Compression`], if it does not decompress to the stated length.
+pub(crate) fn decompress<'a>(stored: &'a [u8], how: Option<Compressed>) -> Result<Cow<'a, [u8]>, Damage> {
+    let Some(how) = how else { return Ok(Cow::Borrowed(stored)) };
+    let raw_bytes = how.raw_bytes as usize;
+    decompress_part(stored, how, 0..raw_bytes, Vec::with_capacity(raw_bytes)).map(Cow::Owned)
+}
+
+/// A part of a value, behind what is in `part`.
+pub(crate) fn decompress_part(
+    stored: &[u8],
+    how: Compressed,
+    wanted: Range<usize>,
+    part: Vec<u8>,
+) -> Result<Vec<u8>, Damage> {
+    let mut decompressor = Decompressor::new(how, stored.len(), wanted, part);
+    decompressor.add(stored)?;
+    decompressor.finish()
+}

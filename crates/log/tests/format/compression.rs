@@ -1,0 +1,169 @@
+use esker_log::{
+    BLOCK_BYTES, Codec, Compressed, Damage, Decompressor, EXPANSION_MAX, Record, RecordView, class_of,
+    class_with, compress, expansion_of, record_bytes,
+};
+use proptest::prelude::*;
+
+use crate::world::{SECRET, bytes_of, put, random};
+
+/// Bytes of which a part repeats what was there before, and a part is noise.
+fn mixed(bytes: usize, noise_percent: u64, seed: u64) -> Vec<u8> {
+    let mut word = seed | 1;
+    let mut next = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word >> 33
+    };
+    let mut value = Vec::with_capacity(bytes);
+    while value.len() < bytes {
+        let is_noise = next() % 100 < noise_percent;
+        value.extend((0..16).map(|at: u8| if is_noise { next() as u8 } else { at }));
+    }
+    value.truncate(bytes);
+    value
+}
+
+fn part(
+    stored: &[u8],
+    how: Compressed,
+    wanted: std::ops::Range<usize>,
+    piece: usize,
+) -> Result<Vec<u8>, Damage> {
+    let mut decompressor = Decompressor::new(how, stored.len(), wanted, Vec::new());
+    stored.chunks(piece.max(1)).try_for_each(|piece| decompressor.add(piece))?;
+    decompressor.finish()
+}
+
+/// Compresses a value and reads it again, whole and in parts, from pieces of any length; how long it was in between.
+#[track_caller]
+fn comes_back(value: &[u8], codec: Codec, level: i32) -> Option<usize> {
+    let (stored, how) = compress(value, codec, level)?;
+    assert_eq!((how.codec, how.raw_bytes as usize), (codec, value.len()));
+    assert!(stored.len() <= value.len() - value.len() / 8, "{} of {}", stored.len(), value.len());
+    let record =
+        Record { compressed: Some(how), value_check: SECRET.value_check(&stored), ..put(b"key", &stored, 7) };
+    let bytes = bytes_of(&record, 9, 64);
+    let read = RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect("a record");
+    assert_eq!(read.verify_value(&SECRET), Ok(()));
+    assert_eq!((read.raw_bytes() as usize, read.compressed), (value.len(), Some(how)));
+    assert!(read.raw_value().expect("it decompresses")[..] == *value, "{codec:?}, {} bytes", value.len());
+    let moved = read.to_record();
+    assert!(
+        moved.value == &stored[..] && moved.compressed == Some(how),
+        "a record moves as it is compressed"
+    );
+    for piece in [1, 3, 5, 4096, BLOCK_BYTES, stored.len()] {
+        if stored.len() / piece > 10_000 {
+            continue;
+        }
+        let middle = value.len() / 3..value.len() / 2 + 1;
+        for wanted in [0..value.len(), 0..0, 0..1, middle, value.len() - 1..value.len()] {
+            let found = part(&stored, how, wanted.clone(), piece).expect("a part");
+            assert!(found == value[wanted.clone()], "{codec:?}, {wanted:?} of {} bytes", value.len());
+        }
+    }
+    Some(stored.len())
+}
+
+#[test]
+fn compressed_values_come_back_at_every_boundary_of_their_lengths() {
+    let block = BLOCK_BYTES;
+    for (codec, level) in [(Codec::Lz4, 0), (Codec::Zstd, 1), (Codec::Zstd, 9)] {
+        for bytes in [64, 100, 4096, block - 1, block, block + 1, 2 * block, 3 * block + 5, 1 << 20] {
+            assert!(comes_back(&vec![0; bytes], codec, level).is_some(), "{codec:?}, {bytes} zeros");
+            let half = comes_back(&mixed(bytes.max(4096), 50, 3), codec, level).expect("half of it is noise");
+            assert!(half > bytes * 2 / 5, "{codec:?}: {half} of {bytes}");
+        }
+        // Blocks of noise among others lie there as they are.
+        let parts = [mixed(2 * block, 10, 1), mixed(block, 100, 2), mixed(4 * block, 0, 3)];
+        assert!(comes_back(&parts.concat(), codec, level).is_some());
+    }
+}
+
+#[test]
+fn what_does_not_shrink_by_an_eighth_is_left_as_it_is() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        assert_eq!(compress(&[], codec, 3), None);
+        assert_eq!(compress(&[0; 7], codec, 3), None);
+        for bytes in [8, 100, 4096, 5000, BLOCK_BYTES, 300_000] {
+            assert_eq!(compress(&mixed(bytes, 100, 5), codec, 3), None, "{codec:?}, {bytes} bytes of noise");
+            assert_eq!(
+                comes_back(&mixed(bytes, 97, 5), codec, 3),
+                None,
+                "{codec:?}, {bytes} bytes, nearly noise"
+            );
+        }
+    }
+}
+
+#[test]
+fn any_compressible_value_comes_back() {
+    let drawn = (0..200_000usize, 0..100u64, any::<u64>(), any::<bool>());
+    random("any_compressible_value_comes_back", 64, drawn, |(bytes, noise, seed, lz4)| {
+        let codec = if lz4 { Codec::Lz4 } else { Codec::Zstd };
+        comes_back(&mixed(bytes, noise, seed), codec, 3);
+    });
+}
+
+#[test]
+fn a_length_that_is_not_the_values_is_damage() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        for bytes in [1000, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3 * BLOCK_BYTES + 7] {
+            let (stored, how) = compress(&mixed(bytes, 30, 1), codec, 3).expect("it shrinks");
+            let stated = |raw_bytes: usize| Compressed { raw_bytes: raw_bytes as u32, ..how };
+            for raw_bytes in [bytes - 1, bytes + 1, bytes / 2, 2 * bytes, 64 << 20] {
+                for piece in [100, stored.len()] {
+                    let found = part(&stored, stated(raw_bytes), 0..raw_bytes.min(10 * bytes), piece);
+                    assert_eq!(found, Err(Damage::Compression), "{codec:?}: {raw_bytes} of {bytes}");
+                }
+            }
+            // Nor is it what was cut, or has more behind it.
+            let longer = [&stored[..], &[0; 9]].concat();
+            for other in [&stored[..stored.len() - 1], &stored[..stored.len() / 2], &[], &longer[..]] {
+                assert_eq!(part(other, how, 0..bytes, 4096), Err(Damage::Compression), "{codec:?}, {bytes}");
+            }
+            // Fewer bytes came than were announced.
+            let mut begun = Decompressor::new(how, stored.len(), 0..bytes, Vec::new());
+            assert!(stored.len() < 10 || begun.add(&stored[..9]).is_ok());
+            assert_eq!(begun.finish(), Err(Damage::Compression));
+        }
+    }
+}
+
+/// Whatever is there instead of what was compressed: no more comes out of it than what was stated, and nothing panics.
+#[test]
+fn damaged_bytes_give_errors_or_as_many_bytes_as_were_stated() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        for bytes in [300, 2 * BLOCK_BYTES + 100] {
+            let (stored, how) = compress(&mixed(bytes, 20, 1), codec, 3).expect("it shrinks");
+            let step = stored.len() / 200 + 1;
+            for at in (0..stored.len()).step_by(step).chain(0..20) {
+                for flip in [1, 0x10, 0xff] {
+                    let mut damaged = stored.clone();
+                    damaged[at] ^= flip;
+                    match part(&damaged, how, 0..bytes, stored.len()) {
+                        Ok(found) => assert_eq!(found.len(), bytes),
+                        Err(damage) => assert_eq!(damage, Damage::Compression),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_class_of_a_place_says_how_long_a_value_can_be() {
+    let how = |raw_bytes| Some(Compressed { codec: Codec::Lz4, raw_bytes });
+    for raw_bytes in [129u32, 4096, 100_000, 1 << 20, 16 << 20, u32::MAX] {
+        for shrunk in [1, 2, 3, 5, 20, 300] {
+            let value_bytes = (raw_bytes / shrunk).max(2) as usize - 1;
+            let record = record_bytes(16, value_bytes, false);
+            let expansion = expansion_of(record, value_bytes, how(raw_bytes));
+            let class = class_with(record as u64, expansion);
+            let raw_class = class_of(record_bytes(16, raw_bytes as usize, false) as u64);
+            assert!(class >= class_of(record as u64) && class <= raw_class, "{raw_bytes} by {shrunk}");
+            assert!(class + EXPANSION_MAX >= raw_class, "{raw_bytes} by {shrunk}");
+        }
+    }
+    assert_eq!(expansion_of(100, 50, None), 0);
+    assert_eq!(class_with(u64::MAX, 15), 15);
+}

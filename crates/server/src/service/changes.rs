@@ -1,0 +1,73 @@
+//! What the store tells of changes, and who is to know: subscribers to events of keys, and clients that keep keys.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use esker_engine::{Change, Observation, Observer, Store};
+use tokio::task::yield_now;
+
+use super::Service;
+use super::events::Events;
+use super::tracking::Tracking;
+
+/// Those who are to know.
+struct Told {
+    /// To ask which database has a keyspace.
+    store: Store,
+    events: Arc<Events>,
+    tracking: Arc<Tracking>,
+}
+
+impl Observer for Told {
+    fn changed(&self, change: &Change<'_>) {
+        self.events
+            .changed(change, || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace));
+        self.tracking.changed(change);
+    }
+
+    fn cleared(&self, _keyspace: Option<u8>) {
+        self.tracking.cleared();
+    }
+
+    /// Keys are kept by their names alone, whichever database they were read in, and names of two databases mean other keys now.
+    fn swapped(&self, _keyspaces: [u8; 2]) {
+        self.tracking.cleared();
+    }
+}
+
+/// The observation of the store, which there is while somebody is to know.
+pub(crate) struct Changes {
+    told: Arc<Told>,
+    observation: Mutex<Option<Observation>>,
+}
+
+impl Changes {
+    pub(crate) fn new(store: &Store, events: Arc<Events>, tracking: Arc<Tracking>) -> Changes {
+        let told = Arc::new(Told { store: store.clone(), events, tracking });
+        Changes { told, observation: Mutex::new(None) }
+    }
+}
+
+impl Service {
+    /// Observes the store if somebody is to know of changes, and else does not. To be called where that may have changed.
+    pub(crate) fn observe_as_needed(&self) {
+        let Changes { told, observation } = &self.changes;
+        let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_needed = told.tracking.clients() > 0 || told.events.need_the_store();
+        match is_needed {
+            true if observation.is_some() => {}
+            true => *observation = Some(self.store.observe(told.clone())),
+            false => *observation = None,
+        }
+    }
+
+    /// Tells changes of keys under prefixes, as they come.
+    pub(crate) async fn tell_changes(self: Arc<Service>) {
+        loop {
+            self.tracking.waits().await;
+            while self.tracking.broadcast() {
+                yield_now().await;
+            }
+            self.observe_as_needed();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Keyspace notifications: events of keys, published on channels that are named after the key and after the event.
+//!
+//! Commands say what they do to which key; what is said goes out when the change can be seen. Of keys that expire or are
+//! evicted, and of what is not written by commands of RESP, the store tells.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use esker_engine::{Cause, Change};
+
+use super::channels::{Channels, Kind, Outbox};
+pub(crate) use crate::base::keyspace_events::KeyspaceEvents;
+
+/// What happened to a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// The number of the key's database.
+    pub(crate) database: u8,
+    pub(crate) class: KeyspaceEvents,
+    pub(crate) name: &'static str,
+    pub(crate) key: Bytes,
+}
+
+/// Publishes events.
+pub(crate) struct Events {
+    /// What is told.
+    told: AtomicU32,
+    channels: Arc<Channels>,
+}
+
+impl Events {
+    pub(crate) fn new(told: KeyspaceEvents, channels: Arc<Channels>) -> Events {
+        Events { told: AtomicU32::new(told.bits()), channels }
+    }
+
+    /// What is set.
+    pub(crate) fn setting(&self) -> KeyspaceEvents {
+        KeyspaceEvents::of_bits(self.told.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, events: KeyspaceEvents) {
+        self.told.store(events.bits(), Ordering::Relaxed);
+    }
+
+    /// What is to be told: nothing where it is on no channel.
+    pub(crate) fn wanted(&self) -> KeyspaceEvents {
+        let set = self.setting();
+        let on_any = set.has(KeyspaceEvents::BY_KEY.and(KeyspaceEvents::BY_EVENT));
+        if on_any { set } else { KeyspaceEvents::default() }
+    }
+
+    /// Whether anything is told that the store alone knows of.
+    pub(crate) fn need_the_store(&self) -> bool {
+        let of_store = [KeyspaceEvents::EVICTED, KeyspaceEvents::STRING, KeyspaceEvents::GENERIC];
+        self.wanted().has(of_store.into_iter().fold(KeyspaceEvents::EXPIRED, KeyspaceEvents::and))
+    }
+
+    /// Publishes events, in their order.
+    pub(crate) fn publish(&self, events: impl IntoIterator<Item = Event>) {
+        for Event { database, class, name, key } in events {
+            self.tell(database, class, name, &key, |channel, payload| {
+                self.channels.publish(Kind::Channel, channel, payload);
+            });
+        }
+    }
+
+    /// Puts events among what is to be published later.
+    pub(crate) fn put(&self, events: impl IntoIterator<Item = Event>, outbox: &mut Outbox) {
+        for Event { database, class, name, key } in events {
+            self.tell(database, class, name, &key, |channel, payload| {
+                outbox.put(Kind::Channel, Bytes::copy_from_slice(channel), Bytes::copy_from_slice(payload));
+            });
+        }
+    }
+
+    /// A key was asked for that is not there.
+    pub(crate) fn missed(&self, database: u8, key: &[u8]) {
+        self.tell(database, KeyspaceEvents::MISS, "keymiss", key, |channel, payload| {
+            self.channels.publish(Kind::Channel, channel, payload);
+        });
+    }
+
+    /// What the store tells: of keys that it took out by itself, and of writes that are no commands of RESP. `database` says which
+    /// one has the keyspace of the change.
+    pub(crate) fn changed(&self, change: &Change<'_>, database: impl FnOnce() -> u8) {
+        let (class, name) = match change.cause {
+            Cause::Expired => (KeyspaceEvents::EXPIRED, "expired"),
+            Cause::Evicted => (KeyspaceEvents::EVICTED, "evicted"),
+            // What commands of RESP do they say themselves.
+            _ if change.origin != 0 => return,
+            Cause::Put => (KeyspaceEvents::STRING, "set"),
+            Cause::Deleted => (KeyspaceEvents::GENERIC, "del"),
+            _ => return,
+        };
+        let expires = change.cause == Cause::Put && change.expires_at_ms.is_some();
+        let told = if expires { class.and(KeyspaceEvents::GENERIC) } else { class };
+        if !self.wanted().has(told) {
+            return;
+        }
+        let database = database();
+        let tell = |class, name| {
+            self.tell(database, class, name, change.key, |channel, payload| {
+                self.channels.publish(Kind::Channel, channel, payload);
+            });
+        };
+        tell(class, name);
+        if expires {
+            tell(KeyspaceEvents::GENERIC, "expire");
+        }
+    }
+
+    fn tell(
+        &self,
+        database: u8,
+        class: KeyspaceEvents,
+        name: &str,
+        key: &[u8],
+        mut send: impl FnMut(&[u8], &[u8]),
+    ) {
+        let set = self.setting();
+        if !set.has(class) {
+            return;
+        }
+        if set.has(KeyspaceEvents::BY_KEY) {
+            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+            send(&channel, name.as_bytes());
+        }
+        if set.has(KeyspaceEvents::BY_EVENT) {
+            send(format!("__keyevent@{database}__:{name}").as_bytes(), key);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Keyspace notifications: which events of keys are told, on which channels, beside redis-server.
+//!
+//! `notifications.txt` has commands (`>`), what redis-server 7.0 answers (`=`), and the events that it tells then, as the
+//! name and the key. `ESKER_RECORD=1` writes it anew.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use esker_server::Limits;
+
+use crate::client::{Running, limited, plain};
+use crate::frames::{Frame, Frames};
+use crate::redis::{Redis, here};
+
+const FILE: &str = "notifications.txt";
+
+/// The commands of the file, each with what follows it, as this server answers and tells.
+async fn told(address: SocketAddr, protocol: u8) -> String {
+    let (mut client, mut listener) = (Frames::connect(address).await, Frames::connect(address).await);
+    // The client may be in a transaction.
+    let mut publisher = Frames::connect(address).await;
+    for connection in [&mut client, &mut listener] {
+        connection.ask(&format!("HELLO {protocol}")).await;
+    }
+    client.ask("FLUSHALL").await;
+    listener.send("PSUBSCRIBE __key*@0__:*").await;
+    listener.next().await;
+    let file = std::fs::read_to_string(here(FILE)).unwrap();
+    let mut text = String::new();
+    for line in file.lines() {
+        let Some(command) = line.strip_prefix("> ") else {
+            if line.is_empty() || line.starts_with('#') {
+                text += &format!("{line}\n");
+            }
+            continue;
+        };
+        let (reply, _) = client.ask(command).await;
+        text += &format!("{line}\n= {}\n", reply.text());
+        publisher.ask("PUBLISH __keyevent@0__:end x").await;
+        loop {
+            let (event, key) = event(&mut listener, protocol).await;
+            if event == "end" {
+                break;
+            }
+            text += &format!("{event} {key}\n");
+        }
+    }
+    text
+}
+
+/// The next event and its key. One that is told by key is told by event, too, right behind it.
+async fn event(listener: &mut Frames, protocol: u8) -> (String, String) {
+    let mut next = async || {
+        let frame = listener.next().await;
+        assert_eq!(frame.is_push(), protocol == 3, "{frame:?}");
+        let [_, _, Frame::Bulk(channel), Frame::Bulk(payload)] = frame.elements() else {
+            panic!("{frame:?} is no message by a pattern")
+        };
+        let channel = channel.escape_ascii().to_string();
+        let (of, name) = channel.split_once(':').unwrap();
+        (of.to_owned(), name.to_owned(), payload.escape_ascii().to_string())
+    };
+    let (of, name, payload) = next().await;
+    if of == "__keyevent@0__" {
+        return (name, payload);
+    }
+    assert_eq!(of, "__keyspace@0__");
+    let (of, event, key) = next().await;
+    assert_eq!((&*of, &event, &key), ("__keyevent@0__", &payload, &name));
+    (payload, name)
+}
+
+#[track_caller]
+fn compare(found: &str, whose: &str) {
+    let expected = std::fs::read_to_string(here(FILE)).unwrap();
+    let differs = expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
+    if let Some(at) = differs {
+        let near =
+            |text: &str| text.lines().skip(at.saturating_sub(4)).take(10).collect::<Vec<_>>().join("\n");
+        panic!("{whose}, line {}: expected\n{}\nfound\n{}", at + 1, near(&expected), near(found));
+    }
+    assert_eq!(expected.lines().count(), found.lines().count(), "{whose}");
+}
+
+#[tokio::test]
+async fn events_are_those_of_redis() {
+    if std::env::var_os("ESKER_RECORD").is_some() {
+        let redis = Redis::start().await.expect("recording needs a redis-server");
+        std::fs::write(here(FILE), told(redis.address, 2).await).unwrap();
+    }
+    for protocol in [2, 3] {
+        let server = Running::start(plain()).await;
+        compare(&told(server.resp[0], protocol).await, "Esker");
+    }
+    let Some(redis) = Redis::start().await else {
+        eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
+        return;
+    };
+    for protocol in [2, 3] {
+        compare(&told(redis.address, protocol).await, "redis-server");
+    }
+}
+
+/// Keys that expire are told by the store, whoever wrote them; and nothing is, once that is set.
+#[tokio::test]
+async fn what_expires_is_told() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut listener) = (server.client().await, server.client().await);
+    client.ask("CONFIG SET notify-keyspace-events Ex", "+OK\r\n").await;
+    listener
+        .ask(
+            "SUBSCRIBE __keyevent@0__:expired",
+            "*3\r\n$9\r\nsubscribe\r\n$22\r\n__keyevent@0__:expired\r\n:1\r\n",
+        )
+        .await;
+    client.ask("SET short x PX 20", "+OK\r\n").await;
+    client.ask("SET long x", "+OK\r\n").await;
+    client.ask("PEXPIRE long 30", ":1\r\n").await;
+    let expired = |key: &str| {
+        format!("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:expired\r\n${}\r\n{key}\r\n", key.len())
+    };
+    listener.expect(expired("short")).await;
+    listener.expect(expired("long")).await;
+    client.ask("CONFIG SET notify-keyspace-events \"\"", "+OK\r\n").await;
+    client.ask("SET short x PX 20", "+OK\r\n").await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    client.ask("GET short", "$-1\r\n").await;
+    listener.expect_nothing().await;
+}
+
+/// What an embedder or gRPC writes is no command, and told all the same.
+#[tokio::test]
+async fn what_others_write_is_told() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut listener) = (server.client().await, server.client().await);
+    client.ask("CONFIG SET notify-keyspace-events K$g", "+OK\r\n").await;
+    listener
+        .ask("SUBSCRIBE __keyspace@0__:k", "*3\r\n$9\r\nsubscribe\r\n$16\r\n__keyspace@0__:k\r\n:1\r\n")
+        .await;
+    server.store.put("k", "v").await.unwrap();
+    let expiring = esker_engine::WriteOptions::new().ttl(Duration::from_secs(100));
+    server.store.put_with("k", "v", expiring).await.unwrap();
+    server.store.delete("k").await.unwrap();
+    for event in ["set", "set", "expire", "del"] {
+        let message =
+            format!("*3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n${}\r\n{event}\r\n", event.len());
+        listener.expect(message).await;
+    }
+}
+
+/// A script that changes keys for ever holds no more memory than it may.
+#[tokio::test]
+async fn what_a_script_tells_is_bounded() {
+    let limits = Limits { script_bytes_max: 1 << 20, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut client = server.client().await;
+    client.ask("CONFIG SET notify-keyspace-events KEA", "+OK\r\n").await;
+    let script = "while true do redis.call('set', KEYS[1], 1) end";
+    client.send(crate::client::command(&["EVAL", script, "1", "k"])).await;
+    let line = client.line().await;
+    assert!(line.starts_with("-ERR the script publishes more than"), "{line}");
+}

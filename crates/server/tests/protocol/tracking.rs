@@ -1,0 +1,392 @@
+//! Client-side caching: what clients are told of keys that they keep, beside redis-server; and that no change is missed.
+//!
+//! `tracking.txt` has commands of three connections (`A> …`), what redis-server 7.0 answers (`=`), and what is then told to
+//! whom (`A< …`). `{A}` stands for a connection's number. `ESKER_RECORD=1` writes it anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use esker_server::Limits;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::client::{EACH_BYTES, PATIENCE, Running, command, limited, narrow, plain};
+use crate::frames::{Frame, Frames};
+use crate::redis::{Redis, here};
+
+const FILE: &str = "tracking.txt";
+const NAMES: [char; 3] = ['A', 'B', 'C'];
+
+/// The connections of the file.
+struct Actors {
+    address: SocketAddr,
+    connections: BTreeMap<char, (Frames, String)>,
+    /// The numbers of all that there were.
+    numbers: Vec<(char, String)>,
+}
+
+impl Actors {
+    async fn new(address: SocketAddr) -> Actors {
+        let mut actors = Actors { address, connections: BTreeMap::new(), numbers: Vec::new() };
+        for name in NAMES {
+            actors.connect(name).await;
+        }
+        actors
+    }
+
+    async fn connect(&mut self, name: char) {
+        let mut frames = Frames::connect(self.address).await;
+        let id = frames.ask("CLIENT ID").await.0.text();
+        let id = id.trim_start_matches(':').to_owned();
+        self.numbers.push((name, id.clone()));
+        self.connections.insert(name, (frames, id));
+    }
+
+    /// What is told to each connection, until nothing comes any more.
+    async fn told(&mut self) -> String {
+        let (mut told, mut quiet) = (BTreeMap::<char, Vec<String>>::new(), 0);
+        while quiet < 2 {
+            quiet += 1;
+            for (name, (frames, _)) in &mut self.connections {
+                // What came before the first is told before the second is answered.
+                for _ in 0..2 {
+                    let (_, pushed) = frames.ask("PING").await;
+                    for frame in pushed {
+                        quiet = 0;
+                        told.entry(*name).or_default().extend(each(&frame));
+                    }
+                }
+            }
+            sleep(Duration::from_millis(3)).await;
+        }
+        let mut text = String::new();
+        for (name, mut lines) in told {
+            lines.sort();
+            lines.into_iter().for_each(|line| text += &format!("{name}< {line}\n"));
+        }
+        text
+    }
+
+    /// With numbers in the place of names.
+    fn numbered(&self, command: &str) -> String {
+        let number =
+            |text: String, name: &char| text.replace(&format!("{{{name}}}"), &self.connections[name].1);
+        NAMES.iter().fold(command.to_owned(), number)
+    }
+
+    fn named(&self, reply: String) -> String {
+        let name = |text: String, (name, number): &(char, String)| match text == format!(":{number}") {
+            true => format!(":{{{name}}}"),
+            false => text.replace(&format!(":{number} "), &format!(":{{{name}}} ")),
+        };
+        self.numbers.iter().fold(reply, name)
+    }
+}
+
+/// What is told as one line for each key: how many there are in a message is a matter of time.
+fn each(frame: &Frame) -> Vec<String> {
+    let elements = frame.elements();
+    let (last, before) = elements.split_last().unwrap();
+    let before: Vec<String> = before.iter().map(Frame::text).collect();
+    match last {
+        Frame::Many(_, keys) => {
+            keys.iter().map(|key| format!("{} {}", before.join(" "), key.text())).collect()
+        }
+        Frame::Line(_) => vec![before.join(" ")],
+        other => vec![format!("{} {}", before.join(" "), other.text())],
+    }
+}
+
+async fn transcript(address: SocketAddr) -> String {
+    let mut actors = Actors::new(address).await;
+    actors.connections.get_mut(&'C').unwrap().0.ask("FLUSHALL").await;
+    let file = std::fs::read_to_string(here(FILE)).unwrap();
+    let mut text = String::new();
+    for line in file.lines() {
+        let Some((name, said)) = line.split_once("> ") else {
+            if line.is_empty() || line.starts_with('#') {
+                text += &format!("{line}\n");
+            }
+            continue;
+        };
+        text += &format!("{line}\n");
+        let name = name.chars().next().unwrap();
+        if said == "RECONNECT" {
+            actors.connections.remove(&name);
+            sleep(Duration::from_millis(100)).await;
+            actors.connect(name).await;
+            continue;
+        }
+        let command = actors.numbered(said);
+        let (reply, pushed) = actors.connections.get_mut(&name).unwrap().0.ask(&command).await;
+        if !said.starts_with("HELLO") {
+            let names = said.ends_with("INFO") || said.ends_with("GETREDIR");
+            text += &format!("= {}\n", if names { actors.named(reply.text()) } else { reply.text() });
+        }
+        assert!(pushed.is_empty(), "{line}: {pushed:?} came before the answer");
+        text += &actors.told().await;
+    }
+    text
+}
+
+#[track_caller]
+fn compare(found: &str, whose: &str) {
+    let expected = std::fs::read_to_string(here(FILE)).unwrap();
+    let differs = expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
+    if let Some(at) = differs {
+        let near =
+            |text: &str| text.lines().skip(at.saturating_sub(4)).take(10).collect::<Vec<_>>().join("\n");
+        panic!("{whose}, line {}: expected\n{}\nfound\n{}", at + 1, near(&expected), near(found));
+    }
+    assert_eq!(expected.lines().count(), found.lines().count(), "{whose}");
+}
+
+#[tokio::test]
+async fn clients_that_keep_keys_are_told_as_by_redis() {
+    if std::env::var_os("ESKER_RECORD").is_some() {
+        let redis = Redis::start().await.expect("recording needs a redis-server");
+        std::fs::write(here(FILE), transcript(redis.address).await).unwrap();
+    }
+    let server = Running::start(plain()).await;
+    compare(&transcript(server.resp[0]).await, "Esker");
+    let Some(redis) = Redis::start().await else {
+        eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
+        return;
+    };
+    compare(&transcript(redis.address).await, "redis-server");
+}
+
+/// A client that keeps what it reads, as client libraries do.
+struct Keeper {
+    frames: Frames,
+    kept: HashMap<String, Frame>,
+    told: usize,
+}
+
+impl Keeper {
+    fn take(&mut self, frame: &Frame) {
+        self.told += 1;
+        match frame.elements() {
+            [_, Frame::Many(_, keys)] => keys.iter().for_each(|key| drop(self.kept.remove(&key.text()))),
+            [_, Frame::Null] => self.kept.clear(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn ask(&mut self, line: &str) -> Frame {
+        let (reply, pushed) = self.frames.ask(line).await;
+        pushed.iter().for_each(|frame| self.take(frame));
+        reply
+    }
+
+    async fn get(&mut self, key: &str, how: u64) {
+        let value = match how {
+            0 => self.ask(&format!("MGET {key}")).await.elements()[0].clone(),
+            1 => {
+                self.ask("MULTI").await;
+                self.ask(&format!("GET {key}")).await;
+                self.ask("EXEC").await.elements()[0].clone()
+            }
+            2 => self.ask(&format!("EVAL \"return redis.call('get', KEYS[1])\" 1 {key}")).await,
+            _ => self.ask(&format!("GET {key}")).await,
+        };
+        // Redis' scripts answer false for what is not there, which is nothing as well.
+        self.kept.insert(key.to_owned(), value);
+    }
+}
+
+const SEEDS: u64 = 6;
+const ROUNDS: u64 = 150;
+const KEYS: u64 = 3;
+const READERS: usize = 3;
+
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// Waits for all others; not for ever, should one of them have failed.
+async fn meet(turn: &Barrier) {
+    timeout(PATIENCE, turn.wait()).await.expect("nobody has failed");
+}
+
+/// One write of a key, in one of the ways that there are.
+async fn write(frames: &mut Frames, server: &Running, key: &str, value: u64, how: u64) {
+    match how {
+        0 => drop(frames.ask(&format!("DEL {key}")).await),
+        1 => drop(frames.ask(&format!("APPEND {key} x")).await),
+        2 => drop(frames.ask(&format!("MSET {key} {value} k0 {value}")).await),
+        3 => drop(server.store.put(key, format!("{value}")).await.unwrap()),
+        4 => drop(frames.ask(&format!("EVAL \"redis.call('set', KEYS[1], {value})\" 1 {key}")).await),
+        _ => drop(frames.ask(&format!("SET {key} {value}")).await),
+    }
+}
+
+/// Readers keep what they read while another writes. After each round, what is kept is what is there.
+async fn nothing_is_missed(seed: u64, mode: &'static str) -> usize {
+    let server = Arc::new(Running::start(plain()).await);
+    let turn = Arc::new(Barrier::new(READERS + 1));
+    let (mut readers, mut state) = (JoinSet::new(), seed);
+    for reader in 0..READERS as u64 {
+        let (server, turn) = (server.clone(), turn.clone());
+        readers.spawn(async move {
+            let mut state = seed * 31 + reader + 1;
+            let frames = Frames::connect(server.resp[0]).await;
+            let mut keeper = Keeper { frames, kept: HashMap::new(), told: 0 };
+            keeper.ask("HELLO 3").await;
+            assert_eq!(keeper.ask(&format!("CLIENT TRACKING ON {mode}")).await.text(), "+OK");
+            for round in 0..ROUNDS {
+                meet(&turn).await;
+                for _ in 0..4 {
+                    let key = format!("k{}", draw(&mut state) % KEYS);
+                    keeper.get(&key, draw(&mut state) % 8).await;
+                }
+                meet(&turn).await;
+                let until = Instant::now() + Duration::from_secs(2);
+                while let Some(wrong) = wrong(&mut keeper, &server).await {
+                    assert!(
+                        Instant::now() < until,
+                        "{wrong} is kept as it was; seed {seed}, {mode}, round {round}"
+                    );
+                }
+                meet(&turn).await;
+            }
+            keeper.told
+        });
+    }
+    let mut frames = Frames::connect(server.resp[0]).await;
+    for round in 0..ROUNDS {
+        meet(&turn).await;
+        for _ in 0..draw(&mut state) % 3 {
+            let key = format!("k{}", draw(&mut state) % KEYS);
+            let how = draw(&mut state) % 8;
+            for _ in 0..draw(&mut state) % 20 {
+                tokio::task::yield_now().await;
+            }
+            write(&mut frames, &server, &key, round, how).await;
+        }
+        meet(&turn).await;
+        meet(&turn).await;
+    }
+    readers.join_all().await.into_iter().sum()
+}
+
+/// A key that is kept, once all that was told is taken, and is not what is there.
+async fn wrong(keeper: &mut Keeper, server: &Running) -> Option<String> {
+    for _ in 0..2 {
+        keeper.ask("PING").await;
+    }
+    for (key, kept) in &keeper.kept {
+        let there = server.store.get(key).await.unwrap();
+        if *kept != there.map_or(Frame::Null, |value| Frame::Bulk(value.to_vec())) {
+            return Some(key.clone());
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_change_is_missed_by_who_keeps_what_it_read() {
+    let mut tasks = JoinSet::new();
+    for seed in 0..SEEDS {
+        tasks.spawn(nothing_is_missed(seed, ["", "BCAST", "OPTOUT"][seed as usize % 3]));
+    }
+    let told: usize = tasks.join_all().await.into_iter().sum();
+    assert!(told > 1000, "only {told} changes were told");
+}
+
+/// What expires is told, too.
+#[tokio::test]
+async fn who_keeps_a_key_is_told_when_it_expires() {
+    let server = Running::start(plain()).await;
+    let frames = Frames::connect(server.resp[0]).await;
+    let mut keeper = Keeper { frames, kept: HashMap::new(), told: 0 };
+    keeper.ask("HELLO 3").await;
+    keeper.ask("CLIENT TRACKING ON NOLOOP").await;
+    keeper.ask("SET k v PX 300").await;
+    keeper.get("k", 9).await;
+    let until = Instant::now() + Duration::from_secs(10);
+    while let Some(key) = wrong(&mut keeper, &server).await.or((keeper.told == 0).then(|| "k".to_owned())) {
+        assert!(Instant::now() < until, "{key} is kept though it expired");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The table has no more keys than it may, and who kept what had to go is told so.
+#[tokio::test]
+async fn keys_that_have_no_room_are_told_as_changed() {
+    let server = Running::start(plain()).await;
+    let mut admin = server.client().await;
+    admin.ask("CONFIG SET tracking-table-max-keys 100", "+OK\r\n").await;
+    let frames = Frames::connect(server.resp[0]).await;
+    let mut keeper = Keeper { frames, kept: HashMap::new(), told: 0 };
+    keeper.ask("HELLO 3").await;
+    keeper.ask("CLIENT TRACKING ON").await;
+    for number in 0..500 {
+        keeper.get(&format!("k{number}"), 9).await;
+    }
+    keeper.ask("PING").await;
+    assert_eq!(keeper.kept.len(), 100, "as many as there is room for");
+    let info = admin.text("INFO stats").await;
+    assert!(info.contains("tracking_total_keys:100\r\ntracking_total_items:100\r\n"), "{info}");
+    admin.ask("CONFIG SET tracking-table-max-keys 10", "+OK\r\n").await;
+    keeper.ask("PING").await;
+    keeper.ask("PING").await;
+    assert_eq!(keeper.kept.len(), 10);
+    assert!(admin.text("INFO clients").await.contains("\r\ntracking_clients:1\r\n"));
+}
+
+/// Very many keys are read by a client that takes nothing: memory stays bounded, and others are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
+    let server = narrow().await;
+    let mut silent = server.client().await;
+    silent.send("HELLO 3\r\nCLIENT TRACKING ON\r\nCLIENT REPLY OFF\r\n").await;
+    let long = "k".repeat(2000);
+    for part in 0..6 {
+        let gets: String = (0..300).map(|number| format!("GET {long}{part}-{number}\r\n")).collect();
+        if silent.0.write_all(gets.as_bytes()).await.is_err() {
+            // It takes nothing of what it is told, and had to go.
+            break;
+        }
+    }
+    let mut other = server.client().await;
+    for prefix in ["a", "b"] {
+        let mut broadcast = server.client().await;
+        broadcast.send(format!("HELLO 3\r\nCLIENT TRACKING ON BCAST PREFIX {prefix}\r\n")).await;
+        std::mem::forget(broadcast);
+    }
+    for number in 0..300 {
+        other.send(command(&["SET", &format!("a{number}"), "x"])).await;
+        other.expect("+OK\r\n").await;
+    }
+    let value = "y".repeat(EACH_BYTES / 8);
+    other.send(command(&["SET", "k", &value])).await;
+    other.expect("+OK\r\n").await;
+    let items = other.text("INFO stats").await;
+    let keys = items.lines().find_map(|line| line.strip_prefix("tracking_total_keys:")).unwrap();
+    // Each takes more than two thousand bytes.
+    assert!(keys.parse::<usize>().unwrap() * 2_000 < 1 << 20, "{keys} keys are remembered");
+}
+
+/// Who may read some keys hears of these alone.
+#[tokio::test]
+async fn prefixes_are_bounded() {
+    let limits = Limits { arguments_max: 40, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut client = server.client().await;
+    for at in 10..50 {
+        client.send(format!("CLIENT TRACKING ON BCAST PREFIX p{at}\r\n")).await;
+        client.expect("+OK\r\n").await;
+    }
+    client.ask("CLIENT TRACKING ON BCAST PREFIX q", "-ERR too many prefixes\r\n").await;
+    client.ask("CLIENT TRACKING OFF", "+OK\r\n").await;
+    let long = "x".repeat(1025);
+    client
+        .ask(&format!("CLIENT TRACKING ON BCAST PREFIX {long}"), "-ERR prefix of more than 1024 bytes\r\n")
+        .await;
+}
