@@ -51,6 +51,7 @@ fn changes_are_told_with_their_keyspaces() {
         third.put("a", "1").await.unwrap();
         store.put("a", "1").await.unwrap();
         store.swap_databases(0, 3).await.unwrap();
+        assert_eq!([0, 3, 15, 16].map(|k| store.database_of_keyspace(k)), [Some(3), Some(0), Some(15), None]);
         third.put("a", "2").await.unwrap();
         assert!(store.delete("a").await.unwrap());
         third.clear().await.unwrap();

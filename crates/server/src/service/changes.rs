@@ -19,9 +19,9 @@ struct Told {
 
 impl Observer for Told {
     fn changed(&self, change: &Change<'_>) {
-        self.events
-            .changed(change, || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace));
-        self.tracking.changed(change);
+        let database = || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace);
+        self.events.changed(change, database);
+        self.tracking.changed(change, database);
     }
 
     fn cleared(&self, _keyspace: Option<u8>) {

@@ -123,11 +123,49 @@ impl Events {
             return;
         }
         if set.has(KeyspaceEvents::BY_KEY) {
-            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+            let channel = [format!("{OF_KEY}{database}{BEHIND}").as_bytes(), key].concat();
             send(&channel, name.as_bytes());
         }
         if set.has(KeyspaceEvents::BY_EVENT) {
-            send(format!("__keyevent@{database}__:{name}").as_bytes(), key);
+            send(format!("{OF_EVENT}{database}{BEHIND}{name}").as_bytes(), key);
+        }
+    }
+}
+
+/// What is around the number of the database in the names of channels.
+const OF_KEY: &str = "__keyspace@";
+const OF_EVENT: &str = "__keyevent@";
+const BEHIND: &str = "__:";
+
+/// The database whose events go to a channel of this name, if any do.
+pub(crate) fn database_of(channel: &[u8]) -> Option<u8> {
+    let begins = |name: &str| channel.strip_prefix(name.as_bytes());
+    let rest = begins(OF_KEY).or_else(|| begins(OF_EVENT))?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (number, rest) = rest.split_at(end);
+    let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+    rest.starts_with(BEHIND.as_bytes()).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_of_events_tell_the_database() {
+        let expected: [(&str, Option<u8>); 9] = [
+            ("__keyspace@0__:key", Some(0)),
+            ("__keyspace@15__:", Some(15)),
+            ("__keyevent@3__:set", Some(3)),
+            ("__keyevent@3__", None),
+            ("__keyevent@__:set", None),
+            ("__keyevent@300__:set", None),
+            ("__keyevent@3*__:set", None),
+            ("news", None),
+            ("", None),
+        ];
+        for (channel, database) in expected {
+            assert_eq!(database_of(channel.as_bytes()), database, "{channel}");
         }
     }
 }

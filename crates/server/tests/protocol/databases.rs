@@ -3,6 +3,7 @@
 use esker_server::{Access, Config, Right, UserEntry, UserFile};
 
 use crate::client::{Client, Running, plain};
+use crate::frames::{Frame, Frames};
 
 const NO_SUCH: &str = "-ERR DB index is out of range\r\n";
 
@@ -17,6 +18,8 @@ async fn clients_have_the_database_that_they_chose() {
     one.ask("SELECT 3", "+OK\r\n").await;
     one.ask("SET key three", "+OK\r\n").await;
     other.ask("GET key", "$-1\r\n").await;
+    one.ask("OBJECT IDLETIME key", ":0\r\n").await;
+    other.ask("OBJECT IDLETIME key", "$-1\r\n").await;
     assert!(one.text("CLIENT LIST").await.contains(" db=3 "), "one chose it");
     assert!(other.text("CLIENT INFO").await.contains(" db=0 "), "the other did not");
     // Everybody sees a swap at once, and pipelines that go on see it in their order.
@@ -63,8 +66,8 @@ async fn user(server: &Running, name: &str) -> Client {
     client
 }
 
-#[tokio::test]
-async fn users_are_held_to_their_databases() {
+/// A server with an admin, and with one who may use two databases.
+async fn with_users() -> (tempfile::TempDir, Running) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
     let mut file = UserFile::default();
@@ -78,7 +81,12 @@ async fn users_are_held_to_their_databases() {
     file.write(&path).unwrap();
     assert_eq!(UserFile::read(&path).unwrap(), file);
     let access = Access { users: Some(path), ..Access::default() };
-    let server = Running::start(Config { access, ..plain() }).await;
+    (directory, Running::start(Config { access, ..plain() }).await)
+}
+
+#[tokio::test]
+async fn users_are_held_to_their_databases() {
+    let (_users, server) = with_users().await;
     let (mut ann, mut root) = (user(&server, "ann").await, user(&server, "root").await);
     // It begins in database 0, as everybody does.
     for command in ["GET a", "SET a 1", "DBSIZE", "SCAN 0", "KEYS *", "RANDOMKEY", "EVAL \"return 1\" 1 a"] {
@@ -98,6 +106,11 @@ async fn users_are_held_to_their_databases() {
     // In a transaction too, where the database is chosen in the middle.
     ann.send("MULTI\r\nSELECT 2\r\nGET b\r\nEXEC\r\n").await;
     ann.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$1\r\n1\r\n").await;
+    let channel_denied =
+        "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n";
+    for command in ["SUBSCRIBE __keyspace@0__:a", "PUBLISH __keyevent@3__:set a"] {
+        ann.ask(command, channel_denied).await;
+    }
     root.ask("ACL LIST", "*2\r\n").await;
     let lines = [root.line().await, root.line().await, root.line().await, root.line().await];
     assert!(lines[1].starts_with("user ann ") && lines[1].contains(" databases=1,2 "), "{lines:?}");
@@ -108,4 +121,24 @@ async fn users_are_held_to_their_databases() {
     ann.send("MULTI\r\nSELECT 2\r\nGET b\r\nEXEC\r\nGET b\r\nSELECT 0\r\n").await;
     ann.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$1\r\n1\r\n$1\r\n1\r\n").await;
     ann.expect(denied(0)).await;
+}
+
+/// Nobody hears of keys in databases that are kept from them: not by events, and not by what they keep under a prefix.
+#[tokio::test]
+async fn users_hear_of_their_databases_alone() {
+    let (_users, server) = with_users().await;
+    let mut root = user(&server, "root").await;
+    root.ask("CONFIG SET notify-keyspace-events K$", "+OK\r\n").await;
+    let mut ann = Frames::connect(server.resp[0]).await;
+    for command in ["HELLO 3 AUTH ann x", "CLIENT TRACKING ON BCAST"] {
+        let (answer, _) = ann.ask(command).await;
+        assert!(!answer.text().starts_with('-'), "{command}: {answer:?}");
+    }
+    ann.send("PSUBSCRIBE *").await;
+    assert_eq!(ann.next().await.text(), "(psubscribe * :1)");
+    root.send("SET hidden 1\r\nSELECT 1\r\nSET known 1\r\n").await;
+    root.expect("+OK\r\n+OK\r\n+OK\r\n").await;
+    let mut heard = [ann.next().await, ann.next().await].map(|frame: Frame| frame.text());
+    heard.sort();
+    assert_eq!(heard, ["(invalidate (known))", "(pmessage * __keyspace@1__:known set)"]);
 }
