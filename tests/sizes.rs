@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use esker::{Blocking, ErrorKind, Options};
 use esker_device::{Device, MemoryDevice};
+use esker_world::Random;
 
 use crate::support::opening::{make, opens_with_its_key, refused, small, temp, two_tiers};
 
@@ -16,8 +17,10 @@ fn key(number: u64) -> String {
     format!("key {number:06}")
 }
 
+/// One that does not compress.
 fn value(number: u64) -> Vec<u8> {
-    [number.to_le_bytes().as_slice(), &[number as u8; 20_000]].concat()
+    let mut random = Random::new(number);
+    (0..2501).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
 fn fill(store: &Blocking, numbers: std::ops::Range<u64>) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_backup::{Error, Target, backup, list, prune, restore, verify};
-use esker_engine::{Batch, Blocking, Durability, Options};
+use esker_engine::{Batch, Blocking, Compression, Durability, Options};
 
 const SEGMENT_BYTES: u64 = 256 << 10;
 
@@ -15,6 +15,7 @@ fn directory(path: &Path) -> Options {
         .segment_bytes(SEGMENT_BYTES)
         .capacity_limit_bytes(64 << 20)
         .durability(Durability::None)
+        .compression(Compression::Off)
 }
 
 fn two_tiers(path: &Path) -> Options {

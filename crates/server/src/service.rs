@@ -214,6 +214,16 @@ impl Service {
         u8::try_from(number).ok().filter(|number| usize::from(*number) < self.databases.len())
     }
 
+    /// Observes the store if somebody is to know of changes, and else does not. To be called where that may have changed.
+    pub(crate) fn observe_as_needed(&self) {
+        self.changes.observe_as_needed();
+    }
+
+    /// Tells changes of keys under prefixes, as they come.
+    pub(crate) async fn tell_changes(self: Arc<Service>) {
+        self.changes.run().await;
+    }
+
     /// How long the server had been there at some moment.
     pub(crate) fn age_at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)

@@ -48,7 +48,8 @@ fn a_store_on_raw_devices_is_checked_and_repaired() {
         Err(why) => return println!("SKIPPED: no loop devices: {why}"),
     };
     let [fast, capacity, new_fast, new_capacity] = [0, 1, 2, 3].map(|at: usize| devices[at].name());
-    let flags = ["--fast", fast, "--capacity", capacity, "--iu", "64k", "--memory", "160m"];
+    let flags =
+        ["--fast", fast, "--capacity", capacity, "--iu", "64k", "--memory", "160m", "--compression", "off"];
     let server = Serving::start(path, &flags);
     let long = "v".repeat(2000);
     let puts: String = (0..3000).map(|at| format!("SET key:{at} {at}-{long}\r\n")).collect();

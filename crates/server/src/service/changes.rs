@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use esker_engine::{Change, Observation, Observer, Store};
 use tokio::task::yield_now;
 
-use super::Service;
 use super::events::Events;
 use super::tracking::Tracking;
 
 /// Those who are to know.
 struct Told {
-    /// To ask which database has a keyspace.
     store: Store,
     events: Arc<Events>,
     tracking: Arc<Tracking>,
@@ -45,26 +43,24 @@ impl Changes {
         let told = Arc::new(Told { store: store.clone(), events, tracking });
         Changes { told, observation: Mutex::new(None) }
     }
-}
 
-impl Service {
     /// Observes the store if somebody is to know of changes, and else does not. To be called where that may have changed.
     pub(crate) fn observe_as_needed(&self) {
-        let Changes { told, observation } = &self.changes;
-        let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = &self.told;
+        let mut observation = self.observation.lock().unwrap_or_else(PoisonError::into_inner);
         let is_needed = told.tracking.clients() > 0 || told.events.need_the_store();
         match is_needed {
             true if observation.is_some() => {}
-            true => *observation = Some(self.store.observe(told.clone())),
+            true => *observation = Some(told.store.observe(told.clone())),
             false => *observation = None,
         }
     }
 
     /// Tells changes of keys under prefixes, as they come.
-    pub(crate) async fn tell_changes(self: Arc<Service>) {
+    pub(crate) async fn run(&self) {
         loop {
-            self.tracking.waits().await;
-            while self.tracking.broadcast() {
+            self.told.tracking.waits().await;
+            while self.told.tracking.broadcast() {
                 yield_now().await;
             }
             self.observe_as_needed();

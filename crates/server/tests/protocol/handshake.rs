@@ -112,7 +112,6 @@ async fn client_subcommands() {
         )
         .await;
     // On trial: an error makes clients go without, anything else would not.
-    client.ask("CLIENT TRACKING ON", "-ERR unknown subcommand 'TRACKING'. Try CLIENT HELP.\r\n").await;
     let refused = "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n";
     client.ask("CLIENT MAINT_NOTIFICATIONS ON", refused).await;
     client.ask("PING", "+PONG\r\n").await;
