@@ -20,7 +20,13 @@ impl Observer for Told {
     fn changed(&self, change: &Change<'_>) {
         let expires = change.expires_at_ms.map_or(String::new(), |at_ms| format!(" until {at_ms}"));
         let origin = if change.origin == 0 { String::new() } else { format!(" by {}", change.origin) };
-        self.0.lock().push(format!("{:?} {}{expires}{origin}", change.cause, change.key.escape_ascii()));
+        let keyspace = if change.keyspace > 0 { format!(" in {}", change.keyspace) } else { String::new() };
+        let key = change.key.escape_ascii();
+        self.0.lock().push(format!("{:?} {key}{keyspace}{expires}{origin}", change.cause));
+    }
+
+    fn swapped(&self, keyspaces: [u8; 2]) {
+        self.0.lock().push(format!("swapped {keyspaces:?}"));
     }
 
     fn cleared(&self, keyspace: Option<u8>) {
@@ -32,6 +38,27 @@ impl Told {
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock())
     }
+}
+
+#[test]
+fn changes_are_told_with_their_keyspaces() {
+    let world = World::new(8, Config::new(Tiers::Capacity));
+    let store = world.open();
+    let told = Arc::new(Told::default());
+    let _observation = store.observe(told.clone());
+    let third = store.database(3).unwrap();
+    world.runtime.run(async {
+        third.put("a", "1").await.unwrap();
+        store.put("a", "1").await.unwrap();
+        store.swap_databases(0, 3).await.unwrap();
+        assert_eq!([0, 3, 15, 16].map(|k| store.database_of_keyspace(k)), [Some(3), Some(0), Some(15), None]);
+        third.put("a", "2").await.unwrap();
+        assert!(store.delete("a").await.unwrap());
+        third.clear().await.unwrap();
+    });
+    let expected = ["Put a in 3", "Put a", "swapped [0, 3]", "Put a", "Deleted a in 3", "cleared Some(0)"];
+    assert_eq!(told.take(), expected);
+    drop(store);
 }
 
 #[test]
@@ -61,7 +88,7 @@ fn every_change_is_told_with_its_cause() {
             assert!(store.delete_with("large", options.origin(9)).await.unwrap());
             let each = vec![("c".into(), "1".into(), None), ("c".into(), "2".into(), None)];
             assert!(store.put_each(each, Some(durability)).await.iter().all(Result::is_ok));
-            store.clear().await.unwrap();
+            store.clear_all().await.unwrap();
             store.put_with("before", "1", options).await.unwrap();
         });
         let first = format!("Put a until {until}");
@@ -95,7 +122,8 @@ fn what_expires_is_told_once() {
     let _observation = store.observe(told.clone());
     let at_ms = world.runtime.wall_clock_ms() + 1_000;
     let expiring = WriteOptions { expires_at_ms: Some(at_ms), ..WriteOptions::new() };
-    let key = |number: u32| format!("{}{number}", "k".repeat(if number % 3 == 0 { 400 } else { 20 }));
+    let key =
+        |number: u32| format!("{}{number}", "k".repeat(if number.is_multiple_of(3) { 400 } else { 20 }));
     let keys: Vec<String> = (0..300).map(key).collect();
     let lasting = WriteOptions { expires_at_ms: Some(at_ms + 3_600_000), ..WriteOptions::new() };
     let later = WriteOptions { expires_at_ms: Some(at_ms + 100), ..WriteOptions::new() };

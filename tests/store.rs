@@ -8,6 +8,7 @@ mod compression;
 mod counters;
 mod damage;
 mod damaged_scans;
+mod databases;
 mod determinism;
 mod device_use;
 mod devices;

@@ -46,6 +46,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ReservationIgnored, "store", "update::plain_puts_do_not_come_in_between"),
     row(UnpublishedAnswered, "store", "hot_keys::who_writes_nothing_is_told_when_what_it_saw_is_visible"),
     row(UnpublishedNotForgotten, "store", "hot_keys::a_plain_put_in_between_is_seen"),
+    row(SwapOvertaken, "esker_engine", "write::databases::tests::what_is_written_around_a_swap_lands_in_its_database"),
     row(LargeNumberedTooEarly, "store", "large::a_large_value_is_numbered_when_nobody_else_writes_its_key"),
     row(ReserveGivenAway, "store", "full::a_full_store_reads_and_deletes_and_takes_puts_again"),
     row(FailureNotLatched, "esker_engine", "write::committer::tests::a_failed_operation_fails_the_waiters_and_everything_after"),
@@ -75,6 +76,9 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(EpochNotRaised, "store", "openings::each_opening_has_an_epoch_of_its_own"),
     row(NumbersGivenOutAgain, "store", "openings::a_version_that_a_power_cut_took_is_not_given_out_again"),
     row(ClearNotWritten, "store", "endings::a_clear_that_is_dropped_happens_or_not"),
+    row(ClearTakesAnother, "store", "databases::a_clear_of_one_database_lasts_and_takes_no_other"),
+    row(SwapNotWritten, "store", "databases::a_swap_lasts_when_it_was_answered"),
+    row(KeyspaceForgotten, "esker_engine", "open::recover::tests::keyspaces_are_recovered_one_beside_the_other"),
     row(ClockForgotten, "store", "expiry::a_clock_that_wanders_loses_nothing_and_brings_nothing_back"),
     row(CensusNotChecked, "store", "openings::a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed"),
 

@@ -40,6 +40,9 @@ Examples:
         /// Let the user reach only keys that begin so; can be given several times.
         #[arg(long, value_name = "PREFIX")]
         prefix: Vec<String>,
+        /// Let the user use only these databases: their numbers, with commas.
+        #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = crate::inspect::database)]
+        databases: Vec<u8>,
         /// Give no password: only a certificate that names the user logs in.
         #[arg(long)]
         certificate_only: bool,
@@ -85,7 +88,7 @@ fn right(text: &str) -> Result<Right, String> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.verb {
-        Verb::Add { who, rights, prefix, certificate_only } => {
+        Verb::Add { who, rights, prefix, databases, certificate_only } => {
             let path = &who.file.users;
             let mut file = if path.exists() { read(path)? } else { UserFile::default() };
             if file.users().contains_key(&who.name) {
@@ -96,7 +99,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
                     "admin and --prefix contradict each other: an admin reaches every key".to_owned(),
                 ));
             }
-            let mut entry = UserEntry { rights, prefixes: prefix, ..UserEntry::default() };
+            if rights.contains(&Right::Admin) && !databases.is_empty() {
+                return Err(usage(
+                    "admin and --databases contradict each other: an admin uses every database".to_owned(),
+                ));
+            }
+            let mut entry = UserEntry { rights, prefixes: prefix, databases, ..UserEntry::default() };
             // The name is checked before a password is asked for.
             file.set(&who.name, entry.clone()).map_err(|what| usage(what.to_owned()))?;
             if !certificate_only {
@@ -131,7 +139,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
                 let how = if entry.password_hash.is_some() { "password" } else { "certificate" };
                 let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
                 let keys = if keys.is_empty() { "*".to_owned() } else { keys.join(",") };
-                lines.push_str(&format!("{name} rights={} keys={keys} login={how}\n", rights.join(",")));
+                let databases: Vec<_> = entry.databases.iter().map(u8::to_string).collect();
+                let databases = match databases.is_empty() {
+                    true => String::new(),
+                    false => format!(" databases={}", databases.join(",")),
+                };
+                let rights = rights.join(",");
+                lines.push_str(&format!("{name} rights={rights} keys={keys}{databases} login={how}\n"));
             }
             say(&lines)
         }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker_device::{Device, DeviceKind, Latency, MemoryDevice, MemoryOptions, Runtime};
 use esker_gc::Placement;
-use esker_index::{Index, IndexOptions};
-use esker_log::{Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment};
+use esker_index::{IndexOptions, Indexes};
+use esker_log::{
+    Cleared, Databases, Entry, Packing, SegmentShape, Stream, Superblock, Tier as TierName, scan_segment,
+};
 use esker_world::SimRuntime;
 
 use crate::base::compression::Compression;
@@ -96,7 +98,8 @@ impl Plan {
             unit_bytes: UNIT_BYTES.into(),
             data_offset: DATA_OFFSET,
             used_slots: if self.grows { 0 } else { self.slots },
-            cleared_through: 0,
+            cleared: Cleared::default(),
+            databases: Databases::default(),
             created_at_ms: now_ms,
             clock_ms: now_ms,
             staging_boot: 0,
@@ -157,14 +160,15 @@ impl Plan {
         });
         let catalog = Catalog::new(CatalogParts {
             space: space.clone(),
-            index: Arc::new(Index::new(IndexOptions { hash_bits, ..IndexOptions::default() })),
+            index: Arc::new(Indexes::new(IndexOptions { hash_bits, ..IndexOptions::default() })),
             packing,
             placement,
             clock,
             expansions: Arc::default(),
             recency: Recency::new(when_full, 16 << 20),
             memory_bytes: 16 << 20,
-            cleared_through: 0,
+            cleared: Cleared::default(),
+            databases: Databases::default(),
         });
         let pool = MemoryPool::new(Backing::Anonymous, SEGMENT_BYTES as usize, 4);
         let lane = Lane::new(catalog.clone(), Stream::LANE, shape, pool, may_separate);
@@ -208,7 +212,9 @@ impl Bench {
 
     pub(crate) async fn put(&self, key: &str, value: &[u8], durability: Durability) -> crate::Result<u64> {
         let options = WriteOptions { durability: Some(durability), ..WriteOptions::default() };
-        self.writer.put(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value), options).await
+        self.writer
+            .put(0, Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value), options)
+            .await
     }
 
     pub(crate) async fn put_expiring(
@@ -218,18 +224,20 @@ impl Bench {
         expires_at_ms: u64,
     ) -> crate::Result<u64> {
         let options = WriteOptions { expires_at_ms: Some(expires_at_ms), ..WriteOptions::default() };
-        self.writer.put(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value), options).await
+        self.writer
+            .put(0, Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value), options)
+            .await
     }
 
     /// Deletes a key; acknowledged from memory.
     pub(crate) async fn delete(&self, key: &str) -> crate::Result<bool> {
         let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
-        self.writer.delete(Bytes::copy_from_slice(key.as_bytes()), options).await
+        self.writer.delete(0, Bytes::copy_from_slice(key.as_bytes()), options).await
     }
 
     /// The current value of a key and its sequence number, expired or not.
     pub(crate) async fn get(&self, key: &str) -> crate::Result<Option<(Bytes, u64)>> {
-        let found = self.catalog.look_up(key.as_bytes(), &self.catalog.hash(key.as_bytes())).await?;
+        let found = self.catalog.look_up(key.as_bytes(), &self.catalog.hash_in(0, key.as_bytes())).await?;
         Ok(found.map(|found| (Bytes::copy_from_slice(found.record.value()), found.record.sequence)))
     }
 

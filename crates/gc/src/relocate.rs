@@ -245,7 +245,7 @@ impl<H: Host> Copier<'_, H> {
                 let record = match host.need(victim, &entry) {
                     Need::Nothing => continue,
                     Need::Record => view.to_record(),
-                    Need::Tombstone => Record::tombstone(view.key, view.sequence, secret),
+                    Need::Tombstone => Record::tombstone(view.keyspace, view.key, view.sequence, secret),
                 };
                 if !self.copy(number, entry, &record, host.place(victim, &view)).await? {
                     return Ok(false);

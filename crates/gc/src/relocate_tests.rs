@@ -1,4 +1,4 @@
-use esker_log::Tier;
+use esker_log::{Keyspace, Tier};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
@@ -98,6 +98,7 @@ fn victim(number: u64) -> OpenSegment {
         let key = (number << 32 | sequence).to_le_bytes();
         let record = Record {
             kind: Kind::Put,
+            keyspace: Keyspace::FIRST,
             key: &key,
             value: &VALUE,
             compressed: None,
@@ -107,7 +108,7 @@ fn victim(number: u64) -> OpenSegment {
             batch_goes_on: false,
             short_lived: false,
         };
-        victim.append(&record, SECRET.key_hash(&key));
+        victim.append(&record, SECRET.key_hash(Keyspace::FIRST, &key));
     }
     victim.close_frame(0).expect("it has records");
     victim

@@ -4,14 +4,60 @@
 //! what the rest of this crate calls a *match*; whether they are the same key only all 128 bits, or the record,
 //! can tell.
 
-/// 128 keyed bits of a key: the two halves of its SipHash-1-3-128.
+/// 128 bits that stand for a key: 124 of its SipHash-1-3-128, and four that say to which [`Keyspace`] it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash {
     /// The half that chooses shard, bucket and tag.
     pub slot: u64,
-    /// The independent half that tells keys apart whose stored hashes agree.
+    /// The independent half that tells keys apart whose stored hashes agree. Its lowest four bits are the keyspace.
     pub check: u64,
 }
+
+/// Bits of [`KeyHash::check`] that are the number of the keyspace: the lowest.
+pub(crate) const KEYSPACE_BITS: u32 = 4;
+
+/// A set of keys with an index of its own; the same key in two keyspaces is two keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Keyspace(u8);
+
+impl Keyspace {
+    /// How many there are.
+    pub const COUNT: usize = 1 << KEYSPACE_BITS;
+    /// The one whose records say nothing of it.
+    pub const FIRST: Keyspace = Keyspace(0);
+
+    /// The keyspace of a number below [`COUNT`](Self::COUNT).
+    pub const fn new(number: u8) -> Option<Keyspace> {
+        if (number as usize) < Keyspace::COUNT { Some(Keyspace(number)) } else { None }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// All of them.
+    pub fn all() -> impl ExactSizeIterator<Item = Keyspace> {
+        (0..Keyspace::COUNT as u8).map(Keyspace)
+    }
+}
+
+impl KeyHash {
+    /// The keyspace that the key belongs to.
+    #[inline]
+    pub const fn keyspace(&self) -> Keyspace {
+        Keyspace((self.check & KEYSPACE_MASK) as u8)
+    }
+
+    /// The digest of the same key in a keyspace.
+    #[inline]
+    #[must_use]
+    pub const fn in_keyspace(self, keyspace: Keyspace) -> KeyHash {
+        KeyHash { slot: self.slot, check: self.check & !KEYSPACE_MASK | keyspace.0 as u64 }
+    }
+}
+
+const KEYSPACE_MASK: u64 = (1 << KEYSPACE_BITS) - 1;
 
 /// Shards of an index.
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;

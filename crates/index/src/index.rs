@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 use esker_planted::{Bug, planted};
 
 use crate::grow;
-use crate::hash::{Cut, KeyHash, Place, SHARDS};
+use crate::hash::{Cut, KeyHash, Place, SHARDS, STORED_HASHES};
 use crate::options::{IndexOptions, UnverifiedLimit};
 use crate::publish::{Occupant, Published};
 use crate::scan::Cursor;
@@ -14,7 +14,7 @@ use crate::shard::{Shard, Writer};
 use crate::slab::Slabs;
 use crate::slot::Pointer;
 use crate::table::Found;
-use crate::unverified::{Suspects, UNVERIFIED_BYTES, UnverifiedOverwrite, Verified};
+use crate::unverified::{Suspects, UnverifiedOverwrite, Verified};
 
 /// The in-memory hash index. See the crate's documentation.
 #[derive(Debug)]
@@ -175,10 +175,16 @@ impl Index {
         size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
     }
 
-    /// Forgets every entry and every unverified overwrite.
-    pub fn clear(&self) {
+    /// Forgets every entry and every unverified overwrite. `see` is shown what the entries pointed at, under the locks of
+    /// their shards.
+    pub fn clear(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {
             let mut writer = self.lock(shard);
+            if writer.shard.used() > 0 {
+                writer.table().entries().for_each(|(_, pointer)| see(pointer));
+            }
+            let exact = writer.shard.side.entries_in(0..STORED_HASHES);
+            exact.into_iter().for_each(|(_, pointer)| see(pointer));
             self.len.fetch_sub(writer.shard.len() as u64, Ordering::Relaxed);
             self.unverified_len.fetch_sub(writer.state.unverified.len(), Ordering::Relaxed);
             writer.clear();
@@ -217,8 +223,7 @@ impl Index {
 
     /// The memory of the pending unverified overwrites, as a fraction of its limit. Beyond one the caller is to verify some of them.
     pub fn unverified_pressure(&self) -> f64 {
-        let limit = self.unverified_limit.bytes(self.len());
-        (self.unverified_len() as u64 * UNVERIFIED_BYTES) as f64 / limit as f64
+        self.unverified_limit.pressure(self.len(), self.unverified_len())
     }
 
     /// Whether anything leads to this pointer; see [`Verified::is_known`].

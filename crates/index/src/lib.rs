@@ -15,6 +15,7 @@
 //! * `bulk`: a shard's table is written at once when the store is opened.
 //! * `side`: keys that are known to collide, by all their bits. `unverified overwrites`: keys that may.
 //! * `scan`: iteration that growth does not disturb.
+//! * `keyspaces`: an index for each keyspace, chosen by four bits of the digest.
 //!
 //! Decision 0002 has the reasons and the arithmetic.
 #![deny(missing_docs)]
@@ -25,6 +26,7 @@ mod geometry;
 mod grow;
 mod hash;
 mod index;
+mod keyspaces;
 mod memory;
 mod options;
 mod publish;
@@ -36,8 +38,9 @@ mod slot;
 mod table;
 mod unverified;
 
-pub use hash::KeyHash;
+pub use hash::{KeyHash, Keyspace};
 pub use index::Index;
+pub use keyspaces::Indexes;
 pub use options::{IndexOptions, UnverifiedLimit};
 pub use publish::{Occupant, Published};
 pub use scan::Cursor;

@@ -1,5 +1,7 @@
 //! What an index can be told when it is made.
 
+use crate::unverified::UNVERIFIED_BYTES;
+
 /// How much memory unverified overwrites may take before [`Index::unverified_pressure`](crate::Index::unverified_pressure) passes one: the greater
 /// of both.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -14,6 +16,11 @@ impl UnverifiedLimit {
     /// The limit for so many keys.
     pub fn bytes(self, keys: u64) -> u64 {
         self.at_least.max((keys as f64 * self.bytes_per_key) as u64)
+    }
+
+    /// What so many unverified overwrites take, as a fraction of the limit for so many keys.
+    pub(crate) fn pressure(self, keys: u64, unverified: usize) -> f64 {
+        (unverified as u64 * UNVERIFIED_BYTES) as f64 / self.bytes(keys) as f64
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_planted::{Bug, planted};
 use parking_lot::RwLock;
 
-use crate::hash::KeyHash;
+use crate::hash::{KEYSPACE_BITS, KeyHash};
 use crate::slot::Pointer;
 
 /// In the order of stored hashes, then of the whole hashes.
@@ -33,8 +33,9 @@ fn key(stored: u32, hash: &KeyHash) -> Key {
     (stored, hash.slot, hash.check)
 }
 
+/// The lowest bits are the same for all keys of an index.
 fn filter_bit(check: u64) -> u64 {
-    1 << (check % 64)
+    1 << ((check >> KEYSPACE_BITS) % 64)
 }
 
 impl Side {

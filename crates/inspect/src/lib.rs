@@ -28,7 +28,7 @@ mod watch;
 pub use check::CheckOptions;
 pub use check::report::{Counts, Finding, IndexCheck, Report, Severity, StagingReport};
 pub use error::{InspectError, Result};
-pub use key::{Key, hex, shown};
+pub use key::{Key, Name, hex, shown};
 pub use layout::{LayoutField, LayoutTable, format_version, layout, layout_text};
 pub use overview::{ClassOverview, Overview, Space, State, States, TierOverview, Written};
 pub use records::{Item, RecordRow, Records, Standing};

@@ -38,17 +38,17 @@ impl Ages {
 pub(crate) struct Rule<'a> {
     view: &'a StoreView,
     pub(crate) ages: Ages,
-    cleared_through: u64,
 }
 
 impl<'a> Rule<'a> {
     pub(crate) fn new(view: &'a StoreView, segments: &[Segment]) -> Rule<'a> {
-        Rule { view, ages: Ages::of(view, segments), cleared_through: view.cleared_through() }
+        Rule { view, ages: Ages::of(view, segments) }
     }
 
     /// The version of a key that counts, a tombstone perhaps. `versions`: all of it, the newest first.
     pub(crate) fn current<'v>(&self, versions: &'v [Version]) -> Option<&'v Version> {
-        let newest = versions.first().filter(|version| version.sequence > self.cleared_through)?;
+        let is_cleared = |version: &&Version| self.view.cleared.covers(&version.hash, version.sequence);
+        let newest = versions.first().filter(|version| !is_cleared(version))?;
         let copies = versions.iter().take_while(|version| version.sequence == newest.sequence);
         copies.min_by_key(|copy| self.ages.segment(&copy.location(&self.view.packing)))
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use esker_log::{FORMAT_VERSION, FoundSlot, SUPERBLOCK_COPIES, SegmentClass, Superblock};
+use esker_log::{
+    Databases, FORMAT_VERSION, FoundSlot, Keyspace, SUPERBLOCK_COPIES, SegmentClass, Superblock,
+};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -42,8 +44,10 @@ pub struct Overview {
     pub granule_bytes: u64,
     /// Highest sequence number in a sealed segment: about how many writes there were.
     pub highest_sequence: u64,
-    /// Records up to this sequence number were cleared.
-    pub cleared_through: u64,
+    /// Up to which sequence number the records of each database were cleared.
+    pub cleared_through: Vec<u64>,
+    /// The keyspace of each database: its number, unless it was swapped.
+    pub keyspaces: Vec<u8>,
     /// Records in sealed segments: every version that still lies there.
     pub records: u64,
     /// Its tiers.
@@ -142,6 +146,8 @@ impl StoreView {
     /// If a device cannot be read.
     pub fn overview(&self) -> Result<Overview> {
         let first = &self.tiers[0].superblock;
+        let bits = self.databases.bits();
+        let keyspaces = || (0..Databases::COUNT).map(|database| Databases::keyspace(bits, database));
         let (mut tiers, mut records, mut highest) = (Vec::new(), 0, 0);
         for tier in &self.tiers {
             let slots = tier.slots();
@@ -161,7 +167,8 @@ impl StoreView {
             segment_bytes: first.segment_bytes,
             granule_bytes: first.granule_bytes,
             highest_sequence: highest,
-            cleared_through: self.cleared_through(),
+            cleared_through: keyspaces().map(|keyspace| self.cleared.through(keyspace)).collect(),
+            keyspaces: keyspaces().map(Keyspace::number).collect(),
             records,
             notes: self.notes(&tiers),
             tiers,

@@ -31,7 +31,7 @@ pub enum Standing {
     Superseded,
     /// A copy of the same version lies in an older segment, which counts.
     Copy,
-    /// The whole store was cleared after it.
+    /// Its database was cleared after it.
     Cleared,
 }
 
@@ -44,7 +44,7 @@ impl Standing {
             Standing::Deleted => "newest of its key: the key is deleted",
             Standing::Superseded => "superseded by a higher sequence number",
             Standing::Copy => "copy of the same version: the one in the older segment counts",
-            Standing::Cleared => "cleared: all keys were removed after it",
+            Standing::Cleared => "cleared: all keys of its database were removed after it",
         }
     }
 }
@@ -97,6 +97,8 @@ pub struct Records {
 /// A key with its value, as the log says.
 #[derive(Clone, Debug)]
 pub struct Item {
+    /// The number of its database.
+    pub database: u8,
     /// The key.
     pub key: Vec<u8>,
     /// Its value.
@@ -125,14 +127,17 @@ impl StoreView {
         Ok(self.rows(watcher, now_ms, keep, |at| (at.tier, at.slot) == (segment.tier, segment.slot)))
     }
 
-    /// Every version of a key that lies anywhere, the newest first.
-    pub fn trace(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Records {
-        let hash = self.secret.key_hash(key);
+    /// Every version of a key of a database that lies anywhere, the newest first.
+    ///
+    /// # Errors
+    /// If there is no such database.
+    pub fn trace(&self, database: u8, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Records> {
+        let hash = self.hash(database, key)?;
         let mut found = self.rows(watcher, now_ms, |of| *of == hash, |_| true);
         found.records.sort_by_key(|row| (Reverse(row.sequence), row.segment));
         // A record that cannot be read is the key's all the same, if its digest is.
-        found.records.iter_mut().for_each(|row| row.key = Key::Named(key.to_vec()));
-        found
+        found.records.iter_mut().for_each(|row| row.key = Key::named(database, key));
+        Ok(found)
     }
 
     /// The rows of the keys that pass, of those segments that are wanted.
@@ -187,8 +192,8 @@ impl StoreView {
             self.raw_value(&record).map(drop)
         });
         let key = match parsed {
-            Ok(record) => Key::Named(record.key.to_vec()),
-            Err(_) => Key::of_digest(&entry.key_hash),
+            Ok(record) => self.key_of(&record),
+            Err(_) => Key::of_digest(&self.databases, &entry.key_hash),
         };
         let expired = self.is_expired(entry.expires_at_ms, entry.sequence, now_ms);
         RecordRow {
@@ -214,12 +219,12 @@ impl StoreView {
         }
     }
 
-    /// The value of a key, as the newest record of it says that can be found; `None` if it is not there.
+    /// The value of a key of a database, as the newest record of it says that can be found; `None` if it is not there.
     ///
     /// # Errors
-    /// If that record is damaged, or it cannot be known whether it is the newest.
-    pub fn get(&self, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
-        let hash = self.secret.key_hash(key);
+    /// If that record is damaged, it cannot be known whether it is the newest, or there is no such database.
+    pub fn get(&self, database: u8, key: &[u8], now_ms: u64, watcher: &dyn Watcher) -> Result<Option<Item>> {
+        let hash = self.hash(database, key)?;
         let mut found = None;
         self.scan_kept(
             now_ms,
@@ -234,18 +239,21 @@ impl StoreView {
         Ok(found)
     }
 
-    /// Shows every key with its value, in the order in which their records lie, until `see` has seen enough. What cannot be
+    /// Shows every key of a database, or of all, with its value, in the order in which their records lie, until `see` has seen enough. What cannot be
     /// read is shown as an error.
     ///
     /// # Errors
-    /// Of `see`; and if it cannot be known which values are the newest.
+    /// Of `see`; and if it cannot be known which values are the newest, or there is no such database.
     pub fn scan(
         &self,
+        database: Option<u8>,
         now_ms: u64,
         watcher: &dyn Watcher,
         see: impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        self.scan_kept(now_ms, watcher, |_| true, true, see)
+        let keyspace = database.map(|database| self.keyspace(database)).transpose()?;
+        let keep = |hash: &KeyHash| keyspace.is_none_or(|keyspace| hash.keyspace() == keyspace);
+        self.scan_kept(now_ms, watcher, keep, true, see)
     }
 
     fn scan_kept(
@@ -282,6 +290,7 @@ impl StoreView {
 impl StoreView {
     fn item(&self, record: &RecordView<'_>) -> std::result::Result<Item, Damage> {
         Ok(Item {
+            database: self.databases.database(record.keyspace),
             key: record.key.to_vec(),
             value: self.raw_value(record)?.into_owned(),
             sequence: record.sequence,

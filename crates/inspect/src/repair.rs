@@ -219,7 +219,7 @@ impl StoreView {
         let unnamed = checked.report.findings.iter().filter(|finding| finding.unnamed_keys);
         let lost_up_to = unnamed.map(|finding| finding.up_to).max();
         let mut copied = Copied::default();
-        let mut batch = Batch { store, puts: Vec::new(), bytes: 0 };
+        let mut batch = Batch { store, database: 0, puts: Vec::new(), bytes: 0 };
         places.read(self, &rule, watcher, |at| {
             let read = at.record.and_then(|record| Ok((record, self.raw_value(&record)?)));
             let Ok((record, value)) = read else {
@@ -232,9 +232,10 @@ impl StoreView {
             if lost_up_to.is_some_and(|lost| record.sequence < lost) {
                 copied.stale_count += 1;
                 if copied.stale_keys.len() < STALE_LISTED {
-                    copied.stale_keys.push(Key::Named(record.key.to_vec()));
+                    copied.stale_keys.push(self.key_of(&record));
                 }
             }
+            batch.enter(self.databases.database(record.keyspace))?;
             batch.put(record.key, &value, record.expires_at_ms)?;
             Ok(ControlFlow::Continue(()))
         })?;
@@ -256,11 +257,22 @@ struct Copied {
 /// Puts that are made together.
 struct Batch<'a> {
     store: &'a Blocking,
+    /// Of all of them.
+    database: u8,
     puts: Vec<(Bytes, Bytes, Option<u64>)>,
     bytes: usize,
 }
 
 impl Batch<'_> {
+    /// What comes is of this database.
+    fn enter(&mut self, database: u8) -> Result<()> {
+        if database != self.database {
+            self.write()?;
+            self.database = database;
+        }
+        Ok(())
+    }
+
     fn put(&mut self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<()> {
         self.bytes += key.len() + value.len();
         self.puts.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value), expires_at_ms));
@@ -269,7 +281,8 @@ impl Batch<'_> {
 
     fn write(&mut self) -> Result<()> {
         self.bytes = 0;
-        for put in self.store.put_each(std::mem::take(&mut self.puts), None) {
+        let store = self.store.database(self.database)?;
+        for put in store.put_each(std::mem::take(&mut self.puts), None) {
             put?;
         }
         Ok(())

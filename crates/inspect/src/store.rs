@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
-use esker_log::{Packing, Secret, SegmentShape, Superblock, SuperblockError, Tier};
+use esker_log::{
+    Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
+    SuperblockError, Tier,
+};
 
 use crate::error::{InspectError, Result};
+use crate::key::Key;
 
 /// Where superblocks of all strides are looked for.
 pub(crate) const HEAD_BYTES: usize = 4 << 20;
@@ -35,6 +39,10 @@ pub struct StoreView {
     pub paths: Vec<PathBuf>,
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
+    /// Which records were cleared.
+    pub(crate) cleared: Cleared,
+    /// Which keyspace each database has.
+    pub databases: Databases,
     in_use: bool,
 }
 
@@ -94,7 +102,9 @@ impl StoreView {
             segment_bytes: first.superblock.segment_bytes,
             capacity_slots: capacity.map_or(0, |tier| tier.superblock.used_slots),
         };
-        Ok(StoreView { tiers, paths: Vec::new(), secret, packing, in_use: false })
+        let superblocks = || tiers.iter().map(|tier| &tier.superblock);
+        let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
+        Ok(StoreView { paths: Vec::new(), secret, packing, cleared, databases, tiers, in_use: false })
     }
 
     /// Whether another process has it open.
@@ -107,9 +117,24 @@ impl StoreView {
         self.tiers.iter().all(|tier| tier.superblock.census.is_some())
     }
 
-    /// Records up to this sequence number were cleared.
-    pub(crate) fn cleared_through(&self) -> u64 {
-        self.tiers.iter().map(|tier| tier.superblock.cleared_through).max().unwrap_or(0)
+    /// The key of a record.
+    pub(crate) fn key_of(&self, record: &RecordView<'_>) -> Key {
+        Key::named(self.databases.database(record.keyspace), record.key)
+    }
+
+    /// The digest of a key of a database.
+    pub(crate) fn hash(&self, database: u8, key: &[u8]) -> Result<KeyHash> {
+        Ok(self.secret.key_hash(self.keyspace(database)?, key))
+    }
+
+    pub(crate) fn keyspace(&self, database: u8) -> Result<Keyspace> {
+        if database >= Databases::COUNT {
+            let last = Databases::COUNT - 1;
+            return Err(InspectError::Call(format!(
+                "there is no database {database}; databases are 0 to {last}"
+            )));
+        }
+        Ok(Databases::keyspace(self.databases.bits(), database))
     }
 
     /// Refuses to go on while another process changes the store.
@@ -303,6 +328,9 @@ fn nonsense(superblock: &Superblock) -> Option<String> {
     }
     if !power(granule_bytes, 16, unit_bytes) {
         return Some(format!("granules of {granule_bytes} bytes"));
+    }
+    if !superblock.databases.is_sound() {
+        return Some("that two databases have the same keyspace".to_owned());
     }
     (!data_offset.is_multiple_of(PAGE_BYTES)).then(|| format!("that its data begin at {data_offset}"))
 }

@@ -5,7 +5,7 @@
 //! left behind, fails. *Values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. *Keys*
 //! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
 
-use esker_index::KeyHash;
+use esker_index::{KeyHash, Keyspace};
 use std::hash::Hasher;
 
 use esker_planted::{Bug, planted};
@@ -33,10 +33,10 @@ pub struct Identity {
 }
 
 impl Secret {
-    /// The digest of a key.
-    pub fn key_hash(&self, key: &[u8]) -> KeyHash {
+    /// The digest of a key of a keyspace.
+    pub fn key_hash(&self, keyspace: Keyspace, key: &[u8]) -> KeyHash {
         let bits = SipHasher13::new_with_keys(self.digest_key[0], self.digest_key[1]).hash(key);
-        KeyHash { slot: bits.h1, check: bits.h2 }
+        KeyHash { slot: bits.h1, check: bits.h2 }.in_keyspace(keyspace)
     }
 
     /// The checksum of a value.

@@ -10,6 +10,7 @@
 mod checksum;
 mod class;
 mod compression;
+mod databases;
 mod format;
 mod frame;
 mod layout;
@@ -25,7 +26,8 @@ mod unsealed;
 pub use checksum::{Identity, Secret, ValueHasher};
 pub use class::SegmentClass;
 pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
-pub use esker_index::KeyHash;
+pub use databases::{Cleared, Databases};
+pub use esker_index::{KeyHash, Keyspace};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
@@ -36,8 +38,9 @@ pub use location::{
     class_of, class_with,
 };
 pub use record::{
-    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
-    claimed_bytes, claimed_head_bytes, expansion_of, record_bytes,
+    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, KEYSPACE_BYTES as MOST_KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,
+    Record, RecordHead, RecordView, claimed_bytes, claimed_head_bytes, expansion_of, keyspace_bytes,
+    record_bytes,
 };
 pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};

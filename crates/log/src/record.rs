@@ -1,16 +1,17 @@
 //! A record: one version of one key.
 //!
 //! ```text
-//! header (32) | expiry (8, if flagged) | key | value | zeros up to the granule
+//! header (32) | expiry (8, if flagged) | keyspace (1, if flagged) | key | value | zeros up to the granule
 //! ```
 //!
-//! The header's CRC covers its identity, itself, the expiry and the key; the value's checksum is part of the header. So
+//! The header's CRC covers its identity, itself, the expiry, the keyspace and the key; the value's checksum is part of the header. So
 //! a record moves to another place by writing a new header, without reading its value; and rot in a value leaves the key
 //! readable, so that the error can name it.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+use esker_index::Keyspace;
 use esker_planted::{Bug, planted};
 
 use crate::checksum::{Identity, Secret};
@@ -21,6 +22,8 @@ use crate::location::class_of;
 /// Length of a record's header.
 pub const HEADER_BYTES: usize = 32;
 const EXPIRY_BYTES: usize = 8;
+/// What a record takes beyond [`record_bytes`] in keyspaces other than the first.
+pub const KEYSPACE_BYTES: usize = 1;
 /// Longest key.
 pub const MAX_KEY_BYTES: usize = 65_536;
 
@@ -29,7 +32,7 @@ const FLAGS: Field = Field::new(
     "flags",
     1,
     1,
-    "bit 0: an expiry follows; bit 1: the batch goes on in the next record; bit 2: its predecessor lived briefly; bits 3 and 4: how the value is compressed (0 not at all, 1 LZ4, 2 Zstandard); others zero",
+    "bit 0: an expiry follows; bit 1: the batch goes on in the next record; bit 2: its predecessor lived briefly; bits 3 and 4: how the value is compressed (0 not at all, 1 LZ4, 2 Zstandard); bit 7: the keyspace follows; others zero",
 );
 const KEY_BYTES: Field = Field::new("key_bytes", 2, 2, "length of the key less one");
 const VALUE_BYTES: Field = Field::new("value_bytes", 4, 4, "length of the value as stored");
@@ -37,7 +40,7 @@ const SEQUENCE: Field = Field::new("sequence", 8, 8, "orders all versions; kept 
 const VALUE_CHECK: Field =
     Field::new("value_check", 16, 8, "XXH3-64 of the value as stored, seeded with the salt");
 const RAW_BYTES: Field = Field::new("raw_bytes", 24, 4, "length before compression; 0 where there is none");
-const CRC: Field = Field::new("crc", 28, 4, "CRC32C of identity, bytes 0..28, expiry and key");
+const CRC: Field = Field::new("crc", 28, 4, "CRC32C of identity, bytes 0..28, expiry, keyspace and key");
 /// The record header's layout.
 pub(crate) const FIELDS: &[Field] =
     &[KIND, FLAGS, KEY_BYTES, VALUE_BYTES, SEQUENCE, VALUE_CHECK, RAW_BYTES, CRC];
@@ -48,6 +51,15 @@ const FLAG_BATCH_GOES_ON: u64 = 2;
 const FLAG_SHORT_LIVED: u64 = 4;
 const CODEC_SHIFT: u32 = 3;
 const CODEC_MASK: u64 = 3;
+const FLAG_KEYSPACE: u64 = 1 << 7;
+/// All bits that have a meaning.
+const FLAGS_KNOWN: u64 =
+    FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_SHORT_LIVED | CODEC_MASK << CODEC_SHIFT | FLAG_KEYSPACE;
+// None of them has two.
+const _: () = assert!(
+    FLAGS_KNOWN
+        == FLAG_EXPIRY + FLAG_BATCH_GOES_ON + FLAG_SHORT_LIVED + (CODEC_MASK << CODEC_SHIFT) + FLAG_KEYSPACE
+);
 
 /// What a record says of its key. The numbers are on the medium: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +86,8 @@ impl Kind {
 pub struct Record<'a> {
     /// What it says.
     pub kind: Kind,
+    /// The keyspace that the key belongs to.
+    pub keyspace: Keyspace,
     /// The key, 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
     /// The value, as it is stored.
@@ -94,7 +108,12 @@ pub struct Record<'a> {
     pub short_lived: bool,
 }
 
-/// Length on the medium, without the padding to the granule.
+/// What a record of a keyspace takes beyond [`record_bytes`].
+pub const fn keyspace_bytes(keyspace: Keyspace) -> usize {
+    if keyspace.number() == Keyspace::FIRST.number() { 0 } else { KEYSPACE_BYTES }
+}
+
+/// Length on the medium, without the padding to the granule; of a record of the first keyspace.
 pub fn record_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
     HEADER_BYTES + if expires { EXPIRY_BYTES } else { 0 } + key_bytes + value_bytes
 }
@@ -124,9 +143,10 @@ fn compressed(header: &[u8], kind: Kind) -> Result<Option<Compressed>, Damage> {
 
 impl<'a> Record<'a> {
     /// A tombstone.
-    pub fn tombstone(key: &'a [u8], sequence: u64, secret: &Secret) -> Record<'a> {
+    pub fn tombstone(keyspace: Keyspace, key: &'a [u8], sequence: u64, secret: &Secret) -> Record<'a> {
         Record {
             kind: Kind::Tombstone,
+            keyspace,
             key,
             value: &[],
             compressed: None,
@@ -141,6 +161,7 @@ impl<'a> Record<'a> {
     /// Length on the medium, without the padding to the granule.
     pub fn bytes(&self) -> usize {
         record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
+            + keyspace_bytes(self.keyspace)
     }
 
     /// See [`expansion_of`].
@@ -148,16 +169,17 @@ impl<'a> Record<'a> {
         expansion_of(self.bytes(), self.value.len(), self.compressed)
     }
 
-    /// Header and expiry, for a record that will lie at `identity`. The key and the value follow them.
+    /// Header, expiry and keyspace, for a record that will lie at `identity`. The key and the value follow them.
     pub fn encode_header(&self, identity: &Identity) -> EncodedHeader {
         assert!((1..=MAX_KEY_BYTES).contains(&self.key.len()), "key of {} bytes", self.key.len());
-        let mut bytes = [0u8; HEADER_BYTES + EXPIRY_BYTES];
+        let mut bytes = [0u8; HEADER_BYTES + EXPIRY_BYTES + KEYSPACE_BYTES];
         KIND.put(&mut bytes, self.kind as u64);
         let expires = if self.expires_at_ms.is_some() { FLAG_EXPIRY } else { 0 };
         let goes_on = if self.batch_goes_on { FLAG_BATCH_GOES_ON } else { 0 };
         let short_lived = if self.short_lived { FLAG_SHORT_LIVED } else { 0 };
         let codec = self.compressed.map_or(0, |how| how.codec as u64) << CODEC_SHIFT;
-        FLAGS.put(&mut bytes, expires | goes_on | short_lived | codec);
+        let elsewhere = if self.keyspace == Keyspace::FIRST { 0 } else { FLAG_KEYSPACE };
+        FLAGS.put(&mut bytes, expires | goes_on | short_lived | codec | elsewhere);
         KEY_BYTES.put(&mut bytes, self.key.len() as u64 - 1);
         VALUE_BYTES.put(&mut bytes, self.value.len() as u64);
         SEQUENCE.put(&mut bytes, self.sequence);
@@ -168,15 +190,19 @@ impl<'a> Record<'a> {
             bytes[len..len + EXPIRY_BYTES].copy_from_slice(&expiry.to_le_bytes());
             len += EXPIRY_BYTES;
         }
+        if elsewhere != 0 {
+            bytes[len] = self.keyspace.number();
+            len += KEYSPACE_BYTES;
+        }
         let crc = identity.crc(&[&bytes[..CRC.offset], &bytes[HEADER_BYTES..len], self.key]);
         CRC.put(&mut bytes, u64::from(crc));
         EncodedHeader { bytes, len }
     }
 }
 
-/// A record's header and expiry as they lie on the medium.
+/// A record's header, expiry and keyspace as they lie on the medium.
 pub struct EncodedHeader {
-    bytes: [u8; HEADER_BYTES + EXPIRY_BYTES],
+    bytes: [u8; HEADER_BYTES + EXPIRY_BYTES + KEYSPACE_BYTES],
     len: usize,
 }
 
@@ -215,15 +241,16 @@ impl std::fmt::Display for Damage {
 
 /// Length on the medium that a record's header claims, not verified; for finding the end of a record in memory.
 pub fn claimed_bytes(header: &[u8]) -> Option<usize> {
-    let header = header.get(..HEADER_BYTES)?;
-    let expires = FLAGS.get(header) & FLAG_EXPIRY != 0;
-    Some(record_bytes(KEY_BYTES.get(header) as usize + 1, VALUE_BYTES.get(header) as usize, expires))
+    Some(claimed_head_bytes(header)? + VALUE_BYTES.get(header) as usize)
 }
 
-/// Length on the medium of header, expiry and key that a record's header claims, not verified; for reading no more of it.
+/// Length on the medium of header, expiry, keyspace and key that a record's header claims, not verified; for reading no more of
+/// it.
 pub fn claimed_head_bytes(header: &[u8]) -> Option<usize> {
     let header = header.get(..HEADER_BYTES)?;
-    Some(record_bytes(KEY_BYTES.get(header) as usize + 1, 0, FLAGS.get(header) & FLAG_EXPIRY != 0))
+    let flags = FLAGS.get(header);
+    let elsewhere = if flags & FLAG_KEYSPACE != 0 { KEYSPACE_BYTES } else { 0 };
+    Some(record_bytes(KEY_BYTES.get(header) as usize + 1, 0, flags & FLAG_EXPIRY != 0) + elsewhere)
 }
 
 /// A record that was read; header and key are verified, the value only by [`verify_value`](Self::verify_value).
@@ -231,6 +258,8 @@ pub fn claimed_head_bytes(header: &[u8]) -> Option<usize> {
 pub struct RecordView<'a> {
     /// What it says.
     pub kind: Kind,
+    /// The keyspace that the key belongs to.
+    pub keyspace: Keyspace,
     /// The key.
     pub key: &'a [u8],
     /// The value, as it is stored.
@@ -256,6 +285,8 @@ pub struct RecordView<'a> {
 pub struct RecordHead<'a> {
     /// What it says.
     pub kind: Kind,
+    /// The keyspace that the key belongs to.
+    pub keyspace: Keyspace,
     /// The key.
     pub key: &'a [u8],
     /// Where in the record the value begins.
@@ -274,6 +305,16 @@ pub struct RecordHead<'a> {
     pub batch_goes_on: bool,
     /// Whether it is expected to live briefly.
     pub short_lived: bool,
+}
+
+/// The keyspace that flags say begins these bytes, and what is behind it.
+fn keyspace_of(flags: u64, bytes: &[u8]) -> Result<(Keyspace, &[u8]), Damage> {
+    if flags & FLAG_KEYSPACE == 0 {
+        return Ok((Keyspace::FIRST, bytes));
+    }
+    let (&number, rest) = bytes.split_first().ok_or(Damage::Length)?;
+    let keyspace = Keyspace::new(number).filter(|keyspace| *keyspace != Keyspace::FIRST);
+    Ok((keyspace.ok_or(Damage::Header)?, rest))
 }
 
 impl<'a> RecordHead<'a> {
@@ -303,18 +344,20 @@ impl<'a> RecordHead<'a> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Length)?;
         let kind = Kind::from_byte(KIND.get(header)).ok_or(Damage::Header)?;
         let flags = FLAGS.get(header);
-        if flags & !(FLAG_EXPIRY | FLAG_BATCH_GOES_ON | FLAG_SHORT_LIVED | CODEC_MASK << CODEC_SHIFT) != 0 {
+        if flags & !FLAGS_KNOWN != 0 {
             return Err(Damage::Header);
         }
         let compressed = compressed(header, kind)?;
         let expiry_bytes = if flags & FLAG_EXPIRY != 0 { EXPIRY_BYTES } else { 0 };
         // The lengths only say where things should end, before the checksum that covers them agrees.
         let (expiry, rest) = rest.split_at_checked(expiry_bytes).ok_or(Damage::Length)?;
+        let (keyspace, rest) = keyspace_of(flags, rest)?;
         let (key, _) = rest.split_at_checked(KEY_BYTES.get(header) as usize + 1).ok_or(Damage::Length)?;
         Ok(RecordHead {
             kind,
+            keyspace,
             key,
-            value_offset: HEADER_BYTES + expiry_bytes + key.len(),
+            value_offset: HEADER_BYTES + expiry_bytes + keyspace_bytes(keyspace) + key.len(),
             value_bytes: VALUE_BYTES.get(header) as usize,
             compressed,
             value_check: VALUE_CHECK.get(header),
@@ -341,13 +384,14 @@ impl<'a> RecordView<'a> {
     }
 
     fn with_value(bytes: &'a [u8], head: RecordHead<'a>) -> Result<RecordView<'a>, Damage> {
-        let RecordHead { kind, key, value_offset, value_bytes, compressed, value_check, .. } = head;
+        let RecordHead { kind, keyspace, key, value_offset, value_bytes, compressed, value_check, .. } = head;
         let RecordHead { sequence, expires_at_ms, batch_goes_on, short_lived, .. } = head;
         let key_and_value = &bytes[value_offset - key.len()..];
         let key_and_value = key_and_value.get(..key.len() + value_bytes).ok_or(Damage::Length)?;
         let value = &key_and_value[key.len()..];
         Ok(RecordView {
             kind,
+            keyspace,
             key,
             value,
             compressed,
@@ -363,6 +407,7 @@ impl<'a> RecordView<'a> {
     /// Length on the medium, without the padding to the granule.
     pub fn bytes(&self) -> usize {
         record_bytes(self.key.len(), self.value.len(), self.expires_at_ms.is_some())
+            + keyspace_bytes(self.keyspace)
     }
 
     /// Verifies the value.
@@ -404,11 +449,12 @@ impl<'a> RecordView<'a> {
 
     /// The same record, to be written elsewhere, by itself. Its value stays as it is compressed.
     pub fn to_record(&self) -> Record<'a> {
-        let RecordView { kind, key, value, compressed, value_check, .. } = *self;
+        let RecordView { kind, keyspace, key, value, compressed, value_check, .. } = *self;
         let RecordView { sequence, expires_at_ms, short_lived, .. } = *self;
         let batch_goes_on = false;
         Record {
             kind,
+            keyspace,
             key,
             value,
             compressed,

@@ -210,7 +210,7 @@ impl Walk<'_> {
                 }
             }
             entries.push(Entry {
-                key_hash: self.secret.key_hash(record.key),
+                key_hash: self.secret.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
                 offset: at as u32,
                 bytes: record.bytes() as u32,

@@ -231,6 +231,7 @@ impl OpenSegment {
     pub fn append(&mut self, record: &Record<'_>, key_hash: KeyHash) -> u32 {
         let bytes = record.bytes();
         let padded = self.shape.padded(bytes);
+        debug_assert_eq!(key_hash.keyspace(), record.keyspace, "the digest is that of the record");
         assert!(
             self.has_room(1, padded) && self.memory_has_room(padded),
             "record of {bytes} bytes has no room"

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Identity, Secret};
+use crate::databases::{Cleared, Databases};
 use crate::layout::{Field, is_dense};
 use crate::location::Tier;
 
@@ -54,8 +55,10 @@ pub struct Superblock {
     pub data_offset: u64,
     /// Slots from here on were never written. The device is never shorter than this many slots.
     pub used_slots: u32,
-    /// Records up to this sequence number were cleared.
-    pub cleared_through: u64,
+    /// Up to which sequence number the records of each keyspace were cleared.
+    pub cleared: Cleared,
+    /// Which keyspace each database has.
+    pub databases: Databases,
     /// When the store was made, in milliseconds since the Unix epoch.
     pub created_at_ms: u64,
     /// What time it was when this was written, in milliseconds since the Unix epoch, as far as the store was sure.

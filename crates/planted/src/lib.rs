@@ -89,6 +89,8 @@ bugs! {
     UnpublishedAnswered,
     /// An update is shown an unpublished record that a plain put was appended behind.
     UnpublishedNotForgotten,
+    /// A put is written to the keyspace that its database had before a swap.
+    SwapOvertaken,
     /// A large value gets its number before its key is reserved.
     LargeNumberedTooEarly,
     /// Puts may take the room that is kept for deletes and relocation.
@@ -143,6 +145,12 @@ bugs! {
     NumbersGivenOutAgain,
     /// `clear` does not say durably that it happened.
     ClearNotWritten,
+    /// A `clear` of one database says durably that all were cleared.
+    ClearTakesAnother,
+    /// A swap of two databases is not durable.
+    SwapNotWritten,
+    /// An opening takes every record for one of the first keyspace.
+    KeyspaceForgotten,
     /// What expired is forgotten at an opening.
     ClockForgotten,
     /// A store that was closed is not compared with what it held.

@@ -47,6 +47,8 @@ pub(crate) struct User {
     rights: Vec<Right>,
     /// Key prefixes that the user may reach; every key if there are none.
     prefixes: Vec<Vec<u8>>,
+    /// Numbers of the databases that the user may use; all if there are none.
+    databases: Vec<u8>,
     /// How the user proves who it is; nobody can by password if `None`.
     secret: Option<Secret>,
     /// The users were read again since.
@@ -59,6 +61,7 @@ impl User {
             name: DEFAULT_NAME.to_owned(),
             rights: vec![Right::Read, Right::Write, Right::Admin],
             prefixes: Vec::new(),
+            databases: Vec::new(),
             secret,
             outdated: AtomicBool::new(false),
         }
@@ -102,6 +105,16 @@ impl User {
     /// What keys must begin with for the user to reach them; every key if there are none.
     pub(crate) fn prefixes(&self) -> &[Vec<u8>] {
         &self.prefixes
+    }
+
+    /// Whether the user may use this database.
+    pub(crate) fn may_use(&self, database: u8) -> bool {
+        self.databases.is_empty() || self.databases.contains(&database)
+    }
+
+    /// Whether no database is kept from the user.
+    pub(crate) fn may_use_all_databases(&self) -> bool {
+        self.databases.is_empty()
     }
 
     /// Whether the users were read again since this was handed out, so that [`Users::refresh`] should be asked.
@@ -262,6 +275,7 @@ impl Roster {
                     name: name.clone(),
                     rights: entry.rights.clone(),
                     prefixes: entry.prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
+                    databases: entry.databases.clone(),
                     secret,
                     outdated: AtomicBool::new(false),
                 };

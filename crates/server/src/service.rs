@@ -58,7 +58,9 @@ pub(crate) const MAXMEMORY_POLICY: &str = "maxmemory-policy";
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
+    /// Database 0, and what is about all of them.
     pub(crate) store: Store,
+    databases: Vec<Store>,
     pub(crate) config: Config,
     pub(crate) users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -135,6 +137,8 @@ impl Service {
         // The slow log and the scripts are of what clients said, so they are a part of their memory.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
         let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
+        let databases = (0..config.databases).map(|number| store.database(number));
+        let databases = databases.collect::<Result<_, _>>().expect("a store has all that can be configured");
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
         let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
@@ -153,7 +157,7 @@ impl Service {
         let of_retries = budget.share(here, 0);
         let service = Service {
             users,
-            changes: Changes::new(events.clone(), tracking.clone()),
+            changes: Changes::new(&store, events.clone(), tracking.clone()),
             tracking,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
@@ -165,6 +169,7 @@ impl Service {
                 limits.connections_per_address_max,
             ),
             store,
+            databases,
             backups: Backups::new(config.backup_dir.clone()),
             drive: DriveLog::new(config.drive_log.clone()),
             config,
@@ -204,6 +209,21 @@ impl Service {
         self.changes.run(&self.store).await;
     }
 
+    /// A database that clients may choose.
+    pub(crate) fn database(&self, number: u8) -> &Store {
+        &self.databases[usize::from(number)]
+    }
+
+    /// The databases that clients may choose, in the order of their numbers.
+    pub(crate) fn databases(&self) -> &[Store] {
+        &self.databases
+    }
+
+    /// The database of a number that a client gave, if there is one.
+    pub(crate) fn database_of(&self, number: i64) -> Option<u8> {
+        u8::try_from(number).ok().filter(|number| usize::from(*number) < self.databases.len())
+    }
+
     /// How long the server had been there at some moment.
     pub(crate) fn age_at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
@@ -228,12 +248,12 @@ impl Service {
         self.started.elapsed()
     }
 
-    /// How many entries, up to `most`, an iteration may look at in one step so that it reads about `goal` bytes, and how
+    /// How many entries of a database, up to `most`, an iteration may look at in one step so that it reads about `goal` bytes, and how
     /// many bytes it reads then. One entry is looked at however long it is.
-    pub(crate) fn step(&self, cursor: Cursor, most: usize, goal: usize) -> (usize, usize) {
+    pub(crate) fn step(&self, store: &Store, cursor: Cursor, most: usize, goal: usize) -> (usize, usize) {
         let mut entries = most.max(1);
         loop {
-            let bytes = self.store.scan_bytes_hint(cursor, entries);
+            let bytes = store.scan_bytes_hint(cursor, entries);
             if bytes <= goal || entries == 1 {
                 return (entries, bytes);
             }
@@ -241,10 +261,10 @@ impl Service {
         }
     }
 
-    /// An upper bound of the bytes of the keys that one step of an iteration over keys returns, of up to `most` of them and
+    /// An upper bound of the bytes of the keys that one step of an iteration over the keys of a database returns, of up to `most` of them and
     /// about `goal` bytes. One key is returned however long it is.
-    pub(crate) fn step_of_keys(&self, cursor: Cursor, most: usize, goal: usize) -> usize {
-        let hint = |keys| self.store.scan_keys_bytes_hint(cursor, keys);
+    pub(crate) fn step_of_keys(&self, store: &Store, cursor: Cursor, most: usize, goal: usize) -> usize {
+        let hint = |keys| store.scan_keys_bytes_hint(cursor, keys);
         hint(most).min(goal.max(hint(1)))
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Client {
     pub(crate) media: Media,
     pub(crate) faults: Arc<Faults>,
     pub(crate) reached: Arc<Mutex<Reached>>,
-    /// Held by all for reading; by who clears the store, alone.
+    /// Held by all for reading; by who clears a database or swaps two, alone.
     pub(crate) turns: Arc<RwLock<()>>,
 }
 
@@ -39,13 +39,15 @@ impl Client {
     /// Does all that, then returns. What it finds wrong is a panic.
     pub(crate) async fn live(self, operations: Vec<Op>) {
         for operation in operations {
-            if operation == Op::Clear {
-                self.clear().await;
-                continue;
+            match operation {
+                Op::Clear => self.clear(None).await,
+                Op::ClearOne { elsewhere } => self.clear(Some(elsewhere)).await,
+                Op::Swap => self.swap().await,
+                operation => {
+                    let _turn = self.turns.read().await;
+                    self.act(operation).await;
+                }
             }
-            let turn = self.turns.read().await;
-            self.act(operation).await;
-            drop(turn);
         }
     }
 
@@ -71,7 +73,7 @@ impl Client {
             Op::Verify => self.verify().await,
             Op::Count { counter, bytes } => self.count(counter as usize, bytes).await,
             Op::Sleep(us) => self.runtime.sleep(Duration::from_micros(us)).await,
-            Op::Clear => unreachable!("a clear runs alone"),
+            Op::Clear | Op::ClearOne { .. } | Op::Swap => unreachable!("it runs alone"),
         }
     }
 
@@ -89,6 +91,18 @@ impl Client {
             ErrorKind::Corrupt => "a call failed with Corrupt",
             _ => "the store stopped after a failure",
         });
+    }
+
+    /// The database of a slot.
+    fn of(&self, slot: usize) -> Store {
+        let database = self.model.lock().database_of(slot);
+        self.store.database(database).expect("there is one")
+    }
+
+    /// The database of counters.
+    fn of_counters(&self) -> Store {
+        let database = self.model.lock().database(false);
+        self.store.database(database).expect("there is one")
     }
 
     fn options(&self, level: Level) -> WriteOptions {
@@ -124,7 +138,7 @@ impl Client {
                 self.reached.lock().note("a large value went its own way");
             }
             let at = self.issue(slot, Some(stamp), expires_at_ms, level, large);
-            let result = self.store.put_with(key.clone(), value, options).await;
+            let result = self.of(slot).put_with(key.clone(), value, options).await;
             if let Ok(version) = result {
                 self.model.lock().check_version(key, stamp, version);
             }
@@ -135,7 +149,7 @@ impl Client {
             batch.put(key.clone(), any_value(key, stamp, bytes.min(6000) as usize));
         }
         let at = self.issue(slot, Some(stamp), expires_at_ms, level, false);
-        let result = self.store.write_with(batch, options).await;
+        let result = self.of(slot).write_with(batch, options).await;
         self.done(slot, at, result);
     }
 
@@ -163,6 +177,7 @@ impl Client {
             }
             let stamp = (!deletes || last.stamp.is_none()).then(|| model.next_stamp());
             issued.insert(slot, model.issue(slot, stamp, None, level.into(), false));
+            batch.in_database(model.database_of(slot));
             for key in &model.slots[slot].keys {
                 match stamp {
                     Some(stamp) => batch.put(key.clone(), any_value(key, stamp, (stamp % 200) as usize)),
@@ -184,7 +199,7 @@ impl Client {
         let at = self.issue(slot, None, None, level, false);
         // Deleting what is not there writes nothing, so it promises nothing.
         if let [key] = &keys[..] {
-            let result = self.store.delete_with(key.clone(), options).await;
+            let result = self.of(slot).delete_with(key.clone(), options).await;
             if let (Ok(was_there), Some(known)) = (&result, known) {
                 let (there, expires) = (known.stamp.is_some(), known.expires_at_ms);
                 let latest_ms = self.model.lock().clock(self.store.now_ms());
@@ -204,7 +219,7 @@ impl Client {
         for key in &keys {
             batch.delete(key.clone());
         }
-        let result = self.store.write_with(batch, options).await;
+        let result = self.of(slot).write_with(batch, options).await;
         if result.is_ok() && known.is_some_and(|known| known.stamp.is_none()) {
             self.model.lock().refuse(slot, at);
         } else {
@@ -223,8 +238,11 @@ impl Client {
         // A batch of one goes the way of a put.
         let large = keys.len() == 1 && self.is_large(bytes + 6);
         let at = self.issue(slot, Some(stamp), None, level, large);
-        let result = self.store.update(&keys, self.options(level), |entries| {
+        let database = self.model.lock().database_of(slot);
+        let named: Vec<(u8, &Bytes)> = keys.iter().map(|key| (database, key)).collect();
+        let result = self.store.update_across(&named, self.options(level), |entries| {
             let mut batch = Batch::new();
+            batch.in_database(database);
             for (key, entry) in keys.iter().zip(entries) {
                 // It depends on what is there, so that a change that comes between would show.
                 let more = entry.as_ref().map_or(0, |entry| entry.value.len() % 7);
@@ -253,7 +271,8 @@ impl Client {
         let expires_at_ms = in_ms.map(|ms| self.store.now_ms() + ms);
         let large = keys.len() == 1 && self.config.tiers == Tiers::Both;
         let at = self.issue(slot, known.stamp, expires_at_ms, level, large);
-        let result = self.store.update(&keys, self.options(level), |entries| {
+        let store = self.of(slot);
+        let result = store.update(&keys, self.options(level), |entries| {
             let mut batch = Batch::new();
             for entry in entries.iter().flatten() {
                 match expires_at_ms {
@@ -293,11 +312,12 @@ impl Client {
             let model = self.model.lock();
             let reading = model.begin_read(slot, self.store.now_ms());
             let keys = model.slots[slot].keys.iter().cloned().enumerate();
-            wanted.extend(keys.map(|(number, key)| (reading.clone(), number, key)));
+            let store = self.store.database(model.database_of(slot)).expect("there is one");
+            wanted.extend(keys.map(|(number, key)| (store.clone(), reading.clone(), number, key)));
         }
-        let reads = wanted.iter().map(|(_, _, key)| self.store.get_entry(key));
+        let reads = wanted.iter().map(|(store, _, _, key)| store.get_entry(key));
         let found = join_all(reads).await;
-        for ((reading, number, _), found) in wanted.into_iter().zip(found) {
+        for ((_, reading, number, _), found) in wanted.into_iter().zip(found) {
             match found {
                 // They ran at the same time, so each is checked against what was known before all of them.
                 Ok(found) => {
@@ -315,13 +335,13 @@ impl Client {
     /// Reads a value, a part of it, and the value again: if it is the same, so is the part.
     async fn get_range(&self, slot: usize, from: u64, bytes: u64) {
         let Slot { keys, .. } = self.model.lock().slots[slot].clone();
-        let key = &keys[0];
+        let (key, store) = (&keys[0], self.of(slot));
         let read = async {
-            let Some(before) = self.store.get_entry(key).await? else { return Ok(None) };
+            let Some(before) = store.get_entry(key).await? else { return Ok(None) };
             let from = before.value.len() as u64 * from / 1000;
             let range = from..from + bytes;
-            let part = self.store.get_range(key, range.clone()).await?;
-            let after = self.store.get_entry(key).await?;
+            let part = store.get_range(key, range.clone()).await?;
+            let after = store.get_entry(key).await?;
             let same = after.filter(|after| after.version == before.version);
             Ok(same.map(|entry| (entry, range, part)))
         };
@@ -358,16 +378,35 @@ impl Client {
         }
     }
 
-    async fn clear(&self) {
+    /// Clears all, or the keys of one database.
+    async fn clear(&self, which: Option<bool>) {
         let _alone = self.turns.write().await;
-        let at = self.model.lock().issue_clear();
+        let at = self.model.lock().issue_clear(which);
         self.reached.lock().note("a clear began");
-        match self.store.clear().await {
+        let database = which.map(|which| self.model.lock().database(which));
+        let cleared = match database {
+            Some(database) => self.store.database(database).expect("there is one").clear().await,
+            None => self.store.clear_all().await,
+        };
+        match cleared {
             Ok(()) => {
-                self.reached.lock().note("a clear ended");
+                let what = if which.is_some() { "one database was cleared" } else { "a clear ended" };
+                self.reached.lock().note(what);
                 self.model.lock().cleared(&at, self.runtime.now());
             }
             Err(error) => self.tolerate("a clear", &error),
+        }
+    }
+
+    async fn swap(&self) {
+        let _alone = self.turns.write().await;
+        let (first, second) = self.model.lock().issue_swap();
+        match self.store.swap_databases(first, second).await {
+            Ok(()) => {
+                self.reached.lock().note("databases were swapped");
+                self.model.lock().swapped();
+            }
+            Err(error) => self.tolerate("a swap", &error),
         }
     }
 
@@ -381,7 +420,8 @@ impl Client {
             let model = self.model.lock();
             (model.counters[counter].key.clone(), model.counters[counter].known)
         };
-        let entry = match self.store.get_entry(&key).await {
+        let store = self.of_counters();
+        let entry = match store.get_entry(&key).await {
             Ok(entry) => entry,
             Err(error) => return self.tolerate("a read", &error),
         };
@@ -396,7 +436,7 @@ impl Client {
         let mut value = next.to_le_bytes().to_vec();
         value.resize(8 + bytes as usize, next as u8);
         let options = WriteOptions { condition, ..self.options(Level::Sync) };
-        match self.store.put_with(key, value, options).await {
+        match store.put_with(key, value, options).await {
             Ok(_) => self.model.lock().counted(counter, next),
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.reached.lock().note("a condition did not hold");
@@ -413,9 +453,13 @@ pub(crate) fn count_of(entry: &Entry) -> u64 {
 
 /// Reads every key there is; nobody writes.
 pub(crate) async fn read_all(store: &Store, model: &Mutex<Model>) -> Vec<Vec<Result<Option<Entry>>>> {
-    let slots: Vec<Vec<Bytes>> = model.lock().slots.iter().map(|slot| slot.keys.clone()).collect();
+    let slots: Vec<(u8, Vec<Bytes>)> = {
+        let model = model.lock();
+        model.slots.iter().map(|slot| (model.database(slot.elsewhere), slot.keys.clone())).collect()
+    };
     let mut found = Vec::new();
-    for keys in slots {
+    for (database, keys) in slots {
+        let store = store.database(database).expect("there is one");
         found.push(join_all(keys.iter().map(|key| store.get_entry(key))).await);
     }
     found

@@ -49,8 +49,13 @@ impl Plan {
         let slots = (0..4 + random.below(60)).map(|_| SlotKeys {
             parts: if traits.batches && random.one_in(4) { 2 + random.below(5) } else { 1 },
             long: random.one_in(12),
+            elsewhere: false,
         });
-        let slots: Vec<_> = slots.collect();
+        let mut slots: Vec<_> = slots.collect();
+        // Not drawn, so that the rest of a seed's life stays what it was.
+        for (number, slot) in slots.iter_mut().enumerate().skip(1) {
+            slot.elsewhere = config_seed >> (number % 61) & 1 == 1;
+        }
         let counters = random.below(3);
         let lives = 1 + random.below(4);
         let operations = shape.operations / 2 + random.below(shape.operations + 1);
@@ -222,7 +227,11 @@ impl Draw {
             179..191 if self.counters > 0 => {
                 Op::Count { counter: self.random.below(self.counters), bytes: self.random.below(200) }
             }
-            191 if self.traits.clears => Op::Clear,
+            191 if self.traits.clears => match slot % 4 {
+                0 => Op::Clear,
+                1 => Op::Swap,
+                which => Op::ClearOne { elsewhere: which == 2 },
+            },
             _ => Op::Sleep(self.random.below(2000)),
         }
     }

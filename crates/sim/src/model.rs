@@ -10,6 +10,8 @@
 //!
 //! Of devices that lie nothing holds but that a value was written under its key.
 
+mod counters;
+mod databases;
 mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,8 @@ impl State {
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) keys: Vec<Bytes>,
+    /// Whether they are in the second database as long as none was swapped.
+    pub(crate) elsewhere: bool,
     pub(crate) history: Vec<State>,
     /// Newest state that is known to be visible.
     visible: usize,
@@ -94,6 +98,10 @@ pub(crate) struct Model {
     /// A write with a time to live was ever issued.
     expired_ever: bool,
     pub(crate) counters: Vec<Counter>,
+    /// The two databases have each other's keys.
+    swapped: bool,
+    /// A swap began, and it is not known whether it happened.
+    may_be_swapped: bool,
 }
 
 /// A key that several clients count up by conditional puts.
@@ -129,7 +137,13 @@ pub(crate) struct Reading {
 }
 
 impl Model {
-    pub(crate) fn new(media: Media, evicts: bool, slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+    /// `slots`: their keys, and whether those are in the second database.
+    pub(crate) fn new(
+        media: Media,
+        evicts: bool,
+        slots: Vec<(Vec<Bytes>, bool)>,
+        counters: Vec<Bytes>,
+    ) -> Model {
         let absent = State {
             stamp: None,
             expires_at_ms: None,
@@ -139,9 +153,10 @@ impl Model {
             acked_at: Some(0),
             acked_time: Duration::ZERO,
         };
-        let slot = |keys: Vec<Bytes>| Slot {
+        let slot = |(keys, elsewhere): (Vec<Bytes>, bool)| Slot {
             dropped: vec![0; keys.len()],
             keys,
+            elsewhere,
             history: vec![absent],
             visible: 0,
             durable: 0,
@@ -160,6 +175,8 @@ impl Model {
             latest_ms: 0,
             expired_ever: false,
             counters: counters.into_iter().map(counter).collect(),
+            swapped: false,
+            may_be_swapped: false,
         }
     }
 
@@ -201,24 +218,6 @@ impl Model {
         self.slots[slot].ever.extend(stamp);
         self.expired_ever |= expires_at_ms.is_some();
         self.slots[slot].newest()
-    }
-
-    /// All keys are about to be deleted, while nobody else does anything; returns the place in each slot's history.
-    pub(crate) fn issue_clear(&mut self) -> Vec<usize> {
-        for counter in &mut self.counters {
-            counter.known = 0;
-            counter.acked.clear();
-            counter.may_be_cleared = true;
-        }
-        (0..self.slots.len()).map(|slot| self.issue(slot, None, None, Durability::Sync, false)).collect()
-    }
-
-    /// All keys are deleted.
-    pub(crate) fn cleared(&mut self, at: &[usize], now: Duration) {
-        at.iter().enumerate().for_each(|(slot, at)| self.ack(slot, *at, now));
-        for counter in &mut self.counters {
-            (counter.tried, counter.may_be_cleared) = (0, false);
-        }
     }
 
     pub(crate) fn ack(&mut self, slot: usize, at: usize, now: Duration) {
@@ -331,41 +330,6 @@ impl Model {
         );
     }
 
-    pub(crate) fn try_count(&mut self, counter: usize, count: u64) {
-        self.counters[counter].tried = self.counters[counter].tried.max(count);
-    }
-
-    pub(crate) fn counted(&mut self, counter: usize, count: u64) {
-        let counter = &mut self.counters[counter];
-        assert!(counter.acked.insert(count), "two conditional puts made {:?} {count}", counter.key);
-        counter.known = counter.known.max(count);
-    }
-
-    /// A counter was read; `known` when the read began.
-    pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
-        let counter = &mut self.counters[counter];
-        let count = found.unwrap_or(0);
-        if counter.may_be_cleared && count == 0 {
-            counter.known = 0;
-            return;
-        }
-        assert!(
-            (known..=counter.tried).contains(&count),
-            "{:?} is {count}, but must be {known} to {}",
-            counter.key,
-            counter.tried
-        );
-        counter.known = counter.known.max(count);
-    }
-
-    /// A counter was read after an opening: that is what it is.
-    pub(crate) fn settle_counter(&mut self, counter: usize) {
-        let counter = &mut self.counters[counter];
-        (counter.tried, counter.may_be_cleared) = (counter.known, false);
-        let known = counter.known;
-        counter.acked.retain(|count| *count <= known);
-    }
-
     /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
     /// truth from now on. Where a device failed before the end, nothing is said of the age of what is lost.
     pub(crate) fn recovered(
@@ -448,14 +412,16 @@ impl Model {
         }
     }
 
-    /// Keys that are there when nobody writes.
-    pub(crate) fn keys(&self, wall_ms: u64) -> u64 {
+    /// Keys that are there when nobody writes, in the database of a number.
+    pub(crate) fn keys(&self, database: u8, wall_ms: u64) -> u64 {
         let there = |slot: &&Slot| {
             let state = slot.history[slot.newest()];
             state.stamp.is_some() && state.expires_at_ms.is_none_or(|at| wall_ms < at)
         };
-        self.slots.iter().filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
-            + self.counters.iter().filter(|c| c.known > 0).count() as u64
+        let of_database = |slot: &&Slot| self.database(slot.elsewhere) == database;
+        let counters = if self.database(false) == database { &self.counters[..] } else { &[] };
+        self.slots.iter().filter(of_database).filter(there).map(|slot| slot.keys.len() as u64).sum::<u64>()
+            + counters.iter().filter(|c| c.known > 0).count() as u64
     }
 
     /// Whether a store's number of keys is theirs. A record that has expired counts until somebody comes across it; and one that

@@ -47,12 +47,16 @@ pub struct SlotKeys {
     pub parts: u64,
     /// Whether they are 300 bytes long.
     pub long: bool,
+    /// Whether they are keys of the second database. They are called as those of the slot before, which may be of the first.
+    #[serde(default)]
+    pub elsewhere: bool,
 }
 
 impl SlotKeys {
     /// The keys of the slot of this number.
     pub(crate) fn keys(self, slot: usize) -> Vec<Bytes> {
-        (0..self.parts).map(|part| key(&format!("s{slot}p{part}"), self.long)).collect()
+        let number = if self.elsewhere { slot.wrapping_sub(1) } else { slot };
+        (0..self.parts).map(|part| key(&format!("s{number}p{part}"), self.long)).collect()
     }
 }
 
@@ -262,6 +266,13 @@ pub enum Op {
     },
     /// Deletes all keys, while nobody else does anything.
     Clear,
+    /// Deletes all keys of a database, while nobody else does anything.
+    ClearOne {
+        /// Of which: as [`SlotKeys::elsewhere`] says.
+        elsewhere: bool,
+    },
+    /// The two databases get each other's keys, while nobody else does anything.
+    Swap,
     /// Waits for so many microseconds.
     Sleep(u64),
 }

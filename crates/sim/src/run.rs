@@ -44,6 +44,8 @@ pub const RARE: &[&str] = &[
     "a condition did not hold",
     "a clear began",
     "a clear ended",
+    "one database was cleared",
+    "databases were swapped",
     "a displaced key was found again",
     "overwrites were verified",
     "records of the staging file were taken",
@@ -161,7 +163,8 @@ impl<'a> History<'a> {
         config.staging = plan.staging;
         config.when_full = when_full(plan.seed);
         config.room_segments = plan.lives.iter().map(|life| life.more_segments).sum();
-        let keys = plan.slots.iter().enumerate().map(|(slot, keys): (_, &SlotKeys)| keys.keys(slot));
+        let keys = plan.slots.iter().enumerate();
+        let keys = keys.map(|(slot, keys): (_, &SlotKeys)| (keys.keys(slot), keys.elsewhere));
         let counters = (0..plan.counters).map(counter_key).collect();
         let model = Model::new(plan.media, config.when_full.evicts(), keys.collect(), counters);
         let reached = Reached { operations: plan.operations() as u64, ..Reached::default() };
@@ -226,7 +229,10 @@ impl<'a> History<'a> {
     fn open(&mut self) -> Option<Store> {
         self.world.arm(&[]);
         match self.world.runtime.run(Store::open(self.world.options())) {
-            Ok(store) => Some(store),
+            Ok(store) => {
+                self.model.lock().settle_databases(&store);
+                Some(store)
+            }
             Err(error) => {
                 let may = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid);
                 assert!(may && self.plan.media == Media::Lying, "the store does not open: {error}");
@@ -354,6 +360,8 @@ impl<'a> History<'a> {
         for (number, (key, known)) in
             counters.into_iter().enumerate().filter(|_| self.plan.media != Media::Lying)
         {
+            let database = self.model.lock().database(false);
+            let store = store.database(database).expect("there is one");
             let entry = self.world.runtime.run(store.get_entry(&key)).expect("a read succeeds");
             let mut model = self.model.lock();
             model.read_counter(number, known, entry.as_ref().map(count_of));
@@ -398,13 +406,16 @@ impl<'a> History<'a> {
             }
         }
         if self.world.config.hash_bits.is_none() && model.is_counted() && !model.evicts() {
-            assert_eq!(store.len(), model.keys(store.now_ms()), "the number of keys");
+            for database in [false, true].map(|elsewhere| model.database(elsewhere)) {
+                let store = store.database(database).expect("there is one");
+                assert_eq!(store.len(), model.keys(database, store.now_ms()), "keys of database {database}");
+            }
         }
     }
 
     /// Opening twice gives the same as opening once.
     fn open_again(&mut self, store: Store, end: End) -> Option<Store> {
-        let (before, keys) = (self.alive(&store), store.len());
+        let (before, keys) = (self.alive(&store), store.stats().keys);
         self.end_quietly(store, end);
         let store = self.open()?;
         let after = self.alive(&store);
@@ -415,7 +426,7 @@ impl<'a> History<'a> {
             };
             assert!(before.iter().zip(&after).all(is_same), "the second opening found something else");
             if model.is_counted() && !model.evicts() {
-                assert_eq!(keys, store.len(), "keys of the second opening");
+                assert_eq!(keys, store.stats().keys, "keys of the second opening");
             }
         }
         drop(model);

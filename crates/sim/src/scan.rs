@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use esker_engine::{Cursor, Entry, Error};
+use esker_engine::{Cursor, Entry, Error, Store};
 
 use crate::client::Client;
 use crate::model::Slot;
@@ -14,54 +14,30 @@ type Seen = BTreeMap<Bytes, Option<Entry>>;
 
 impl Client {
     pub(crate) async fn scan(&self, kind: ScanKind, limit: usize) {
-        let before: Vec<Slot> = self.model.lock().slots.clone();
-        let seen = match kind {
-            ScanKind::Entries => self.pages(limit).await,
-            ScanKind::Keys => self.key_pages(limit).await,
-            ScanKind::Stream => self.stream().await,
-        };
-        match seen {
-            Ok(seen) => self.check_scan(&before, seen),
-            Err(error) => self.tolerate("a scan", &error),
+        for elsewhere in [false, true] {
+            let (before, database) = {
+                let model = self.model.lock();
+                (model.slots.clone(), model.database(elsewhere))
+            };
+            let store = self.store.database(database).expect("there is one");
+            let seen = match kind {
+                ScanKind::Entries => pages(&store, limit).await,
+                ScanKind::Keys => key_pages(&store, limit).await,
+                ScanKind::Stream => stream(&store).await,
+            };
+            match seen {
+                Ok(seen) => self.check_scan(&before, elsewhere, seen),
+                Err(error) => self.tolerate("a scan", &error),
+            }
         }
-    }
-
-    async fn pages(&self, limit: usize) -> Result<Seen, Error> {
-        let (mut seen, mut cursor) = (Seen::new(), Some(Cursor::START));
-        while let Some(at) = cursor {
-            let page = self.store.scan(at, limit).await?;
-            page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-            seen.extend(page.entries.into_iter().map(|entry| (entry.key.clone(), Some(entry))));
-            cursor = page.next;
-        }
-        Ok(seen)
-    }
-
-    async fn key_pages(&self, limit: usize) -> Result<Seen, Error> {
-        let (mut seen, mut cursor) = (Seen::new(), Some(Cursor::START));
-        while let Some(at) = cursor {
-            let page = self.store.scan_keys(at, limit, 2000).await?;
-            page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
-            seen.extend(page.keys.into_iter().map(|entry| (entry.key, None)));
-            cursor = page.next;
-        }
-        Ok(seen)
-    }
-
-    async fn stream(&self) -> Result<Seen, Error> {
-        let (mut seen, mut stream) = (Seen::new(), self.store.stream());
-        while let Some(entry) = stream.next().await {
-            let entry = entry?;
-            seen.insert(entry.key.clone(), Some(entry));
-        }
-        Ok(seen)
     }
 
     /// A key that nobody wrote meanwhile is there or not, as it was before; nothing is there that nobody wrote.
-    fn check_scan(&self, before: &[Slot], mut seen: Seen) {
+    fn check_scan(&self, before: &[Slot], elsewhere: bool, mut seen: Seen) {
         let mut model = self.model.lock();
         let latest_ms = model.clock(self.store.now_ms());
-        for (number, slot) in before.iter().enumerate() {
+        let of_database = before.iter().enumerate().filter(|(_, slot)| slot.elsewhere == elsewhere);
+        for (number, slot) in of_database {
             let is_quiet = model.slots[number].history.len() == slot.history.len();
             let quiet = slot.known().filter(|_| is_quiet && !model.is_lied_to());
             for key in &slot.keys {
@@ -87,7 +63,38 @@ impl Client {
                 }
             }
         }
-        seen.retain(|key, _| !key.starts_with(b"counter"));
+        seen.retain(|key, _| elsewhere || !key.starts_with(b"counter"));
         assert!(seen.is_empty(), "a scan found keys that nobody wrote: {:?}", seen.keys());
     }
+}
+
+async fn pages(store: &Store, limit: usize) -> Result<Seen, Error> {
+    let (mut seen, mut cursor) = (Seen::new(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        let page = store.scan(at, limit).await?;
+        page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
+        seen.extend(page.entries.into_iter().map(|entry| (entry.key.clone(), Some(entry))));
+        cursor = page.next;
+    }
+    Ok(seen)
+}
+
+async fn key_pages(store: &Store, limit: usize) -> Result<Seen, Error> {
+    let (mut seen, mut cursor) = (Seen::new(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        let page = store.scan_keys(at, limit, 2000).await?;
+        page.damaged.first().map_or(Ok(()), |error| Err(error.clone()))?;
+        seen.extend(page.keys.into_iter().map(|entry| (entry.key, None)));
+        cursor = page.next;
+    }
+    Ok(seen)
+}
+
+async fn stream(store: &Store) -> Result<Seen, Error> {
+    let (mut seen, mut stream) = (Seen::new(), store.stream());
+    while let Some(entry) = stream.next().await {
+        let entry = entry?;
+        seen.insert(entry.key.clone(), Some(entry));
+    }
+    Ok(seen)
 }

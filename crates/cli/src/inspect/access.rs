@@ -10,7 +10,7 @@ use esker_inspect::{Item, Key, StoreView, hex, shown};
 use serde_json::json;
 
 use super::outcome::{Outcome, failure};
-use super::place::{KeyForm, Output, Place, now_ms};
+use super::place::{Database, KeyForm, Output, Place, database, now_ms};
 use super::watch::Bar;
 use crate::terminal::{Failure, say};
 
@@ -31,6 +31,8 @@ pub(crate) struct Get {
     key: String,
     #[command(flatten)]
     form: KeyForm,
+    #[command(flatten)]
+    database: Database,
     #[command(flatten)]
     values: Values,
     #[command(flatten)]
@@ -55,6 +57,8 @@ pub(crate) struct Put {
     value: String,
     #[command(flatten)]
     form: KeyForm,
+    #[command(flatten)]
+    database: Database,
     /// How long the value lives, such as 500ms, 30s, 5m or 2h.
     #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
     ttl: Option<Duration>,
@@ -79,6 +83,8 @@ pub(crate) struct Del {
     #[command(flatten)]
     form: KeyForm,
     #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -89,6 +95,7 @@ pub(crate) struct Del {
     "Examples:\n",
     "  esker scan store --prefix user: --limit 10\n",
     "  esker scan store --keys-only | wc -l\n",
+    "  esker scan store --database all\n",
     "  esker scan store --json > store.jsonl                     one JSON object a line\n",
     "\nExit codes: 0 done; 1 something failed or was not there; 2 the call is wrong."
 ))]
@@ -100,6 +107,9 @@ pub(crate) struct Scan {
     prefix: String,
     #[command(flatten)]
     form: KeyForm,
+    /// Keys of the database of this number, or of all.
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = one_or_all)]
+    database: OneOrAll,
     /// So many keys at most.
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
@@ -110,6 +120,16 @@ pub(crate) struct Scan {
     values: Values,
     #[command(flatten)]
     output: Output,
+}
+
+/// One database, or (`None`) all.
+type OneOrAll = Option<u8>;
+
+fn one_or_all(text: &str) -> Result<OneOrAll, String> {
+    match text {
+        "all" => Ok(None),
+        text => database(text).map(Some),
+    }
 }
 
 #[derive(Args)]
@@ -137,9 +157,12 @@ impl Form {
 }
 
 fn as_json(item: &Item, with_value: bool) -> serde_json::Value {
-    let text = |bytes: &[u8]| json!(Key::Named(bytes.to_vec()));
+    let text = |bytes: &[u8]| json!(Key::named(0, bytes));
     let mut object =
         json!({ "key": text(&item.key), "sequence": item.sequence, "expires_at_ms": item.expires_at_ms });
+    if item.database != 0 {
+        object["database"] = item.database.into();
+    }
     if with_value {
         object["value"] = text(&item.value);
     }
@@ -150,8 +173,12 @@ pub(crate) fn get(arguments: &Get) -> Result<Outcome, Failure> {
     let key = arguments.form.parse(&arguments.key)?;
     let view = arguments.place.view()?;
     warn_if_open(&view);
-    let Some(item) = view.get(&key, now_ms(), &Bar::new()).map_err(failure)? else {
-        return Err(Failure::Failed(format!("there is no key {}", shown(&key))));
+    let Some(item) = view.get(arguments.database.number, &key, now_ms(), &Bar::new()).map_err(failure)?
+    else {
+        return Err(Failure::Failed(format!(
+            "there is no key {}",
+            Key::named(arguments.database.number, &key)
+        )));
     };
     if arguments.output.json {
         super::show::json(&as_json(&item, true))?;
@@ -174,10 +201,11 @@ fn warn_if_open(view: &StoreView) {
     }
 }
 
-/// The store, opened for writing.
-fn open(place: &Place) -> Result<Blocking, Failure> {
+/// A database of the store, opened for writing.
+fn open(place: &Place, database: &Database) -> Result<Blocking, Failure> {
     let options = place.view()?.engine_options().map_err(failure)?;
-    Blocking::open(options).map_err(|error| failure(error.into()))
+    let opened = Blocking::open(options).and_then(|store| store.database(database.number));
+    opened.map_err(|error| failure(error.into()))
 }
 
 fn engine(error: esker_engine::Error) -> Failure {
@@ -192,7 +220,7 @@ pub(crate) fn put(arguments: &Put) -> Result<Outcome, Failure> {
         let read = stdin().read_to_end(&mut value);
         read.map_err(|error| Failure::Failed(format!("the value cannot be read from stdin: {error}")))?;
     }
-    let store = open(&arguments.place)?;
+    let store = open(&arguments.place, &arguments.database)?;
     let options = WriteOptions { ttl: arguments.ttl, ..WriteOptions::new() };
     let sequence = store.put_with(key, value, options).map_err(engine)?;
     store.close().map_err(engine)?;
@@ -205,7 +233,7 @@ pub(crate) fn put(arguments: &Put) -> Result<Outcome, Failure> {
 pub(crate) fn del(arguments: &Del) -> Result<Outcome, Failure> {
     let keys: Vec<Vec<u8>> =
         arguments.keys.iter().map(|key| arguments.form.parse(key)).collect::<Result<_, _>>()?;
-    let store = open(&arguments.place)?;
+    let store = open(&arguments.place, &arguments.database)?;
     let mut deleted = 0;
     for key in keys {
         deleted += u64::from(store.delete(key).map_err(engine)?);
@@ -226,8 +254,13 @@ pub(crate) fn scan(arguments: &Scan) -> Result<Outcome, Failure> {
     let mut out = BufWriter::new(stdout().lock());
     let (mut left, mut outcome, mut broken) = (arguments.limit.unwrap_or(u64::MAX), Outcome::Well, None);
     let bar = Bar::new();
-    let scanned = view.scan(now_ms(), &bar, |item| {
+    let mut of_others = 0_u64;
+    let scanned = view.scan(None, now_ms(), &bar, |item| {
         let item = match item {
+            Ok(item) if arguments.database.is_some_and(|database| database != item.database) => {
+                of_others += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
             Ok(item) if item.key.starts_with(&prefix) => item,
             Ok(_) => return Ok(ControlFlow::Continue(())),
             Err(error) => {
@@ -247,6 +280,10 @@ pub(crate) fn scan(arguments: &Scan) -> Result<Outcome, Failure> {
         Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     scanned.map_err(failure)?;
+    if of_others > 0 {
+        let what = format!("{of_others} keys of other databases are not shown; see --database all");
+        let _ = writeln!(std::io::stderr(), "esker: {what}");
+    }
     match broken.or(out.flush().err()) {
         Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::Failed(format!("cannot write to stdout: {error}")))
@@ -259,7 +296,8 @@ fn write_item(arguments: &Scan, item: &Item, out: &mut impl Write) -> std::io::R
     if arguments.output.json {
         return writeln!(out, "{}", as_json(item, !arguments.keys_only));
     }
-    out.write_all(shown(&item.key).as_bytes())?;
+    let database = if arguments.database.is_none() { item.database } else { 0 };
+    write!(out, "{}", Key::named(database, &item.key))?;
     if !arguments.keys_only {
         out.write_all(b"\t")?;
         out.write_all(&arguments.values.values.of(&item.value))?;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use self::outcome::Outcome;
+pub(crate) use self::place::database;
 use crate::terminal::{fail, start_log};
 
 #[derive(Subcommand)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use esker_engine::Store;
 use esker_inspect::StoreView;
 
 use super::outcome::failure;
@@ -71,4 +72,19 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 /// The time, in milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Which database is meant.
+#[derive(Args)]
+pub(crate) struct Database {
+    /// The number of the key's database.
+    #[arg(long = "database", value_name = "NUMBER", default_value = "0", value_parser = database)]
+    pub(super) number: u8,
+}
+
+/// The number of a database.
+pub(crate) fn database(text: &str) -> Result<u8, String> {
+    let last = Store::DATABASES - 1;
+    let number = text.parse().ok().filter(|number| *number <= last);
+    number.ok_or_else(|| format!("databases are 0 to {last}"))
 }

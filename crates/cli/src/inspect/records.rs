@@ -6,7 +6,7 @@ use clap::Args;
 use esker_inspect::{RecordRow, Records, Standing};
 
 use super::outcome::{Outcome, failure};
-use super::place::{KeyForm, Output, Place, now_ms};
+use super::place::{Database, KeyForm, Output, Place, now_ms};
 use super::show::{at_ms, bytes, count, json, table, things};
 use super::watch::Bar;
 use crate::terminal::{Failure, say};
@@ -45,6 +45,8 @@ pub(crate) struct OfKey {
     key: String,
     #[command(flatten)]
     form: KeyForm,
+    #[command(flatten)]
+    database: Database,
     #[command(flatten)]
     output: Output,
 }
@@ -109,7 +111,7 @@ fn standing(row: &RecordRow) -> String {
 pub(crate) fn of_key(arguments: &OfKey) -> Result<Outcome, Failure> {
     let key = arguments.form.parse(&arguments.key)?;
     let view = arguments.place.view()?;
-    let found = view.trace(&key, now_ms(), &Bar::new());
+    let found = view.trace(arguments.database.number, &key, now_ms(), &Bar::new()).map_err(failure)?;
     match arguments.output.json {
         true => json(&found)?,
         false => say(&key_text(&found, view.is_closed()))?,

@@ -302,6 +302,7 @@ impl Settings {
             },
             tls,
             limits,
+            databases: self.count("databases") as u8,
             backup_dir: self.path("backup-dir"),
             drive_log: self.path("drive-log"),
             keyspace_events: self.keyspace_events()?,

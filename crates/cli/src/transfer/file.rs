@@ -52,7 +52,7 @@ pub(super) fn read_as(format: Format, input: Input) -> Result<Box<dyn Source>, F
 }
 
 /// How one record is written in a format.
-type Encode = Box<dyn Fn(&Record, &mut Vec<u8>)>;
+type Encode = Box<dyn FnMut(&Record, &mut Vec<u8>)>;
 
 /// A file that is written.
 struct Output {
@@ -97,7 +97,10 @@ pub(super) fn create(
             table::write_head(encoding, &mut text);
             Box::new(move |record, text| table::write(record, encoding, text))
         }
-        Format::Resp => Box::new(stream::write),
+        Format::Resp => {
+            let mut database = 0;
+            Box::new(move |record, text| stream::write(record, &mut database, text))
+        }
     };
     let mut output = Output { writer: BufWriter::new(writer), name, encode, text, written: 0 };
     output.flush_text()?;

@@ -1,5 +1,5 @@
 //! JSON Lines: `{"key":"k","value":"v","expires_at_ms":1767225600000}`. What is no UTF-8 is in base64, under `key_base64` or
-//! `value_base64`.
+//! `value_base64`. Of a database other than 0 a line has the number, too: `"database":3`.
 
 use std::borrow::Cow;
 
@@ -24,6 +24,9 @@ struct Line<'a> {
     value_base64: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at_ms: Option<u64>,
+    /// 0 if it does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<u8>,
 }
 
 pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
@@ -32,7 +35,8 @@ pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
             Ok(text) => (Some(Cow::Borrowed(text)), None),
             Err(_) => (None, Some(Cow::Owned(Base64::encode_string(bytes)))),
         });
-    let line = Line { key, key_base64, value, value_base64, expires_at_ms: record.expires_at_ms };
+    let database = Some(record.database).filter(|number| *number > 0);
+    let line = Line { key, key_base64, value, value_base64, expires_at_ms: record.expires_at_ms, database };
     serde_json::to_writer(&mut *text, &line).expect("it has strings and a number");
     text.push(b'\n');
 }
@@ -66,7 +70,8 @@ impl Source for Reader {
         };
         let key = bytes("key", line.key, line.key_base64)?;
         let value = bytes("value", line.value, line.value_base64)?;
-        Ok(Some(Record { key, value, expires_at_ms: line.expires_at_ms }))
+        let database = line.database.unwrap_or(0);
+        Ok(Some(Record { database, key, value, expires_at_ms: line.expires_at_ms }))
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

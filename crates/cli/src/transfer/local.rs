@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use esker_backup::Target;
-use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options};
+use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options, Store};
 
 use super::record::{LeftOut, Record, Sink, Source};
 use crate::terminal::Failure;
@@ -80,6 +80,7 @@ fn failed(error: &Error) -> Failure {
 }
 
 pub(super) struct LocalSink {
+    /// The database of the puts.
     store: Blocking,
     puts: Vec<(Bytes, Bytes, Option<u64>)>,
     bytes: usize,
@@ -104,7 +105,11 @@ impl LocalSink {
 
 impl Sink for LocalSink {
     fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
-        let Record { key, value, expires_at_ms } = record;
+        let Record { database, key, value, expires_at_ms } = record;
+        if database != self.store.database_number() {
+            self.write()?;
+            self.store = self.store.database(database).map_err(|error| failed(&error))?;
+        }
         if value.len() as u64 > self.store.max_value_bytes(key.len()) {
             left_out.add("longer than the store takes");
             return Ok(());
@@ -128,6 +133,7 @@ impl Sink for LocalSink {
 }
 
 pub(super) struct LocalSource {
+    /// The database that is being read.
     store: Blocking,
     next: Option<Cursor>,
     records: VecDeque<Record>,
@@ -138,7 +144,7 @@ pub(super) struct LocalSource {
 impl LocalSource {
     pub(super) fn open(places: &Places) -> Result<LocalSource, Failure> {
         let store = places.open(false)?;
-        let total = store.len();
+        let total = store.stats().keys;
         Ok(LocalSource { store, next: Some(Cursor::START), records: VecDeque::new(), passed: 0, total })
     }
 }
@@ -147,8 +153,14 @@ impl Source for LocalSource {
     fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
         while self.records.is_empty() {
             let Some(at) = self.next else {
-                self.store.close().map_err(|error| failed(&error))?;
-                return Ok(None);
+                let next = self.store.database_number() + 1;
+                if next == Store::DATABASES {
+                    self.store.close().map_err(|error| failed(&error))?;
+                    return Ok(None);
+                }
+                self.store = self.store.database(next).map_err(|error| failed(&error))?;
+                self.next = Some(Cursor::START);
+                continue;
             };
             let mut step = STEP;
             while step > 1 && self.store.scan_bytes_hint(at, step) > STEP_BYTES {
@@ -158,7 +170,9 @@ impl Source for LocalSource {
             left_out.add_many(DAMAGED, page.damaged.len() as u64);
             self.passed += page.entries.len() as u64;
             self.next = page.next;
+            let database = self.store.database_number();
             self.records.extend(page.entries.into_iter().map(|entry| Record {
+                database,
                 key: entry.key,
                 value: entry.value,
                 expires_at_ms: entry.expires_at_ms,

@@ -30,7 +30,8 @@ use crate::terminal::{Failure, say};
 /// How long a server may take to accept, or to do anything at all, if the call says nothing of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Writes keys from a file to a server, or to a store that nobody has open. Keys that are there are replaced.
+/// Writes keys from a file to a server, or to a store that nobody has open, each to the database that the file says. Keys that
+/// are there are replaced.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
@@ -48,9 +49,9 @@ pub(crate) struct Import {
     /// An RDB file of Redis or Valkey: its strings. Other types are counted.
     #[arg(long, value_name = "FILE")]
     rdb: Option<PathBuf>,
-    /// The database of the RDB file.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "rdb")]
-    database: u64,
+    /// Only this database of the RDB file; all if it is not given. Keys keep the number of theirs.
+    #[arg(long, value_name = "N", requires = "rdb")]
+    database: Option<u64>,
     /// How the file is written; by its name's ending if it is not given.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
@@ -66,7 +67,7 @@ pub(crate) struct Import {
     json: bool,
 }
 
-/// Writes all keys of a server, or of a store that nobody has open, to a file.
+/// Writes all keys of all databases of a server, or of a store that nobody has open, to a file.
 ///
 /// The keys of a server are read while others write: each value is of some moment of the export. Any Redis from 7.0 on can be
 /// the server.

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use esker_engine::Store;
 use esker_rdb::{Entry, Error, Limits, Reader, Value};
 
 use super::input::Input;
@@ -16,11 +17,12 @@ pub(super) struct Rdb<R> {
     reader: Reader<R>,
     name: String,
     total: Option<u64>,
-    database: u64,
+    /// The only one that is wanted.
+    database: Option<u64>,
     functions: u64,
 }
 
-pub(super) fn open(path: &Path, database: u64) -> Result<Rdb<impl Read + use<>>, Failure> {
+pub(super) fn open(path: &Path, database: Option<u64>) -> Result<Rdb<impl Read + use<>>, Failure> {
     let input = Input::open(path)?;
     let (name, total) = (input.name.clone(), input.total);
     let reader = Reader::new(input.into_reader(), LIMITS).map_err(|error| match error {
@@ -38,13 +40,16 @@ impl<R: Read> Source for Rdb<R> {
     fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
         while let Some(entry) = self.reader.read().map_err(|error| failed(&self.name, &error))? {
             let Entry { database, key, value, expires_at_ms } = entry;
-            if database != self.database {
+            let known = u8::try_from(database).ok().filter(|number| *number < Store::DATABASES);
+            let wanted = self.database.is_none_or(|wanted| wanted == database);
+            let Some(known) = known.filter(|_| wanted) else {
                 left_out.add(format!("database {database}"));
                 continue;
-            }
+            };
             match value {
                 Value::String(value) => {
-                    return Ok(Some(Record { key: key.into(), value: value.into(), expires_at_ms }));
+                    let (key, value) = (key.into(), value.into());
+                    return Ok(Some(Record { database: known, key, value, expires_at_ms }));
                 }
                 Value::Other(kind) => left_out.add(kind.to_string()),
                 Value::TooLong { .. } => left_out.add("value of more than 512 MiB"),

@@ -9,6 +9,8 @@ use crate::terminal::Failure;
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
+    /// The number of its database.
+    pub(super) database: u8,
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     /// In milliseconds since the Unix epoch.

@@ -23,15 +23,17 @@ const READ_BYTES: usize = 1 << 20;
 /// Writes with SET, many at a time.
 pub(super) struct RemoteSink {
     client: Client,
-    /// Keys of commands that were sent and are not answered.
-    sent: VecDeque<Bytes>,
+    /// Keys of commands that were sent and are not answered; of a SELECT none.
+    sent: VecDeque<Option<Bytes>>,
     sent_bytes: usize,
+    /// The one that was selected last.
+    database: u8,
     written: u64,
 }
 
 impl RemoteSink {
     pub(super) fn new(client: Client) -> RemoteSink {
-        RemoteSink { client, sent: VecDeque::new(), sent_bytes: 0, written: 0 }
+        RemoteSink { client, sent: VecDeque::new(), sent_bytes: 0, database: 0, written: 0 }
     }
 
     fn settle(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
@@ -46,9 +48,13 @@ impl RemoteSink {
                 }
                 Answer::Error(error) => {
                     let (Failure::Usage(text) | Failure::Failed(text)) = self.client.refused(&error).into();
-                    return Err(Failure::Failed(format!("key \"{}\": {text}", key.escape_ascii())));
+                    let what = match key {
+                        Some(key) => format!("key \"{}\"", key.escape_ascii()),
+                        None => "a database of the file".to_owned(),
+                    };
+                    return Err(Failure::Failed(format!("{what}: {text}")));
                 }
-                _ => self.written += 1,
+                _ => self.written += u64::from(key.is_some()),
             }
         }
         Ok(())
@@ -57,13 +63,18 @@ impl RemoteSink {
 
 impl Sink for RemoteSink {
     fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
+        if self.database != record.database {
+            self.database = record.database;
+            self.client.send(&[b"SELECT", self.database.to_string().as_bytes()])?;
+            self.sent.push_back(None);
+        }
         let at = record.expires_at_ms.map(|at| at.to_string());
         match &at {
             Some(at) => self.client.send(&[b"SET", &record.key, &record.value, b"PXAT", at.as_bytes()])?,
             None => self.client.send(&[b"SET", &record.key, &record.value])?,
         }
         self.sent_bytes += record.key.len() + record.value.len();
-        self.sent.push_back(record.key);
+        self.sent.push_back(Some(record.key));
         if self.sent.len() >= COMMANDS_MAX || self.sent_bytes >= COMMANDS_BYTES {
             self.settle(left_out)?;
         }
@@ -82,6 +93,9 @@ impl Sink for RemoteSink {
 /// Reads with SCAN, and value and expiry of a key in one transaction, so that they belong together.
 pub(super) struct RemoteSource {
     client: Client,
+    /// The database that is being read, and those that are still to be, the next one last.
+    database: u8,
+    databases: Vec<u8>,
     /// `None` before the first step.
     cursor: Option<Vec<u8>>,
     keys: VecDeque<Vec<u8>>,
@@ -94,12 +108,20 @@ pub(super) struct RemoteSource {
 
 impl RemoteSource {
     pub(super) fn new(mut client: Client) -> Result<RemoteSource, Failure> {
-        let total = match client.ask(&[b"DBSIZE"])? {
-            Answer::Integer(keys) => keys.max(0) as u64,
-            _ => 0,
-        };
+        let (mut databases, mut total) = (Vec::new(), 0);
+        if let Answer::Text(text) = client.ask(&[b"INFO", b"keyspace"])? {
+            let text = String::from_utf8_lossy(&text);
+            for (number, keys) in text.lines().filter_map(keys_of_database) {
+                databases.push(number);
+                total += keys;
+            }
+        }
+        databases.retain(|number| *number > 0);
+        databases.reverse();
         Ok(RemoteSource {
             client,
+            database: 0,
+            databases,
             cursor: None,
             keys: VecDeque::new(),
             width: READ_KEYS,
@@ -114,8 +136,15 @@ impl RemoteSource {
         let cursor = match self.cursor.take() {
             None => b"0".to_vec(),
             Some(cursor) if cursor == b"0" => {
-                self.cursor = Some(cursor);
-                return Ok(false);
+                let Some(next) = self.databases.pop() else {
+                    self.cursor = Some(cursor);
+                    return Ok(false);
+                };
+                if let Answer::Error(error) = self.client.ask(&[b"SELECT", next.to_string().as_bytes()])? {
+                    return Err(self.client.refused(&error).into());
+                }
+                self.database = next;
+                cursor
             }
             Some(cursor) => cursor,
         };
@@ -177,7 +206,8 @@ impl RemoteSource {
             (Some(Answer::Text(value)), Some(Answer::Integer(at))) => {
                 let expires_at_ms = u64::try_from(at).ok();
                 let key = Bytes::copy_from_slice(key);
-                self.records.push_back(Record { key, value: value.into(), expires_at_ms });
+                let (database, value) = (self.database, value.into());
+                self.records.push_back(Record { database, key, value, expires_at_ms });
             }
             // It went since it was named.
             (Some(Answer::Nothing), _) => {}
@@ -189,6 +219,13 @@ impl RemoteSource {
         }
         Ok(())
     }
+}
+
+/// A line of INFO: `db3:keys=2,expires=1,avg_ttl=0`.
+fn keys_of_database(line: &str) -> Option<(u8, u64)> {
+    let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
+    let keys = rest.split(',').next()?;
+    Some((number.parse().ok()?, keys.parse().ok()?))
 }
 
 impl Source for RemoteSource {

@@ -1,4 +1,4 @@
-//! Commands of RESP, one SET for each record: `redis-cli --pipe` and any server take them as they are.
+//! Commands of RESP, one SET for each record, and a SELECT before the first of a database: `redis-cli --pipe` and any server take them as they are.
 
 use esker_engine::Bytes;
 
@@ -13,7 +13,12 @@ const WORDS_MAX: u64 = 5;
 /// The longest string of a Redis.
 const WORD_BYTES_MAX: u64 = 512 << 20;
 
-pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
+/// `database`: the one that was selected last.
+pub(super) fn write(record: &Record, database: &mut u8, text: &mut Vec<u8>) {
+    if *database != record.database {
+        *database = record.database;
+        write_command(&[b"SELECT", database.to_string().as_bytes()], text);
+    }
     let expires = record.expires_at_ms.map(|at| at.to_string());
     let words: &[&[u8]] = match &expires {
         Some(at) => &[b"SET", &record.key, &record.value, b"PXAT", at.as_bytes()],
@@ -23,11 +28,15 @@ pub(super) fn write(record: &Record, text: &mut Vec<u8>) {
 }
 
 /// Reads such a file.
-pub(super) struct Reader(Input);
+pub(super) struct Reader {
+    input: Input,
+    /// The one that was selected last.
+    database: u8,
+}
 
 impl Reader {
     pub(super) fn new(input: Input) -> Reader {
-        Reader(input)
+        Reader { input, database: 0 }
     }
 
     /// The number behind a sign, up to a limit.
@@ -36,20 +45,20 @@ impl Reader {
         let number = digits.and_then(|digits| digits.parse().ok()).filter(|&number| number <= most);
         number.ok_or_else(|| {
             let sign = char::from(sign);
-            self.0.wrong(&format!("'{sign}' and a number of at most {most} should stand here"))
+            self.input.wrong(&format!("'{sign}' and a number of at most {most} should stand here"))
         })
     }
 
     fn command(&mut self) -> Result<Option<Vec<Bytes>>, Failure> {
-        let Some(line) = self.0.line()? else { return Ok(None) };
+        let Some(line) = self.input.line()? else { return Ok(None) };
         let count = self.number(&line, b'*', WORDS_MAX)?;
         let mut words = Vec::new();
         for _ in 0..count {
-            let line = self.0.line()?.ok_or_else(|| self.0.ends_early())?;
+            let line = self.input.line()?.ok_or_else(|| self.input.ends_early())?;
             let bytes = self.number(&line, b'$', WORD_BYTES_MAX)?;
-            words.push(self.0.bytes(bytes)?.into());
-            if self.0.bytes(2)? != b"\r\n" {
-                return Err(self.0.wrong("the word before is longer than it says"));
+            words.push(self.input.bytes(bytes)?.into());
+            if self.input.bytes(2)? != b"\r\n" {
+                return Err(self.input.wrong("the word before is longer than it says"));
             }
         }
         Ok(Some(words))
@@ -58,21 +67,35 @@ impl Reader {
 
 impl Source for Reader {
     fn next(&mut self, _: &mut LeftOut) -> Result<Option<Record>, Failure> {
-        let Some(words) = self.command()? else { return Ok(None) };
         let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let words = loop {
+            let Some(words) = self.command()? else { return Ok(None) };
+            match &words[..] {
+                [verb, number] if is(verb, "select") => {
+                    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+                    self.database = number.ok_or_else(|| self.input.wrong("SELECT needs a number"))?;
+                }
+                _ => break words,
+            }
+        };
         let (record, expires) = match &words[..] {
             [verb, key, value] if is(verb, "set") => ((key, value), None),
             [verb, key, value, word, at] if is(verb, "set") && is(word, "pxat") => {
                 let at = std::str::from_utf8(at).ok().and_then(|at| at.parse().ok());
-                ((key, value), Some(at.ok_or_else(|| self.0.wrong("PXAT needs a number"))?))
+                ((key, value), Some(at.ok_or_else(|| self.input.wrong("PXAT needs a number"))?))
             }
-            _ => return Err(self.0.wrong("only SET key value and SET key value PXAT ms can be imported")),
+            _ => {
+                return Err(self
+                    .input
+                    .wrong("only SET key value, SET key value PXAT ms and SELECT can be imported"));
+            }
         };
         let (key, value) = record;
-        Ok(Some(Record { key: key.clone(), value: value.clone(), expires_at_ms: expires }))
+        let (key, value, database) = (key.clone(), value.clone(), self.database);
+        Ok(Some(Record { database, key, value, expires_at_ms: expires }))
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
-        (self.0.passed, self.0.total)
+        (self.input.passed, self.input.total)
     }
 }

@@ -1,5 +1,6 @@
-//! CSV with three columns: key, value, and when it expires, in milliseconds since the Unix epoch, or nothing. The names of the
-//! columns say how bytes are shown: `key_base64,value_base64,expires_at_ms` or `key_hex,value_hex,expires_at_ms`.
+//! CSV with four columns: key, value, when it expires, in milliseconds since the Unix epoch, or nothing, and the number of its
+//! database. The names of the columns say how bytes are shown: `key_base64,value_base64,expires_at_ms,database` or
+//! `key_hex,value_hex,expires_at_ms,database`. Of a file without the last column all is of database 0.
 
 use base64ct::{Base64, Encoding as _};
 use clap::ValueEnum;
@@ -22,6 +23,9 @@ const ENCODINGS: [(Encoding, &str); 2] = [
     (Encoding::Base64, "key_base64,value_base64,expires_at_ms"),
     (Encoding::Hex, "key_hex,value_hex,expires_at_ms"),
 ];
+
+/// The last column, which a file may lack.
+const DATABASE: &str = ",database";
 
 impl Encoding {
     fn encode(self, bytes: &[u8], text: &mut Vec<u8>) {
@@ -50,6 +54,7 @@ impl Encoding {
 pub(super) fn write_head(encoding: Encoding, text: &mut Vec<u8>) {
     let (_, head) = ENCODINGS.iter().find(|(of, _)| *of == encoding).expect("each has one");
     text.extend_from_slice(head.as_bytes());
+    text.extend_from_slice(DATABASE.as_bytes());
     text.push(b'\n');
 }
 
@@ -59,6 +64,7 @@ pub(super) fn write(record: &Record, encoding: Encoding, text: &mut Vec<u8>) {
     encoding.encode(&record.value, text);
     text.push(b',');
     text.extend(record.expires_at_ms.map(|at| at.to_string()).unwrap_or_default().bytes());
+    text.extend_from_slice(format!(",{}", record.database).as_bytes());
     text.push(b'\n');
 }
 
@@ -66,17 +72,22 @@ pub(super) fn write(record: &Record, encoding: Encoding, text: &mut Vec<u8>) {
 pub(super) struct Reader {
     input: Input,
     encoding: Encoding,
+    /// Whether there is a column for it.
+    has_database: bool,
 }
 
 impl Reader {
     pub(super) fn new(mut input: Input) -> Result<Reader, Failure> {
         let head = input.line()?.ok_or_else(|| input.ends_early())?;
-        let known = ENCODINGS.iter().find(|(_, known)| known.as_bytes() == head);
+        let short = head.strip_suffix(DATABASE.as_bytes());
+        let has_database = short.is_some();
+        let known = ENCODINGS.iter().find(|(_, known)| known.as_bytes() == short.unwrap_or(&head));
         let encoding = known.map(|(encoding, _)| *encoding).ok_or_else(|| {
             let [(_, one), (_, other)] = ENCODINGS;
-            input.wrong(&format!("the columns have to be {one} or {other}"))
+            input
+                .wrong(&format!("the columns have to be {one} or {other}, and {DATABASE} behind them or not"))
         })?;
-        Ok(Reader { input, encoding })
+        Ok(Reader { input, encoding, has_database })
     }
 }
 
@@ -85,11 +96,15 @@ impl Source for Reader {
         let Some(line) = self.input.line()? else { return Ok(None) };
         let line = String::from_utf8_lossy(&line);
         let mut fields = line.split(',').map(|field| field.trim_matches('"'));
-        let (Some(key), Some(value), Some(expires), None) =
-            (fields.next(), fields.next(), fields.next(), fields.next())
-        else {
-            return Err(self.input.wrong("it has other than three columns"));
+        let mut next = || fields.next();
+        let (Some(key), Some(value), Some(expires)) = (next(), next(), next()) else {
+            return Err(self.input.wrong("it has other columns than the first line"));
         };
+        let (database, None) = (if self.has_database { next() } else { Some("0") }, next()) else {
+            return Err(self.input.wrong("it has other columns than the first line"));
+        };
+        let database = database.and_then(|number| number.parse().ok());
+        let database = database.ok_or_else(|| self.input.wrong("the database is no number"))?;
         let wrong = |name| self.input.wrong(&format!("the {name} is not written as the column's name says"));
         let key = self.encoding.decode(key).ok_or_else(|| wrong("key"))?;
         let value = self.encoding.decode(value).ok_or_else(|| wrong("value"))?;
@@ -97,7 +112,7 @@ impl Source for Reader {
             "" => None,
             number => Some(number.parse().map_err(|_| wrong("time of expiry"))?),
         };
-        Ok(Some(Record { key, value, expires_at_ms }))
+        Ok(Some(Record { database, key, value, expires_at_ms }))
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

@@ -59,7 +59,7 @@ impl CopyWriter<'_> {
     /// Whether a segment other than the victim may hold an older version of the tombstone's key: one that was opened before
     /// the tombstone was written. Later ones got only records that were current, so none that it deletes.
     fn tombstone_is_needed(&self, victim: &Victim, entry: &Entry) -> bool {
-        let cleared = self.catalog.is_cleared(entry.sequence);
+        let cleared = self.catalog.is_cleared(entry);
         if planted(Bug::TombstoneDroppedEarly) && self.space.newest_segment() > victim.segment {
             return false;
         }

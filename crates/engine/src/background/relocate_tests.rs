@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use esker_device::{Fault, OperationKind, Runtime};
+use esker_index::Keyspace;
 use futures_util::future::join;
 use tokio::sync::Notify;
 
@@ -112,7 +113,7 @@ impl Filled {
         let Bench { catalog, space, .. } = &self.bench;
         let mut live: BTreeMap<(TierName, u32), i64> = BTreeMap::new();
         for (key, (value, expires)) in &self.keys {
-            let hash = catalog.hash(key.as_bytes());
+            let hash = catalog.hash_in(0, key.as_bytes());
             self.bench.run(catalog.verify(&hash)).expect("it is verified");
             let found = self.bench.run(self.bench.get(key));
             if key == damaged {
@@ -128,7 +129,7 @@ impl Filled {
             *live.entry((location.tier, location.slot)).or_default() += padded;
         }
         for key in &self.gone {
-            let hash = catalog.hash(key.as_bytes());
+            let hash = catalog.hash_in(0, key.as_bytes());
             self.bench.run(catalog.verify(&hash)).expect("it is verified");
             assert!(matches!(self.bench.run(self.bench.get(key)), Ok(None)), "{key} is still there");
         }
@@ -148,7 +149,7 @@ impl Filled {
     fn key_in(&self, slot: u32) -> String {
         let Bench { catalog, .. } = &self.bench;
         let is_in = |key: &&String| {
-            let pointer = catalog.index.get(&catalog.hash(key.as_bytes())).expect("it is in the index");
+            let pointer = catalog.index.get(&catalog.hash_in(0, key.as_bytes())).expect("it is in the index");
             catalog.packing.unpack(pointer.get()).slot == slot
         };
         self.keys.keys().find(is_in).expect("there is one").clone()
@@ -305,7 +306,7 @@ fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
         filled.forget_memory(victim);
         let key = filled.key_in(victim);
         let Bench { catalog, .. } = &filled.bench;
-        let pointer = catalog.index.get(&catalog.hash(key.as_bytes())).expect("it is in the index");
+        let pointer = catalog.index.get(&catalog.hash_in(0, key.as_bytes())).expect("it is in the index");
         let at = tier.device_offset(victim, catalog.packing.unpack(pointer.get()).offset + 400);
         filled.bench.devices[0].corrupt(at, 0x10);
         assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
@@ -356,7 +357,7 @@ fn copies_are_proven_durable_before_their_victim_is_freed() {
     let (victim, Bench { catalog, space, devices, .. }) = (filled.sealed()[0], &filled.bench);
     let key = filled.key_in(victim);
     assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(1)));
-    let hash = catalog.hash(key.as_bytes());
+    let hash = catalog.hash_in(0, key.as_bytes());
     let copy = catalog.packing.unpack(catalog.index.get(&hash).expect("it is in the index").get());
     let tier = space.tier(copy.tier);
     let mut bytes = devices[0].durable_snapshot();
@@ -399,7 +400,7 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
         bench.sleep(Duration::from_millis(1100)).await;
     });
     let before = bench.space.sequence.load(Ordering::Acquire);
-    let (deleted, relocated) = bench.run(join(bench.writer.delete(key, Default::default()), async {
+    let (deleted, relocated) = bench.run(join(bench.writer.delete(0, key, Default::default()), async {
         while bench.space.sequence.load(Ordering::Acquire) == before {
             bench.sleep(Duration::from_micros(5)).await;
         }
@@ -446,8 +447,8 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
         "when the end of the slot is marked, and when its start is"
     );
     assert_eq!(bench.space.counters.activity().records_evicted, entries.len() as u64);
-    let is_evicted =
-        |key: &&String| entries.iter().any(|entry| entry.key_hash == bench.catalog.hash(key.as_bytes()));
+    let hash = |key: &str| bench.catalog.hash(Keyspace::FIRST, key.as_bytes());
+    let is_evicted = |key: &&String| entries.iter().any(|entry| entry.key_hash == hash(key));
     let gone: Vec<String> = filled.keys.keys().filter(is_evicted).cloned().collect();
     assert_eq!(gone.len(), entries.len());
     gone.iter().for_each(|key| filled.expect(key, None));

@@ -40,7 +40,7 @@ impl Appended {
             Kind::Tombstone => Cause::Deleted,
         };
         let Appended { sequence: version, expires_at_ms, origin, .. } = *self;
-        Change { keyspace: 0, key, cause, version, expires_at_ms, origin }
+        Change { keyspace: self.hash.keyspace().number(), key, cause, version, expires_at_ms, origin }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::{Buf, Bytes};
+use esker_index::{KeyHash, Keyspace};
 use esker_log::RecordView;
 use quick_cache::sync::Cache;
 
@@ -33,6 +34,7 @@ pub(crate) struct Cached {
     /// The key, and then the value as users see it: together, so that there is one count of who has them.
     pub(crate) key_and_value: Bytes,
     key_bytes: usize,
+    keyspace: Keyspace,
     pub(crate) sequence: u64,
     pub(crate) expires_at_ms: Option<u64>,
     /// Length on the medium with the padding to the granule.
@@ -43,8 +45,17 @@ impl Cached {
     /// `key_and_value` is all that it keeps of the record's bytes.
     pub(crate) fn new(record: &RecordView<'_>, key_and_value: Bytes, padded_bytes: u32) -> Cached {
         let key_bytes = record.key.len();
-        let RecordView { sequence, expires_at_ms, .. } = *record;
-        Cached { key_and_value, key_bytes, sequence, expires_at_ms, padded_bytes }
+        let RecordView { keyspace, sequence, expires_at_ms, .. } = *record;
+        Cached { key_and_value, key_bytes, keyspace, sequence, expires_at_ms, padded_bytes }
+    }
+
+    /// Whether it is the record of a key of the keyspace that a digest belongs to.
+    pub(crate) fn is_of(&self, hash: &KeyHash, key: &[u8]) -> bool {
+        self.key() == key && self.keyspace == hash.keyspace()
+    }
+
+    pub(crate) fn keyspace(&self) -> Keyspace {
+        self.keyspace
     }
 
     pub(crate) fn key(&self) -> &[u8] {

@@ -35,7 +35,7 @@ impl Catalog {
             let Some(pointer) = self.between_batches(|| self.index.get(hash)) else { return Ok(None) };
             match self.fetch(hash, pointer, Some(key)).await {
                 Ok(Fetched::Moved) => continue,
-                Ok(Fetched::Record(record)) if record.key() == key => {
+                Ok(Fetched::Record(record)) if record.is_of(hash, key) => {
                     return Ok(Some(Found { record, pointer }));
                 }
                 Ok(Fetched::Record(_)) => {}
@@ -47,7 +47,7 @@ impl Catalog {
             if let Some(&(_, exact)) = suspects.exact.iter().find(|(other, _)| other == hash) {
                 match self.fetch(hash, exact, Some(key)).await? {
                     Fetched::Moved => continue,
-                    Fetched::Record(record) if record.key() == key => {
+                    Fetched::Record(record) if record.is_of(hash, key) => {
                         return Ok(Some(Found { record, pointer: exact }));
                     }
                     Fetched::Record(_) => return Ok(None),

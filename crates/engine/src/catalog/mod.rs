@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_gc::Placement;
-use esker_index::{Index, KeyHash, Pointer};
-use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
+use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
+use esker_log::{Cleared, Databases, Entry, Kind, Location, Packing, Tier as TierName};
+use parking_lot::Mutex;
 
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
@@ -39,7 +40,7 @@ use crate::segments::space::Space;
 /// What an opening decided or found.
 pub(crate) struct CatalogParts {
     pub(crate) space: Arc<Space>,
-    pub(crate) index: Arc<Index>,
+    pub(crate) index: Arc<Indexes>,
     pub(crate) packing: Packing,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
@@ -47,14 +48,15 @@ pub(crate) struct CatalogParts {
     pub(crate) recency: Recency,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
-    /// Records up to this sequence number were cleared.
-    pub(crate) cleared_through: u64,
+    /// Which records were cleared.
+    pub(crate) cleared: Cleared,
+    pub(crate) databases: Databases,
 }
 
 /// The keys of a store.
 pub(crate) struct Catalog {
     pub(crate) space: Arc<Space>,
-    pub(crate) index: Arc<Index>,
+    pub(crate) index: Arc<Indexes>,
     pub(crate) packing: Packing,
     pub(crate) cache: ReadCache,
     pub(crate) placement: Placement,
@@ -66,7 +68,9 @@ pub(crate) struct Catalog {
     memory_bytes: u64,
     /// The index alone takes more memory than there is for it: puts are refused.
     out_of_memory: AtomicBool,
-    cleared_through: AtomicU64,
+    cleared: Mutex<Cleared>,
+    /// Which keyspace each database has: [`Databases::bits`].
+    databases: AtomicU64,
     batches: BatchTicks,
 }
 
@@ -85,13 +89,39 @@ impl Catalog {
             observers: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
-            cleared_through: AtomicU64::new(parts.cleared_through),
+            cleared: Mutex::new(parts.cleared),
+            databases: AtomicU64::new(parts.databases.bits()),
             batches: BatchTicks::default(),
         })
     }
 
-    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        self.space.secret.key_hash(key)
+    pub(crate) fn hash(&self, keyspace: Keyspace, key: &[u8]) -> KeyHash {
+        self.space.secret.key_hash(keyspace, key)
+    }
+
+    /// The keyspace that a database has now.
+    #[inline]
+    pub(crate) fn keyspace(&self, database: u8) -> Keyspace {
+        Databases::keyspace(self.databases.load(Ordering::Acquire), database)
+    }
+
+    /// The database that has a keyspace now.
+    pub(crate) fn database(&self, keyspace: Keyspace) -> u8 {
+        Databases::database_by(self.databases.load(Ordering::Acquire), keyspace)
+    }
+
+    /// The digest of a key of a database, as it is now.
+    pub(crate) fn hash_in(&self, database: u8, key: &[u8]) -> KeyHash {
+        self.hash(self.keyspace(database), key)
+    }
+
+    /// Two databases have changed their keyspaces. Nobody writes meanwhile.
+    pub(crate) fn swap_databases(&self, now: &Databases, first: Keyspace, second: Keyspace) {
+        let turn = self.observers.take_turn();
+        self.databases.store(now.bits(), Ordering::Release);
+        // Must come after that: whoever watches looks which keyspace the database has when it is on the list.
+        self.watches.swapped([first, second], |hash| self.index.get(hash).is_some());
+        turn.tell_swapped([first.number(), second.number()]);
     }
 
     /// The index pointer of a location.
@@ -112,17 +142,34 @@ impl Catalog {
     }
 
     /// Whether a record was deleted by a clear.
-    pub(crate) fn is_cleared(&self, sequence: u64) -> bool {
-        sequence <= self.cleared_through.load(Ordering::Acquire)
+    pub(crate) fn is_cleared(&self, entry: &Entry) -> bool {
+        self.cleared.lock().covers(&entry.key_hash, entry.sequence)
     }
 
-    /// Forgets every key: what was written up to a sequence number was cleared.
-    pub(crate) fn clear(&self, through: u64) {
+    /// Forgets every key of some keyspaces: what was written to them up to a sequence number was cleared. Nobody writes
+    /// meanwhile.
+    pub(crate) fn clear(&self, keyspaces: &[Keyspace], through: u64) {
         let turn = self.observers.take_turn();
-        self.cleared_through.store(through, Ordering::Release);
-        self.index.clear();
-        self.space.tiers().for_each(|tier| tier.forget_live());
-        turn.tell_cleared(None);
+        {
+            let mut cleared = self.cleared.lock();
+            keyspaces.iter().for_each(|keyspace| cleared.clear(*keyspace, through));
+        }
+        let is_left = |keyspace: &Keyspace| !keyspaces.contains(keyspace) && self.index.len_of(*keyspace) > 0;
+        if !Keyspace::all().any(|keyspace| is_left(&keyspace)) {
+            self.index.clear();
+            self.space.tiers().for_each(|tier| tier.forget_live());
+        }
+        for keyspace in keyspaces {
+            // Of what is left. What is estimated wrongly about a segment is so until it is collected.
+            self.index.clear_one(*keyspace, |pointer| {
+                let bytes = self.length_in_memory(pointer).unwrap_or_else(|| self.estimate(pointer));
+                self.space.add_live(self.packing.unpack(pointer.get()), -bytes);
+            });
+        }
+        match keyspaces.len() {
+            Keyspace::COUNT => turn.tell_cleared(None),
+            _ => keyspaces.iter().for_each(|keyspace| turn.tell_cleared(Some(keyspace.number()))),
+        }
     }
 
     /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is

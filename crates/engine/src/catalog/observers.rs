@@ -53,13 +53,18 @@ pub struct Change<'a> {
 /// Who is told of changes. See [`Store::observe`](crate::Store::observe).
 ///
 /// What is called here is called by whoever writes, under locks of the store: it must be quick, and neither wait nor panic, nor call
-/// the store, nor end an observation.
+/// the store (but for [`Store::database_of_keyspace`](crate::Store::database_of_keyspace)), nor end an observation.
 pub trait Observer: Send + Sync {
     /// A key changed, and everybody can see it.
     fn changed(&self, change: &Change<'_>);
 
     /// All keys are gone, of one keyspace or, if none is named, of all.
     fn cleared(&self, keyspace: Option<u8>);
+
+    /// The databases that had these keyspaces have changed them. Nothing became of their keys.
+    fn swapped(&self, keyspaces: [u8; 2]) {
+        let _ = keyspaces;
+    }
 }
 
 type List = Vec<(u64, Arc<dyn Observer>)>;
@@ -89,6 +94,10 @@ pub(crate) struct Turn<'a>(MutexGuard<'a, List>);
 impl Turn<'_> {
     pub(crate) fn tell(&self, change: &Change<'_>) {
         self.0.iter().for_each(|(_, observer)| observer.changed(change));
+    }
+
+    pub(crate) fn tell_swapped(&self, keyspaces: [u8; 2]) {
+        self.0.iter().for_each(|(_, observer)| observer.swapped(keyspaces));
     }
 
     pub(crate) fn tell_cleared(&self, keyspace: Option<u8>) {

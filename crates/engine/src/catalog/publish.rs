@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use bytes::Bytes;
 use esker_index::{Occupant, Pointer};
-use esker_log::{Entry, Kind, Location, RecordView, class_bytes};
+use esker_log::{Entry, Kind, Location, RecordView, claimed_bytes, class_bytes};
 use esker_planted::{Bug, planted};
 
 use crate::catalog::Catalog;
@@ -103,7 +103,8 @@ impl Catalog {
         self.space.add_live(location, -(bytes as i64));
         if let Some(key) = key {
             let Entry { sequence: version, expires_at_ms, .. } = *entry;
-            turn.tell(&Change { keyspace: 0, key, cause, version, expires_at_ms, origin: 0 });
+            let keyspace = entry.key_hash.keyspace().number();
+            turn.tell(&Change { keyspace, key, cause, version, expires_at_ms, origin: 0 });
         }
         true
     }
@@ -123,6 +124,14 @@ impl Catalog {
             return (verdict(cached.key() == key), Some(i64::from(cached.padded_bytes)));
         }
         (Occupant::Unknown, None)
+    }
+
+    /// The length of a record whose segment is in memory.
+    pub(crate) fn length_in_memory(&self, pointer: Pointer) -> Option<i64> {
+        let Place { location, segment, .. } = self.unchecked_place(pointer);
+        let segment_buffer = self.space.buffered.find(location.tier, location.slot, segment)?;
+        let bytes = claimed_bytes(segment_buffer.record(location.offset))?;
+        Some(self.space.tier(location.tier).shape().padded(bytes) as i64)
     }
 
     /// The length that is counted for a record that was displaced without being read, until that is verified: the mean of its

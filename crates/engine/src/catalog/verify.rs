@@ -78,7 +78,7 @@ impl Catalog {
             return Ok(Ok(Known { hash: entry.key_hash, sequence: entry.sequence, padded_bytes }));
         }
         Ok(read?.map(|record| Known {
-            hash: self.hash(record.key()),
+            hash: self.hash(record.keyspace(), record.key()),
             sequence: record.sequence,
             padded_bytes: record.padded_bytes,
         }))

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use esker_index::KeyHash;
+use esker_index::{KeyHash, Keyspace};
 use esker_planted::{Bug, planted};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -60,6 +60,22 @@ impl<W: Word> Watches<W> {
             self.keys.store(watched.len() as u64, Ordering::Relaxed);
         }
     }
+
+    /// Two databases have changed their keyspaces. A key that either of them has counts as put; the watches of other keys go
+    /// on in the keyspace that their database has now.
+    pub(crate) fn swapped(&self, keyspaces: [Keyspace; 2], is_there: impl Fn(&KeyHash) -> bool) {
+        let mut watched = self.watched.lock();
+        let moved: Vec<_> = watched.extract_if(|hash, _| keyspaces.contains(&hash.keyspace())).collect();
+        for (hash, written) in moved {
+            if keyspaces.iter().any(|keyspace| is_there(&hash.in_keyspace(*keyspace))) {
+                written.store(true, Ordering::Release);
+                continue;
+            }
+            let [first, second] = keyspaces;
+            watched.insert(hash.in_keyspace(if hash.keyspace() == first { second } else { first }), written);
+        }
+        self.keys.store(watched.len() as u64, Ordering::Relaxed);
+    }
 }
 
 impl<W: Word> Watch<W> {
@@ -75,8 +91,14 @@ impl<W: Word> Drop for Watch<W> {
         let is_last = |written: &Arc<AtomicBool>| {
             Arc::ptr_eq(written, &self.written) && Arc::strong_count(written) == 2
         };
-        if watched.get(&self.hash).is_some_and(is_last) {
-            watched.remove(&self.hash);
+        if self.was_put() {
+            return;
+        }
+        // Where its database had another keyspace since, it is listed there.
+        let elsewhere = Keyspace::all().map(|keyspace| self.hash.in_keyspace(keyspace));
+        let mut hashes = std::iter::once(self.hash).chain(elsewhere);
+        if let Some(hash) = hashes.find(|hash| watched.get(hash).is_some_and(is_last)) {
+            watched.remove(&hash);
             self.watches.keys.store(watched.len() as u64, Ordering::Relaxed);
         }
     }
@@ -131,6 +153,24 @@ mod tests {
         drop(first);
         watches.published(&KEY);
         assert!(second.was_put());
+    }
+
+    #[test]
+    fn a_swap_counts_as_a_put_of_what_is_there_and_takes_the_other_watches_along() {
+        let [two, three] = [2, 3].map(|number| Keyspace::new(number).expect("one of sixteen"));
+        let [there, absent] = [0x10, 0x20].map(|check| KeyHash { slot: 1, check });
+        let watches = Arc::new(Watches::<AtomicU64>::default());
+        let watch = |hash: KeyHash, keyspace| watches.watch(hash.in_keyspace(keyspace));
+        let (of_two, of_three) = (watch(there, two), watch(there, three));
+        let (moves, stays, other) =
+            (watch(absent, two), watch(absent, Keyspace::FIRST), watch(absent, three));
+        watches.swapped([two, three], |hash| *hash == there.in_keyspace(three));
+        assert!(of_two.was_put() && of_three.was_put(), "one of both databases has it");
+        assert!(!moves.was_put() && !stays.was_put() && !other.was_put());
+        watches.published(&absent.in_keyspace(three));
+        assert!(moves.was_put() && !other.was_put(), "its database has that keyspace now");
+        drop((moves, stays, other, of_two, of_three));
+        assert!(watches.watched.lock().is_empty(), "what nobody watches takes no memory");
     }
 
     /// In every interleaving, and as stale as the memory model allows: who finds a key absent is told of a put of it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_device::{
     Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
-use esker_log::{Packing, SegmentShape, Superblock, SuperblockError, Tier};
+use esker_log::{Cleared, Databases, Packing, SegmentShape, Superblock, SuperblockError, Tier};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
@@ -170,7 +170,8 @@ async fn format(
             unit_bytes: tier.unit_bytes,
             data_offset,
             used_slots: used_slots_for(0, slots as u32, grows),
-            cleared_through: 0,
+            cleared: Cleared::default(),
+            databases: Databases::default(),
             created_at_ms: runtime.wall_clock_ms(),
             clock_ms: 0,
             staging_boot: 0,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use esker_device::{DeviceKind, Runtime, Threads};
 use esker_gc::Placement;
-use esker_index::{Index, IndexOptions, UnverifiedLimit};
-use esker_log::{Packing, Stream, SummaryHead, Superblock};
+use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
+use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock};
 use esker_planted::{Bug, planted};
 use futures_util::future::BoxFuture;
 
@@ -83,7 +83,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     // 1.
     let mut medium = Medium::find(&options, &runtime).await?;
     // 2.
-    let index = Arc::new(Index::new(IndexOptions {
+    let index = Arc::new(Indexes::new(IndexOptions {
         hash_bits: options.index_hash_bits,
         unverified_limit: UnverifiedLimit {
             at_least: medium.memory.unverified_bytes,
@@ -169,7 +169,7 @@ impl Medium {
         &self,
         options: &Options,
         runtime: &Arc<dyn Runtime>,
-        index: &Arc<Index>,
+        index: &Arc<Indexes>,
         expansions: &Arc<Expansions>,
     ) -> Result<Recovered> {
         let context = RecoveryContext {
@@ -180,6 +180,7 @@ impl Medium {
             index,
             expansions,
             staged: &self.staged,
+            cleared: Cleared::of(&self.superblocks),
             accept_loss: options.accept_loss,
             progress: options.progress.clone(),
             memory_bytes: self.memory.recovery_bytes,
@@ -201,11 +202,14 @@ impl Medium {
         }
         let epoch = self.superblocks.iter().map(|s| s.epoch).max().unwrap_or(0)
             + u64::from(!planted(Bug::EpochNotRaised));
+        // A crash may have come between the tiers.
+        let (cleared, databases) = (Cleared::of(&self.superblocks), Databases::of(&self.superblocks));
         let superblocks = Superblocks::new(std::mem::take(&mut self.superblocks));
         superblocks
             .update(&self.tiers, |_, s| {
                 s.epoch = epoch;
                 s.census = None;
+                (s.cleared, s.databases) = (cleared, databases);
             })
             .await?;
         self.superblocks = superblocks.into_inner();
@@ -218,7 +222,7 @@ async fn build(
     options: &Options,
     medium: Medium,
     runtime: Arc<dyn Runtime>,
-    (index, expansions): (Arc<Index>, Arc<Expansions>),
+    (index, expansions): (Arc<Indexes>, Arc<Expansions>),
     recovered: &Recovered,
 ) -> Result<Arc<Writer>> {
     let Medium { tiers, superblocks, packing, memory, staging, .. } = medium;
@@ -229,7 +233,7 @@ async fn build(
     let health = Arc::new(Health::default());
     let tasks = Tasks::new(runtime.clone(), health.clone());
     let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
-    let cleared_through = superblocks.iter().map(|s| s.cleared_through).max().unwrap_or(0);
+    let (cleared, databases) = (superblocks[0].cleared, superblocks[0].databases);
     let space = Space::new(SpaceParts {
         runtime,
         health,
@@ -251,7 +255,8 @@ async fn build(
         expansions,
         recency: Recency::new(options.when_full, memory.cache_bytes),
         memory_bytes: memory.cache_bytes,
-        cleared_through,
+        cleared,
+        databases,
     });
     let backing = staging.map_or(Backing::Anonymous, Backing::Staging);
     let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_buffers);

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_index::Index;
+use esker_index::Indexes;
 use esker_log::Tier as TierName;
 
 use self::context::{Content, Segment, no_longer_verifies};
@@ -119,7 +119,7 @@ impl RecoveryContext<'_> {
         began: Duration,
     ) -> Result<(Vec<Segment>, BTreeSet<StagedPlace>, u64, Copies)> {
         let mut segments = Arc::new(segments);
-        let mut max_sequence = self.cleared_through();
+        let mut max_sequence = self.cleared.highest();
         let (mut winners, mut copies) = (BTreeSet::new(), Copies::new());
         let mut passes = 1;
         let mut pass = 0;
@@ -127,12 +127,12 @@ impl RecoveryContext<'_> {
             if pass == 0 {
                 self.refuse_loss(&segments)?;
             }
-            let shards = pass * Index::SHARDS / passes..(pass + 1) * Index::SHARDS / passes;
+            let shards = pass * Indexes::SHARDS / passes..(pass + 1) * Indexes::SHARDS / passes;
             let entries: u64 = segments.iter().map(Segment::entries).sum();
             self.index.reserve(shards.clone(), entries);
             let share = 1.0 / passes as f64;
             let most_left =
-                if passes < Index::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
+                if passes < Indexes::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
             let loaded =
                 load::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
             let mut partitions = self.load_entries(&segments, &loaded).await?;
@@ -153,7 +153,7 @@ impl RecoveryContext<'_> {
                 self.tiers.iter().for_each(|(tier, _)| tier.forget_live());
                 winners.clear();
                 copies.clear();
-                (pass, passes) = (0, (passes * 2).min(Index::SHARDS));
+                (pass, passes) = (0, (passes * 2).min(Indexes::SHARDS));
                 continue;
             }
             if pass == 0 {
@@ -181,7 +181,7 @@ impl RecoveryContext<'_> {
                 None => BTreeSet::new(),
             };
             let left = staged.entries.iter().enumerate().filter(|(_, entry)| {
-                !written.contains(&entry.offset) && entry.sequence > self.cleared_through()
+                !written.contains(&entry.offset) && !self.cleared.covers(&entry.key_hash, entry.sequence)
             });
             unwritten.extend(left.map(|(number, &entry)| StagedRecord {
                 piece,

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 
 use esker_device::{Buffer, Device, MemoryDevice, Runtime, SegmentBuffer, Source, WriteMode};
 use esker_index::IndexOptions;
-use esker_log::{Kind, OpenSegment, Packing, Record, Secret, SegmentName, Stream, Superblock};
+use esker_log::{
+    Cleared, Keyspace, Kind, OpenSegment, Packing, Record, Secret, SegmentName, Stream, Superblock,
+};
 
 use super::*;
 
@@ -23,10 +25,16 @@ struct Left {
     accept_loss: bool,
 }
 
+/// A key of another keyspace than the first is named with its number: `3:key`.
+fn named(key: &str) -> (Keyspace, &str) {
+    let number = |number: &str| Keyspace::new(number.parse().expect("a number")).expect("below 16");
+    key.split_once(':').map_or((Keyspace::FIRST, key), |(keyspace, key)| (number(keyspace), key))
+}
+
 /// What an opening made of it.
 struct Opened {
     tier: Arc<Tier>,
-    index: Arc<Index>,
+    index: Arc<Indexes>,
     packing: Packing,
     secret: Secret,
     recovered: Recovered,
@@ -52,8 +60,10 @@ impl Writing {
 
     fn append(&mut self, kind: Kind, key: &str, sequence: u64, value: &[u8]) {
         let secret = Plan::new(0).superblock(TIER).secret();
+        let (keyspace, key) = named(key);
         let record = Record {
             kind,
+            keyspace,
             key: key.as_bytes(),
             value,
             compressed: None,
@@ -63,7 +73,7 @@ impl Writing {
             batch_goes_on: false,
             short_lived: false,
         };
-        self.open.append(&record, secret.key_hash(key.as_bytes()));
+        self.open.append(&record, secret.key_hash(keyspace, key.as_bytes()));
     }
 
     /// Ends a frame, when everything before it is durable or nothing is.
@@ -128,7 +138,7 @@ impl Left {
     fn open_with(&self, hash_bits: Option<u32>) -> Result<Opened> {
         let tier = self.plan.tier(TIER, &self.device);
         let runtime: Arc<dyn Runtime> = Arc::new(self.plan.world.clone());
-        let index = Arc::new(Index::new(IndexOptions { hash_bits, ..IndexOptions::default() }));
+        let index = Arc::new(Indexes::new(IndexOptions { hash_bits, ..IndexOptions::default() }));
         let (packing, secret) = (self.plan.packing(), self.superblock.secret());
         let context = RecoveryContext {
             runtime: &runtime,
@@ -138,6 +148,7 @@ impl Left {
             index: &index,
             expansions: &Arc::default(),
             staged: &self.staged,
+            cleared: Cleared::of([&self.superblock]),
             accept_loss: self.accept_loss,
             progress: Progress::default(),
             memory_bytes: 16 << 20,
@@ -150,7 +161,8 @@ impl Left {
 impl Opened {
     /// The slot in which a key's record is; `None`: there is no such key.
     fn slot_of(&self, key: &str) -> Option<u32> {
-        let hash = self.secret.key_hash(key.as_bytes());
+        let (keyspace, key) = named(key);
+        let hash = self.secret.key_hash(keyspace, key.as_bytes());
         let pointer = self.index.get_exact(&hash).or_else(|| self.index.get(&hash))?;
         Some(self.packing.unpack(pointer.get()).slot)
     }
@@ -200,9 +212,35 @@ fn the_newest_version_of_each_key_wins_wherever_it_lies() {
 fn what_was_cleared_is_not_found() {
     let mut left = Left::new();
     left.sealed(left.begin(10, 0, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).frame(true));
-    left.superblock.cleared_through = 2;
+    left.superblock.cleared.clear(Keyspace::FIRST, 2);
     let opened = left.open().expect("nothing is damaged");
     assert_eq!(opened.slots_of(["a", "b", "c"]), [None, None, Some(0)]);
+}
+
+#[test]
+fn keyspaces_are_recovered_one_beside_the_other() {
+    let mut left = Left::new();
+    let old = left.begin(10, 0, Stream::LANE).put("a", 1).put("3:a", 2).put("15:a", 3).put("15:b", 4);
+    left.sealed(old.frame(true));
+    left.sealed(left.begin(20, 1, Stream::LANE).put("3:a", 5).delete("15:a", 6).put("15:c", 7).frame(true));
+    left.unsealed(left.begin(30, 2, Stream::LANE).put("3:b", 8).put("a", 9).frame(true));
+    for hash_bits in [None, Some(0)] {
+        let opened = left.open_with(hash_bits).expect("nothing is damaged");
+        let keys = [0, 3, 15].map(|number| opened.index.len_of(Keyspace::new(number).expect("below 16")));
+        assert_eq!(keys, [1, 2, 2], "{hash_bits:?}");
+        assert_eq!(opened.live(), BTreeMap::from([(0, 1), (1, 2), (2, 2)]), "{hash_bits:?}");
+        if hash_bits.is_none() {
+            let slots = opened.slots_of(["a", "3:a", "3:b", "15:a", "15:b", "15:c", "7:a"]);
+            assert_eq!(slots, [Some(2), Some(1), Some(2), None, Some(0), Some(1), None]);
+        }
+    }
+    left.superblock.cleared.clear(Keyspace::new(15).expect("below 16"), 6);
+    left.superblock.cleared.clear(Keyspace::new(3).expect("below 16"), 8);
+    let opened = left.open().expect("nothing is damaged");
+    let slots = opened.slots_of(["a", "3:a", "3:b", "15:a", "15:b", "15:c"]);
+    assert_eq!(slots, [Some(2), None, None, None, None, Some(1)]);
+    assert_eq!(opened.live(), BTreeMap::from([(1, 1), (2, 1)]));
+    assert_eq!(opened.recovered.max_sequence, 9);
 }
 
 /// Three frames of an open segment, of which the first two are durable, with a bit of the last one flipped.

@@ -8,21 +8,22 @@ use crate::read::Reader;
 use crate::read::scan::Cursor;
 
 impl Reader {
-    pub(crate) fn bytes_hint(&self, key: &[u8]) -> usize {
-        let hash = self.catalog.hash(key);
+    pub(crate) fn bytes_hint(&self, database: u8, key: &[u8]) -> usize {
+        let hash = self.catalog.hash_in(database, key);
         self.catalog.index.get(&hash).map_or(0, |pointer| self.hint_at(pointer))
     }
 
-    pub(crate) fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.pointers(cursor, limit).map(|pointer| self.hint_at(pointer)).sum()
+    pub(crate) fn scan_bytes_hint(&self, database: u8, cursor: Cursor, limit: usize) -> usize {
+        self.pointers(database, cursor, limit).map(|pointer| self.hint_at(pointer)).sum()
     }
 
-    pub(crate) fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.pointers(cursor, limit).map(|pointer| self.hint_at(pointer).min(MAX_KEY_BYTES)).sum()
+    pub(crate) fn scan_keys_bytes_hint(&self, database: u8, cursor: Cursor, limit: usize) -> usize {
+        self.pointers(database, cursor, limit).map(|pointer| self.hint_at(pointer).min(MAX_KEY_BYTES)).sum()
     }
 
-    fn pointers(&self, cursor: Cursor, limit: usize) -> impl Iterator<Item = Pointer> + use<> {
-        let (pointers, _) = self.catalog.index.scan(IndexCursor::from_u64(cursor.to_u64()), limit.max(1));
+    fn pointers(&self, database: u8, cursor: Cursor, limit: usize) -> impl Iterator<Item = Pointer> + use<> {
+        let (keyspace, cursor) = (self.catalog.keyspace(database), IndexCursor::from_u64(cursor.to_u64()));
+        let (pointers, _) = self.catalog.index.scan(keyspace, cursor, limit.max(1));
         pointers.into_iter()
     }
 

@@ -43,25 +43,39 @@ impl Started {
 
 impl Reader {
     /// See [`Store::get_key`](crate::Store::get_key).
-    pub(crate) async fn get_key(&self, key: &[u8]) -> Result<Option<KeyEntry>> {
+    pub(crate) async fn get_key(&self, database: u8, key: &[u8]) -> Result<Option<KeyEntry>> {
         self.space.health.check_open()?;
         if key.is_empty() {
             return Ok(None);
         }
-        let hash = self.catalog.hash(key);
-        let Some(entry) = KeyEntry::look_up(self, key, &hash).await? else { return Ok(None) };
-        let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await;
-        Ok(may_show.then_some(entry))
+        loop {
+            let hash = self.catalog.hash_in(database, key);
+            let found = KeyEntry::look_up(self, key, &hash).await?;
+            if !self.is_still_of(database, &hash) {
+                continue;
+            }
+            let Some(entry) = found else { return Ok(None) };
+            let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await;
+            return Ok(may_show.then_some(entry));
+        }
     }
 
     /// See [`Store::scan_keys`](crate::Store::scan_keys).
-    pub(crate) async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
+    pub(crate) async fn scan_keys(
+        &self,
+        database: u8,
+        cursor: Cursor,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<KeyPage> {
         self.space.health.check_open()?;
         let (mut limit, mut suspects) = (limit.max(1), Vec::new());
         loop {
             // Must be read before the pointers; see `scan`.
             let opened_through = self.space.newest_segment();
-            let (pointers, next) = self.catalog.index.scan(IndexCursor::from_u64(cursor.to_u64()), limit);
+            let keyspace = self.catalog.keyspace(database);
+            let (pointers, next) =
+                self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.to_u64()), limit);
             let started = join_all(pointers.into_iter().map(|pointer| self.start(pointer))).await;
             let wanted: usize = started.iter().map(Started::key_bytes).sum();
             let count = limit.min(started.len());
@@ -70,7 +84,11 @@ impl Reader {
                 continue;
             }
             let met = join_all(started.into_iter().map(|started| self.finish(started))).await;
-            let Sifted { current, damaged, again } = self.sift(met, opened_through, &suspects).await?;
+            let sifted = self.sift(keyspace, met, opened_through, &suspects).await?;
+            if self.catalog.keyspace(database) != keyspace {
+                continue;
+            }
+            let Sifted { current, damaged, again } = sifted;
             if again.is_empty() {
                 let next = next.map(|next| Cursor::from_u64(next.to_u64()));
                 return Ok(KeyPage { keys: current, damaged, next });

@@ -10,6 +10,8 @@ pub(crate) mod verification;
 
 use std::sync::Arc;
 
+use esker_index::KeyHash;
+
 use crate::base::error::Result;
 use crate::base::latency::Timed;
 use crate::catalog::Catalog;
@@ -32,25 +34,43 @@ impl Reader {
         Reader { space: writer.space.clone(), catalog: writer.catalog.clone(), writer }
     }
 
-    pub(crate) fn watch(&self, key: &[u8]) -> KeyWatch {
-        KeyWatch::new(self.catalog.watches.watch(self.catalog.hash(key)))
+    pub(crate) fn watch(&self, database: u8, key: &[u8]) -> KeyWatch {
+        loop {
+            let hash = self.catalog.hash_in(database, key);
+            let watch = self.catalog.watches.watch(hash);
+            // Must come after it is on the list, or else a swap could pass it by.
+            if self.is_still_of(database, &hash) {
+                return KeyWatch::new(watch);
+            }
+        }
+    }
+
+    /// Whether a database still has the keyspace of a digest. To be asked when something was read: what was read in between
+    /// two swaps may be what others wrote to another database.
+    fn is_still_of(&self, database: u8, hash: &KeyHash) -> bool {
+        self.catalog.keyspace(database) == hash.keyspace()
     }
 
     /// The current record of a key.
-    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Cached>> {
+    pub(crate) async fn get(&self, database: u8, key: &[u8]) -> Result<Option<Cached>> {
         self.space.health.check_open()?;
         if key.is_empty() {
             return Ok(None);
         }
         let began = self.space.runtime.now();
-        let hash = self.catalog.hash(key);
-        let found = self.catalog.look_up(key, &hash).await?;
-        self.space.took(Timed::Get, began);
-        let Some(Found { record, .. }) = found else { return Ok(None) };
-        let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await;
-        if may_show {
-            self.catalog.recency.note_asked(&hash);
+        loop {
+            let hash = self.catalog.hash_in(database, key);
+            let found = self.catalog.look_up(key, &hash).await?;
+            if !self.is_still_of(database, &hash) {
+                continue;
+            }
+            self.space.took(Timed::Get, began);
+            let Some(Found { record, .. }) = found else { return Ok(None) };
+            let may_show = self.writer.may_show(key, &hash, record.sequence, record.expires_at_ms).await;
+            if may_show {
+                self.catalog.recency.note_asked(&hash);
+            }
+            return Ok(may_show.then_some(record));
         }
-        Ok(may_show.then_some(record))
     }
 }

@@ -55,6 +55,7 @@ impl View<'_> {
 
 /// A key with what the index says of it.
 struct Sought<'k> {
+    database: u8,
     key: &'k [u8],
     hash: KeyHash,
     pointer: Option<Pointer>,
@@ -90,10 +91,15 @@ impl Cached {
 
 impl Reader {
     /// See [`Store::peek`](crate::Store::peek).
-    pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
+    pub(crate) fn peek<T>(
+        &self,
+        database: u8,
+        key: &[u8],
+        see: impl FnOnce(View<'_>) -> T,
+    ) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let sought = self.seek(key);
+        let sought = self.seek(database, key);
         let peek = match self.look(&sought, &self.space.buffered.hold()) {
             Peek::Seen(shown) => self.show(&sought.hash, shown, see),
             Peek::Absent => Peek::Absent,
@@ -133,10 +139,15 @@ impl Reader {
     }
 
     /// Shows a part of a value in memory; of one that is compressed no more is decompressed than that, in whole blocks.
-    pub(super) fn peek_range(&self, key: &[u8], cut: impl Fn(usize) -> Range<usize>) -> Result<Peek<Bytes>> {
+    pub(super) fn peek_range(
+        &self,
+        database: u8,
+        key: &[u8],
+        cut: impl Fn(usize) -> Range<usize>,
+    ) -> Result<Peek<Bytes>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let sought = self.seek(key);
+        let sought = self.seek(database, key);
         let peek = match self.look(&sought, &self.space.buffered.hold()) {
             Peek::Seen(Shown::Compressed(record, location)) => {
                 let wanted = cut(record.raw_bytes() as usize);
@@ -163,6 +174,7 @@ impl Reader {
     /// See [`Store::peek_each`](crate::Store::peek_each).
     pub(crate) fn peek_each<'k>(
         &self,
+        database: u8,
         keys: impl IntoIterator<Item = &'k [u8]>,
         mut see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
@@ -173,7 +185,8 @@ impl Reader {
         loop {
             // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
             // together, where one key after the other would wait for each.
-            let row: SmallVec<[_; ROW]> = keys.by_ref().take(ROW).map(|key| self.seek(key)).collect();
+            let row: SmallVec<[_; ROW]> =
+                keys.by_ref().take(ROW).map(|key| self.seek(database, key)).collect();
             let more = self.peek_row(&row, &mut see);
             // They were made together, and took that long together.
             let now = self.space.runtime.now();
@@ -203,8 +216,13 @@ impl Reader {
     }
 
     /// See [`Store::usage`](crate::Store::usage).
-    pub(crate) fn usage(&self, key: &[u8]) -> Option<Usage> {
-        let sought = self.seek(key);
+    pub(crate) fn usage(&self, database: u8, key: &[u8]) -> Option<Usage> {
+        let sought = loop {
+            let sought = self.seek(database, key);
+            if self.is_still_of(database, &sought.hash) {
+                break sought;
+            }
+        };
         let pointer = sought.pointer?;
         if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
             return None;
@@ -218,14 +236,19 @@ impl Reader {
         Some(Usage { was_asked: false, idle })
     }
 
-    fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {
-        let hash = self.catalog.hash(key);
+    fn seek<'k>(&self, database: u8, key: &'k [u8]) -> Sought<'k> {
+        let hash = self.catalog.hash_in(database, key);
         let pointer =
             self.catalog.between_batches(|| self.catalog.index.get(&hash)).filter(|_| !key.is_empty());
-        Sought { key, hash, pointer }
+        Sought { database, key, hash, pointer }
     }
 
     fn look<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
+        let peek = self.look_in(sought, buffered);
+        if self.is_still_of(sought.database, &sought.hash) { peek } else { Peek::Unknown }
+    }
+
+    fn look_in<'a>(&self, sought: &Sought<'_>, buffered: &'a HeldBuffered<'_>) -> Peek<Shown<'a>> {
         let Some(pointer) = sought.pointer else { return Peek::Absent };
         let Some(Place { location, segment, .. }) = self.catalog.place(&sought.hash, pointer) else {
             return Peek::Unknown;
@@ -239,7 +262,10 @@ impl Reader {
         if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let identity = self.space.secret.identity(segment, location.offset);
             let record = RecordView::in_memory(segment_buffer.record(location.offset), &identity).ok();
-            let is_it = |record: &RecordView<'_>| record.kind == Kind::Put && record.key == sought.key;
+            let keyspace = sought.hash.keyspace();
+            let is_it = |record: &RecordView<'_>| {
+                record.kind == Kind::Put && record.key == sought.key && record.keyspace == keyspace
+            };
             let Some(record) = record.filter(is_it) else { return Peek::Unknown };
             let RecordView { value, sequence: version, expires_at_ms, .. } = record;
             let shown = match record.compressed {
@@ -249,7 +275,7 @@ impl Reader {
             return show(shown, self.catalog.life(version, expires_at_ms));
         }
         match self.catalog.cache.get(segment, location.offset) {
-            Some(cached) if cached.key() == sought.key => {
+            Some(cached) if cached.is_of(&sought.hash, sought.key) => {
                 let life = self.catalog.life(cached.sequence, cached.expires_at_ms);
                 show(Shown::Cached(cached), life)
             }

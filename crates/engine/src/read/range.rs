@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use esker_device::Buffer;
+use esker_index::KeyHash;
 use esker_log::{Damage, Decompressor, Kind, RecordHead, class_bytes};
 use futures_util::future::join;
 
@@ -67,21 +68,27 @@ impl Part {
 
 impl Reader {
     /// See [`Store::get_range`](crate::Store::get_range).
-    pub(crate) async fn get_range(&self, key: &[u8], start: u64, end: u64) -> Result<Option<Bytes>> {
-        match self.peek_range(key, |bytes| cut(start, end, bytes))? {
+    pub(crate) async fn get_range(
+        &self,
+        database: u8,
+        key: &[u8],
+        start: u64,
+        end: u64,
+    ) -> Result<Option<Bytes>> {
+        match self.peek_range(database, key, |bytes| cut(start, end, bytes))? {
             Peek::Seen(part) => return Ok(Some(part)),
             Peek::Absent => return Ok(None),
             Peek::Unknown => {}
         }
         let began = self.space.runtime.now();
-        if let Some(part) = self.stream_range(key, start, end).await? {
+        if let Some(part) = self.stream_range(database, key, start, end).await? {
             self.space.took(Timed::Get, began);
             if part.is_some() {
-                self.catalog.recency.note_asked(&self.catalog.hash(key));
+                self.catalog.recency.note_asked(&self.catalog.hash_in(database, key));
             }
             return Ok(part);
         }
-        let Some(value) = self.get(key).await?.map(Cached::into_value) else { return Ok(None) };
+        let Some(value) = self.get(database, key).await?.map(Cached::into_value) else { return Ok(None) };
         let part = cut(start, end, value.len());
         // A small part does not keep all of it in memory.
         let is_small = part.len() < value.len() / 2;
@@ -89,18 +96,31 @@ impl Reader {
     }
 
     /// The part of a large value that lies on a device; nothing if it is not that simple.
-    async fn stream_range(&self, key: &[u8], start: u64, end: u64) -> Result<Option<Option<Bytes>>> {
-        let hash = self.catalog.hash(key);
+    async fn stream_range(
+        &self,
+        database: u8,
+        key: &[u8],
+        start: u64,
+        end: u64,
+    ) -> Result<Option<Option<Bytes>>> {
         loop {
+            let hash = self.catalog.hash_in(database, key);
             let Some(pointer) = self.catalog.between_batches(|| self.catalog.index.get(&hash)) else {
-                return Ok(Some(None));
+                if self.is_still_of(database, &hash) {
+                    return Ok(Some(None));
+                }
+                continue;
             };
             let location = self.catalog.packing.unpack(pointer.get());
             if class_bytes(self.catalog.expansions.in_memory(location.class)) <= WHOLE_BYTES {
                 return Ok(None);
             }
             let Some(place) = self.catalog.place(&hash, pointer) else { continue };
-            match self.read_range(&place, key, start, end).await {
+            let read = self.read_range(&hash, &place, key, start, end).await;
+            if !self.is_still_of(database, &hash) {
+                continue;
+            }
+            match read {
                 Ok(part) if part.is_some() || self.catalog.is_still(&hash, &place) => return Ok(part),
                 Ok(_) => {}
                 // It may be another key's record: whoever reads it whole finds out.
@@ -114,6 +134,7 @@ impl Reader {
     /// something does not verify: whoever reads it whole will say what is wrong.
     async fn read_range(
         &self,
+        hash: &KeyHash,
         place: &Place,
         key: &[u8],
         start: u64,
@@ -136,7 +157,8 @@ impl Reader {
         let value_end = value_at + head.value_bytes as u64;
         let stated = head.compressed.map(|how| (how, head.value_bytes));
         let can_be = self.catalog.check_stated(stated, head.bytes(), location).is_ok();
-        if head.key != key || head.kind != Kind::Put || value_end > segment_bytes || !can_be {
+        let is_it = head.key == key && head.keyspace == hash.keyspace() && head.kind == Kind::Put;
+        if !is_it || value_end > segment_bytes || !can_be {
             return Ok(None);
         }
         let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
@@ -148,18 +170,18 @@ impl Reader {
             let piece = &buffer[skip..];
             let piece = &piece[..piece.len().min((value_end - at) as usize)];
             let next = at + piece.len() as u64;
-            let hash = async {
+            let hashing = async {
                 hasher.add(piece);
                 part.add(piece)
             };
             if next == value_end {
-                if hash.await.is_err() {
+                if hashing.await.is_err() {
                     return Ok(None);
                 }
                 break;
             }
             // The read is under way while the piece before it is hashed.
-            let (after, added) = join(read(next, spare.take()), hash).await;
+            let (after, added) = join(read(next, spare.take()), hashing).await;
             let (after, skip_after) = after?;
             if added.is_err() {
                 return Ok(None);
@@ -171,7 +193,7 @@ impl Reader {
         if hasher.finish() != check {
             return Ok(None);
         }
-        let may_show = self.writer.may_show(key, &self.catalog.hash(key), sequence, expires_at_ms).await;
+        let may_show = self.writer.may_show(key, hash, sequence, expires_at_ms).await;
         Ok(Some(may_show.then(|| part.into())))
     }
 }

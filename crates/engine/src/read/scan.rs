@@ -41,15 +41,21 @@ pub struct Page {
 
 impl Reader {
     /// See [`Store::scan`](crate::Store::scan).
-    pub(crate) async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
+    pub(crate) async fn scan(&self, database: u8, cursor: Cursor, limit: usize) -> Result<Page> {
         self.space.health.check_open()?;
         let mut suspects = Vec::new();
         loop {
             // Before the pointers; see `sift`.
             let opened_through = self.space.newest_segment();
-            let (pointers, next) = self.catalog.index.scan(IndexCursor::from_u64(cursor.0), limit.max(1));
+            let keyspace = self.catalog.keyspace(database);
+            let (pointers, next) =
+                self.catalog.index.scan(keyspace, IndexCursor::from_u64(cursor.0), limit.max(1));
             let met = join_all(pointers.into_iter().map(|pointer| self.read_any(pointer))).await;
-            let Sifted { current, damaged, again } = self.sift(met, opened_through, &suspects).await?;
+            let sifted = self.sift(keyspace, met, opened_through, &suspects).await?;
+            if self.catalog.keyspace(database) != keyspace {
+                continue;
+            }
+            let Sifted { current, damaged, again } = sifted;
             if again.is_empty() {
                 let entries = current.into_iter().map(Cached::into_entry).collect();
                 return Ok(Page { entries, damaged, next: next.map(|c| Cursor(c.to_u64())) });

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use esker_index::KeyHash;
+use esker_index::{KeyHash, Keyspace};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::place::Place;
@@ -41,7 +41,7 @@ pub(super) struct Sifted<T> {
 }
 
 impl Reader {
-    /// Sifts what was met. `opened_through`: the newest segment before the index was looked at, or else a segment could be taken
+    /// Sifts what was met in a keyspace. `opened_through`: the newest segment before the index was looked at, or else a segment could be taken
     /// for the one that a pointer leads to which was opened in that one's slot since: whatever lay there before has moved, and
     /// would be missed. `suspects`: the places that earlier looks left over: of all of them, as what one
     /// look meets another may not.
@@ -50,6 +50,7 @@ impl Reader {
     /// Those that are of no record.
     pub(super) async fn sift<T: Scanned>(
         &self,
+        keyspace: Keyspace,
         met: Vec<Met<T>>,
         opened_through: u64,
         suspects: &[Place],
@@ -66,7 +67,7 @@ impl Reader {
                     again.push(place);
                     continue;
                 }
-                Ok(Ok(record)) => self.current(place, record).await,
+                Ok(Ok(record)) => self.current(keyspace, place, record).await,
                 Ok(Err(damage)) => Err(damage.into_error(None)),
                 Err(error) => Err(error),
             };
@@ -84,8 +85,8 @@ impl Reader {
 
     /// What is current of the key of a record that was met at a place, and may be shown. Pointers of records that were displaced
     /// without looking are among those of the index: the key there may be hidden.
-    async fn current<T: Scanned>(&self, place: Place, record: T) -> Result<Option<T>> {
-        let hash = self.catalog.hash(record.key());
+    async fn current<T: Scanned>(&self, keyspace: Keyspace, place: Place, record: T) -> Result<Option<T>> {
+        let hash = self.catalog.hash(keyspace, record.key());
         let record = match self.catalog.index.is_current(&hash, place.pointer) {
             true => Some(record),
             false => T::look_up(self, record.key(), &hash).await?,

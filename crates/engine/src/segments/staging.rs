@@ -314,7 +314,7 @@ impl Walk<'_> {
         while at < end {
             let Some(record) = self.record(at, end) else { break };
             entries.push(Entry {
-                key_hash: self.secret.key_hash(record.key),
+                key_hash: self.secret.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
                 offset: at as u32,
                 bytes: record.bytes() as u32,

@@ -1,5 +1,5 @@
 use esker_device::SegmentBuffer;
-use esker_log::{OpenSegment, Record, Tier};
+use esker_log::{Keyspace, OpenSegment, Record, Tier};
 
 use super::*;
 
@@ -17,6 +17,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
         let (key, value) = (number.to_le_bytes(), [number as u8; 1500]);
         let record = Record {
             kind: esker_log::Kind::Put,
+            keyspace: Keyspace::FIRST,
             key: &key,
             value: &value,
             compressed: None,
@@ -26,7 +27,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
             batch_goes_on: number == 7,
             short_lived: false,
         };
-        offsets.push(open.append(&record, SECRET.key_hash(&key)) as usize);
+        offsets.push(open.append(&record, SECRET.key_hash(Keyspace::FIRST, &key)) as usize);
         if number == 2 || number == 5 {
             open.close_frame(0).expect("a frame");
         }

@@ -73,7 +73,7 @@ fn a_crash_in_an_update_leaves_one_generation_twice() {
     for (seed, moment) in (0..).zip(moments()) {
         let store = Store::new(slow(seed, &[TierName::Capacity]));
         let superblocks = Superblocks::new(store.formatted());
-        let update = superblocks.update(&store.tiers, |_, superblock| superblock.cleared_through = 9);
+        let update = superblocks.update(&store.tiers, |_, superblock| superblock.staging_bytes = 9);
         let left = store.cut_after(moment, update);
         match generation(&left[0]).expect("one is whole, and not only once") {
             1 => old += 1,
@@ -81,7 +81,7 @@ fn a_crash_in_an_update_leaves_one_generation_twice() {
             other => panic!("generation {other} was never written"),
         }
         let found = Superblock::find(&left[0]).expect("one is whole");
-        assert_eq!(found.cleared_through == 9, found.generation == 2);
+        assert_eq!(found.staging_bytes == 9, found.generation == 2);
     }
     assert!(old > 0 && new > 5, "the power was cut before and after: {old}, {new}");
 }

@@ -51,6 +51,24 @@ impl Blocking {
         &self.store
     }
 
+    /// See [`Store::database`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn database(&self, number: u8) -> Result<Blocking> {
+        Ok(self.store.database(number)?.blocking())
+    }
+
+    /// See [`Store::database_number`].
+    pub fn database_number(&self) -> u8 {
+        self.store.database_number()
+    }
+
+    /// See [`Store::keyspace_number`].
+    pub fn keyspace_number(&self) -> u8 {
+        self.store.keyspace_number()
+    }
+
     /// See [`Store::get`].
     ///
     /// # Errors
@@ -210,6 +228,19 @@ impl Blocking {
         block_on(self.store.update(keys, options, change))
     }
 
+    /// See [`Store::update_across`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_across<T>(
+        &self,
+        keys: &[(u8, impl AsRef<[u8]>)],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<T> {
+        block_on(self.store.update_across(keys, options, change))
+    }
+
     /// See [`Store::update_versioned`].
     ///
     /// # Errors
@@ -292,6 +323,22 @@ impl Blocking {
     /// As there.
     pub fn clear(&self) -> Result<()> {
         block_on(self.store.clear())
+    }
+
+    /// See [`Store::clear_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clear_all(&self) -> Result<()> {
+        block_on(self.store.clear_all())
+    }
+
+    /// See [`Store::swap_databases`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
+        block_on(self.store.swap_databases(first, second))
     }
 
     /// See [`Store::flush`].

@@ -78,7 +78,7 @@ impl Store {
             space: space.clone(),
             superblocks: Vec::new(),
             taken_at_ms: self.now_ms(),
-            keys: self.len(),
+            keys: self.catalog.index.len(),
             left,
             _only: only,
         };

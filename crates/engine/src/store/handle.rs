@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use esker_log::RECORD_HEADER_BYTES;
+use esker_log::{Databases, Keyspace, RECORD_HEADER_BYTES};
 
 use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
@@ -24,8 +24,11 @@ use crate::store::blocking::Blocking;
 use crate::store::close;
 use crate::store::stats::Stats;
 use crate::write::Writer;
+use crate::write::databases::check_database;
 
 /// Handle to an open store; clones share it.
+///
+/// A handle is about the keys of one database, the first unless [`database`](Self::database) made it.
 ///
 /// All methods may be called from any thread and any executor. Futures can be dropped at any time: a write that was begun may
 /// then happen or not, but never in part.
@@ -40,6 +43,8 @@ pub struct Store {
     /// Where the reclaimer is asked to rest.
     pub(super) pauses: Arc<Pauses>,
     recovery: Recovery,
+    /// Which database this handle is about.
+    pub(super) database: u8,
     _last: Arc<LastHandle>,
 }
 
@@ -56,7 +61,8 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tiers: Vec<&str> = self.space.tiers().map(|tier| tier.device_name()).collect();
         let mut shown = f.debug_struct("Store");
-        shown.field("tiers", &tiers).field("keys", &self.len()).field("is_closed", &self.is_closed());
+        shown.field("tiers", &tiers).field("database", &self.database).field("keys", &self.len());
+        shown.field("is_closed", &self.is_closed());
         shown.finish_non_exhaustive()
     }
 }
@@ -78,7 +84,39 @@ impl Store {
             compactions,
             pauses,
             recovery,
+            database: 0,
         })
+    }
+
+    /// How many databases a store has.
+    pub const DATABASES: u8 = Databases::COUNT;
+
+    /// A handle to the keys of another database of the store, by its number. The same key in two databases is two keys.
+    ///
+    /// A database costs nothing until a key is put into it, and then the memory of an index, 1.5 MiB at least. Names of
+    /// databases can be exchanged: see [`swap_databases`](Self::swap_databases).
+    ///
+    /// # Errors
+    /// `Invalid` if there is none of this number.
+    pub fn database(&self, number: u8) -> Result<Store> {
+        Ok(Store { database: check_database(number)?, ..self.clone() })
+    }
+
+    /// Which database this handle is about.
+    pub fn database_number(&self) -> u8 {
+        self.database
+    }
+
+    /// The number of the keyspace that the database has: its own number, unless it was swapped. Keys stay in their keyspace.
+    pub fn keyspace_number(&self) -> u8 {
+        self.catalog.keyspace(self.database).number()
+    }
+
+    /// The number of the database that has a keyspace now: [`keyspace_number`](Self::keyspace_number) the other way round. `None`
+    /// if there is no such keyspace. It waits for nobody, so an [`Observer`](crate::Observer) may ask for it: no swap comes
+    /// between a change and its being told.
+    pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
+        Keyspace::new(keyspace).map(|keyspace| self.catalog.database(keyspace))
     }
 
     /// The same calls for threads without an executor.
@@ -86,17 +124,43 @@ impl Store {
         Blocking::new(self.clone())
     }
 
-    /// Deletes every key, durably.
+    /// Deletes every key of the database, durably.
     ///
     /// # Errors
     /// As [`put`](Self::put).
     pub async fn clear(&self) -> Result<()> {
+        let database = self.database;
+        self.finish("clear", |writer| async move { writer.clear(database..database + 1).await }).await
+    }
+
+    /// Deletes every key of all databases, durably and at one instant.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn clear_all(&self) -> Result<()> {
+        self.finish("clear", |writer| async move { writer.clear(0..Databases::COUNT).await }).await
+    }
+
+    /// Gives each of two databases the keys of the other, durably, at one instant and without touching a key. Whoever
+    /// writes meanwhile writes before it or after it. Which handle this is asked of does not matter.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and as [`database`](Self::database).
+    pub async fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
+        let (first, second) = (check_database(first)?, check_database(second)?);
+        self.finish("swap", |writer| async move { writer.swap_databases(first, second).await }).await
+    }
+
+    /// Does something by itself: half of it is nothing, so it must not end with the caller's future.
+    async fn finish<F>(&self, name: &'static str, work: impl FnOnce(Arc<Writer>) -> F) -> Result<()>
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
         self.space.health.check_writable()?;
-        // By itself: half of it is nothing, so it must not end with this future.
-        let (writer, done) = (self.writer.clone(), Completion::new());
-        let cleared = done.waiter();
-        self.writer.tasks.spawn("clear", async move { done.open(writer.clear().await) });
-        cleared.wait().await
+        let done = Completion::new();
+        let (finished, work) = (done.waiter(), work(self.writer.clone()));
+        self.writer.tasks.spawn(name, async move { done.open(work.await) });
+        finished.wait().await
     }
 
     /// Makes everything durable that was acknowledged before.
@@ -216,14 +280,14 @@ impl Store {
         self.recovery
     }
 
-    /// Number of keys that are there, without any I/O. A write counts as soon as others see it. A key whose time to live has
+    /// Number of keys that are there in the database, without any I/O. A write counts as soon as others see it. A key whose time to live has
     /// run out is no longer read from that moment on, and leaves this number within about two seconds; after the wall clock
     /// was set forward, when it has been so for an hour.
     pub fn len(&self) -> u64 {
-        self.catalog.index.len()
+        self.catalog.index.len_of(self.catalog.keyspace(self.database))
     }
 
-    /// Whether there are no keys.
+    /// Whether there are no keys in the database.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

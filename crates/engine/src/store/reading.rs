@@ -23,7 +23,7 @@ impl Store {
     /// # Errors
     /// `Corrupt` if its record is damaged, `Io` if the device fails, `Closed` after [`close`](Self::close).
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_value))
+        Ok(self.reader.get(self.database, key.as_ref()).await?.map(Cached::into_value))
     }
 
     /// The value of a key with its version and expiry.
@@ -31,7 +31,7 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
-        Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_entry))
+        Ok(self.reader.get(self.database, key.as_ref()).await?.map(Cached::into_entry))
     }
 
     /// What is known of a key without its value, which is not read. Damage in the value is not found then.
@@ -39,7 +39,7 @@ impl Store {
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn get_key(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyEntry>> {
-        self.reader.get_key(key.as_ref()).await
+        self.reader.get_key(self.database, key.as_ref()).await
     }
 
     /// The values of several keys, in their order; device reads are made together.
@@ -78,7 +78,7 @@ impl Store {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        self.reader.get_range(key.as_ref(), start, end).await
+        self.reader.get_range(self.database, key.as_ref(), start, end).await
     }
 
     /// Shows the value of a key to `see` if it is in memory, without a copy and without waiting. Memory is not used again
@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     /// `Closed` after [`close`](Self::close).
     pub fn peek<T>(&self, key: impl AsRef<[u8]>, see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
-        self.reader.peek(key.as_ref(), see)
+        self.reader.peek(self.database, key.as_ref(), see)
     }
 
     /// Shows the values of several keys to `see`, one after the other, `None` for a key that is not there, until it takes
@@ -101,10 +101,10 @@ impl Store {
         keys: impl IntoIterator<Item = &'k [u8]>,
         see: impl FnMut(Option<View<'_>>) -> bool,
     ) -> Result<usize> {
-        self.reader.peek_each(keys, see)
+        self.reader.peek_each(self.database, keys, see)
     }
 
-    /// A piece of the iteration over all keys, of about `limit` entries. A key that is there from the beginning of the
+    /// A piece of the iteration over all keys of the database, of about `limit` entries. A key that is there from the beginning of the
     /// iteration to its end is returned at least once.
     ///
     /// A record that cannot be read does not end the iteration: it is told of in [`Page::damaged`].
@@ -112,13 +112,13 @@ impl Store {
     /// # Errors
     /// `Closed` after a close, `Io` if the device is gone.
     pub async fn scan(&self, cursor: Cursor, limit: usize) -> Result<Page> {
-        self.reader.scan(cursor, limit).await
+        self.reader.scan(self.database, cursor, limit).await
     }
 
     /// An upper bound of the bytes that such a piece takes, without any I/O: as
     /// [`read_bytes_hint`](Self::read_bytes_hint), of all entries that it would read now.
     pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.reader.scan_bytes_hint(cursor, limit)
+        self.reader.scan_bytes_hint(self.database, cursor, limit)
     }
 
     /// As [`scan`](Self::scan), without the values, which are not read: of about `limit` keys, and of fewer if those have
@@ -127,24 +127,24 @@ impl Store {
     /// # Errors
     /// As [`scan`](Self::scan). Damage in a value is not met, since it is not read.
     pub async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
-        self.reader.scan_keys(cursor, limit, bytes).await
+        self.reader.scan_keys(self.database, cursor, limit, bytes).await
     }
 
     /// An upper bound of the bytes of the keys of such a piece, without any I/O, as if `bytes` were no limit.
     pub fn scan_keys_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {
-        self.reader.scan_keys_bytes_hint(cursor, limit)
+        self.reader.scan_keys_bytes_hint(self.database, cursor, limit)
     }
 
     /// An upper bound of the bytes that a read of this key takes, without any I/O: the record's size class. It can be off
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
-        self.reader.bytes_hint(key.as_ref())
+        self.reader.bytes_hint(self.database, key.as_ref())
     }
 
     /// How a key was used of late, without any I/O and without counting as a use; `None` if it is not there, as far as the
     /// index tells. A store that refuses when it is full keeps no account: there every key counts as just used.
     pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
-        self.reader.usage(key.as_ref())
+        self.reader.usage(self.database, key.as_ref())
     }
 
     /// Watches a key from now on, without any I/O: whether a value was put for it since. For whoever looks at a key twice and
@@ -152,7 +152,7 @@ impl Store {
     ///
     /// Watch first and look at the key then. It takes about 100 bytes, and has every put look for it, until it is dropped.
     pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
-        self.reader.watch(key.as_ref())
+        self.reader.watch(self.database, key.as_ref())
     }
 
     /// Tells an observer of every change of every key from now on, until what is returned is dropped. It is told when the

@@ -59,7 +59,7 @@ pub struct TierStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys.
+    /// Keys of all databases.
     pub keys: u64,
     /// Bytes of current records, as far as known: overwrites of records that were not at hand are estimates until
     /// verified.
@@ -70,7 +70,7 @@ pub struct Stats {
     pub user_limit_bytes: u64,
     /// What users may not fill of the tier where records stay: the reserve, and what is open, spare or kept free.
     pub reserve_bytes: u64,
-    /// Memory of the index, everything counted.
+    /// Memory of the indexes of all databases, everything counted.
     pub index_bytes: u64,
     /// Memory of the read cache.
     pub cache_bytes: u64,

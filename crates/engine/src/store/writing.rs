@@ -9,6 +9,7 @@ use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::store::handle::Store;
 use crate::write::batch::Batch;
+use crate::write::databases::check_database;
 use crate::write::options::{Condition, WriteOptions};
 
 /// Key, value, and when it expires in milliseconds since the Unix epoch.
@@ -35,7 +36,7 @@ impl Store {
         options: WriteOptions,
     ) -> Result<u64> {
         let began = self.space.runtime.now();
-        let version = self.writer.put(key.into_bytes(), value.into_bytes(), options).await?;
+        let version = self.writer.put(self.database, key.into_bytes(), value.into_bytes(), options).await?;
         self.space.took(Timed::Put, began);
         Ok(version)
     }
@@ -54,7 +55,7 @@ impl Store {
     /// As [`delete`](Self::delete); `Conflict` if the condition does not hold.
     pub async fn delete_with(&self, key: impl ToBytes, options: WriteOptions) -> Result<bool> {
         let began = self.space.runtime.now();
-        let was_there = self.writer.delete(key.into_bytes(), options).await?;
+        let was_there = self.writer.delete(self.database, key.into_bytes(), options).await?;
         self.space.took(Timed::Delete, began);
         Ok(was_there)
     }
@@ -72,7 +73,7 @@ impl Store {
     /// # Errors
     /// As [`write`](Self::write).
     pub async fn write_with(&self, batch: Batch, options: WriteOptions) -> Result<()> {
-        self.writer.write(batch, options).await
+        self.writer.write(self.database, batch, options).await
     }
 
     /// Puts each of several values, in their order: of two of one key the later one stays. They become durable together, but
@@ -86,7 +87,7 @@ impl Store {
         let began = self.space.runtime.now();
         let options =
             WriteOptions { expires_at_ms: None, ttl: None, condition: Condition::Always, ..options };
-        let results = self.writer.put_each(puts, options).await;
+        let results = self.writer.put_each(self.database, puts, options).await;
         let done = results.iter().filter(|result| result.is_ok()).count();
         let took = self.space.runtime.now().saturating_sub(began);
         self.space.recorder().record_each(Timed::Put, took, done);
@@ -108,7 +109,26 @@ impl Store {
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
-        self.writer.update(keys, options, change).await
+        let named = self.writer.named(keys.iter().map(|key| (self.database, key.as_ref())));
+        self.writer.update(self.database, named, options, change).await
+    }
+
+    /// As [`update`](Self::update), for keys of several databases, each named with its own. What the batch says without
+    /// [`Batch::in_database`] is about the database of this handle.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update), and as [`database`](Self::database).
+    pub async fn update_across<T>(
+        &self,
+        keys: &[(u8, impl AsRef<[u8]>)],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<T> {
+        for (database, _) in keys {
+            check_database(*database)?;
+        }
+        let named = self.writer.named(keys.iter().map(|(database, key)| (*database, key.as_ref())));
+        self.writer.update(self.database, named, options, change).await
     }
 
     /// As [`update`](Self::update), and tells the version that each of the keys was given, in their order; `None` for one that was
@@ -124,7 +144,8 @@ impl Store {
     ) -> Result<(T, Vec<Option<u64>>)> {
         let mut versions = vec![None; keys.len()];
         let tell = |at: usize, version| versions[at] = Some(version);
-        let outcome = self.writer.update_and_tell(keys, options, change, tell).await?;
+        let named = self.writer.named(keys.iter().map(|key| (self.database, key.as_ref())));
+        let outcome = self.writer.update_and_tell(self.database, named, options, change, tell).await?;
         Ok((outcome, versions))
     }
 }

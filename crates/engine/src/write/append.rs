@@ -20,7 +20,7 @@ impl Writer {
     pub(crate) async fn append(
         &self,
         lane: &Lane,
-        records: &[Prepared],
+        records: &mut [Prepared],
         durability: Durability,
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
@@ -39,8 +39,7 @@ impl Writer {
                 }
                 Append::Reserved => {
                     let since = self.space.runtime.now();
-                    let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash)).collect();
-                    reservation = Some(self.lane.turn(keys).await?);
+                    reservation = Some(self.turn(records).await?);
                     self.space.counters.count_stall(self.space.runtime.now() - since);
                 }
                 Append::Blocked(completion) => {

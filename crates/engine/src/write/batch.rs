@@ -12,6 +12,7 @@ use crate::base::fixed_hash::FixedState;
 use crate::base::option_name::OptionName;
 use crate::base::to_bytes::ToBytes;
 use crate::write::Writer;
+use crate::write::databases::check_database;
 use crate::write::options::{Condition, WriteOptions, after_ms};
 use crate::write::prepared::Prepared;
 use crate::write::reserve::Reservation;
@@ -23,21 +24,28 @@ use crate::write::reserve::Reservation;
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
     /// What must hold for them to be written.
-    pub(crate) conditions: Vec<(Bytes, Condition)>,
+    pub(crate) conditions: Vec<(KeyOf, Condition)>,
+    /// Of what is added from now on.
+    database: Option<u8>,
+}
+
+/// A key, and its database: that of the handle, if it is not named.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyOf {
+    pub(crate) database: Option<u8>,
+    pub(crate) key: Bytes,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Operation {
-    Put { key: Bytes, value: Bytes, expiry: Option<Expiry> },
-    Delete { key: Bytes },
+pub(crate) struct Operation {
+    pub(crate) of: KeyOf,
+    pub(crate) change: Change,
 }
 
-impl Operation {
-    pub(crate) fn key(&self) -> &Bytes {
-        match self {
-            Operation::Put { key, .. } | Operation::Delete { key } => key,
-        }
-    }
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Put { value: Bytes, expiry: Option<Expiry> },
+    Delete,
 }
 
 /// When a put of a batch expires.
@@ -80,14 +88,31 @@ impl Batch {
     }
 
     fn add_put(&mut self, key: Bytes, value: Bytes, expiry: Option<Expiry>) -> &mut Batch {
-        self.operations.push(Operation::Put { key, value, expiry });
+        self.add(key, Change::Put { value, expiry })
+    }
+
+    fn add(&mut self, key: Bytes, change: Change) -> &mut Batch {
+        self.operations.push(Operation { of: KeyOf { database: self.database, key }, change });
+        self
+    }
+
+    /// What is added from now on is about keys of this database, whichever the store's handle is about.
+    ///
+    /// ```
+    /// use esker_engine::Batch;
+    ///
+    /// let mut moved = Batch::new();
+    /// moved.in_database(3).put("key", "value");
+    /// moved.in_database(0).delete("key");
+    /// ```
+    pub fn in_database(&mut self, database: u8) -> &mut Batch {
+        self.database = Some(database);
         self
     }
 
     /// Adds a delete. Deleting a key that is not there is not an error.
     pub fn delete(&mut self, key: impl ToBytes) -> &mut Batch {
-        self.operations.push(Operation::Delete { key: key.into_bytes() });
-        self
+        self.add(key.into_bytes(), Change::Delete)
     }
 
     /// Adds a condition on a key, which the batch may write or not. The batch is written only if all its conditions hold when
@@ -103,7 +128,7 @@ impl Batch {
     /// rename.put("new", "value").delete("old");
     /// ```
     pub fn require(&mut self, key: impl ToBytes, condition: Condition) -> &mut Batch {
-        self.conditions.push((key.into_bytes(), condition));
+        self.conditions.push((KeyOf { database: self.database, key: key.into_bytes() }, condition));
         self
     }
 
@@ -119,22 +144,21 @@ impl Batch {
 }
 
 impl Writer {
-    pub(crate) async fn write(&self, batch: Batch, options: WriteOptions) -> Result<()> {
+    pub(crate) async fn write(&self, database: u8, batch: Batch, options: WriteOptions) -> Result<()> {
         if options.condition != Condition::Always {
             return Err(Error::invalid(
                 "the options of a batch have no condition; name the keys that it is about with Batch::require",
             ));
         }
         if !batch.conditions.is_empty() {
-            return self.write_if(batch, options).await;
+            return self.write_if(database, batch, options).await;
         }
         let durability = self.durability(&options)?;
-        let mut records = self.records_of(batch, &options).await?;
+        let mut records = self.records_of(database, batch, &options).await?;
         let mut reservation = None;
         if records.iter().any(|r| r.kind == Kind::Tombstone) {
             // All keys: a delete that reserves its own while it waits for a put of the same batch would wait for ever.
-            let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash)).collect();
-            reservation = Some(self.lane.reserve(keys).await?);
+            reservation = Some(self.reserve(&mut records).await?);
             let mut kept = Vec::with_capacity(records.len());
             for mut record in records {
                 if record.kind == Kind::Tombstone {
@@ -152,17 +176,23 @@ impl Writer {
     }
 
     /// The records of a batch, checked; there is room for them. The last operation on a key is the one that counts.
-    pub(crate) async fn records_of(&self, batch: Batch, options: &WriteOptions) -> Result<Vec<Prepared>> {
+    pub(crate) async fn records_of(
+        &self,
+        database: u8,
+        batch: Batch,
+        options: &WriteOptions,
+    ) -> Result<Vec<Prepared>> {
         let mut records = Vec::with_capacity(batch.len());
         let now_ms = self.catalog.now_ms();
         let of_all = options.expiry_ms(|| now_ms);
-        for operation in batch.operations {
-            records.push(match operation {
-                Operation::Put { key, value, expiry } => {
+        for Operation { of, change } in batch.operations {
+            let database = Some(check_database(of.database.unwrap_or(database))?);
+            records.push(match change {
+                Change::Put { value, expiry } => {
                     let expires_at_ms = expiry.map(|expiry| expiry.at_ms(now_ms)).or(of_all);
-                    self.prepare(Kind::Put, key, value, expires_at_ms)?
+                    self.prepare(Kind::Put, database, of.key, value, expires_at_ms)?
                 }
-                Operation::Delete { key } => self.prepare(Kind::Tombstone, key, Bytes::new(), None)?,
+                Change::Delete => self.prepare(Kind::Tombstone, database, of.key, Bytes::new(), None)?,
             });
         }
         if records.len() > 1 {
@@ -179,8 +209,8 @@ impl Writer {
         }
         records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
-        // What is too long does not depend on what can be made of it.
-        let bytes: u64 = records.iter().map(|r| r.raw_padded_bytes(self.lane.shape)).sum();
+        // What is too long does not depend on what can be made of it, nor on the keyspace.
+        let bytes: u64 = records.iter().map(|r| r.most_padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
         if bytes + summaries as u64 > limit {
@@ -218,6 +248,6 @@ impl Writer {
             }
             _ => {}
         }
-        self.append(lane, &records, durability, reservation).await
+        self.append(lane, &mut records, durability, reservation).await
     }
 }

@@ -94,7 +94,7 @@ async fn watching<T>(bench: &Bench, work: impl Future<Output = T>, look: impl Fn
 /// The numbers of those of the first keys that readers see.
 fn visible(bench: &Bench, count: usize) -> Vec<usize> {
     let is_seen = |number: &usize| {
-        let hash = bench.catalog.hash(name(*number).as_bytes());
+        let hash = bench.catalog.hash_in(0, name(*number).as_bytes());
         bench.catalog.index.get(&hash).is_some()
     };
     (0..count).filter(is_seen).collect()
@@ -108,7 +108,7 @@ fn a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable() {
             let seen = visible(&bench, 60);
             let durable = bench.durable();
             for number in seen {
-                let hash = bench.catalog.hash(name(number).as_bytes());
+                let hash = bench.catalog.hash_in(0, name(number).as_bytes());
                 let is_durable = durable.iter().any(|entry| entry.key_hash == hash);
                 assert!(is_durable, "seed {seed}: {number} is seen and not durable");
             }
@@ -222,7 +222,8 @@ fn two_append_points_share_one_order() {
             let mut missing = u64::MAX;
             for entry in bench.durable().iter().filter(|entry| entry.sequence > begun) {
                 let key_is_at = bench.catalog.index.get(&entry.key_hash);
-                let hot = (0..5).any(|n| bench.catalog.hash(format!("hot {n}").as_bytes()) == entry.key_hash);
+                let hot =
+                    (0..5).any(|n| bench.catalog.hash_in(0, format!("hot {n}").as_bytes()) == entry.key_hash);
                 match key_is_at {
                     Some(_) if !hot => newest = newest.max(entry.sequence),
                     None => missing = missing.min(entry.sequence),

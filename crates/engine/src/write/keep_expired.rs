@@ -53,14 +53,15 @@ impl Writer {
         reservation: Reservation,
     ) -> Result<()> {
         let key = bytes::Bytes::copy_from_slice(key);
-        let mut tombstone = self.prepare(Kind::Tombstone, key, bytes::Bytes::new(), None)?;
+        let mut tombstone = self.prepare(Kind::Tombstone, None, key, bytes::Bytes::new(), None)?;
+        tombstone.hash = *hash;
         // A slot is given up only when no other key can be hidden behind it.
         self.catalog.verify(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
         (tombstone.replaces, tombstone.expired) = (Some(found.replaced()), true);
         // Durable within a second, as watermarks are.
-        self.append(&self.lane, std::slice::from_ref(&tombstone), Durability::None, Some(reservation))
+        self.append(&self.lane, std::slice::from_mut(&mut tombstone), Durability::None, Some(reservation))
             .await?;
         self.space.counters.count_expired();
         Ok(())

@@ -10,6 +10,7 @@ pub(crate) mod batch;
 pub(crate) mod changeable;
 pub(crate) mod committer;
 mod compressing;
+pub(crate) mod databases;
 mod gathering;
 mod keep_expired;
 pub(crate) mod lane;
@@ -23,9 +24,6 @@ mod room;
 mod update;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use esker_planted::{Bug, planted};
 
 use crate::base::error::Result;
 use crate::base::tasks::Tasks;
@@ -98,27 +96,6 @@ impl Writer {
         for lane in flushed {
             lane.wait().await?;
         }
-        Ok(())
-    }
-
-    /// Deletes every key: what was written up to now is void, and the superblock says so.
-    pub(crate) async fn clear(&self) -> Result<()> {
-        let space = &self.space;
-        space.health.check_writable()?;
-        let _all = self.lane.reserve_all().await?;
-        // Nobody writes now, and everything that was appended is published.
-        self.flush().await?;
-        let through = space.sequence.load(Ordering::Acquire);
-        let durably = if planted(Bug::ClearNotWritten) { 0 } else { through };
-        let written = space.update_superblocks(|_, superblock| superblock.cleared_through = durably).await;
-        if let Err(error) = written {
-            // Nobody knows whether the next opening finds the keys or not.
-            space.health.latch(&error);
-            return Err(error);
-        }
-        self.catalog.clear(through);
-        space.is_no_longer_full();
-        space.reclaim.notify_one();
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Compressed, Kind, Record, SegmentShape};
+use esker_log::{Compressed, Kind, MOST_KEYSPACE_BYTES, Record, SegmentShape, keyspace_bytes};
 
 use crate::base::counters::Counters;
 use crate::catalog::appended::{Appended, Replaced};
@@ -16,7 +16,10 @@ pub(crate) struct Prepared {
     pub(crate) value: Bytes,
     /// How it is compressed.
     pub(crate) compressed: Option<Compressed>,
+    /// With the keyspace that its database had when it was made.
     pub(crate) hash: KeyHash,
+    /// `None` for what is about a keyspace, whichever database has it.
+    pub(crate) database: Option<u8>,
     pub(crate) value_check: u64,
     pub(crate) expires_at_ms: Option<u64>,
     /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
@@ -33,6 +36,7 @@ impl Prepared {
     pub(crate) fn record(&self, sequence: u64, batch_goes_on: bool, short_lived: bool) -> Record<'_> {
         Record {
             kind: self.kind,
+            keyspace: self.hash.keyspace(),
             key: &self.key,
             value: &self.value,
             compressed: self.compressed,
@@ -45,19 +49,23 @@ impl Prepared {
     }
 
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        let expires = self.expires_at_ms.is_some();
-        shape.padded(esker_log::record_bytes(self.key.len(), self.value.len(), expires))
+        let beside = keyspace_bytes(self.hash.keyspace());
+        shape.padded(self.bytes_with(self.value.len()) + beside)
+    }
+
+    /// As [`padded_bytes`](Self::padded_bytes), at most: if the value were not compressed, and whichever keyspace its database
+    /// comes to have.
+    pub(crate) fn most_padded_bytes(&self, shape: SegmentShape) -> u64 {
+        shape.padded(self.bytes_with(self.raw_bytes()) + MOST_KEYSPACE_BYTES)
+    }
+
+    fn bytes_with(&self, value_bytes: usize) -> usize {
+        esker_log::record_bytes(self.key.len(), value_bytes, self.expires_at_ms.is_some())
     }
 
     /// Length of the value as users see it.
     pub(crate) fn raw_bytes(&self) -> usize {
         self.compressed.map_or(self.value.len(), |how| how.raw_bytes as usize)
-    }
-
-    /// As [`padded_bytes`](Self::padded_bytes), if the value were not compressed.
-    pub(crate) fn raw_padded_bytes(&self, shape: SegmentShape) -> u64 {
-        let expires = self.expires_at_ms.is_some();
-        shape.padded(esker_log::record_bytes(self.key.len(), self.raw_bytes(), expires))
     }
 
     /// Counts the write.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Kind, MAX_KEY_BYTES};
+use esker_log::{Keyspace, Kind, MAX_KEY_BYTES, MOST_KEYSPACE_BYTES};
 use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
@@ -31,16 +31,18 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 impl Writer {
-    /// The longest value under a key of so many bytes.
+    /// The longest value under a key of so many bytes, in any keyspace.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
         let lane = self.large.as_ref().unwrap_or(&self.lane);
-        let overhead = esker_log::record_bytes(key_bytes, 0, expires) as u64;
+        let overhead = (esker_log::record_bytes(key_bytes, 0, expires) + MOST_KEYSPACE_BYTES) as u64;
         lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
     }
 
+    /// A record of a database, or, where that is not named, of the first keyspace.
     pub(crate) fn prepare(
         &self,
         kind: Kind,
+        database: Option<u8>,
         key: Bytes,
         value: Bytes,
         expires_at_ms: Option<u64>,
@@ -53,7 +55,8 @@ impl Writer {
                 format!("allows values of {limit} bytes beside a key of {key} bytes; this one has {value}");
             return Err(Error::option(OptionName::Segment, what));
         }
-        let hash = self.catalog.hash(&key);
+        let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
+        let hash = self.catalog.hash(keyspace, &key);
         let (value, compressed) = match self.compressing.compress(&value, self.changeable.compression()) {
             Some((shorter, how)) => (shorter.into(), Some(how)),
             None => (value, None),
@@ -65,6 +68,7 @@ impl Writer {
             value,
             compressed,
             hash,
+            database,
             value_check,
             expires_at_ms,
             sequence: None,
@@ -88,10 +92,16 @@ impl Writer {
         Ok(durability)
     }
 
-    pub(crate) async fn put(&self, key: Bytes, value: Bytes, options: WriteOptions) -> Result<u64> {
+    pub(crate) async fn put(
+        &self,
+        database: u8,
+        key: Bytes,
+        value: Bytes,
+        options: WriteOptions,
+    ) -> Result<u64> {
         let durability = self.durability(&options)?;
         let expires_at_ms = options.expiry_ms(|| self.catalog.now_ms());
-        let mut prepared = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        let mut prepared = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
         prepared.origin = options.origin;
         self.put_prepared(prepared, durability, options.condition).await
     }
@@ -110,8 +120,7 @@ impl Writer {
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
         let early = is_early.then(|| self.space.next_sequences(1));
         if large.is_some() || condition != Condition::Always {
-            let key = self.catalog.index.stored_hash(&prepared.hash);
-            reservation = Some(self.lane.reserve(vec![key]).await?);
+            reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
             if condition != Condition::Always {
                 prepared.replaces = self.check_condition(&prepared, condition, &mut reservation).await?;
             }
@@ -120,7 +129,7 @@ impl Writer {
             }
         }
         let lane = large.unwrap_or(&self.lane);
-        self.append(lane, std::slice::from_ref(&prepared), durability, reservation).await
+        self.append(lane, std::slice::from_mut(&mut prepared), durability, reservation).await
     }
 
     /// Whether the condition holds under this reservation; what the put then replaces.
@@ -144,13 +153,12 @@ impl Writer {
         Ok(found.map(|f| f.replaced()))
     }
 
-    pub(crate) async fn delete(&self, key: Bytes, options: WriteOptions) -> Result<bool> {
+    pub(crate) async fn delete(&self, database: u8, key: Bytes, options: WriteOptions) -> Result<bool> {
         let durability = self.durability(&options)?;
-        let mut prepared = self.prepare(Kind::Tombstone, key, Bytes::new(), None)?;
+        let mut prepared = self.prepare(Kind::Tombstone, Some(database), key, Bytes::new(), None)?;
         prepared.origin = options.origin;
         self.space.health.check_writable()?;
-        let mut reservation =
-            Some(self.lane.reserve(vec![self.catalog.index.stored_hash(&prepared.hash)]).await?);
+        let mut reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
         if options.condition != Condition::Always {
             self.check_condition(&prepared, options.condition, &mut reservation).await?;
         }
@@ -159,7 +167,7 @@ impl Writer {
         };
         (prepared.replaces, prepared.expired) = (Some(replaced), !alive);
         self.space.counters.count_delete();
-        self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
+        self.append(&self.lane, std::slice::from_mut(&mut prepared), durability, reservation).await?;
         Ok(alive)
     }
 

@@ -28,12 +28,17 @@ struct Row {
 
 impl Writer {
     /// See [`Store::put_each`](crate::Store::put_each).
-    pub(crate) async fn put_each(&self, puts: Vec<Put>, options: WriteOptions) -> Vec<Result<u64>> {
+    pub(crate) async fn put_each(
+        &self,
+        database: u8,
+        puts: Vec<Put>,
+        options: WriteOptions,
+    ) -> Vec<Result<u64>> {
         let (results, prepared) = (Vec::with_capacity(puts.len()), Vec::with_capacity(puts.len()));
         let mut row = Row { results, waiting: Vec::new(), prepared };
         let durability = self.durability(&options);
         for (key, value, expires_at_ms) in puts {
-            match self.prepare_one(key, value, expires_at_ms, &durability).await {
+            match self.prepare_one(database, (key, value, expires_at_ms), &durability).await {
                 Ok(put) if self.lane_for_large(&put).is_none() => {
                     row.prepared.push(Prepared { origin: options.origin, ..put });
                 }
@@ -60,13 +65,12 @@ impl Writer {
 
     async fn prepare_one(
         &self,
-        key: Bytes,
-        value: Bytes,
-        expires_at_ms: Option<u64>,
+        database: u8,
+        (key, value, expires_at_ms): Put,
         durability: &Result<Durability>,
     ) -> Result<Prepared> {
         durability.as_ref().map_err(Error::clone)?;
-        let put = self.prepare(Kind::Put, key, value, expires_at_ms)?;
+        let put = self.prepare(Kind::Put, Some(database), key, value, expires_at_ms)?;
         self.space.health.check_writable()?;
         self.find_room_for(&put).await?;
         Ok(put)
@@ -118,7 +122,7 @@ impl Writer {
                 (Ok(()), None) => Ok(()),
                 (Ok(()), Some(why)) => {
                     let since = self.space.runtime.now();
-                    let waited = self.wait_until_it_goes_on(why, &row.prepared[next]).await;
+                    let waited = self.wait_until_it_goes_on(why, &mut row.prepared[next]).await;
                     self.space.counters.count_stall(self.space.runtime.now() - since);
                     waited.map(|granted| turn = granted)
                 }
@@ -131,12 +135,14 @@ impl Writer {
     }
 
     /// Waits for room, or for the turn of a put, which is returned.
-    async fn wait_until_it_goes_on(&self, held_up: Append, put: &Prepared) -> Result<Option<Reservation>> {
+    async fn wait_until_it_goes_on(
+        &self,
+        held_up: Append,
+        put: &mut Prepared,
+    ) -> Result<Option<Reservation>> {
         match held_up {
             Append::Blocked(completion) => completion.wait().await.map(|()| None),
-            Append::Reserved => {
-                self.lane.turn(vec![self.catalog.index.stored_hash(&put.hash)]).await.map(Some)
-            }
+            Append::Reserved => self.turn(std::slice::from_mut(put)).await.map(Some),
             Append::Done(_) | Append::Wait(..) => Ok(None),
         }
     }

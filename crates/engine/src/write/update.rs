@@ -22,11 +22,12 @@ use crate::catalog::cache::Entry;
 use crate::catalog::clock::Life;
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
-use crate::write::batch::{Batch, Operation};
+use crate::write::batch::{Batch, KeyOf};
+use crate::write::databases::check_database;
 use crate::write::options::{Condition, WriteOptions};
 use crate::write::prepared::Prepared;
 use crate::write::put::check_key;
-use crate::write::reserve::Unpublished;
+use crate::write::reserve::{Reservation, Unpublished};
 
 /// Waits until records are published.
 async fn publish(unpublished: &mut Vec<Unpublished>) -> Result<()> {
@@ -39,6 +40,14 @@ async fn publish(unpublished: &mut Vec<Unpublished>) -> Result<()> {
 /// Which of an update's keys each record is of.
 type Places = SmallVec<[usize; 4]>;
 
+/// A key that an update is about.
+pub(crate) struct Named<'k> {
+    database: u8,
+    key: &'k [u8],
+    /// With the keyspace that its database had when it was looked up.
+    hash: KeyHash,
+}
+
 /// Which version of a key has expired.
 struct Expired {
     sequence: u64,
@@ -46,20 +55,28 @@ struct Expired {
 }
 
 impl Writer {
-    /// See [`Store::update`](crate::Store::update).
+    /// The keys that an update is about, with their databases.
+    pub(crate) fn named<'k>(&self, keys: impl Iterator<Item = (u8, &'k [u8])>) -> Vec<Named<'k>> {
+        let name = |(database, key)| Named { database, key, hash: self.catalog.hash_in(database, key) };
+        keys.map(name).collect()
+    }
+
+    /// See [`Store::update`](crate::Store::update). `database`: of what is written without a name of another one.
     pub(crate) async fn update<T>(
         &self,
-        keys: &[impl AsRef<[u8]>],
+        database: u8,
+        keys: Vec<Named<'_>>,
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
-        self.update_and_tell(keys, options, change, |_, _| {}).await
+        self.update_and_tell(database, keys, options, change, |_, _| {}).await
     }
 
     /// As [`update`](Self::update). `tell` gets the place of each key that was put, and the version that it was given.
     pub(crate) async fn update_and_tell<T>(
         &self,
-        keys: &[impl AsRef<[u8]>],
+        database: u8,
+        mut keys: Vec<Named<'_>>,
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
         tell: impl FnMut(usize, u64),
@@ -68,10 +85,10 @@ impl Writer {
             return Err(Error::invalid("an update has no condition; compare the entries it is given"));
         }
         let mut told = Vec::new();
-        let outcome = self.update_reserved(keys, options, change, tell, &mut told).await;
+        let outcome = self.update_reserved(database, &mut keys, options, change, tell, &mut told).await;
         // The keys are not reserved any more. What was written over since is not collected.
-        for (at, hash, Expired { sequence, expires_at_ms }) in told {
-            self.keep_expired(keys[at].as_ref(), &hash, sequence, expires_at_ms).await;
+        for (at, Expired { sequence, expires_at_ms }) in told {
+            self.keep_expired(keys[at].key, &keys[at].hash, sequence, expires_at_ms).await;
         }
         outcome
     }
@@ -79,27 +96,27 @@ impl Writer {
     /// `told`: the keys that were shown to be absent because, by the wall clock alone, they have expired.
     async fn update_reserved<T>(
         &self,
-        keys: &[impl AsRef<[u8]>],
+        database: u8,
+        keys: &mut [Named<'_>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
         mut tell: impl FnMut(usize, u64),
-        told: &mut Vec<(usize, KeyHash, Expired)>,
+        told: &mut Vec<(usize, Expired)>,
     ) -> Result<T> {
         let durability = self.durability(&options)?;
         // 1.
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.catalog.hash(key.as_ref())).collect();
-        let stored = hashes.iter().map(|hash| self.catalog.index.stored_hash(hash)).collect();
-        let (mut reservation, mut unpublished) = self.lane.reserve_early(stored).await?;
+        let (mut reservation, mut unpublished) = self.reserve_named(keys).await?;
+        let keys = &*keys;
 
         // 2.
         let found = match self.read_unpublished(keys, &unpublished).await {
             Some(found) => found,
             None => {
                 publish(&mut unpublished).await?;
-                self.look_up_all(keys, &hashes).await?
+                self.look_up_all(keys).await?
             }
         };
-        let entries = self.shown(&hashes, &found, told);
+        let entries = self.shown(&found, told);
         let (batch, outcome) = change(&entries);
         drop(entries);
         if !batch.conditions.is_empty() {
@@ -115,7 +132,7 @@ impl Writer {
         }
 
         // 3.
-        let records = self.records_of(batch, &options).await?;
+        let records = self.records_of(database, batch, &options).await?;
         let only_puts = records.iter().all(|record| record.kind == Kind::Put);
         reservation.ends_early =
             only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
@@ -125,7 +142,7 @@ impl Writer {
         } else {
             publish(&mut unpublished).await?;
         }
-        let (records, places) = self.replacing(records, &hashes, &found).await?;
+        let (records, places) = self.replacing(records, keys, &found).await?;
         let kinds: SmallVec<[Kind; 4]> = records.iter().map(|record| record.kind).collect();
         let last = self.commit(records, durability, Some(reservation)).await?;
         let versions = (0..=last).rev();
@@ -137,30 +154,45 @@ impl Writer {
         Ok(outcome)
     }
 
-    async fn look_up_all(&self, keys: &[impl AsRef<[u8]>], hashes: &[KeyHash]) -> Result<Vec<Option<Found>>> {
-        let look_up = |(key, hash)| self.catalog.look_up(key, hash);
-        let mut named = keys.iter().map(AsRef::as_ref).zip(hashes);
-        match hashes {
+    /// Reserves keys in the keyspaces that their databases have when that is granted.
+    async fn reserve_named(&self, keys: &mut [Named<'_>]) -> Result<(Reservation, Vec<Unpublished>)> {
+        loop {
+            let stored = keys.iter().map(|named| self.catalog.index.stored_hash(&named.hash)).collect();
+            let reserved = self.lane.reserve_early(stored).await?;
+            let mut has_moved = false;
+            for named in keys.iter_mut() {
+                let keyspace = self.catalog.keyspace(named.database);
+                has_moved |= keyspace != named.hash.keyspace();
+                named.hash = named.hash.in_keyspace(keyspace);
+            }
+            if !has_moved {
+                return Ok(reserved);
+            }
+        }
+    }
+
+    async fn look_up_all(&self, keys: &[Named<'_>]) -> Result<Vec<Option<Found>>> {
+        match keys {
             // As most updates are: no list of futures.
-            [_] => Ok(vec![look_up(named.next().expect("it has one")).await?]),
-            _ => try_join_all(named.map(look_up)).await,
+            [only] => Ok(vec![self.catalog.look_up(only.key, &only.hash).await?]),
+            _ => try_join_all(keys.iter().map(|named| self.catalog.look_up(named.key, &named.hash))).await,
         }
     }
 
     /// The records of keys that are not published yet; `None` if there are none, or they are not those of these keys.
     async fn read_unpublished(
         &self,
-        keys: &[impl AsRef<[u8]>],
+        keys: &[Named<'_>],
         unpublished: &[Unpublished],
     ) -> Option<Vec<Option<Found>>> {
         if unpublished.is_empty() {
             return None;
         }
         let mut found = Vec::with_capacity(keys.len());
-        for (key, Unpublished { pointer, sequence, .. }) in keys.iter().zip(unpublished) {
+        for (named, Unpublished { pointer, sequence, .. }) in keys.iter().zip(unpublished) {
             let place = self.catalog.unchecked_place(*pointer);
             let record = self.catalog.read_record(&place).await.ok()?.ok()?;
-            if record.key() != key.as_ref() || record.sequence != *sequence {
+            if !record.is_of(&named.hash, named.key) || record.sequence != *sequence {
                 return None;
             }
             found.push(Some(Found { record, pointer: *pointer }));
@@ -169,38 +201,33 @@ impl Writer {
     }
 
     /// What the caller is shown of what was found: not what has expired.
-    fn shown(
-        &self,
-        hashes: &[KeyHash],
-        found: &[Option<Found>],
-        told: &mut Vec<(usize, KeyHash, Expired)>,
-    ) -> Vec<Option<Entry>> {
+    fn shown(&self, found: &[Option<Found>], told: &mut Vec<(usize, Expired)>) -> Vec<Option<Entry>> {
         let mut show = |(at, found): (usize, &Option<Found>)| {
             let record = &found.as_ref()?.record;
             let (sequence, expires_at_ms) = (record.sequence, record.expires_at_ms);
             let life = self.catalog.life(sequence, expires_at_ms);
             if life == Life::Unconfirmed {
-                told.push((at, hashes[at], Expired { sequence, expires_at_ms }));
+                told.push((at, Expired { sequence, expires_at_ms }));
             }
             (life == Life::Alive).then(|| record.clone().into_entry())
         };
         found.iter().enumerate().map(&mut show).collect()
     }
 
-    /// Notes with each record what it replaces, which was found under one of the hashes; leaves out tombstones of nothing. Which
+    /// Notes with each record what it replaces, which was found under one of the keys; leaves out tombstones of nothing. Which
     /// key each record is of.
     async fn replacing(
         &self,
         records: Vec<Prepared>,
-        hashes: &[KeyHash],
+        keys: &[Named<'_>],
         found: &[Option<Found>],
     ) -> Result<(Vec<Prepared>, Places)> {
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
-        let mut places: Vec<usize> = (0..hashes.len()).collect();
-        places.sort_unstable_by_key(|&at| digest(&hashes[at]));
+        let mut places: Vec<usize> = (0..keys.len()).collect();
+        places.sort_unstable_by_key(|&at| digest(&keys[at].hash));
         let (mut replacing, mut of_keys) = (Vec::with_capacity(records.len()), Places::new());
         for mut record in records {
-            let place = places.binary_search_by_key(&digest(&record.hash), |&at| digest(&hashes[at]));
+            let place = places.binary_search_by_key(&digest(&record.hash), |&at| digest(&keys[at].hash));
             let Ok(at) = place.map(|place| places[place]) else {
                 let key = record.key.escape_ascii();
                 return Err(Error::invalid(format!("key \"{key}\" is written, but was not named to update")));
@@ -214,25 +241,28 @@ impl Writer {
     }
 
     /// Writes a batch if its conditions hold.
-    pub(super) async fn write_if(&self, mut batch: Batch, options: WriteOptions) -> Result<()> {
+    pub(super) async fn write_if(&self, database: u8, mut batch: Batch, options: WriteOptions) -> Result<()> {
         let conditions = std::mem::take(&mut batch.conditions);
-        for (key, _) in &conditions {
-            check_key(key)?;
+        let located = |of: &KeyOf| Ok((check_database(of.database.unwrap_or(database))?, of.key.clone()));
+        for (of, _) in &conditions {
+            check_key(&of.key)?;
         }
-        let of_operations = batch.operations.iter().map(Operation::key);
-        let mut keys: Vec<Bytes> =
-            conditions.iter().map(|(key, _)| key).chain(of_operations).cloned().collect();
+        let of_operations = batch.operations.iter().map(|operation| &operation.of);
+        let all = conditions.iter().map(|(of, _)| of).chain(of_operations);
+        let mut keys = all.map(located).collect::<Result<Vec<(u8, Bytes)>>>()?;
         keys.sort_unstable();
         keys.dedup();
         let change = |entries: &[Option<Entry>]| {
-            let conflict = conditions.iter().find_map(|(key, condition)| {
-                let at = keys.binary_search(key).expect("it is among them");
-                let current = entries[at].as_ref().map(|entry| entry.version);
-                (!condition.holds(current)).then(|| condition.conflict(key, current))
+            let conflict = conditions.iter().find_map(|(of, condition)| {
+                let sought = (of.database.unwrap_or(database), &of.key);
+                let at = keys.binary_search_by(|(number, key)| (*number, key).cmp(&sought));
+                let current = entries[at.expect("it is among them")].as_ref().map(|entry| entry.version);
+                (!condition.holds(current)).then(|| condition.conflict(&of.key, current))
             });
             conflict.map_or((batch, Ok(())), |conflict| (Batch::new(), Err(conflict)))
         };
-        self.update(&keys, options, change).await?
+        let named = self.named(keys.iter().map(|(database, key)| (*database, &key[..])));
+        self.update(database, named, options, change).await?
     }
 
     /// Notes what a record replaces; false for a tombstone that is not needed.

@@ -261,7 +261,7 @@ impl World {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.index.clear();
+        self.index.clear(drop);
         if let Some(oracle) = &mut self.oracle {
             oracle.clear();
         }

@@ -57,7 +57,8 @@ pub(super) fn compare(
     if wrong_keys > 0 {
         wrong.push(format!("the index leads elsewhere than the log for {wrong_keys} of {keys} keys"));
     }
-    let (there, stats) = (store.len(), store.stats());
+    let stats = store.stats();
+    let there = stats.keys;
     if there > keys || there + expiring < keys {
         wrong.push(format!("the index has {there} keys, the log {keys}"));
     }
@@ -100,9 +101,9 @@ fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Versio
         return false;
     };
     let Ok(record) = view.parse(&bytes, rule.ages.segment(&location), location.offset) else { return false };
-    store
-        .get_entry(record.key)
-        .is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
+    let database = store.database(view.databases.database(record.keyspace));
+    let found = database.and_then(|store| store.get_entry(record.key));
+    found.is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
 }
 
 fn record_bytes(view: &StoreView, version: &Version) -> u32 {

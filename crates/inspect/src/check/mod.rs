@@ -27,7 +27,7 @@ use self::report::{Counts, Finding, Findings, IndexCheck, Report, Severity};
 use self::segment::SegmentCheck;
 use self::staging::Staged;
 use crate::error::Result;
-use crate::key::Key;
+use crate::key::{Key, Name};
 use crate::newest::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
@@ -178,7 +178,7 @@ impl StoreView {
             let bytes = version.padded_bytes(&self.packing) as u32;
             let bytes = self.tier(at.tier).read(at.slot, at.offset, bytes).ok()?;
             let record = self.parse(&bytes, rule.ages.segment(&at), at.offset).ok()?;
-            Some(Key::Named(record.key.to_vec()))
+            Some(self.key_of(&record))
         })
     }
 
@@ -227,7 +227,8 @@ fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Option<Key>>) {
         let name = lost.get(&place);
         finding.lost = name.is_some();
         finding.consequence = if finding.lost { LOST } else { SUPERSEDED }.to_owned();
-        if let (Some(Key::Digest(..)), Some(Some(name))) = (&finding.key, name) {
+        let unnamed = finding.key.as_ref().is_some_and(|key| matches!(key.name, Name::Digest(..)));
+        if let (true, Some(Some(name))) = (unnamed, name) {
             finding.key = Some(name.clone());
         }
     }

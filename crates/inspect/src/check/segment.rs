@@ -284,8 +284,8 @@ impl SegmentCheck<'_> {
             self.zeros(end as u32..padded, "behind a record");
             return false;
         };
-        let key =
-            key_of(entry, self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]), &self.view.secret);
+        let bytes = self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]);
+        let key = key_of(entry, bytes, &self.view.secret, &self.view.databases);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
         let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
         (finding.key, finding.place) = (Some(key), Some(version.place()));
@@ -305,7 +305,7 @@ impl SegmentCheck<'_> {
         let same = (record.sequence, record.kind, record.expires_at_ms, record.bytes() as u32)
             == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes)
             && record.expansion() == entry.expansion;
-        if !same || secret.key_hash(record.key) != entry.key_hash {
+        if !same || secret.key_hash(record.keyspace, record.key) != entry.key_hash {
             return Some("the record is another one than the summary says".to_owned());
         }
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {

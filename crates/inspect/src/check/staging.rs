@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use esker_engine::{StagingContent, StagingLook};
-use esker_log::KeyHash;
+use esker_log::{Entry, KeyHash};
 
 use super::report::{Finding, Findings, Severity, StagingReport};
 use crate::store::{FILE_IN_DIRECTORY, StoreView};
@@ -70,8 +70,9 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
         let so = "records that were acknowledged and are nowhere else may be lost: opening refuses this, unless the loss is accepted";
         findings.add(at(Severity::Damage, what).so(so).unnamed());
     }
-    let cleared = view.cleared_through();
-    for entry in segments.iter().flat_map(|(_, entries)| entries).filter(|entry| entry.sequence > cleared) {
+    let cleared = view.cleared;
+    let is_cleared = |entry: &Entry| cleared.covers(&entry.key_hash, entry.sequence);
+    for entry in segments.iter().flat_map(|(_, entries)| entries).filter(|entry| !is_cleared(entry)) {
         let newest = staged.newest.entry(entry.key_hash).or_default();
         *newest = entry.sequence.max(*newest);
     }

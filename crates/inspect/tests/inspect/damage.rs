@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, ReadAt};
 use esker_engine::{Blocking, Options};
-use esker_inspect::{CheckOptions, Key, Report, Standing, StoreView};
-use esker_log::{FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock};
+use esker_inspect::{CheckOptions, Key, Name, Report, Standing, StoreView};
+use esker_log::{
+    Databases, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, SUPERBLOCK_COPIES, Superblock,
+};
 use esker_world::Random;
 
 use crate::made::{Made, make, view};
@@ -34,7 +36,7 @@ struct Anatomy {
     /// Bytes that are not padding, not free and not left over, by tier.
     needed: Vec<Vec<Range<u64>>>,
     /// Current records, by tier.
-    current: Vec<Vec<(Range<u64>, Vec<u8>)>>,
+    current: Vec<Vec<(Range<u64>, Key)>>,
 }
 
 impl Anatomy {
@@ -62,8 +64,8 @@ impl Anatomy {
                     let range =
                         start + u64::from(record.offset)..start + u64::from(record.offset + record.bytes);
                     needed.push(range.clone());
-                    if let (Standing::Current, Key::Named(key)) = (record.standing, record.key) {
-                        current.push((range, key));
+                    if let (Standing::Current, Name::Bytes(_)) = (record.standing, &record.key.name) {
+                        current.push((range, record.key));
                     }
                 }
             }
@@ -78,7 +80,7 @@ impl Anatomy {
     }
 
     /// Keys whose current record was changed.
-    fn hit(&self, tier: usize, changed: &[u64]) -> BTreeSet<Vec<u8>> {
+    fn hit(&self, tier: usize, changed: &[u64]) -> BTreeSet<Key> {
         let hit = self.current[tier].iter().filter(|(range, _)| is_hit(range, changed));
         hit.map(|(_, key)| key.clone()).collect()
     }
@@ -199,13 +201,15 @@ fn judge(made: &Made, anatomy: &Anatomy, planted: &Planted, checked: esker_inspe
     };
     let hit = anatomy.hit(*tier, &changed);
     assert!(!needed || !report.well, "{name}: damage was not found; {} keys are hit", hit.len());
-    let secret = made.view().tiers[0].superblock.secret();
-    let digest = |key: &Vec<u8>| {
-        let hash = secret.key_hash(key);
-        Key::Digest(hash.slot, hash.check)
+    let view = made.view();
+    let secret = view.tiers[0].superblock.secret();
+    let digest = |key: &Key| {
+        let Name::Bytes(bytes) = &key.name else { panic!("{key} has a name") };
+        let hash = secret.key_hash(Databases::keyspace(view.databases.bits(), key.database), bytes);
+        Key { name: Name::Digest(hash.slot, hash.check), ..key.clone() }
     };
-    let names: BTreeMap<Key, &Vec<u8>> =
-        hit.iter().flat_map(|key| [(Key::Named(key.clone()), key), (digest(key), key)]).collect();
+    let names: BTreeMap<Key, &Key> =
+        hit.iter().flat_map(|key| [(key.clone(), key), (digest(key), key)]).collect();
     let mut named = BTreeSet::new();
     for key in &report.lost_keys {
         let Some(key) = names.get(key) else { panic!("{name}: {key} was not hit: {:#?}", report.findings) };
@@ -233,15 +237,19 @@ fn repair(made: &Made, anatomy: &Anatomy, planted: &Planted, damaged: &StoreView
     let store =
         Blocking::open(options.memory_bytes(64 << 20).create(false)).expect("what was repaired opens");
     let hit = anatomy.hit(planted.tier, &changed(&made.tiers[planted.tier], &planted.bytes));
-    for (key, expected) in &made.expected {
-        let found = store.get(key).expect("what was repaired can be read");
-        let stale = repaired.stale_keys.contains(&Key::Named(key.clone()));
-        if hit.contains(key) {
+    let elsewhere = made.elsewhere.iter().map(|(key, value)| (3, key, Some(value)));
+    for (database, key, expected) in
+        made.expected.iter().map(|(key, value)| (0, key, value.as_ref())).chain(elsewhere)
+    {
+        let found = store.database(database).and_then(|store| store.get(key)).expect("it can be read");
+        let key = Key::named(database, key);
+        let stale = repaired.stale_keys.contains(&key);
+        if hit.contains(&key) {
             // Not there, or listed.
-            assert!(found.is_none() || stale, "{name}: {} is back", key.escape_ascii());
-        } else if found.as_deref() != expected.as_deref() {
+            assert!(found.is_none() || stale, "{name}: {key} is back");
+        } else if found.as_deref() != expected.map(|value| &value[..]) {
             // What was lost with a summary, or cut off, cannot be named.
-            assert!(repaired.unnamed_keys && (found.is_none() || stale), "{name}: {}", key.escape_ascii());
+            assert!(repaired.unnamed_keys && (found.is_none() || stale), "{name}: {key}");
         }
     }
     store.close().expect("it closes");

@@ -16,8 +16,10 @@ const LATER_MS: u64 = 7_258_118_400_000;
 pub(crate) struct Made {
     /// The bytes of its tiers, the fast one first.
     pub(crate) tiers: Vec<Arc<Vec<u8>>>,
-    /// What every key that was ever written has.
+    /// What every key of database 0 that was ever written has.
     pub(crate) expected: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// What the keys of database 3 have, some of which are called the same. It was swapped with database 5.
+    pub(crate) elsewhere: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -50,13 +52,33 @@ pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
         .runtime(Arc::new(runtime.clone()))
         .memory_bytes(64 << 20);
     let store = runtime.run(Store::open(options)).expect("a new store opens");
+    let elsewhere = runtime.run(live_elsewhere(&store, seed));
     let expected = runtime.run(live(&store, seed));
     if closes {
         runtime.run(store.close()).expect("it closes");
     }
     let tiers = fast.iter().chain([&capacity]).map(|device| Arc::new(device.snapshot())).collect();
     runtime.crash();
-    Made { tiers, expected }
+    Made { tiers, expected, elsewhere }
+}
+
+async fn live_elsewhere(store: &Store, seed: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut expected = BTreeMap::new();
+    for (database, stamp) in [(9, 1), (5, 2), (3, 3)] {
+        let other = store.database(database).expect("there is one");
+        for number in 0..40 {
+            let key = key(number * 3 + seed % 3);
+            let value = value(&key, stamp, 150);
+            other.put(key.clone(), value.clone()).await.expect("there is room");
+            if database == 5 {
+                expected.insert(key, value);
+            }
+        }
+    }
+    store.database(9).expect("there is one").clear().await.expect("it can be cleared");
+    store.swap_databases(3, 5).await.expect("they can be swapped");
+    store.database(5).expect("there is one").clear().await.expect("it can be cleared");
+    expected
 }
 
 async fn live(store: &Store, seed: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {

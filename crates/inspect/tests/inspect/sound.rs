@@ -15,22 +15,31 @@ fn a_sound_store_is_well_and_all_of_it_is_shown() {
         assert_eq!(view.state(), State::Closed);
         let report = view.check(CheckOptions::default(), &()).expect("it can be checked");
         assert!(report.well && report.findings.is_empty(), "{seed}: {:#?}", report.findings);
-        let there = made.expected.values().flatten().count() as u64;
+        let there = (made.expected.values().flatten().count() + made.elsewhere.len()) as u64;
         assert_eq!(report.counts.keys, there);
         assert_eq!(report.index, IndexCheck::Compared { keys: there, wrong: 0 });
 
         let mut shown = BTreeMap::new();
-        view.scan(0, &(), |item| {
+        let mut elsewhere = BTreeMap::new();
+        view.scan(None, 0, &(), |item| {
             let item = item?;
-            assert!(shown.insert(item.key, item.value).is_none(), "shown twice");
+            let of = if item.database == 3 { &mut elsewhere } else { &mut shown };
+            assert!(of.insert(item.key, item.value).is_none(), "shown twice");
             Ok(ControlFlow::Continue(()))
         })
         .expect("it can be scanned");
+        assert_eq!(elsewhere, made.elsewhere);
+        for (key, value) in &made.elsewhere {
+            let found = view.get(3, key, 0, &()).expect("it can be read").expect("it is there");
+            assert_eq!((found.database, &found.value), (3, value));
+            assert!(view.get(5, key, 0, &()).expect("it can be read").is_none(), "it was cleared");
+        }
+        assert!(view.get(16, b"key", 0, &()).unwrap_err().is_of_the_call());
         let expected: BTreeMap<_, _> =
             made.expected.iter().filter_map(|(k, v)| Some((k.clone(), v.clone()?))).collect();
         assert_eq!(shown, expected);
         for (key, value) in made.expected.iter().take(20) {
-            let found = view.get(key, 0, &()).expect("it can be read").map(|item| item.value);
+            let found = view.get(0, key, 0, &()).expect("it can be read").map(|item| item.value);
             assert_eq!(found, *value, "{}", key.escape_ascii());
         }
     }
@@ -58,7 +67,7 @@ fn every_record_is_in_a_segment_and_one_of_each_key_counts() {
     assert_eq!((records, live), (overview.records, report.counts.live_bytes));
     assert_eq!(current.len() as u64, report.counts.keys);
     for (key, value) in &made.expected {
-        let versions = view.trace(key, 0, &()).records;
+        let versions = view.trace(0, key, 0, &()).expect("there is a database 0").records;
         assert!(versions.windows(2).all(|pair| pair[0].sequence > pair[1].sequence));
         let standings: Vec<_> = versions.iter().map(|version| version.standing).collect();
         match value {
@@ -67,7 +76,7 @@ fn every_record_is_in_a_segment_and_one_of_each_key_counts() {
         }
         assert!(standings.iter().skip(1).all(|standing| *standing == Standing::Superseded));
     }
-    assert!(view.trace(b"never written", 0, &()).records.is_empty());
+    assert!(view.trace(0, b"never written", 0, &()).expect("there is one").records.is_empty());
     assert!(view.records(1 << 40, 0, &()).unwrap_err().is_of_the_call());
 }
 
@@ -80,6 +89,7 @@ fn a_store_that_was_not_closed_can_be_looked_at() {
         assert_eq!(view.state(), State::NotClosed);
         let report = view.check(CheckOptions::default(), &()).expect("it can be checked");
         assert!(report.well, "{seed}: {:#?}", report.findings);
-        assert_eq!(report.counts.keys, made.expected.values().flatten().count() as u64);
+        let keys = made.expected.values().flatten().count() + made.elsewhere.len();
+        assert_eq!(report.counts.keys, keys as u64);
     }
 }

@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 
 use esker_log::{
-    Codec, Compressed, Entry, FOOTER_BYTES, FORMAT_VERSION, Footer, Kind, Record, RecordView, SegmentName,
-    SlotStart, Stream, Superblock, SuperblockError, free_marker, scan_segment, slot_start,
+    Codec, Compressed, Entry, FOOTER_BYTES, FORMAT_VERSION, Footer, Keyspace, Kind, Record, RecordView,
+    SegmentName, SlotStart, Stream, Superblock, SuperblockError, free_marker, scan_segment, slot_start,
 };
 
 use crate::world::{SECRET, open, put, shape, superblock};
@@ -24,17 +24,20 @@ fn path(name: &str) -> PathBuf {
 /// 200 times `a` by LZ4: one of them, 194 more from a byte before, and the last five as they are.
 const LZ4: &[u8] = &[0x1f, b'a', 1, 0, 0xaf, 0x50, b'a', b'a', b'a', b'a', b'a'];
 
-/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value and one that is
-/// compressed.
-fn records() -> [Record<'static>; 5] {
+/// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value, a key of
+/// another keyspace, and in a third one a compressed value that expires.
+fn records() -> [Record<'static>; 6] {
     [
         put(b"river", b"meander", 101),
         Record { expires_at_ms: Some(1_800_000_000_000), batch_goes_on: true, ..put(b"oxbow", b"lake", 102) },
         Record { kind: Kind::Tombstone, ..put(b"delta", b"", 103) },
         put(&[0xff, 0x00], b"", 104),
+        Record { keyspace: Keyspace::new(9).expect("one of sixteen"), ..put(b"river", b"weir", 105) },
         Record {
+            keyspace: Keyspace::new(15).expect("one of sixteen"),
             compressed: Some(Compressed { codec: Codec::Lz4, raw_bytes: 200 }),
-            ..put(b"delta", LZ4, 105)
+            expires_at_ms: Some(1_800_000_000_000),
+            ..put(b"delta", LZ4, 106)
         },
     ]
 }
@@ -44,7 +47,7 @@ fn write_segment() -> Vec<u8> {
     let mut open = open(shape(SEGMENT_BYTES, 4096, 16), name);
     let records = records();
     for (i, record) in records.iter().enumerate() {
-        open.append(record, SECRET.key_hash(record.key));
+        open.append(record, SECRET.key_hash(record.keyspace, record.key));
         if i == 2 {
             open.close_frame(0).expect("a frame");
         }
@@ -98,10 +101,10 @@ pub(crate) fn worked_example() -> String {
         format!("\n{title}\n\n```text\n{rows}```\n")
     };
     [
-        dump("Superblock, copy 0, at offset 0 of the device:", &superblock, 0..160),
+        dump("Superblock, copy 0, at offset 0 of the device:", &superblock, 0..352),
         dump("First frame, at offset 0 of the segment:", &segment, 0..240),
-        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 160),
-        dump("Summary: digests and numbers of the five entries:", &segment, start..start + 128),
+        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 224),
+        dump("Summary: digests and numbers of the six entries:", &segment, start..start + 144),
         dump("Footer, the last 64 bytes of the segment:", &segment, end..segment.len()),
         dump("Free marker, after the segment was freed:", &free_marker(&SECRET, SEGMENT, SLOT), 0..64),
         "\n".into(),
@@ -123,8 +126,8 @@ fn the_golden_superblock_opens() {
 
 #[test]
 fn versions_1_and_2_are_refused_by_name() {
-    for (name, found) in [("v1-superblock.bin", 1), ("v2-superblock.bin", 2)] {
-        let bytes = std::fs::read(path(name)).expect("a golden file");
+    for found in [1, 2] {
+        let bytes = std::fs::read(path(&format!("v{found}-superblock.bin"))).expect("a golden file");
         assert_eq!(Superblock::find(&bytes), Err(SuperblockError::Version { found }));
     }
 }
@@ -136,14 +139,14 @@ fn the_golden_segment_opens() {
     assert_eq!((first.segment, first.epoch, first.stream, first.opened_at), (SEGMENT, 7, Stream::LANE, 100));
     let footer =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
-    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (105, 8192, 5));
+    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (106, 8192, 6));
     let entries = footer.entries(&bytes[footer.start as usize..], &SECRET).expect("entries");
-    let offsets = [64, 112, 176, 4160, 4208];
+    let offsets = [64, 112, 176, 4160, 4208, 4256];
     for ((entry, record), offset) in entries.iter().zip(records()).zip(offsets) {
         assert_eq!(
             *entry,
             Entry {
-                key_hash: SECRET.key_hash(record.key),
+                key_hash: SECRET.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
                 offset,
                 bytes: record.bytes() as u32,
@@ -155,8 +158,8 @@ fn the_golden_segment_opens() {
         let read = RecordView::parse(&bytes[offset as usize..], &SECRET.identity(SEGMENT, offset));
         let read = read.expect("a record");
         assert_eq!(
-            (read.key, read.value, read.batch_goes_on),
-            (record.key, record.value, record.batch_goes_on)
+            (read.keyspace, read.key, read.value, read.batch_goes_on),
+            (record.keyspace, record.key, record.value, record.batch_goes_on)
         );
         assert_eq!(read.verify_value(&SECRET), Ok(()));
         if read.compressed.is_some() {
@@ -169,12 +172,12 @@ fn the_golden_segment_opens() {
 
 #[test]
 fn digests_and_checksums_of_version_3() {
-    let digest = SECRET.key_hash(b"river");
+    let digest = SECRET.key_hash(Keyspace::FIRST, b"river");
     assert_eq!((digest.slot, digest.check), (GOLDEN_DIGEST.0, GOLDEN_DIGEST.1));
     assert_eq!(SECRET.value_check(b"meander"), GOLDEN_VALUE_CHECK);
     assert_eq!(SECRET.identity(SEGMENT, 64).crc(&[b"abc", b"", b"def"]), GOLDEN_CRC);
 }
 
-const GOLDEN_DIGEST: (u64, u64) = (11511475839043375669, 1521320922814012711);
+const GOLDEN_DIGEST: (u64, u64) = (11511475839043375669, 1521320922814012704);
 const GOLDEN_VALUE_CHECK: u64 = 15601377675133175795;
 const GOLDEN_CRC: u32 = 705341986;

@@ -1,6 +1,6 @@
 use esker_log::{
-    Damage, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES, Record, RecordView, Secret, claimed_bytes,
-    claimed_head_bytes, record_bytes,
+    Damage, Keyspace, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES, Record, RecordView, Secret, claimed_bytes,
+    claimed_head_bytes, keyspace_bytes, record_bytes,
 };
 use proptest::prelude::*;
 
@@ -13,6 +13,7 @@ fn comes_back(record: &Record<'_>) {
     assert_eq!(
         bytes.len(),
         record_bytes(record.key.len(), record.value.len(), record.expires_at_ms.is_some())
+            + keyspace_bytes(record.keyspace)
     );
     assert_eq!(claimed_bytes(&bytes), Some(bytes.len()));
     // What follows on the medium does not matter.
@@ -23,6 +24,7 @@ fn comes_back(record: &Record<'_>) {
     assert_eq!(
         (
             read.kind,
+            read.keyspace,
             read.key,
             read.value,
             read.value_check,
@@ -33,6 +35,7 @@ fn comes_back(record: &Record<'_>) {
         ),
         (
             record.kind,
+            record.keyspace,
             record.key,
             record.value,
             record.value_check,
@@ -45,6 +48,7 @@ fn comes_back(record: &Record<'_>) {
     let moved = read.to_record();
     assert!(!moved.batch_goes_on, "a moved record is in no batch");
     assert_eq!((moved.key, moved.sequence, moved.value_check), (read.key, read.sequence, read.value_check));
+    assert_eq!(moved.keyspace, record.keyspace, "it stays in its keyspace");
     // One byte less is an error, wherever it ends.
     for end in [0, 1, 31, 32, 39, 40, bytes.len() / 2, bytes.len() - 1] {
         if end < bytes.len() {
@@ -69,13 +73,16 @@ fn records_come_back_at_every_boundary_of_their_lengths() {
                     [(false, false), (true, false), (false, true), (true, true)]
                 {
                     let value: &[u8] = if kind == Kind::Put { b"value" } else { b"" };
-                    comes_back(&Record {
-                        kind,
-                        expires_at_ms,
-                        batch_goes_on,
-                        short_lived,
-                        ..put(b"key", value, sequence)
-                    });
+                    for keyspace in Keyspace::all().step_by(5) {
+                        comes_back(&Record {
+                            kind,
+                            keyspace,
+                            expires_at_ms,
+                            batch_goes_on,
+                            short_lived,
+                            ..put(b"key", value, sequence)
+                        });
+                    }
                 }
             }
         }
@@ -113,6 +120,29 @@ fn any_record_comes_back() {
 }
 
 #[test]
+fn the_first_keyspace_costs_nothing_and_the_others_a_byte() {
+    let first = bytes_of(&put(b"key", b"value", 1), 9, 64);
+    assert_eq!(first.len(), RECORD_HEADER_BYTES + 3 + 5);
+    for keyspace in Keyspace::all().skip(1) {
+        let record = Record { keyspace, ..put(b"key", b"value", 1) };
+        let mut bytes = bytes_of(&record, 9, 64);
+        assert_eq!(bytes.len(), first.len() + 1);
+        assert_eq!(bytes[RECORD_HEADER_BYTES], keyspace.number());
+        // Beyond sixteen there is none, and the first has no byte.
+        for number in [0, 16, 255] {
+            bytes[RECORD_HEADER_BYTES] = number;
+            let read = RecordView::parse(&bytes, &SECRET.identity(9, 64));
+            assert_eq!(read.expect_err("no such keyspace"), Damage::Header);
+        }
+    }
+    let hash = |keyspace| SECRET.key_hash(keyspace, b"key");
+    assert!(Keyspace::all().all(|keyspace| hash(keyspace).keyspace() == keyspace));
+    assert!(
+        Keyspace::all().all(|keyspace| hash(keyspace).in_keyspace(Keyspace::FIRST) == hash(Keyspace::FIRST))
+    );
+}
+
+#[test]
 fn a_key_has_1_to_65536_bytes() {
     for len in [0, MAX_KEY_BYTES + 1] {
         let key = vec![1; len];
@@ -124,8 +154,14 @@ fn a_key_has_1_to_65536_bytes() {
 
 #[test]
 fn every_flipped_bit_of_a_record_is_noticed() {
-    for (expires_at_ms, value) in [(None, vec![]), (None, vec![0x5a; 100]), (Some(77), vec![0; 40])] {
-        let record = Record { expires_at_ms, ..put(b"some key", &value, 1 << 40) };
+    let fifth = Keyspace::new(5).expect("one of sixteen");
+    for (expires_at_ms, keyspace, value) in [
+        (None, Keyspace::FIRST, vec![]),
+        (None, fifth, vec![0x5a; 100]),
+        (Some(77), Keyspace::FIRST, vec![0; 40]),
+        (Some(77), fifth, vec![]),
+    ] {
+        let record = Record { expires_at_ms, keyspace, ..put(b"some key", &value, 1 << 40) };
         let whole = bytes_of(&record, 9, 64);
         let header_end = whole.len() - value.len();
         for bit in 0..whole.len() * 8 {
@@ -191,10 +227,10 @@ fn what_is_not_known_is_refused() {
 #[test]
 fn claims_of_hostile_headers_are_only_numbers() {
     assert_eq!(claimed_bytes(&[0xff; RECORD_HEADER_BYTES - 1]), None);
-    let largest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES + u32::MAX as usize;
+    let largest = RECORD_HEADER_BYTES + 8 + 1 + MAX_KEY_BYTES + u32::MAX as usize;
     assert_eq!(claimed_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(largest));
     assert_eq!(claimed_bytes(&[0; RECORD_HEADER_BYTES]), Some(RECORD_HEADER_BYTES + 1));
     assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES - 1]), None);
-    let longest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES;
+    let longest = RECORD_HEADER_BYTES + 8 + 1 + MAX_KEY_BYTES;
     assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(longest));
 }

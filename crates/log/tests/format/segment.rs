@@ -1,6 +1,7 @@
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, FrameHeader, OpenSegment, RecordView, scan_segment, summary_space_bytes,
+    Entry, FOOTER_BYTES, Footer, FrameHeader, Keyspace, OpenSegment, RecordView, scan_segment,
+    summary_space_bytes,
 };
 use proptest::prelude::*;
 
@@ -37,7 +38,7 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
         let record = RecordView::parse(&bytes[entry.offset as usize..], &identity).expect("a record");
         assert_eq!(record.verify_value(&SECRET), Ok(()));
         assert_eq!(
-            (SECRET.key_hash(record.key), record.sequence, record.bytes() as u32),
+            (SECRET.key_hash(Keyspace::FIRST, record.key), record.sequence, record.bytes() as u32),
             (entry.key_hash, entry.sequence, entry.bytes)
         );
     }
@@ -72,7 +73,7 @@ fn a_segment_is_filled_until_it_says_that_it_is_full() {
                 sequence += 1;
                 refused = 0;
                 let record = put(&data[..*key], &data[..*value], sequence);
-                open.append(&record, SECRET.key_hash(record.key));
+                open.append(&record, SECRET.key_hash(Keyspace::FIRST, record.key));
                 if *close {
                     open.close_frame(0).expect("a frame");
                 }
@@ -105,7 +106,10 @@ fn has_room_is_exact() {
         while open.has_room(1, padded(shape, 8, 1000)) {
             // What is said to have room for n together has room for them one after the other.
             sequence += 1;
-            open.append(&put(b"some key", &[7; 1000], sequence), SECRET.key_hash(b"some key"));
+            open.append(
+                &put(b"some key", &[7; 1000], sequence),
+                SECRET.key_hash(Keyspace::FIRST, b"some key"),
+            );
             if sequence % 3 == 0 {
                 open.close_frame(0).expect("a frame");
             }
@@ -133,7 +137,7 @@ fn the_longest_record_fits_alone_and_no_longer_one() {
         }
         let mut longest = open(shape, name(8));
         assert!(!longest.has_room(1, shape.padded(most + 1)));
-        longest.append(&put(b"k", &data[..value], 1), SECRET.key_hash(b"k"));
+        longest.append(&put(b"k", &data[..value], 1), SECRET.key_hash(Keyspace::FIRST, b"k"));
         longest.close_frame(0).expect("a frame");
         assert_eq!(check_sealed(longest).len(), 1);
     });
@@ -157,7 +161,10 @@ fn room_for_a_batch_is_room_for_its_records() {
             while open.has_room(n, one * n as u64) {
                 for _ in 0..n {
                     sequence += 1;
-                    open.append(&put(b"key", &vec![1; value], sequence), SECRET.key_hash(b"key"));
+                    open.append(
+                        &put(b"key", &vec![1; value], sequence),
+                        SECRET.key_hash(Keyspace::FIRST, b"key"),
+                    );
                 }
                 open.close_frame(0).expect("a frame");
             }
@@ -183,7 +190,7 @@ fn a_segment_goes_on_in_other_memory() {
             continue;
         }
         sequence += 1;
-        open.append(&put(b"key", &[9; 3000], sequence), SECRET.key_hash(b"key"));
+        open.append(&put(b"key", &[9; 3000], sequence), SECRET.key_hash(Keyspace::FIRST, b"key"));
     }
     open.close_frame(0);
     bytes.extend_from_slice(open.memory().buffer().slice(0..open.memory().tail()));
@@ -205,7 +212,7 @@ fn granules_longer_than_units_are_refused() {
 #[should_panic(expected = "not durable before it is written")]
 fn a_frame_cannot_say_that_it_is_durable() {
     let mut open = open(shape(65_536, 4096, 16), name(1));
-    open.append(&put(b"key", b"value", 1), SECRET.key_hash(b"key"));
+    open.append(&put(b"key", b"value", 1), SECRET.key_hash(Keyspace::FIRST, b"key"));
     open.close_frame(1);
 }
 
@@ -213,5 +220,5 @@ fn a_frame_cannot_say_that_it_is_durable() {
 #[should_panic(expected = "has no room")]
 fn a_record_without_room_is_not_appended() {
     let mut open = open(shape(8192, 4096, 16), name(1));
-    open.append(&put(b"key", &[0; 4096], 1), SECRET.key_hash(b"key"));
+    open.append(&put(b"key", &[0; 4096], 1), SECRET.key_hash(Keyspace::FIRST, b"key"));
 }

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Census, ExpiryWatermark, Kind, OpenSegment, Record, Secret, SegmentName, SegmentShape, Stream,
-    Superblock, Tier, record_bytes,
+    Census, Cleared, Databases, ExpiryWatermark, Keyspace, Kind, OpenSegment, Record, Secret, SegmentName,
+    SegmentShape, Stream, Superblock, Tier, record_bytes,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -47,6 +47,7 @@ pub(crate) fn open(shape: SegmentShape, name: SegmentName) -> OpenSegment {
 pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8], sequence: u64) -> Record<'a> {
     Record {
         kind: Kind::Put,
+        keyspace: Keyspace::FIRST,
         key,
         value,
         compressed: None,
@@ -101,8 +102,10 @@ pub(crate) fn write(
             let key = format!("key {i} {j}");
             let value = vec![(i * 16 + j) as u8; 700 + 300 * j];
             sequence += 1;
-            records
-                .push(open.append(&put(key.as_bytes(), &value, sequence), SECRET.key_hash(key.as_bytes())));
+            records.push(open.append(
+                &put(key.as_bytes(), &value, sequence),
+                SECRET.key_hash(Keyspace::FIRST, key.as_bytes()),
+            ));
         }
         let mut offsets: Vec<u32> = written.iter().map(|f| f.offset as u32).collect();
         offsets.push(open.frame_offset());
@@ -148,11 +151,19 @@ pub(crate) fn superblock(unit_bytes: u64, generation: u64) -> Superblock {
         staging_boot: 0x1112_1314_1516_1718,
         staging_bytes: 0x2122,
         census: Some(Census { segments: 3, sum: 0x0102_0304_0506_0708 }),
-        cleared_through: 12,
+        cleared: cleared(),
+        databases: Databases::default().swapped(1, 9),
         created_at_ms: 1_700_000_000_000,
         clock_ms: 1_750_000_000_000,
         expired: vec![ExpiryWatermark { sequence: 11, time_ms: 1_749_000_000_000 }],
     }
+}
+
+fn cleared() -> Cleared {
+    let mut cleared = Cleared::default();
+    cleared.clear(Keyspace::FIRST, 12);
+    cleared.clear(Keyspace::new(9).expect("one of sixteen"), 0x3334);
+    cleared
 }
 
 /// `record_bytes` of a record.

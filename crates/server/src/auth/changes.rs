@@ -25,7 +25,8 @@ fn between<'a>(old: &'a Roster, fresh: &'a Roster) -> [Vec<&'a str>; 3] {
 }
 
 fn is_same(one: &User, other: &User) -> bool {
-    one.rights == other.rights && one.prefixes == other.prefixes && one.secret == other.secret
+    let reach = |user: &User| (user.prefixes.clone(), user.databases.clone());
+    one.rights == other.rights && reach(one) == reach(other) && one.secret == other.secret
 }
 
 #[cfg(test)]

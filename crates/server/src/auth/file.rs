@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
+use esker_engine::Store;
 use serde::{Deserialize, Serialize};
 
 use super::password::{self, Secret};
@@ -62,6 +63,9 @@ pub struct UserEntry {
     /// What keys must begin with for the user to reach them; every key if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<String>,
+    /// Numbers of the databases that the user may use; all of them if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<u8>,
 }
 
 impl UserEntry {
@@ -103,6 +107,12 @@ impl UserFile {
             }
             if entry.rights.contains(&Right::Admin) && !entry.prefixes.is_empty() {
                 return Err(wrong("an admin reaches every key; take away admin or the prefixes"));
+            }
+            if entry.rights.contains(&Right::Admin) && !entry.databases.is_empty() {
+                return Err(wrong("an admin uses every database; take away admin or the databases"));
+            }
+            if entry.databases.iter().any(|number| *number >= Store::DATABASES) {
+                return Err(wrong("databases are 0 to 15"));
             }
             if let Some(hash) = &entry.password_hash {
                 Secret::of_hash(hash).map_err(|what| wrong(&what))?;

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use esker_engine::Store;
+
 use crate::base::keyspace_events::KeyspaceEvents;
 use crate::{Error, Limits, Result};
 
@@ -29,6 +31,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// What one client and all clients together may take.
     pub limits: Limits,
+    /// How many databases clients may choose from; 1 to [`Store::DATABASES`](esker_engine::Store::DATABASES).
+    pub databases: u8,
     /// Where BGSAVE puts backups; nowhere: it is refused.
     pub backup_dir: Option<PathBuf>,
     /// The NVMe drive of the tier where records stay, or a file with its log pages: what it wrote to its flash is shown.
@@ -124,6 +128,7 @@ impl Config {
             access: Access::default(),
             tls: None,
             limits: Limits::default(),
+            databases: Store::DATABASES,
             backup_dir: None,
             drive_log: None,
             keyspace_events: KeyspaceEvents::default(),
@@ -168,6 +173,9 @@ impl Config {
 
     /// Refuses what would be unsafe or could not work.
     pub(crate) fn check(&self) -> Result<()> {
+        if !(1..=Store::DATABASES).contains(&self.databases) {
+            return Err(Error::Databases { asked: self.databases });
+        }
         for (setting, addresses) in self.addresses() {
             if let Some(address) = self.exposed(setting, &addresses) {
                 return Err(Error::Exposed { address });

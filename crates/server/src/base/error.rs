@@ -24,6 +24,12 @@ pub enum Error {
         /// The address asked for.
         address: SocketAddr,
     },
+    /// There cannot be so many databases.
+    #[error("databases is {asked}, and must be 1 to {}", esker_engine::Store::DATABASES)]
+    Databases {
+        /// How many were asked for.
+        asked: u8,
+    },
     /// An address speaks TLS, and there is no certificate.
     #[error("{address} is to speak TLS, which needs tls-cert and tls-key")]
     NoCertificate {

@@ -45,8 +45,8 @@ pub(super) struct Call {
     pub(super) client: Arc<Client>,
     pub(super) held: Held,
     pub(super) store: Store,
-    /// The number of the store's keyspace that the call is about.
-    pub(super) keyspace: u8,
+    /// The number of the database that the store is.
+    pub(super) database: u8,
     /// The client says that it made this call before.
     pub(super) is_retry: bool,
 }
@@ -73,7 +73,12 @@ impl Call {
     }
 
     pub(super) fn may_read(&self, key: &[u8]) -> bool {
-        self.user.is_admin() || self.user.may_read(key)
+        self.user.is_admin() || self.user.may_read(key) && self.user.may_use(self.database)
+    }
+
+    /// Whether it may read any key.
+    pub(super) fn reads(&self) -> bool {
+        self.user.is_admin() || self.user.reads() && self.user.may_use(self.database)
     }
 
     pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
@@ -83,7 +88,7 @@ impl Call {
 
     pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
         check_key(key)?;
-        let may = self.user.is_admin() || self.user.may_write(key);
+        let may = self.user.is_admin() || self.user.may_write(key) && self.user.may_use(self.database);
         if may { Ok(()) } else { Err(no_right("no right to write this key")) }
     }
 

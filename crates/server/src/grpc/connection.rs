@@ -27,6 +27,7 @@ use super::body::{Arriving, Held, Leaving};
 use super::call::{Call, Esker};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
+use super::error;
 use super::frames::Frames;
 use super::health::Health;
 use super::{DESCRIPTORS, pb};
@@ -184,6 +185,19 @@ async fn let_in(
     Ok(user)
 }
 
+/// The metadata that says which database a call is about.
+const DATABASE: &str = "esker-database";
+
+/// The number of the database that a call is about: the first, if it does not say.
+fn database_of(metadata: &HeaderMap, service: &Service) -> Result<u8, Status> {
+    let Some(given) = metadata.get(DATABASE) else { return Ok(0) };
+    let number = given.to_str().ok().and_then(|text| text.parse().ok());
+    let last = service.databases().len() - 1;
+    number.and_then(|number| service.database_of(number)).ok_or_else(|| {
+        error::invalid(format!("metadata {DATABASE} is no number of a database; those are 0 to {last}"))
+    })
+}
+
 async fn dispatch(
     request: Request<Incoming>,
     user: Option<Arc<User>>,
@@ -201,11 +215,15 @@ async fn dispatch(
     let answer = match (known, user) {
         ("/esker.v1.Esker", Some(user)) => {
             counters.called(method);
+            let database = match database_of(request.headers(), service) {
+                Ok(database) => database,
+                Err(refused) => return refused.into_http(),
+            };
             let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
-            // The one place that chooses which store a call works on, and which keyspace of it.
-            let (store, keyspace) = (service.store.clone(), 0);
+            // The one place that chooses which store a call works on.
+            let store = service.database(database).clone();
             let (client, held) = (client.clone(), held.clone());
-            request.extensions_mut().insert(Call { user, client, held, store, keyspace, is_retry });
+            request.extensions_mut().insert(Call { user, client, held, store, database, is_retry });
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);

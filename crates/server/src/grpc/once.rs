@@ -62,7 +62,7 @@ pub(super) async fn identity<Q: Message>(
     let Some((id, is_retry)) = id_of(call, options(request))? else { return Ok(None) };
     call.take(request.encoded_len()).await?;
     let mut hasher = Blake2s256::new_with_prefix(method);
-    hasher.update([0, call.keyspace]);
+    hasher.update([0, call.database]);
     hasher.update(request.encode_to_vec());
     hasher.update(beside);
     Ok(Some(Identity { id, is_retry, fingerprint: hasher.finalize().into() }))

@@ -112,7 +112,7 @@ impl Scan {
 
     /// Entries of one step with their values, how many were looked at, and where to go on.
     async fn entries(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
-        let (count, bytes) = self.service.step(cursor, most, STEP_BYTES);
+        let (count, bytes) = self.service.step(&self.call.store, cursor, most, STEP_BYTES);
         // Every entry is there twice for a moment: as it was read, and in the message.
         self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
         let page = self.call.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
@@ -127,7 +127,7 @@ impl Scan {
 
     /// The same without values, which are not read.
     async fn keys(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
-        let bytes = self.service.step_of_keys(cursor, most, STEP_BYTES);
+        let bytes = self.service.step_of_keys(&self.call.store, cursor, most, STEP_BYTES);
         self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
         let page = self.call.store.scan_keys(cursor, most, STEP_BYTES).await;
         let page = page.map_err(|error| of_store(&error))?;

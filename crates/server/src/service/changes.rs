@@ -10,17 +10,25 @@ use super::tracking::Tracking;
 
 /// Those who are to know.
 struct Told {
+    /// To ask which database has a keyspace.
+    store: Store,
     events: Arc<Events>,
     tracking: Arc<Tracking>,
 }
 
 impl Observer for Told {
     fn changed(&self, change: &Change<'_>) {
-        self.events.changed(change);
-        self.tracking.changed(change);
+        let database = || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace);
+        self.events.changed(change, database);
+        self.tracking.changed(change, database);
     }
 
     fn cleared(&self, _keyspace: Option<u8>) {
+        self.tracking.cleared();
+    }
+
+    /// Keys are kept by their names alone, whichever database they were read in, and names of two databases mean other keys now.
+    fn swapped(&self, _keyspaces: [u8; 2]) {
         self.tracking.cleared();
     }
 }
@@ -32,8 +40,9 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn new(events: Arc<Events>, tracking: Arc<Tracking>) -> Changes {
-        Changes { told: Arc::new(Told { events, tracking }), observation: Mutex::new(None) }
+    pub(crate) fn new(store: &Store, events: Arc<Events>, tracking: Arc<Tracking>) -> Changes {
+        let told = Arc::new(Told { store: store.clone(), events, tracking });
+        Changes { told, observation: Mutex::new(None) }
     }
 }
 

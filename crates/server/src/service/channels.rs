@@ -43,6 +43,14 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
 }
 
+/// A key that a client keeps, and that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stale {
+    pub(crate) key: Bytes,
+    /// The number of the database that it changed in, where the client may not know yet that there is such a key.
+    pub(crate) database: Option<u8>,
+}
+
 /// What waits in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Letter {
@@ -50,7 +58,7 @@ pub(crate) enum Letter {
     /// A command that ran, for who watches all of them.
     Command(Bytes),
     /// Keys that changed, of those that the client keeps; nothing: all of them.
-    Invalid(Option<Arc<[Bytes]>>),
+    Invalid(Option<Arc<[Stale]>>),
     /// Who was to be told of such keys has gone.
     BrokenRedirection(u64),
 }
@@ -59,7 +67,7 @@ pub(crate) enum Letter {
 const LETTER_BYTES: usize = 2 * size_of::<Letter>() + 128;
 
 /// And what each key takes that it names.
-const KEY_BYTES: usize = size_of::<Bytes>() + 64;
+const KEY_BYTES: usize = size_of::<Stale>() + 64;
 
 impl Letter {
     fn bytes(&self) -> usize {
@@ -69,7 +77,7 @@ impl Letter {
             }
             Letter::Command(line) => line.len(),
             Letter::Invalid(keys) => {
-                keys.iter().flat_map(|keys| keys.iter()).map(|key| KEY_BYTES + key.len()).sum()
+                keys.iter().flat_map(|keys| keys.iter()).map(|stale| KEY_BYTES + stale.key.len()).sum()
             }
             Letter::BrokenRedirection(_) => 0,
         };

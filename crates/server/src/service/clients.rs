@@ -23,6 +23,7 @@ pub(crate) struct Client {
     /// Its last verb's place in the table; none if it is beyond that.
     verb: AtomicU8,
     protocol: AtomicU8,
+    database: AtomicU8,
     /// Commands queued in its transaction, and one; zero if it has none.
     queued: AtomicU64,
     /// Channels, patterns and shard channels that it subscribed to.
@@ -101,6 +102,11 @@ impl Client {
 
     pub(crate) fn note_protocol(&self, protocol: u8) {
         self.protocol.store(protocol, Ordering::Relaxed);
+    }
+
+    /// Notes which database it chose.
+    pub(crate) fn note_database(&self, database: u8) {
+        self.database.store(database, Ordering::Relaxed);
     }
 
     pub(crate) fn protocol(&self) -> u8 {
@@ -215,11 +221,12 @@ impl Client {
         line.clear();
         let _ = write!(
             line,
-            " age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
+            " age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
              rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={verb} user={user} redir={redirect} resp={} lib-name=",
             age_ms / 1000,
             idle_ms / 1000,
             flags,
+            self.database.load(Ordering::Relaxed),
             channels,
             patterns,
             shard_channels,
@@ -261,6 +268,7 @@ impl Clients {
             active_ms: AtomicU64::new(0),
             verb: AtomicU8::new(u8::MAX),
             protocol: AtomicU8::new(2),
+            database: AtomicU8::new(0),
             queued: AtomicU64::new(0),
             subscriptions: Default::default(),
             introduction: Mutex::new(introduction),

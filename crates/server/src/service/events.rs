@@ -15,6 +15,8 @@ pub(crate) use crate::base::keyspace_events::KeyspaceEvents;
 /// What happened to a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
+    /// The number of the key's database.
+    pub(crate) database: u8,
     pub(crate) class: KeyspaceEvents,
     pub(crate) name: &'static str,
     pub(crate) key: Bytes,
@@ -54,33 +56,34 @@ impl Events {
         self.wanted().has(of_store.into_iter().fold(KeyspaceEvents::EXPIRED, KeyspaceEvents::and))
     }
 
-    /// Publishes events of a keyspace, in their order.
-    pub(crate) fn publish(&self, keyspace: u8, events: impl IntoIterator<Item = Event>) {
-        for Event { class, name, key } in events {
-            self.tell(keyspace, class, name, &key, |channel, payload| {
+    /// Publishes events, in their order.
+    pub(crate) fn publish(&self, events: impl IntoIterator<Item = Event>) {
+        for Event { database, class, name, key } in events {
+            self.tell(database, class, name, &key, |channel, payload| {
                 self.channels.publish(Kind::Channel, channel, payload);
             });
         }
     }
 
     /// Puts events among what is to be published later.
-    pub(crate) fn put(&self, keyspace: u8, events: impl IntoIterator<Item = Event>, outbox: &mut Outbox) {
-        for Event { class, name, key } in events {
-            self.tell(keyspace, class, name, &key, |channel, payload| {
+    pub(crate) fn put(&self, events: impl IntoIterator<Item = Event>, outbox: &mut Outbox) {
+        for Event { database, class, name, key } in events {
+            self.tell(database, class, name, &key, |channel, payload| {
                 outbox.put(Kind::Channel, Bytes::copy_from_slice(channel), Bytes::copy_from_slice(payload));
             });
         }
     }
 
     /// A key was asked for that is not there.
-    pub(crate) fn missed(&self, keyspace: u8, key: &[u8]) {
-        self.tell(keyspace, KeyspaceEvents::MISS, "keymiss", key, |channel, payload| {
+    pub(crate) fn missed(&self, database: u8, key: &[u8]) {
+        self.tell(database, KeyspaceEvents::MISS, "keymiss", key, |channel, payload| {
             self.channels.publish(Kind::Channel, channel, payload);
         });
     }
 
-    /// What the store tells: of keys that it took out by itself, and of writes that are no commands of RESP.
-    pub(crate) fn changed(&self, change: &Change<'_>) {
+    /// What the store tells: of keys that it took out by itself, and of writes that are no commands of RESP. `database` says which
+    /// one has the keyspace of the change.
+    pub(crate) fn changed(&self, change: &Change<'_>, database: impl FnOnce() -> u8) {
         let (class, name) = match change.cause {
             Cause::Expired => (KeyspaceEvents::EXPIRED, "expired"),
             Cause::Evicted => (KeyspaceEvents::EVICTED, "evicted"),
@@ -90,20 +93,26 @@ impl Events {
             Cause::Deleted => (KeyspaceEvents::GENERIC, "del"),
             _ => return,
         };
+        let expires = change.cause == Cause::Put && change.expires_at_ms.is_some();
+        let told = if expires { class.and(KeyspaceEvents::GENERIC) } else { class };
+        if !self.wanted().has(told) {
+            return;
+        }
+        let database = database();
         let tell = |class, name| {
-            self.tell(change.keyspace, class, name, change.key, |channel, payload| {
+            self.tell(database, class, name, change.key, |channel, payload| {
                 self.channels.publish(Kind::Channel, channel, payload);
             });
         };
         tell(class, name);
-        if change.cause == Cause::Put && change.expires_at_ms.is_some() {
+        if expires {
             tell(KeyspaceEvents::GENERIC, "expire");
         }
     }
 
     fn tell(
         &self,
-        keyspace: u8,
+        database: u8,
         class: KeyspaceEvents,
         name: &str,
         key: &[u8],
@@ -114,11 +123,49 @@ impl Events {
             return;
         }
         if set.has(KeyspaceEvents::BY_KEY) {
-            let channel = [format!("__keyspace@{keyspace}__:").as_bytes(), key].concat();
+            let channel = [format!("{OF_KEY}{database}{BEHIND}").as_bytes(), key].concat();
             send(&channel, name.as_bytes());
         }
         if set.has(KeyspaceEvents::BY_EVENT) {
-            send(format!("__keyevent@{keyspace}__:{name}").as_bytes(), key);
+            send(format!("{OF_EVENT}{database}{BEHIND}{name}").as_bytes(), key);
+        }
+    }
+}
+
+/// What is around the number of the database in the names of channels.
+const OF_KEY: &str = "__keyspace@";
+const OF_EVENT: &str = "__keyevent@";
+const BEHIND: &str = "__:";
+
+/// The database whose events go to a channel of this name, if any do.
+pub(crate) fn database_of(channel: &[u8]) -> Option<u8> {
+    let begins = |name: &str| channel.strip_prefix(name.as_bytes());
+    let rest = begins(OF_KEY).or_else(|| begins(OF_EVENT))?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (number, rest) = rest.split_at(end);
+    let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+    rest.starts_with(BEHIND.as_bytes()).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_of_events_tell_the_database() {
+        let expected: [(&str, Option<u8>); 9] = [
+            ("__keyspace@0__:key", Some(0)),
+            ("__keyspace@15__:", Some(15)),
+            ("__keyevent@3__:set", Some(3)),
+            ("__keyevent@3__", None),
+            ("__keyevent@__:set", None),
+            ("__keyevent@300__:set", None),
+            ("__keyevent@3*__:set", None),
+            ("news", None),
+            ("", None),
+        ];
+        for (channel, database) in expected {
+            assert_eq!(database_of(channel.as_bytes()), database, "{channel}");
         }
     }
 }

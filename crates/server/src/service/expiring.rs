@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use esker_engine::Store;
+
 /// What a sample of keys showed.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
@@ -13,22 +15,22 @@ pub(crate) struct Sample {
     pub(crate) ttl_ms: u64,
 }
 
-/// The last sample.
+/// The last sample of each database.
 #[derive(Default)]
-pub(crate) struct Expiring(Mutex<Option<Sample>>);
+pub(crate) struct Expiring([Mutex<Option<Sample>>; Store::DATABASES as usize]);
 
 impl Expiring {
-    pub(crate) fn set(&self, sample: Sample) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+    pub(crate) fn set(&self, database: usize, sample: Sample) {
+        *self.0[database].lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
     }
 
-    pub(crate) fn last(&self) -> Option<Sample> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn last(&self, database: usize) -> Option<Sample> {
+        *self.0[database].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of so many keys expire, and what those have left, in milliseconds.
-    pub(crate) fn of(&self, keys: u64) -> (u64, u64) {
-        let Some(Sample { keys: of, expiring, ttl_ms, .. }) = self.last() else { return (0, 0) };
+    /// How many of so many keys of a database expire, and what those have left, in milliseconds.
+    pub(crate) fn of(&self, database: usize, keys: u64) -> (u64, u64) {
+        let Some(Sample { keys: of, expiring, ttl_ms, .. }) = self.last(database) else { return (0, 0) };
         let expiring = (u128::from(keys) * u128::from(expiring)).checked_div(of.into()).unwrap_or(0);
         (expiring as u64, ttl_ms)
     }

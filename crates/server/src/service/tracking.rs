@@ -25,9 +25,9 @@ use bytes::Bytes;
 use esker_engine::Change;
 use tokio::sync::Notify;
 
-use self::prefixes::{Broadcast, Prefixes};
+use self::prefixes::{Broadcast, Changed, Prefixes};
 use self::table::Table;
-use super::channels::{Channels, Letter};
+use super::channels::{Channels, Letter, Stale};
 use super::clients::Client;
 use crate::budget::Share;
 
@@ -240,13 +240,15 @@ impl Tracking {
                 // It keeps what it read or wrote, and is to hear of the next change.
                 kept.table.insert(key, id);
             } else {
-                self.tell(tracker, Letter::Invalid(Some([key.clone()].into())));
+                // The client knows the key, in whichever database.
+                let stale = Stale { key: key.clone(), database: None };
+                self.tell(tracker, Letter::Invalid(Some([stale].into())));
             }
         }
     }
 
-    /// A key has changed, and everybody can see it.
-    pub(crate) fn changed(&self, change: &Change<'_>) {
+    /// A key of a database has changed, and everybody can see it.
+    pub(crate) fn changed(&self, change: &Change<'_>, database: impl FnOnce() -> u8) {
         if self.clients() == 0 {
             return;
         }
@@ -257,7 +259,7 @@ impl Tracking {
         let Kept { prefixes, table, memory, .. } = &mut *kept;
         let of_table = table.bytes();
         let holds = |bytes| memory.holds(of_table + bytes);
-        if prefixes.changed(change.key, change.origin, holds) {
+        if prefixes.changed(change.key, database(), change.origin, holds) {
             // 4.
             self.waits.notify_one();
         }
@@ -295,13 +297,13 @@ impl Tracking {
             return true;
         };
         for changed in changed.chunks(MESSAGE_KEYS_MAX) {
-            let all: Arc<[Bytes]> = changed.iter().map(|changed| changed.key.clone()).collect();
+            let all: Arc<[Stale]> = changed.iter().map(Changed::stale).collect();
             for tracker in &clients {
                 let id = tracker.id();
                 let skips = tracker.no_loop.load(Ordering::Relaxed) && changed.iter().any(|c| c.origin == id);
                 let keys = match skips {
                     false => all.clone(),
-                    true => changed.iter().filter(|c| c.origin != id).map(|c| c.key.clone()).collect(),
+                    true => changed.iter().filter(|c| c.origin != id).map(Changed::stale).collect(),
                 };
                 if !keys.is_empty() {
                     self.tell(tracker, Letter::Invalid(Some(keys)));

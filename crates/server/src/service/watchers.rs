@@ -157,6 +157,14 @@ impl Watchers {
         lock(&self.begun).count
     }
 
+    /// No more is told to a watcher.
+    fn miss(&self, watcher: &Watcher) {
+        if !std::mem::replace(&mut lock(&watcher.queue).missed, true) {
+            count(&self.missed, 1);
+            watcher.arrived.notify_one();
+        }
+    }
+
     fn put(&self, watcher: &Watcher, seen: &Seen) {
         let mut queue = lock(&watcher.queue);
         if queue.missed {
@@ -201,6 +209,13 @@ impl Observer for Watchers {
         let index = lock(&self.index);
         let is_of_it = |watcher: &&Arc<Watcher>| keyspace.is_none_or(|cleared| cleared == watcher.keyspace);
         index.all.values().filter(is_of_it).for_each(|watcher| self.put(watcher, &seen));
+    }
+
+    /// Their databases have other keys now, of which nobody tells.
+    fn swapped(&self, keyspaces: [u8; 2]) {
+        let index = lock(&self.index);
+        let is_of_them = |watcher: &&Arc<Watcher>| keyspaces.contains(&watcher.keyspace);
+        index.all.values().filter(is_of_them).for_each(|watcher| self.miss(watcher));
     }
 }
 

@@ -127,3 +127,32 @@ async fn tls_has_the_servers_certificate_and_names_users_by_theirs() {
     assert_eq!(reader.get(get("a")).await.unwrap().into_inner().entry, None);
     refused(reader.put(put("a", "x")).await, Code::PermissionDenied, "NO_RIGHT");
 }
+
+#[tokio::test]
+async fn metadata_chooses_the_database() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    fn about<T>(message: T, database: &str) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.metadata_mut().insert("esker-database", database.parse().unwrap());
+        request
+    }
+    client.put(about(put("a", "three"), "3")).await.unwrap();
+    client.put(put("a", "zero")).await.unwrap();
+    for (request, value) in [
+        (about(get("a"), "3"), "three"),
+        (tonic::Request::new(get("a")), "zero"),
+        (about(get("a"), "0"), "zero"),
+    ] {
+        let entry = client.get(request).await.unwrap().into_inner().entry.expect("it is there");
+        assert_eq!(entry.value, value);
+    }
+    let scan = about(pb::ScanRequest::default(), "3");
+    let page = client.scan(scan).await.unwrap().into_inner().message().await.unwrap().unwrap();
+    assert_eq!(page.entries.len(), 1);
+    let stored = running.store.database(3).unwrap().get("a").await.unwrap();
+    assert_eq!(stored.as_deref(), Some(&b"three"[..]));
+    for wrong in ["16", "-1", "x", ""] {
+        refused(client.get(about(get("a"), wrong)).await, Code::InvalidArgument, "INVALID");
+    }
+}

@@ -1,7 +1,7 @@
 //! Keyspace notifications: which events of keys are told, on which channels, beside redis-server.
 //!
 //! `notifications.txt` has commands (`>`), what redis-server 7.0 answers (`=`), and the events that it tells then, as the
-//! name and the key. `ESKER_RECORD=1` writes it anew.
+//! name and the key, with the number of the database if it is another one than 0. `ESKER_RECORD=1` writes it anew.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn told(address: SocketAddr, protocol: u8) -> String {
         connection.ask(&format!("HELLO {protocol}")).await;
     }
     client.ask("FLUSHALL").await;
-    listener.send("PSUBSCRIBE __key*@0__:*").await;
+    listener.send("PSUBSCRIBE __key*@*__:*").await;
     listener.next().await;
     let file = std::fs::read_to_string(here(FILE)).unwrap();
     let mut text = String::new();
@@ -38,18 +38,19 @@ async fn told(address: SocketAddr, protocol: u8) -> String {
         text += &format!("{line}\n= {}\n", reply.text());
         publisher.ask("PUBLISH __keyevent@0__:end x").await;
         loop {
-            let (event, key) = event(&mut listener, protocol).await;
+            let (event, key, database) = event(&mut listener, protocol).await;
             if event == "end" {
                 break;
             }
-            text += &format!("{event} {key}\n");
+            let of = if database == "0" { String::new() } else { format!(" in {database}") };
+            text += &format!("{event} {key}{of}\n");
         }
     }
     text
 }
 
-/// The next event and its key. One that is told by key is told by event, too, right behind it.
-async fn event(listener: &mut Frames, protocol: u8) -> (String, String) {
+/// The next event, its key and database. One that is told by key is told by event, too, right behind it.
+async fn event(listener: &mut Frames, protocol: u8) -> (String, String, String) {
     let mut next = async || {
         let frame = listener.next().await;
         assert_eq!(frame.is_push(), protocol == 3, "{frame:?}");
@@ -57,17 +58,17 @@ async fn event(listener: &mut Frames, protocol: u8) -> (String, String) {
             panic!("{frame:?} is no message by a pattern")
         };
         let channel = channel.escape_ascii().to_string();
-        let (of, name) = channel.split_once(':').unwrap();
-        (of.to_owned(), name.to_owned(), payload.escape_ascii().to_string())
+        let (of, name) = channel.split_once("__:").unwrap();
+        let (of, database) = of.split_once('@').unwrap();
+        (of.to_owned(), name.to_owned(), payload.escape_ascii().to_string(), database.to_owned())
     };
-    let (of, name, payload) = next().await;
-    if of == "__keyevent@0__" {
-        return (name, payload);
+    let (of, name, payload, database) = next().await;
+    if of == "__keyevent" {
+        return (name, payload, database);
     }
-    assert_eq!(of, "__keyspace@0__");
-    let (of, event, key) = next().await;
-    assert_eq!((&*of, &event, &key), ("__keyevent@0__", &payload, &name));
-    (payload, name)
+    assert_eq!(of, "__keyspace");
+    assert_eq!(next().await, ("__keyevent".to_owned(), payload.clone(), name.clone(), database.clone()));
+    (payload, name, database)
 }
 
 #[track_caller]
@@ -146,6 +147,36 @@ async fn what_others_write_is_told() {
             format!("*3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n${}\r\n{event}\r\n", event.len());
         listener.expect(message).await;
     }
+}
+
+/// What the store tells is of the database that has the keyspace of the key now.
+#[tokio::test]
+async fn what_the_store_tells_has_the_database_of_now() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut listener) = (server.client().await, server.client().await);
+    client.ask("CONFIG SET notify-keyspace-events E$gx", "+OK\r\n").await;
+    listener.ask("PSUBSCRIBE __keyevent@*", "*3\r\n$10\r\npsubscribe\r\n$13\r\n__keyevent@*\r\n:1\r\n").await;
+    let third = server.store.database(3).unwrap();
+    let told = |channel: &str, key: &str| {
+        format!(
+            "*4\r\n$8\r\npmessage\r\n$13\r\n__keyevent@*\r\n${}\r\n{channel}\r\n${}\r\n{key}\r\n",
+            channel.len(),
+            key.len()
+        )
+    };
+    third.put("k", "v").await.unwrap();
+    listener.expect(told("__keyevent@3__:set", "k")).await;
+    client.ask("SWAPDB 3 1", "+OK\r\n").await;
+    third.put("l", "v").await.unwrap();
+    listener.expect(told("__keyevent@3__:set", "l")).await;
+    server.store.database(1).unwrap().delete("k").await.unwrap();
+    listener.expect(told("__keyevent@1__:del", "k")).await;
+    // It is taken out of another keyspace than its number says.
+    client.send("SELECT 1\r\nSET short x PX 20\r\n").await;
+    client.expect("+OK\r\n+OK\r\n").await;
+    listener.expect(told("__keyevent@1__:set", "short")).await;
+    listener.expect(told("__keyevent@1__:expire", "short")).await;
+    listener.expect(told("__keyevent@1__:expired", "short")).await;
 }
 
 /// A script that changes keys for ever holds no more memory than it may.

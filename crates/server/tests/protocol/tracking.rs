@@ -316,6 +316,20 @@ async fn who_keeps_a_key_is_told_when_it_expires() {
     }
 }
 
+/// Names of two databases mean other keys from then on. Redis tells nobody, and who keeps keys never hears that they are wrong.
+#[tokio::test]
+async fn who_keeps_keys_is_told_of_a_swap() {
+    let server = Running::start(plain()).await;
+    let (mut keeper, mut other) =
+        (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
+    keeper.ask("HELLO 3").await;
+    keeper.ask("CLIENT TRACKING ON").await;
+    keeper.ask("GET k").await;
+    assert_eq!(other.ask("SWAPDB 0 1").await.0.text(), "+OK");
+    let told = keeper.next().await;
+    assert_eq!((told.is_push(), each(&told)), (true, vec!["invalidate null".to_owned()]));
+}
+
 /// The table has no more keys than it may, and who kept what had to go is told so.
 #[tokio::test]
 async fn keys_that_have_no_room_are_told_as_changed() {

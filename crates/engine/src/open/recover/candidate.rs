@@ -1,7 +1,8 @@
 //! An entry on its way into the index.
 
-use esker_index::{Index, KeyHash, Pointer};
+use esker_index::{Indexes, KeyHash, Keyspace, Pointer};
 use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
+use esker_planted::{Bug, planted};
 
 use super::context::{RecoveryContext, Segment};
 
@@ -75,7 +76,10 @@ impl Candidate {
     #[inline]
     pub(super) fn new(packing: &Packing, segment: &Segment, entry: &Entry) -> Candidate {
         Candidate {
-            hash: entry.key_hash,
+            hash: match planted(Bug::KeyspaceForgotten) {
+                true => entry.key_hash.in_keyspace(Keyspace::FIRST),
+                false => entry.key_hash,
+            },
             sequence: entry.sequence,
             place: Address::of(packing, segment, entry),
         }
@@ -89,7 +93,7 @@ impl Candidate {
 
     /// By stored hash, then by key; of the versions of a key the newest comes first, and of its copies one that lies on a
     /// device.
-    pub(super) fn order(&self, index: &Index) -> impl Ord + use<> {
+    pub(super) fn order(&self, index: &Indexes) -> impl Ord + use<> {
         let newest_first = std::cmp::Reverse(self.sequence);
         (index.stored_hash(&self.hash), self.hash.slot, self.hash.check, newest_first, self.place)
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use esker_device::Runtime;
-use esker_index::Index;
+use esker_index::Indexes;
 use esker_log::{
-    Entry, Footer, FoundSlot, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
+    Cleared, Entry, Footer, FoundSlot, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
 };
 
 use crate::base::error::{Error, Result};
@@ -38,9 +38,10 @@ pub(crate) struct RecoveryContext<'a> {
     pub(crate) tiers: Vec<(&'a Arc<Tier>, &'a Superblock)>,
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
-    pub(crate) index: &'a Arc<Index>,
+    pub(crate) index: &'a Arc<Indexes>,
     pub(crate) expansions: &'a Arc<Expansions>,
     pub(crate) staged: &'a [Staged],
+    pub(crate) cleared: Cleared,
     pub(crate) accept_loss: bool,
     pub(crate) progress: Progress,
     /// Memory for entries, summaries that are being read, and the index.
@@ -81,10 +82,6 @@ impl RecoveryContext<'_> {
     pub(super) fn tier(&self, name: TierName) -> &Arc<Tier> {
         let found = self.tiers.iter().find(|(tier, _)| tier.name() == name);
         found.expect("segments lie on tiers of the store").0
-    }
-
-    pub(super) fn cleared_through(&self) -> u64 {
-        self.tiers.iter().map(|(_, s)| s.cleared_through).max().unwrap_or(0)
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_device::{Buffer, Runtime};
-use esker_index::{Index, KeyHash, Pointer};
-use esker_log::{Entry, Packing, Secret};
+use esker_index::{Indexes, KeyHash, Pointer};
+use esker_log::{Cleared, Entry, Packing, Secret};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
@@ -74,7 +74,7 @@ impl RecoveryContext<'_> {
                 packing: self.packing,
                 index: self.index.clone(),
                 expansions: self.expansions.clone(),
-                cleared_through: self.cleared_through(),
+                cleared: self.cleared,
                 pass: pass.clone(),
                 runtime: (worker == 0).then(|| self.runtime.clone()),
                 progress: self.progress.clone(),
@@ -100,8 +100,8 @@ impl RecoveryContext<'_> {
             for (number, entry) in staged.entries.iter().enumerate() {
                 partition.highest = partition.highest.max(entry.sequence);
                 let hash = entry.key_hash;
-                let shard = (self.index.stored_hash(&hash) >> 32) as usize;
-                if shards.contains(&shard) && entry.sequence > self.cleared_through() {
+                let shard = Indexes::shard_of(self.index.stored_hash(&hash));
+                if shards.contains(&shard) && !self.cleared.covers(&hash, entry.sequence) {
                     let place = Address::of_staged(piece, number);
                     partition.left.push(Candidate { hash, sequence: entry.sequence, place });
                 }
@@ -129,9 +129,9 @@ struct Loader {
     tiers: Vec<Arc<Tier>>,
     secret: Secret,
     packing: Packing,
-    index: Arc<Index>,
+    index: Arc<Indexes>,
     expansions: Arc<Expansions>,
-    cleared_through: u64,
+    cleared: Cleared,
     pass: Pass,
     /// For the one who tells how far it is.
     runtime: Option<Arc<dyn Runtime>>,
@@ -199,14 +199,14 @@ impl Loader {
     #[inline]
     fn put(&mut self, segment: &Segment, entry: &Entry) -> i64 {
         self.partition.highest = self.partition.highest.max(entry.sequence);
-        let stored = self.index.stored_hash(&entry.key_hash);
-        let shard = ((stored >> 32) as usize).wrapping_sub(self.pass.shards.start);
+        let candidate = Candidate::new(&self.packing, segment, entry);
+        let stored = self.index.stored_hash(&candidate.hash);
+        let shard = Indexes::shard_of(stored).wrapping_sub(self.pass.shards.start);
         // All versions of a key are cleared up to a number, or the newest is not.
-        if shard >= self.counts.len() || entry.sequence <= self.cleared_through {
+        if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
             return 0;
         }
         self.expansions.note(entry.class(), entry.expansion);
-        let candidate = Candidate::new(&self.packing, segment, entry);
         if !candidate.place.is_put() {
             self.partition.left.push(candidate);
             return 0;
@@ -220,18 +220,29 @@ impl Loader {
         candidate.place.padded_bytes(&self.packing)
     }
 
-    /// Puts the entries that were collected for a shard into the index.
+    /// Puts the entries that were collected for a shard into the indexes of their keyspaces.
     fn put_in(&mut self, shard: usize) {
         let count = usize::from(std::mem::take(&mut self.counts[shard]));
-        let batch = &self.batches[shard * self.batch..][..count];
-        self.keys.clear();
-        self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
+        let batch = &mut self.batches[shard * self.batch..][..count];
+        let keyspace = |(_, candidate): &(u32, Candidate)| candidate.hash.keyspace();
+        if !batch.is_sorted_by_key(keyspace) {
+            batch.sort_unstable_by_key(keyspace);
+        }
         let (partition, packing) = (&mut self.partition, &self.packing);
-        self.index.load_new(self.pass.shards.start + shard, &self.keys, |position| {
-            let candidate = batch[position].1;
-            partition.live.count(packing, candidate.place, -1);
-            partition.left.push(candidate);
-        });
+        for batch in batch.chunk_by(|a, b| keyspace(a) == keyspace(b)) {
+            self.keys.clear();
+            self.keys.extend(batch.iter().map(|(stored, candidate)| (*stored, candidate.pointer())));
+            self.index.load_new(
+                keyspace(&batch[0]),
+                self.pass.shards.start + shard,
+                &self.keys,
+                |position| {
+                    let candidate = batch[position].1;
+                    partition.live.count(packing, candidate.place, -1);
+                    partition.left.push(candidate);
+                },
+            );
+        }
     }
 
     fn tell(&self, told: &mut Duration, part: f64) {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::Buffer;
-use esker_index::Index;
+use esker_index::Indexes;
 use esker_log::{Entry, Packing, Secret, Tier as TierName};
 use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -234,7 +234,7 @@ struct Ages {
 
 /// Finds the winners among those who share a stored hash, and brings the index in line.
 struct Resolver {
-    index: Arc<Index>,
+    index: Arc<Indexes>,
     packing: Packing,
     ages: Arc<Ages>,
     live: Live,

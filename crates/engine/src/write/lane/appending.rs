@@ -25,7 +25,7 @@ pub(crate) enum Append {
     Wait(u64, Waiter),
     /// There is no room: try again when the completion event opens.
     Blocked(Waiter),
-    /// Others have a key reserved, or are waiting to: wait for a turn.
+    /// Others have a key reserved, or are waiting to, or two databases were swapped: wait for a turn.
     Reserved,
 }
 
@@ -123,7 +123,7 @@ impl Lane {
         }
         if reserved.is_none() && !planted(Bug::ReservationIgnored) {
             let keys = records.iter().map(|r| self.catalog.index.stored_hash(&r.hash));
-            if state.reservations.conflict(keys) {
+            if state.reservations.conflict(keys) || records.iter().any(|r| self.catalog.has_moved(r)) {
                 return Ok(Append::Reserved);
             }
         }

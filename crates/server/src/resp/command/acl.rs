@@ -1,5 +1,7 @@
 //! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
 
+use esker_engine::Store;
+
 use super::describe::help::help;
 use super::{pubsub, rights};
 use crate::auth::User;
@@ -80,7 +82,7 @@ fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
         return replies.null();
     };
     let flags: &[&str] = if service.users.unnamed().is_some() { &["on", "nopass"] } else { &["on"] };
-    replies.map(6);
+    replies.map(if user.may_use_all_databases() { 6 } else { 7 });
     replies.bulk(b"flags");
     replies.set(flags.len());
     flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
@@ -94,6 +96,10 @@ fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
     }
     replies.bulk(b"selectors");
     replies.array(0);
+    if !user.may_use_all_databases() {
+        replies.bulk(b"databases");
+        replies.bulk(databases(user).trim_ascii_start());
+    }
 }
 
 /// `ACL DRYRUN name command [argument ...]`: whether the user may run the command.
@@ -106,7 +112,7 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
     if !verb.accepts(asked.len()) {
         return Err(words::wrong_arguments(verb.name));
     }
-    match rights::check(verb, asked, Some(user)) {
+    match rights::check(verb, asked, Some(user), 0) {
         Ok(()) if !pubsub::may_use(verb, asked, user) => {
             replies.bulk(b"This user has no permissions to access one of the channels used as arguments");
         }
@@ -178,6 +184,16 @@ fn names(user: &User, of: u8) -> Vec<u8> {
     names
 }
 
+/// The databases that a user may use, where those are not all: a word of Esker's, since Redis has none.
+fn databases(user: &User) -> Vec<u8> {
+    if user.may_use_all_databases() {
+        return Vec::new();
+    }
+    let numbers = (0..Store::DATABASES).filter(|database| user.may_use(*database));
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    format!(" databases={}", numbers.join(",")).into_bytes()
+}
+
 /// What a user may run, with a space before each.
 fn commands(user: &User) -> Vec<u8> {
     if user.is_admin() {
@@ -208,5 +224,6 @@ fn rule(user: &User, no_password: bool) -> Vec<u8> {
     let no_password: &[u8] = if no_password { b" nopass" } else { b"" };
     let reset: &[u8] = if user.is_admin() { b"" } else { b" resetchannels" };
     let name = format!("user {} on", user.name()).into_bytes();
-    [&name, no_password, &names(user, b'~'), reset, &names(user, b'&'), &commands(user)].concat()
+    let (keys, channels, commands) = (names(user, b'~'), names(user, b'&'), commands(user));
+    [&name, no_password, &keys, reset, &channels, &databases(user), &commands].concat()
 }

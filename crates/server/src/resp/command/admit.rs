@@ -16,7 +16,8 @@ pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<
     if session.transaction.is_some() {
         subcommands::check(verb, command)?;
     }
-    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text(verb))?;
+    let database = session.database_of_next();
+    check_rights(verb, command, session, database).map_err(|denied| denied.text(verb))?;
     if session.hears_only() && !verb.is_for_subscribers() {
         return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)));
     }
@@ -31,13 +32,24 @@ fn unknown(command: Command<'_>) -> String {
     }
 }
 
-/// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since.
+/// Whether a command that was admitted to a transaction may still run, or why not: the user's rights may be others since, and
+/// it may be about another database.
 pub(in crate::resp) fn admit_again(
     verb: &Verb,
     command: Command<'_>,
     session: &Session,
+    database: u8,
 ) -> Result<(), String> {
-    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_at_exec())
+    check_rights(verb, command, session, database).map_err(|denied| denied.text_at_exec())
+}
+
+fn check_rights(
+    verb: &Verb,
+    command: Command<'_>,
+    session: &Session,
+    database: u8,
+) -> Result<(), rights::Denied> {
+    rights::check(verb, command, session.user.as_deref(), database)
 }
 
 /// Whether a script may call a command, or why not.
@@ -46,5 +58,5 @@ pub(in crate::resp) fn admit_in_script(
     command: Command<'_>,
     session: &Session,
 ) -> Result<(), &'static str> {
-    rights::check(verb, command, session.user.as_deref()).map_err(|denied| denied.text_in_script())
+    check_rights(verb, command, session, session.database()).map_err(|denied| denied.text_in_script())
 }

@@ -284,7 +284,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         (COMPRESSION, service.store.compression().to_string()),
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
-        ("databases", "1".to_owned()),
+        ("databases", service.databases().len().to_string()),
         ("port", service.port.to_string()),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),

@@ -1,4 +1,4 @@
-//! PING, ECHO, AUTH, HELLO, SELECT, RESET, QUIT.
+//! PING, ECHO, AUTH, HELLO, RESET, QUIT.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ pub(super) fn echo(command: Command<'_>, _: &mut Session, _: &Service, replies: 
     replies.bulk(command.argument(1));
 }
 
-pub(super) fn select(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    match parse_integer(command.argument(1)) {
-        Some(0) => replies.simple("OK"),
-        Some(index) if i32::try_from(index).is_err() => {
-            replies.error("ERR value is out of range, value must between -2147483648 and 2147483647");
+/// The number of a database as a client gave it, whether there is one or not.
+pub(super) fn database_number(text: &[u8]) -> Result<i64, &'static str> {
+    match parse_integer(text) {
+        Some(number) if i32::try_from(number).is_err() => {
+            Err("ERR value is out of range, value must between -2147483648 and 2147483647")
         }
-        Some(_) => replies.error("ERR DB index is out of range"),
-        None => replies.error(words::NOT_AN_INTEGER),
+        Some(number) => Ok(number),
+        None => Err(words::NOT_AN_INTEGER),
     }
 }
 

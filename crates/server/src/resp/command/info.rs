@@ -270,10 +270,16 @@ fn replication(service: &Service, text: &mut String) {
 
 /// As Redis, nothing for an empty database.
 fn keyspace(service: &Service, text: &mut String) {
-    let keys = service.store.len();
-    if keys > 0 {
-        let (expires, ttl_ms) = service.expiring.of(keys);
-        line(text, "db0", format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"));
+    for (database, store) in service.databases().iter().enumerate() {
+        let keys = store.len();
+        if keys > 0 {
+            let (expires, ttl_ms) = service.expiring.of(database, keys);
+            line(
+                text,
+                &format!("db{database}"),
+                format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms}"),
+            );
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! SCAN, KEYS, RANDOMKEY, FLUSHALL, WAIT, WAITAOF: what is about all keys.
+//! SCAN, KEYS, RANDOMKEY, FLUSHALL, FLUSHDB, WAIT, WAITAOF: what is about all keys.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -110,10 +110,10 @@ async fn page(
     session: &mut Session,
     service: &Service,
 ) -> Result<KeyPage, String> {
-    let wanted = service.step_of_keys(at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
+    let store = session.store(service);
+    let wanted = service.step_of_keys(store, at, most, STEP_BYTES) + most * ENTRY_BYTES + beside;
     session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
-    let page =
-        service.store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))?;
+    let page = store.scan_keys(at, most, STEP_BYTES).await.map_err(|error| Replies::text_of(&error))?;
     // An answer has no place for damage beside keys; nobody is to take what is left for all that there is.
     page.damaged.first().map_or(Ok(()), |error| Err(Replies::text_of(error)))?;
     Ok(page)
@@ -130,7 +130,7 @@ pub(in crate::resp) async fn keys(
     service: &Service,
     replies: &mut Replies,
 ) {
-    if service.store.len() > KEYS_MAX {
+    if session.store(service).len() > KEYS_MAX {
         return replies.error(&format!("ERR KEYS is refused with more than {KEYS_MAX} keys; use SCAN"));
     }
     let pattern = match Pattern::new(command.argument(1)) {
@@ -225,9 +225,10 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
 /// Cursors name one of so many places; larger numbers are behind the end.
 pub(in crate::resp) const CURSOR_MASK: u64 = (1 << 42) - 1;
 
-/// SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
+/// FLUSHALL or FLUSHDB. SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
 pub(in crate::resp) async fn flush(
     command: Command<'_>,
+    all: bool,
     session: &Session,
     service: &Service,
     replies: &mut Replies,
@@ -240,13 +241,19 @@ pub(in crate::resp) async fn flush(
     if !known {
         return replies.error(words::SYNTAX);
     }
-    match service.store.clear().await {
+    let (cleared, what) = match all {
+        true => (service.store.clear_all().await, "FLUSHALL".to_owned()),
+        false => {
+            (session.store(service).clear().await, format!("FLUSHDB of database {}", session.database()))
+        }
+    };
+    match cleared {
         Ok(()) => {
-            audit::note(session, "FLUSHALL");
+            audit::note(session, &what);
             replies.simple("OK");
         }
         Err(error) => {
-            audit::note(session, "FLUSHALL, which failed");
+            audit::note(session, &format!("{what}, which failed"));
             replies.store_error(&error);
         }
     }

@@ -1,5 +1,6 @@
 //! Keys as such: DEL, EXISTS, TYPE, RENAME, COPY, and MEMORY USAGE.
 
+use super::connection::database_number;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
@@ -70,32 +71,32 @@ fn move_key(command: Command<'_>, view: &mut View) -> bool {
     true
 }
 
-/// `COPY source destination [DB 0] [REPLACE]`.
+/// `COPY source destination [DB database] [REPLACE]`.
 pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    let mut replace = false;
+    let (mut replace, mut target) = (false, view.database);
     let mut arguments = command.arguments(3);
     while let Some(word) = arguments.next() {
         if is(word, "replace") {
             replace = true;
         } else if let (true, Some(database)) = (is(word, "db"), arguments.next()) {
-            match parse_integer(database) {
-                Some(0) => {}
-                Some(_) => return replies.error("ERR DB index is out of range"),
-                None => return replies.error(words::NOT_AN_INTEGER),
+            match database_number(database).map(|number| view.database_of(number)) {
+                Ok(Some(database)) => target = database,
+                Ok(None) => return replies.error(words::NO_SUCH_DATABASE),
+                Err(error) => return replies.error(error),
             }
         } else {
             return replies.error(words::SYNTAX);
         }
     }
     let (from, to) = (command.argument(1), command.argument(2));
-    if from == to {
-        return replies.error("ERR source and destination objects are the same");
+    if from == to && target == view.database {
+        return replies.error(words::SAME_OBJECT);
     }
     match view.look_up(from).cloned() {
-        Some(held) if replace || view.get(to).is_none() => {
-            view.delete(to);
-            view.put(to, held.value, held.expires_at_ms);
-            view.tell(KeyspaceEvents::GENERIC, "copy_to", to);
+        Some(held) if replace || view.get_in(target, to).is_none() => {
+            view.delete_in(target, to);
+            view.put_in(target, to, held.value, held.expires_at_ms);
+            view.tell_in(target, KeyspaceEvents::GENERIC, "copy_to", to);
             replies.integer(1);
         }
         _ => replies.integer(0),
@@ -103,7 +104,7 @@ pub(super) fn copy(command: Command<'_>, view: &mut View, replies: &mut Replies)
 }
 
 pub(super) fn dbsize(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    replies.integer((service.store.len() as i64 + session.uncommitted_keys).max(0));
+    replies.integer((session.store(service).len() as i64 + session.uncommitted_keys).max(0));
 }
 
 /// What a record and its place in the index take beside key and value, about.

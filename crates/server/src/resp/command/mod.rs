@@ -17,6 +17,7 @@ mod client;
 pub(super) mod config;
 pub(super) mod connection;
 mod counters;
+pub(in crate::resp) mod databases;
 pub(super) mod describe;
 pub(super) mod dump;
 mod durability;

@@ -15,6 +15,7 @@ use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
 use crate::service::channels::{Kind, Letter, Message};
+use crate::service::events::database_of;
 
 /// What begins a pattern of glob: all names that it matches begin with what is before the first of these.
 const SPECIAL: &[u8] = b"*?[\\";
@@ -52,7 +53,17 @@ fn user_may_listen(kind: Kind, name: &[u8], user: &User) -> bool {
         Kind::Pattern => name.iter().position(|byte| SPECIAL.contains(byte)).unwrap_or(name.len()),
         Kind::Channel | Kind::Shard => name.len(),
     };
-    user.is_admin() || user.may_read(&name[..end])
+    let is_of_usable = matches!(kind, Kind::Pattern) || is_of_usable(name, user);
+    user.is_admin() || user.may_read(&name[..end]) && is_of_usable
+}
+
+/// Whether a channel has no events of a database that is kept from the user.
+fn is_of_usable(channel: &[u8], user: &User) -> bool {
+    user.may_use_all_databases() || database_of(channel).is_none_or(|database| user.may_use(database))
+}
+
+fn may_publish(channel: &[u8], user: &User) -> bool {
+    user.is_admin() || user.may_write(channel) && is_of_usable(channel, user)
 }
 
 /// Whether a user may use the channels that a command names.
@@ -61,7 +72,7 @@ pub(super) fn may_use(verb: &Verb, command: Command<'_>, user: &User) -> bool {
     match verb.name {
         "subscribe" | "ssubscribe" => may_listen(Kind::Channel),
         "psubscribe" => may_listen(Kind::Pattern),
-        "publish" | "spublish" => user.is_admin() || user.may_write(command.argument(1)),
+        "publish" | "spublish" => may_publish(command.argument(1), user),
         _ => true,
     }
 }
@@ -146,6 +157,9 @@ pub(super) fn monitor(_: Command<'_>, session: &mut Session, service: &Service, 
 /// Tells a client what waited for it.
 pub(in crate::resp) fn deliver(letter: &Letter, session: &Session, replies: &mut Replies) {
     match letter {
+        // A pattern may match the events of all databases.
+        Letter::Message(message)
+            if session.user.as_ref().is_some_and(|user| !is_of_usable(&message.channel, user)) => {}
         Letter::Message(message) => tell_message(message, replies),
         Letter::Command(line) => replies.simple_bytes(line),
         Letter::Invalid(keys) => tracking::tell_invalid(keys.as_deref(), session, replies),
@@ -195,8 +209,7 @@ fn publish_to(
     replies: &mut Replies,
 ) {
     let channel = command.argument(1);
-    let may = session.user.as_ref().is_some_and(|user| user.is_admin() || user.may_write(channel));
-    if !may {
+    if !session.user.as_ref().is_some_and(|user| may_publish(channel, user)) {
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
     }
     let receivers = match &mut session.outbox {

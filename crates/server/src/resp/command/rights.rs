@@ -1,5 +1,8 @@
 //! Whether a user may run a command: the only place that asks.
 
+use esker_engine::Store;
+
+use super::databases;
 use super::set::SetOptions;
 use crate::auth::User;
 use crate::resp::verbs::{Needs, Verb};
@@ -16,6 +19,8 @@ pub(super) enum Denied {
     Subcommand(&'static str),
     /// It has no right to one of the keys.
     Key,
+    /// It has no right to this database.
+    Database(u8),
 }
 
 impl Denied {
@@ -26,6 +31,7 @@ impl Denied {
             Denied::Verb => words::no_right_to_run(verb.name),
             Denied::Subcommand(name) => words::no_right_to_run(&format!("{}|{name}", verb.name)),
             Denied::Key => words::NO_RIGHT_TO_KEY.to_owned(),
+            Denied::Database(database) => words::no_right_to_database(*database),
         }
     }
 
@@ -36,6 +42,9 @@ impl Denied {
             Denied::Subcommand(name) => format!("{}|{name}", verb.name),
             Denied::Key => {
                 return "This user has no permissions to access one of the keys used as arguments".to_owned();
+            }
+            Denied::Database(database) => {
+                return format!("This user has no permissions to access database {database}");
             }
         };
         format!("This user has no permissions to run the '{name}' command")
@@ -50,6 +59,7 @@ impl Denied {
             Denied::Key => {
                 "The user executing the script can't access at least one of the keys mentioned in the command arguments"
             }
+            Denied::Database(_) => "The user executing the script can't access the database",
         }
     }
 
@@ -60,6 +70,7 @@ impl Denied {
                 "no permission to execute the command or subcommand"
             }
             Denied::Key => "no permission to touch the specified keys",
+            Denied::Database(_) => "no permission to access the database",
         })
     }
 }
@@ -88,7 +99,13 @@ pub(super) fn has(needs: Needs, user: &User) -> bool {
     }
 }
 
-pub(super) fn check(verb: &Verb, command: Command<'_>, user: Option<&User>) -> Result<(), Denied> {
+/// `database`: the one that the command is about.
+pub(super) fn check(
+    verb: &Verb,
+    command: Command<'_>,
+    user: Option<&User>,
+    database: u8,
+) -> Result<(), Denied> {
     if verb.needs == Needs::Nothing {
         return Ok(());
     }
@@ -120,5 +137,15 @@ pub(super) fn check(verb: &Verb, command: Command<'_>, user: Option<&User>) -> R
     if !verb.keys.of(command).all(|index| key_allowed(command.argument(index))) {
         return Err(Denied::Key);
     }
-    Ok(())
+    if user.may_use_all_databases() {
+        return Ok(());
+    }
+    // SCAN and the like are about keys that they do not name.
+    let own = ["dbsize", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
+    let chosen = databases::chosen(verb, command);
+    let of_keys = databases::places(verb, command, database, Store::DATABASES.into()).map(|(of, _)| of);
+    match of_keys.chain(own).chain(chosen).find(|database| !user.may_use(*database)) {
+        Some(denied) => Err(Denied::Database(denied)),
+        None => Ok(()),
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::{Answer, OnKeys};
 use super::{
-    acl, bitfield, bits, client, config, connection, counters, describe, dump, expiry, hyperloglog, info,
-    keys, lcs, multi, object, observe, pubsub, ranges, script, server, set, strings,
+    acl, bitfield, bits, client, config, connection, counters, databases, describe, dump, expiry,
+    hyperloglog, info, keys, lcs, multi, object, observe, pubsub, ranges, script, server, set, strings,
 };
 use crate::resp::verbs::Verb;
 use crate::resp::verbs::table::VERBS;
@@ -31,7 +31,9 @@ pub(in crate::resp) enum Run {
 pub(in crate::resp) enum Alone {
     Hello,
     Auth,
-    Flush,
+    FlushAll,
+    FlushOne,
+    Swap,
     Scan,
     Keys,
     RandomKey,
@@ -89,6 +91,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("expireat", Run::Update(expiry::expireat)),
     ("expiretime", Run::Read(expiry::expiretime)),
     ("keys", Run::Alone(Alone::Keys)),
+    ("move", Run::Update(databases::move_key)),
     ("object", Run::Answer(object::object)),
     ("object|encoding", Run::Read(object::encoding)),
     ("object|freq", Run::Answer(object::freq)),
@@ -127,7 +130,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("ping", Run::Answer(connection::ping)),
     ("quit", Run::Answer(connection::quit)),
     ("reset", Run::Answer(connection::reset)),
-    ("select", Run::Answer(connection::select)),
+    ("select", Run::Answer(databases::select)),
     ("psubscribe", Run::Answer(pubsub::psubscribe)),
     ("publish", Run::Answer(pubsub::publish)),
     ("pubsub", Run::Answer(pubsub::pubsub)),
@@ -144,8 +147,8 @@ static RUNS: [(&str, Run); COUNT] = [
     ("config", Run::Answer(config::config)),
     ("dbsize", Run::Answer(keys::dbsize)),
     ("debug", Run::Answer(server::debug)),
-    ("flushall", Run::Alone(Alone::Flush)),
-    ("flushdb", Run::Alone(Alone::Flush)),
+    ("flushall", Run::Alone(Alone::FlushAll)),
+    ("flushdb", Run::Alone(Alone::FlushOne)),
     ("info", Run::Sampled(info::info)),
     ("lastsave", Run::Answer(server::lastsave)),
     ("latency", Run::Answer(observe::latency)),
@@ -154,6 +157,7 @@ static RUNS: [(&str, Run); COUNT] = [
     ("role", Run::Answer(server::role)),
     ("shutdown", Run::Answer(server::shutdown)),
     ("slowlog", Run::Answer(observe::slowlog)),
+    ("swapdb", Run::Alone(Alone::Swap)),
     ("time", Run::Answer(server::time)),
     ("memory", Run::Answer(observe::memory)),
     ("memory|usage", Run::Read(keys::memory_usage)),

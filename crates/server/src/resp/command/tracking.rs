@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::resp::session::Session;
 use crate::resp::session::tracking::{KeepsKeys, Options};
 use crate::resp::wire::commands::Command;
@@ -12,6 +10,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
+use crate::service::channels::Stale;
 use crate::service::clients::Client;
 
 /// Where those who speak RESP2 are told, whose connections cannot tell messages from answers.
@@ -224,11 +223,14 @@ pub(in crate::resp) fn answer_bytes(session: &Session) -> usize {
 }
 
 /// Keys that a client keeps have changed; nothing: all of them. Who speaks RESP2 is told on a channel, if it subscribed to any.
-pub(super) fn tell_invalid(keys: Option<&[Bytes]>, session: &Session, replies: &mut Replies) {
+pub(super) fn tell_invalid(keys: Option<&[Stale]>, session: &Session, replies: &mut Replies) {
     let Some(user) = &session.user else { return };
-    // Those of others' prefixes are nobody's business.
+    // Those of others' prefixes and databases are nobody's business.
     let keys = keys.map(|keys| {
-        let may_know = |key: &&Bytes| user.is_admin() || user.may_read(key);
+        let may_know = |stale: &&Stale| {
+            let may_use = stale.database.is_none_or(|database| user.may_use(database));
+            user.is_admin() || user.may_read(&stale.key) && may_use
+        };
         keys.iter().filter(may_know).collect::<Vec<_>>()
     });
     if keys.as_ref().is_some_and(Vec::is_empty) {
@@ -248,7 +250,7 @@ pub(super) fn tell_invalid(keys: Option<&[Bytes]>, session: &Session, replies: &
     }
     let Some(keys) = keys else { return replies.null() };
     replies.array(keys.len());
-    keys.iter().for_each(|key| replies.bulk(key));
+    keys.iter().for_each(|stale| replies.bulk(&stale.key));
 }
 
 /// Who was to be told has gone.

@@ -13,16 +13,17 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Entry, Error, Peek, WriteOptions};
+use esker_engine::{Entry, Error, Peek, Store, WriteOptions};
 use futures_util::future::join_all;
 
 use self::bounds::{answer_within, bound};
 use super::command::admit::admit;
+use super::command::databases::places;
 use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
-use super::command::{Answer, OnKeys, connection, iterate};
+use super::command::{Answer, OnKeys, connection, databases, iterate};
 use super::script;
-use super::session::view::View;
+use super::session::view::{Place, View};
 use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
 use super::wire::commands::{Command, Commands};
@@ -130,6 +131,8 @@ pub(super) async fn next(
     batch.let_in = Some((first, verb));
     let is_queued = session.transaction.is_some() && !verb.ends_or_leaves_transaction();
     let is_monitored = !is_queued && service.channels.are_monitored();
+    // The command may choose another.
+    let database = session.database();
     if is_monitored && verb.name == "exec" {
         monitor::tell_queued(session, service);
     }
@@ -153,7 +156,7 @@ pub(super) async fn next(
     hush(answers, mark, batch.next > first, session, replies);
     if is_monitored {
         let ran = (first..batch.next).map(|index| batch.command(index));
-        monitor::tell_each(ran, session, service);
+        monitor::tell_each(ran, database, session, service);
     }
 
     let now = Instant::now();
@@ -259,7 +262,9 @@ async fn run_alone(
     match alone {
         Alone::Hello => connection::hello(command, session, service, replies).await,
         Alone::Auth => connection::auth(command, session, service, replies).await,
-        Alone::Flush => iterate::flush(command, session, service, replies).await,
+        Alone::FlushAll => iterate::flush(command, true, session, service, replies).await,
+        Alone::FlushOne => iterate::flush(command, false, session, service, replies).await,
+        Alone::Swap => databases::swap(command, session, service, replies).await,
         Alone::Scan => iterate::scan(command, session, service, replies).await,
         Alone::Keys => iterate::keys(command, session, service, replies).await,
         Alone::RandomKey => iterate::random_key(session, service, replies).await,
@@ -283,10 +288,10 @@ async fn hold_values(bytes: usize, session: &mut Session, replies: &mut Replies)
 }
 
 /// Keys from the front, at least one and at most so many, whose values are read together; and the bytes of those.
-fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, service: &Service) -> (usize, usize) {
+fn together<K: AsRef<[u8]>>(keys: &[K], width: usize, store: &Store, service: &Service) -> (usize, usize) {
     let mut bytes = 0;
     for (count, key) in keys.iter().enumerate() {
-        let hint = service.store.read_bytes_hint(key);
+        let hint = store.read_bytes_hint(key);
         if count == width || count > 0 && bytes + hint > service.read_bytes_goal {
             return (count, bytes);
         }
@@ -301,18 +306,18 @@ type OnView<'a> = (Command<'a>, &'static Verb, OnKeys);
 /// Verbs of commands that answered an error.
 type Failed = Vec<&'static Verb>;
 
-/// Runs commands on a view of the entries of their keys.
+/// Runs commands of one database on a view of the entries of their keys.
 fn run_on_view(
     group: &[OnView<'_>],
-    keys: &[Bytes],
+    database: u8,
+    keys: &[Place],
     entries: impl Iterator<Item = Option<Entry>>,
     service: &Service,
     replies: &mut Replies,
 ) -> (View, Failed) {
     let entries: Vec<_> = keys.iter().cloned().zip(entries).collect();
-    let bytes_max = service.config.limits.bulk_bytes_max;
-    let view = View::new(service.store.now_ms(), bytes_max, entries.into_iter());
-    let mut view = view.telling(service.events.wanted());
+    let limits = &service.config.limits;
+    let mut view = View::new(service, limits.bulk_bytes_max, database, entries.into_iter());
     let mut failed = Failed::new();
     for (command, verb, on_keys) in group {
         on_keys(*command, &mut view, replies);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 
+use super::transaction::databases_of;
 use crate::resp::session::{Session, slow};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
@@ -16,32 +17,36 @@ const ARGUMENT_BYTES_MAX: usize = 1024;
 /// Tells commands that ran.
 pub(super) fn tell_each<'a>(
     commands: impl Iterator<Item = Command<'a>>,
+    database: u8,
     session: &Session,
     service: &Service,
 ) {
     for command in commands {
         if let Some(verb) = verbs::find(command) {
-            tell(verb, command, session, service);
+            tell(verb, command, database, session, service);
         }
     }
 }
 
 /// Tells the commands of a transaction that is about to run.
 pub(super) fn tell_queued(session: &Session, service: &Service) {
-    let queued = session.transaction.iter().flat_map(|transaction| transaction.commands());
-    queued.for_each(|(verb, copied)| tell(verb, copied.command(), session, service));
-}
-
-/// Tells a command. Those for admins are not shown, as in Redis.
-fn tell(verb: &Verb, command: Command<'_>, session: &Session, service: &Service) {
-    if !verb.flags.contains(&"admin") {
-        service.channels.tell_monitors(&line(verb, command, session, wall_clock_us()));
+    let Some(transaction) = &session.transaction else { return };
+    let databases = databases_of(transaction.commands(), session, service);
+    for ((verb, copied), database) in transaction.commands().iter().zip(databases) {
+        tell(verb, copied.command(), database, session, service);
     }
 }
 
-fn line(verb: &Verb, command: Command<'_>, session: &Session, now_us: u64) -> Bytes {
+/// Tells a command. Those for admins are not shown, as in Redis.
+fn tell(verb: &Verb, command: Command<'_>, database: u8, session: &Session, service: &Service) {
+    if !verb.flags.contains(&"admin") {
+        service.channels.tell_monitors(&line(verb, command, database, session, wall_clock_us()));
+    }
+}
+
+fn line(verb: &Verb, command: Command<'_>, database: u8, session: &Session, now_us: u64) -> Bytes {
     let (seconds, rest, peer) = (now_us / 1_000_000, now_us % 1_000_000, session.peer);
-    let mut line = format!("{seconds}.{rest:06} [0 {peer}]");
+    let mut line = format!("{seconds}.{rest:06} [{database} {peer}]");
     for argument in slow::shortened(command, verb.has_secrets(), ARGUMENTS_MAX, ARGUMENT_BYTES_MAX) {
         line.push_str(" \"");
         argument.iter().for_each(|byte| escape(*byte, &mut line));

@@ -33,7 +33,7 @@ pub(super) async fn gets(
     let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
     let (mut looked, mut missed) = (0, Vec::new());
     let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get);
-    let shown = service.store.peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
+    let shown = session.store(service).peek_each(keys.map(|(command, _)| command.argument(1)), |view| {
         let bytes = view.map_or(0, |view| view.value.len());
         if replies.mark() + bytes + REPLY_BYTES > end {
             return false;
@@ -50,7 +50,7 @@ pub(super) async fn gets(
         true
     });
     for at in missed {
-        service.events.missed(0, batch.command(batch.next + at).argument(1));
+        service.events.missed(session.database(), batch.command(batch.next + at).argument(1));
     }
     match shown {
         Ok(0) => return mgets(batch, session, service, replies).await,
@@ -84,7 +84,7 @@ pub(super) async fn mgets(
     let values = match session.hold_also(2 * expected).await {
         Ok(()) => {
             session.remember(keys.iter().copied());
-            service.store.get_many(&keys).await
+            session.store(service).get_many(&keys).await
         }
         Err(refused) => {
             let what = format!("cannot answer: {refused}");
@@ -105,7 +105,7 @@ fn next_keys<'b>(batch: &'b Batch<'_>, session: &Session, service: &Service) -> 
             break;
         }
         for key in command.arguments(1 + skip) {
-            let hint = service.store.read_bytes_hint(key);
+            let hint = session.store(service).read_bytes_hint(key);
             let fits = keys.len() < session.read_width && expected + hint <= service.read_bytes_goal;
             if !fits && !keys.is_empty() {
                 break 'group;
@@ -139,7 +139,7 @@ fn answer_values(
             Ok(value) => {
                 hits += u64::from(value.is_some());
                 if value.is_none() {
-                    service.events.missed(0, command.argument(1 + answered));
+                    service.events.missed(session.database(), command.argument(1 + answered));
                 }
                 bytes += value.as_ref().map_or(0, Bytes::len);
                 replies.value_or_null(value.as_ref());
@@ -185,9 +185,10 @@ pub(super) async fn counts(
     session.tally.ended(verb.index(), 1);
     let command = batch.command(batch.next);
     let keys: Vec<&[u8]> = command.arguments(1).collect();
+    let store = session.store(service);
     let (mut total, mut rest) = (Ok(0), &keys[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, service);
+        let (count, bytes) = together(rest, session.read_width, store, service);
         let (keys, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
@@ -195,9 +196,9 @@ pub(super) async fn counts(
             return;
         }
         session.remember(keys.iter().copied());
-        let found = join_all(keys.iter().map(|key| is_there(key, service))).await;
+        let found = join_all(keys.iter().map(|key| is_there(key, store))).await;
         let absent = keys.iter().zip(&found).filter(|(_, found)| matches!(found, Ok(false)));
-        absent.for_each(|(key, _)| service.events.missed(0, key));
+        absent.for_each(|(key, _)| service.events.missed(session.database(), key));
         total =
             found.into_iter().fold(total, |total: Result<i64, Error>, found| Ok(total? + i64::from(found?)));
     }
@@ -208,11 +209,11 @@ pub(super) async fn counts(
     batch.next += 1;
 }
 
-async fn is_there(key: &[u8], service: &Service) -> Result<bool, Error> {
-    match service.store.peek(key, |_| ())? {
+async fn is_there(key: &[u8], store: &Store) -> Result<bool, Error> {
+    match store.peek(key, |_| ())? {
         Peek::Seen(()) => Ok(true),
         Peek::Absent => Ok(false),
-        Peek::Unknown => service.store.contains(key).await,
+        Peek::Unknown => store.contains(key).await,
     }
 }
 
@@ -224,10 +225,11 @@ pub(super) async fn reads(
     service: &Service,
     replies: &mut Replies,
 ) {
+    let (store, database) = (session.store(service), session.database());
     let (mut group, mut keys, mut expected) = (Vec::new(), Vec::new(), 0);
     for (command, verb) in batch.admitted(session) {
         let Run::Read(on_keys) = run_of(verb) else { break };
-        let of_key = |index| service.store.read_bytes_hint(command.argument(index));
+        let of_key = |index| store.read_bytes_hint(command.argument(index));
         let mut hint: usize = verb.keys.of(command).map(of_key).sum();
         if verb.name == "lcs" {
             hint += lcs::needed_bytes(of_key(1), of_key(2)) / 2;
@@ -237,7 +239,7 @@ pub(super) async fn reads(
             break;
         }
         expected += hint;
-        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        keys.extend(verb.keys.of(command).map(|index| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
     if !hold_values(expected, session, replies).await {
@@ -245,14 +247,15 @@ pub(super) async fn reads(
         batch.next += 1;
         return;
     }
-    session.remember(keys.iter().map(Bytes::as_ref));
-    let entries = join_all(keys.iter().map(|key| service.store.get_entry(key))).await;
+    session.remember(keys.iter().map(|(_, key)| &key[..]));
+    let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
     let done = group.len();
     match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
         Ok(entries) => {
             let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-            let (mut view, failed) = run_on_view(&group, &keys, entries.into_iter(), service, replies);
-            service.events.publish(0, view.take_events());
+            let (mut view, failed) =
+                run_on_view(&group, database, &keys, entries.into_iter(), service, replies);
+            service.events.publish(view.take_events());
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
             count_failed(&failed, service);
             adapt(session, bytes, service);

@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use esker_engine::{Cursor, KeyEntry};
+use esker_engine::{Cursor, KeyEntry, Store};
 
 use crate::resp::command::iterate::CURSOR_MASK;
 use crate::resp::session::Session;
@@ -26,12 +26,19 @@ const PAGES_MAX: usize = 2 * KEYS;
 /// How long a sample of many keys is good.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// Takes a sample, unless the last one is still good. If there is no memory for it, or it fails, the last one stays.
+/// Takes a sample of each database, unless the last one is still good. If there is no memory for it, or it fails, the last one
+/// stays.
 pub(super) async fn refresh(session: &mut Session, service: &Service) {
-    let all = service.store.len() <= KEYS as u64;
+    for (database, store) in service.databases().iter().enumerate().filter(|(_, store)| !store.is_empty()) {
+        refresh_one(database, store, session, service).await;
+    }
+}
+
+async fn refresh_one(database: usize, store: &Store, session: &mut Session, service: &Service) {
+    let all = store.len() <= KEYS as u64;
     // One of few keys says nothing of the many that came since.
     let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
-    if !all && service.expiring.last().is_some_and(is_good) {
+    if !all && service.expiring.last(database).is_some_and(is_good) {
         return;
     }
     // All bits that a cursor can have, or the keys at the end would never be met.
@@ -40,11 +47,11 @@ pub(super) async fn refresh(session: &mut Session, service: &Service) {
     let mut found = Vec::new();
     for _ in 0..PAGES_MAX {
         let Some(at) = cursor.filter(|_| all || found.len() < KEYS) else { break };
-        let bytes = service.step_of_keys(at, KEYS, KEY_BYTES) + KEYS * ENTRY_BYTES;
+        let bytes = service.step_of_keys(store, at, KEYS, KEY_BYTES) + KEYS * ENTRY_BYTES;
         if !session.try_hold_also(bytes) {
             return;
         }
-        let Ok(page) = service.store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
+        let Ok(page) = store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
         found.extend(page.keys.iter().map(|entry: &KeyEntry| entry.expires_at_ms));
         // Behind the end it goes on at the beginning.
         cursor = page.next.or((!all).then_some(Cursor::START));
@@ -54,5 +61,5 @@ pub(super) async fn refresh(session: &mut Session, service: &Service) {
     let (expiring, left) = (left.clone().count() as u64, left.sum::<u128>());
     let ttl_ms = left.checked_div(expiring.into()).unwrap_or(0) as u64;
     let sample = Sample { taken: Instant::now(), keys: found.len() as u64, expiring, ttl_ms };
-    service.expiring.set(sample);
+    service.expiring.set(database, sample);
 }

@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use esker_engine::{Batch, Entry, WriteOptions};
+use esker_engine::{Batch, Entry, Store, WriteOptions};
 
-use self::sizes::Wanted;
+use self::sizes::{Places, Wanted};
 use super::bounds::{answer_within, bound};
 use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
+use crate::resp::command::databases::selected;
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::script::eval::call_of;
-use crate::resp::script::run::{TooLong as TooSlow, Turn, run as run_script};
+use crate::resp::script::run::{Again, Turn, run as run_script};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
@@ -53,6 +54,11 @@ pub(super) fn queue(
     }
     match transaction.push(verb, command, limits) {
         Ok(queued) => {
+            if verb.name == "select"
+                && let Ok(database) = selected(command, service)
+            {
+                transaction.choose(database);
+            }
             session.client.note_queued(Some(queued));
             replies.simple("QUEUED");
         }
@@ -82,14 +88,15 @@ pub(super) async fn watch(
         return replies.error("ERR too many watched keys");
     }
     for key in command.arguments(1) {
-        if let Err(refused) = session.hold_also(service.store.read_bytes_hint(key)).await {
+        let store = session.store(service);
+        if let Err(refused) = session.hold_also(store.read_bytes_hint(key)).await {
             return replies.error(&format!("ERR cannot watch: {refused}"));
         }
-        let watch = service.store.watch(key);
-        match service.store.get_entry(key).await {
+        let watch = store.watch(key);
+        match store.get_entry(key).await {
             Ok(entry) => {
-                let version = entry.map(|entry| entry.version);
-                session.watch(Watched { key: Bytes::copy_from_slice(key), version, watch });
+                let (database, version) = (session.database(), entry.map(|entry| entry.version));
+                session.watch(Watched { database, key: Bytes::copy_from_slice(key), version, watch });
             }
             Err(error) => return replies.store_error(&error),
         }
@@ -122,8 +129,21 @@ struct Answered {
 
 struct End {
     mark: usize,
-    /// How many more keys there are than before the transaction.
-    grown: i64,
+    /// How many more keys there are in each database than before the transaction.
+    grown: [i64; Store::DATABASES as usize],
+}
+
+/// Which database each command of a transaction is about: it may choose others in the middle.
+pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Service) -> Vec<u8> {
+    let mut database = session.database();
+    let of = |(verb, copied): &Queued| {
+        let before = database;
+        if verb.name == "select" && admit_again(verb, copied.command(), session, before).is_ok() {
+            database = selected(copied.command(), service).unwrap_or(before);
+        }
+        before
+    };
+    commands.iter().map(of).collect()
 }
 
 /// Memory is taken for what may be answered before anything runs, or why nothing does.
@@ -136,39 +156,48 @@ async fn run(
 ) -> Result<(), String> {
     let options = session.write_options();
     let has_scripts = commands.iter().any(|(verb, _)| matches!(run_of(verb), Run::Script));
-    let attempt = Attempt { commands, watched, options, running: None };
-    if let Some(()) = attempt_once(attempt, session, service, replies).await? {
-        return Ok(());
+    let databases = databases_of(commands, session, service);
+    let (mut elsewhere, mut is_long) = (Vec::new(), false);
+    loop {
+        let running = if is_long { Some(service.scripts.long_turn().await) } else { None };
+        let attempt =
+            Attempt { commands, databases: &databases, elsewhere: &elsewhere, watched, options, running };
+        let again = attempt_once(attempt, session, service, replies).await?;
+        let Some(again) = again else { return Ok(()) };
+        assert!(has_scripts, "only scripts are run again");
+        match again {
+            Again::Longer => is_long = true,
+            Again::Elsewhere(database) => elsewhere.push(database),
+        }
     }
-    assert!(has_scripts, "only scripts take longer than a first attempt may");
-    let running = Some(service.scripts.long_turn().await);
-    let attempt = Attempt { commands, watched, options, running };
-    let ended = attempt_once(attempt, session, service, replies).await?;
-    assert!(ended.is_some(), "the second attempt is the last");
-    Ok(())
 }
 
 /// A transaction that is to be run: as it is, or, where its scripts took too long for that, beside the threads that serve
 /// clients.
 struct Attempt<'a> {
     commands: &'a [Queued],
+    /// The database of each.
+    databases: &'a [u8],
+    /// Databases that scripts choose.
+    elsewhere: &'a [u8],
     watched: &'a [Watched],
     options: WriteOptions,
     /// The place among those that run for long.
     running: Option<Running<'a>>,
 }
 
-/// Runs a transaction. Nothing of it has happened where its scripts took too long.
+/// Runs a transaction. Nothing of it has happened where it is to be run again.
 async fn attempt_once(
     attempt: Attempt<'_>,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<Option<()>, String> {
-    let Attempt { commands, watched, options, running } = attempt;
-    let named = sizes::places_bytes(commands, watched);
+) -> Result<Option<Again>, String> {
+    let Attempt { commands, databases, elsewhere, watched, options, running } = attempt;
+    let named = sizes::places_bytes(commands, watched, 1 + elsewhere.len());
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
-    let wanted = sizes::of(commands, watched, running.is_some(), session, service).await;
+    let places = sizes::Places { commands, databases, elsewhere, watched };
+    let wanted = sizes::of(places, running.is_some(), session, service).await;
     let limit = service.config.limits.backlog_bytes_hard;
     if wanted.other_answers > limit {
         return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
@@ -186,14 +215,14 @@ async fn attempt_once(
             None => Turn::short(wanted.of_scripts),
         };
         aside(running.is_none(), || {
-            answer_keys(commands, watched, &wanted, most, entries, &mut turn, session, service, protocol)
+            answer_keys(places, &wanted, most, entries, &mut turn, session, service, protocol)
         })
     };
     let outcome = if wanted.keys.is_empty() {
         // Nothing of it is the store's.
         change(&[]).1
     } else {
-        let outcome = service.store.update(&wanted.keys, options, change).await;
+        let outcome = service.store.update_across(&wanted.keys, options, change).await;
         service.counters.transactions.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
         if outcome.is_err() {
             session.outbox = None;
@@ -207,10 +236,10 @@ async fn attempt_once(
         Outcome::TooLong => {
             return Err(format!("its answers take more than {most} bytes (reply-queue-limit)"));
         }
-        Outcome::TooSlow => return Ok(None),
+        Outcome::Again(again) => return Ok(Some(again)),
         Outcome::Answered(answered) => answer_others(commands, answered, session, service, replies).await,
     }
-    Ok(Some(()))
+    Ok(None)
 }
 
 /// What an event takes beside its key, on both its channels.
@@ -235,16 +264,15 @@ enum Outcome {
     Changed,
     /// There was no room for all answers.
     TooLong,
-    /// Its scripts took too long for a first attempt.
-    TooSlow,
+    /// Its scripts took too long for a first attempt, or chose a database.
+    Again(Again),
     Answered(Answered),
 }
 
 /// Runs the commands that work on keys, and says what they write: nothing, unless all of them could be answered.
 #[allow(clippy::too_many_arguments, reason = "it is the body of one function that must not wait")]
 fn answer_keys(
-    commands: &[Queued],
-    watched: &[Watched],
+    Places { commands, databases, watched, .. }: Places<'_>,
     wanted: &Wanted,
     most: usize,
     entries: &[Option<Entry>],
@@ -262,18 +290,18 @@ fn answer_keys(
         return (Batch::new(), Outcome::Changed);
     }
     let entries = wanted.keys.iter().cloned().zip(entries.iter().cloned());
-    let view = View::new(service.store.now_ms(), service.config.limits.bulk_bytes_max, entries);
-    let mut view = view.telling(service.events.wanted());
+    let mut view = View::new(service, service.config.limits.bulk_bytes_max, session.database(), entries);
     let (mut tally, began) = (Tally::default(), Instant::now());
     let mut replies = Replies::new();
     replies.protocol = protocol;
     replies.limit(most);
     let mut ends = Vec::with_capacity(commands.len());
-    for (verb, copied) in commands {
+    for ((verb, copied), &database) in commands.iter().zip(databases) {
         let command = copied.command();
+        view.database = database;
         if let Run::Read(on_keys) | Run::Update(on_keys) = run_of(verb) {
             tally.ended(verb.index(), 1);
-            match admit_again(verb, command, session) {
+            match admit_again(verb, command, session, database) {
                 Ok(()) => {
                     remember(verb, command, session);
                     on_keys(command, &mut view, &mut replies);
@@ -285,10 +313,10 @@ fn answer_keys(
             }
         } else if let Run::Script = run_of(verb) {
             tally.ended(verb.index(), 1);
-            match admit_again(verb, command, session).map(|()| call_of(verb, command, service)) {
+            match admit_again(verb, command, session, database).map(|()| call_of(verb, command, service)) {
                 Ok(Ok(call)) => {
-                    if let Err(TooSlow) = run_script(&call, turn, &mut view, session, service, &mut replies) {
-                        return (Batch::new(), Outcome::TooSlow);
+                    if let Err(again) = run_script(&call, turn, &mut view, session, service, &mut replies) {
+                        return (Batch::new(), Outcome::Again(again));
                     }
                 }
                 Ok(Err(why)) => replies.error_bytes(&why),
@@ -299,7 +327,7 @@ fn answer_keys(
             }
         }
         if let Some(outbox) = &mut session.outbox {
-            service.events.put(0, view.take_events(), outbox);
+            service.events.put(view.take_events(), outbox);
         }
         ends.push(End { mark: replies.mark(), grown: view.grown() });
     }
@@ -326,7 +354,7 @@ async fn answer_others(
     replies: &mut Replies,
 ) {
     let Answered { replies: mut of_keys, ends } = answered;
-    let grown = ends.last().map_or(0, |end| end.grown);
+    let grown = ends.last().map_or([0; _], |end| end.grown);
     let (mut slice, mut from) = (Slice::begin(Instant::now()), 0);
     replies.array(commands.len());
     for ((verb, copied), end) in commands.iter().zip(ends) {
@@ -334,8 +362,9 @@ async fn answer_others(
         from = end.mark;
         let (Run::Answer(answer) | Run::Sampled(answer)) = run_of(verb) else { continue };
         let (command, began) = (copied.command(), Instant::now());
-        session.uncommitted_keys = end.grown - grown;
-        match admit_again(verb, command, session) {
+        let database = session.database();
+        session.uncommitted_keys = end.grown[usize::from(database)] - grown[usize::from(database)];
+        match admit_again(verb, command, session, database) {
             Ok(()) => {
                 let bound = bound(verb, command, session, service);
                 answer_within(bound, answer, command, session, service, replies);

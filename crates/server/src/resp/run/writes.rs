@@ -48,12 +48,12 @@ pub(super) async fn sets(
     let width = puts.len();
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
-    let written = service.store.put_each_with(puts, options).await;
+    let written = session.store(service).put_each_with(puts, options).await;
     assert_eq!(written.len(), width, "the store answers every put once");
     for (at, written) in written.into_iter().enumerate() {
         match written {
             Ok(_) => {
-                tell_set(batch.command(batch.next + at), service);
+                tell_set(session.database(), batch.command(batch.next + at), service);
                 replies.simple("OK");
             }
             Err(error) => replies.store_error(&error),
@@ -64,15 +64,15 @@ pub(super) async fn sets(
 }
 
 /// What a plain SET did.
-fn tell_set(command: Command<'_>, service: &Service) {
+fn tell_set(database: u8, command: Command<'_>, service: &Service) {
     let wanted = service.events.wanted();
     if !wanted.has(KeyspaceEvents::STRING) && !wanted.has(KeyspaceEvents::GENERIC) {
         return;
     }
-    let event = |class, name| Event { class, name, key: command.shared(1) };
+    let event = |class, name| Event { database, class, name, key: command.shared(1) };
     let expires = SetOptions::parse(command, 0).is_ok_and(|options| options.expires_at_ms.is_some());
     let expire = expires.then(|| event(KeyspaceEvents::GENERIC, "expire"));
-    service.events.publish(0, [event(KeyspaceEvents::STRING, "set")].into_iter().chain(expire));
+    service.events.publish([event(KeyspaceEvents::STRING, "set")].into_iter().chain(expire));
 }
 
 /// SETs of one group.
@@ -91,13 +91,15 @@ pub(super) async fn updates(
     replies: &mut Replies,
 ) {
     let (mut group, mut keys, mut bytes, mut expected) = (Vec::new(), Vec::new(), 0, 0);
+    let (database, databases) = (session.database(), service.databases().len());
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
         let Run::Update(on_keys) = run_of(verb) else { break };
         let own = own_durability(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
-        let hints = verb.keys.of(command).map(|index| service.store.read_bytes_hint(command.argument(index)));
-        let hint = hints.sum::<usize>() + made_bytes(command, verb, service);
+        let places = places(verb, command, database, databases);
+        let of_key = |(database, index)| service.database(database).read_bytes_hint(command.argument(index));
+        let hint = places.clone().map(of_key).sum::<usize>() + made_bytes(command, verb, service);
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
             || expected + hint > service.read_bytes_goal;
@@ -107,7 +109,7 @@ pub(super) async fn updates(
         bytes += command.bytes();
         expected += hint;
         durability = own;
-        keys.extend(verb.keys.of(command).map(|index| command.shared(index)));
+        keys.extend(places.map(|(database, index)| (database, command.shared(index))));
         group.push((command, verb, on_keys));
     }
     let done = group.len();
@@ -125,7 +127,9 @@ pub(super) async fn updates(
         } else {
             for one in group {
                 let (command, verb, _) = one;
-                let keys: Vec<_> = verb.keys.of(command).map(|index| command.shared(index)).collect();
+                let places = places(verb, command, database, databases);
+                let keys: Vec<_> =
+                    places.map(|(database, index)| (database, command.shared(index))).collect();
                 if let Err(error) = update(&[one], &keys, options, session, service, replies).await {
                     replies.store_error(&error);
                     replies.take_errors();
@@ -161,7 +165,7 @@ fn own_durability(command: Command<'_>, verb: &Verb) -> Option<esker_engine::Dur
 /// Runs commands as one update. After an error they have not answered.
 async fn update(
     group: &[OnView<'_>],
-    keys: &[Bytes],
+    keys: &[Place],
     options: WriteOptions,
     session: &Session,
     service: &Service,
@@ -173,14 +177,15 @@ async fn update(
         for (command, verb, _) in group.iter().filter(|(_, verb, _)| verb.flags.contains(&"readonly")) {
             session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
         }
-        let (mut view, failed) = run_on_view(group, keys, entries.iter().cloned(), service, replies);
+        let (mut view, failed) =
+            run_on_view(group, session.database(), keys, entries.iter().cloned(), service, replies);
         let events = view.take_events();
         (view.into_batch(), (failed, events))
     };
-    match service.store.update(keys, options, change).await {
+    match service.store.update_across(keys, options, change).await {
         Ok((failed, events)) => {
             count_failed(&failed, service);
-            service.events.publish(0, events);
+            service.events.publish(events);
             Ok(())
         }
         Err(error) => {
@@ -198,27 +203,28 @@ pub(super) async fn long_delete(
     replies: &mut Replies,
 ) {
     let options = session.write_options();
+    let (store, database) = (session.store(service), session.database());
     let named: Vec<Bytes> = (1..command.len()).map(|index| command.shared(index)).collect();
     let (mut deleted, mut rest) = (0, &named[..]);
     while !rest.is_empty() {
-        let (count, bytes) = together(rest, session.read_width, service);
+        let (count, bytes) = together(rest, session.read_width, store, service);
         let (some, others) = rest.split_at(count);
         rest = others;
         if !hold_values(bytes, session, replies).await {
             return;
         }
         let change = |entries: &[Option<Entry>]| {
-            let entries: Vec<_> = some.iter().cloned().zip(entries.iter().cloned()).collect();
-            let view = View::new(service.store.now_ms(), usize::MAX, entries.into_iter());
-            let mut view = view.telling(service.events.wanted());
+            let places = some.iter().map(|key| (database, key.clone()));
+            let entries: Vec<_> = places.zip(entries.iter().cloned()).collect();
+            let mut view = View::new(service, usize::MAX, database, entries.into_iter());
             let gone = some.iter().filter(|key| keys::delete_one(key, &mut view)).count();
             let events = view.take_events();
             (view.into_batch(), (gone, events))
         };
-        match service.store.update(some, options, change).await {
+        match store.update(some, options, change).await {
             Ok((gone, events)) => {
                 deleted += gone;
-                service.events.publish(0, events);
+                service.events.publish(events);
             }
             Err(error) => return replies.store_error(&error),
         }

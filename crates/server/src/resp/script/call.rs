@@ -6,6 +6,7 @@ use mlua::{BorrowedBytes, Lua, MultiValue, Value};
 
 use super::lua::{errors, from_reply, spelled};
 use crate::resp::command::admit::admit_in_script;
+use crate::resp::command::databases::{places, selected};
 use crate::resp::command::lcs;
 use crate::resp::command::lengths::{after_bytes, moved_bytes};
 use crate::resp::command::runs::{Run, run_of};
@@ -18,7 +19,7 @@ use crate::resp::wire::words;
 use crate::service::Service;
 use crate::service::calls::Tally;
 use crate::service::channels::Outbox;
-use crate::service::scripts::reins::Reins;
+use crate::service::scripts::reins::{Reins, Stop};
 
 /// Commands that work on no key and tell nothing long.
 const WITHOUT_KEYS: [&str; 8] =
@@ -38,6 +39,8 @@ pub(super) struct Caller<'c> {
     /// Bytes of one answer.
     pub(super) answer_max: usize,
     pub(super) tally: &'c mut Tally,
+    /// The database that it chose and its keys were not read from.
+    pub(super) elsewhere: &'c mut Option<u8>,
     pub(super) replies: Replies,
 }
 
@@ -79,6 +82,8 @@ enum Refused {
     Text(String),
     /// There is no memory for it.
     Memory(String),
+    /// The script is to be run again, with its keys of this database too.
+    Elsewhere(u8),
 }
 
 impl From<&str> for Refused {
@@ -101,6 +106,10 @@ impl Caller<'_> {
                 _ => from_reply::value_of(lua, &answer),
             },
             Err(Refused::Text(text)) => failed(text),
+            Err(Refused::Elsewhere(database)) => {
+                *self.elsewhere = Some(database);
+                Err(errors::Raised::Stop(self.reins.stop(Stop::Elsewhere)).into())
+            }
             Err(Refused::Memory(text)) => {
                 self.reins.lacks_memory().map_err(errors::Raised::Stop)?;
                 failed(text)
@@ -145,6 +154,9 @@ impl Caller<'_> {
             return Err("Write commands are not allowed from read-only scripts.".into());
         }
         self.check_keys(verb, command)?;
+        if verb.name == "select" {
+            self.choose(command)?;
+        }
         let published = self.session.outbox.as_ref().map_or(0, Outbox::bytes);
         // What is told of keys goes out together with what is published.
         if (publishes || published > 0) && published + command.bytes() > self.answer_max {
@@ -172,11 +184,17 @@ impl Caller<'_> {
                 on_keys(command, self.view, &mut self.replies);
             }
             Run::Read(on_keys) => on_keys(command, self.view, &mut self.replies),
-            Run::Answer(answer) => answer(command, self.session, self.service, &mut self.replies),
+            Run::Answer(answer) => {
+                // What the script wrote counts for it.
+                let grown = self.view.grown()[usize::from(self.view.database)];
+                self.session.uncommitted_keys = grown;
+                answer(command, self.session, self.service, &mut self.replies);
+                self.session.uncommitted_keys = 0;
+            }
             Run::Sampled(_) | Run::Script | Run::Alone(_) => {}
         }
         if let Some(outbox) = &mut self.session.outbox {
-            self.service.events.put(0, self.view.take_events(), outbox);
+            self.service.events.put(self.view.take_events(), outbox);
         }
         if self.replies.take_errors() > 0 {
             self.service.counters.calls.failed(verb.index(), 1);
@@ -192,10 +210,21 @@ impl Caller<'_> {
         }
     }
 
+    /// From here on the view is about the database that a SELECT chooses, if there is such.
+    fn choose(&mut self, command: Command<'_>) -> Result<(), Refused> {
+        let Ok(database) = selected(command, self.service) else { return Ok(()) };
+        if !self.keys.listed.iter().all(|key| self.view.has(database, key)) {
+            return Err(Refused::Elsewhere(database));
+        }
+        self.view.database = database;
+        Ok(())
+    }
+
     /// Whether the script was given the keys, and what the command makes of them fits.
     fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
         let (mut sum, mut largest) = (0, 0);
-        for index in verb.keys.of(command) {
+        let databases = self.service.databases().len();
+        for (database, index) in places(verb, command, self.view.database, databases) {
             let key = command.argument(index);
             if !self.keys.has(key) {
                 let shown = String::from_utf8_lossy(key);
@@ -204,7 +233,10 @@ impl Caller<'_> {
                      declares: pass it in KEYS)"
                 )));
             }
-            let bytes = self.view.get(key).map_or(0, |held| held.value.len());
+            if !self.view.has(database, key) {
+                return Err(Refused::Elsewhere(database));
+            }
+            let bytes = self.view.get_in(database, key).map_or(0, |held| held.value.len());
             (sum, largest) = (sum + bytes, largest.max(bytes));
         }
         if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {

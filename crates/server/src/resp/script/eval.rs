@@ -3,17 +3,17 @@
 //! 1. The script is run on the thread that serves its client, for no more than a millisecond and a little memory.
 //! 2. If that is not enough, nothing of it stays, and the script is run again from its beginning: with the time and the memory
 //!    that scripts may have, which it holds of the memory for clients, and beside the threads that serve clients.
+//! 3. If it chooses a database, nothing of it stays either, and it is run again over its keys of that database too.
 
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use esker_engine::{Batch, Entry, Error, WriteOptions};
 
 use super::known::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
-use super::run::{Call, TooLong, Turn, long_bytes, run};
+use super::run::{Again, Call, Turn, long_bytes, run};
 use crate::base::slice::aside;
 use crate::resp::session::Session;
-use crate::resp::session::view::View;
+use crate::resp::session::view::{Place, View};
 use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
@@ -72,67 +72,67 @@ pub(in crate::resp) async fn eval(
         Ok(call) => call,
         Err(why) => return replies.error_bytes(&why),
     };
-    let keys: Vec<Bytes> = verb.keys.of(command).map(|index| command.shared(index)).collect();
-    let values: usize = keys.iter().map(|key| service.store.read_bytes_hint(key)).sum();
-    let short = short_bytes(command, values);
+    let keys_of = |database| verb.keys.of(command).map(move |index| (database, command.shared(index)));
+    let mut keys: Vec<Place> = keys_of(session.database()).collect();
     let options = session.write_options();
-    // 1.
-    if !call.script.is_long.load(Ordering::Relaxed) {
+    let mut is_long = call.script.is_long.load(Ordering::Relaxed);
+    loop {
+        let values = keys.iter().map(|(database, key)| service.database(*database).read_bytes_hint(key));
+        let values: usize = values.sum();
+        let short = short_bytes(command, values);
         // What was read, what is written, and the answer.
-        if let Err(refused) = session.hold_also(values.saturating_add(2 * short)).await {
+        let held = if is_long { long_held_bytes(service) } else { 2 * short };
+        if let Err(refused) = session.hold_also(values.saturating_add(held)).await {
             return replies.error(&format!("ERR cannot answer: {refused}"));
         }
-        let turn = || Turn::short(short);
+        let running = if is_long { Some(service.scripts.long_turn().await) } else { None };
+        let turn = || match &running {
+            // 2.
+            Some(running) => Turn::long(service, running.reins()),
+            // 1.
+            None => Turn::short(short),
+        };
         match update(&call, &keys, options, turn, session, service, replies).await {
-            Ok(Err(TooLong)) => {}
             Ok(Ok(())) => return,
+            Ok(Err(Again::Longer)) => is_long = true,
+            // 3.
+            Ok(Err(Again::Elsewhere(database))) => keys.extend(keys_of(database)),
             Err(error) => return replies.store_error(&error),
         }
     }
-    // 2.
-    let held = values.saturating_add(long_held_bytes(service));
-    if let Err(refused) = session.hold_also(held).await {
-        return replies.error(&format!("ERR cannot answer: {refused}"));
-    }
-    let running = service.scripts.long_turn().await;
-    let turn = || Turn::long(service, running.reins());
-    if let Err(error) = update(&call, &keys, options, turn, session, service, replies).await.map(drop) {
-        replies.store_error(&error);
-    }
 }
 
-/// Runs a script as one update over its keys. After an error it has not answered, nor where it took too long.
+/// Runs a script as one update over its keys. After an error it has not answered, nor where it is to be run again.
 async fn update(
     call: &Call<'_>,
-    keys: &[Bytes],
+    keys: &[Place],
     options: WriteOptions,
     turn: impl Fn() -> Turn,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<Result<(), TooLong>, Error> {
+) -> Result<Result<(), Again>, Error> {
     let mark = replies.mark();
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
         let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
-        let view = View::new(service.store.now_ms(), bulk_bytes_max, entries.into_iter());
-        let mut view = view.telling(service.events.wanted());
+        let mut view = View::new(service, bulk_bytes_max, session.database(), entries.into_iter());
         // Its time begins when it runs, not when it waits for its keys.
         let mut turn = turn();
         match aside(turn.is_short, || run(call, &mut turn, &mut view, session, service, replies)) {
             Ok(()) => (view.into_batch(), Ok(())),
-            Err(TooLong) => (Batch::new(), Err(TooLong)),
+            Err(again) => (Batch::new(), Err(again)),
         }
     };
     let outcome = match keys.is_empty() {
         true => Ok(change(&[]).1),
-        false => service.store.update(keys, options, change).await,
+        false => service.store.update_across(keys, options, change).await,
     };
     let outbox = session.outbox.take().unwrap_or_default();
     match outcome {
         Ok(Ok(())) => service.channels.publish_all(outbox),
-        Ok(Err(TooLong)) => {}
+        Ok(Err(_)) => {}
         Err(_) => {
             replies.cut(mark);
             replies.take_errors();

@@ -37,9 +37,14 @@ pub(in crate::resp) struct Turn {
     pub(in crate::resp) reins: Arc<Reins>,
 }
 
-/// A first attempt took more than it may.
-#[derive(Debug)]
-pub(in crate::resp) struct TooLong;
+/// Why a script is to be run again, from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resp) enum Again {
+    /// A first attempt took more than it may.
+    Longer,
+    /// It chose this database, of which its keys are to be read too.
+    Elsewhere(u8),
+}
 
 /// How long a first attempt may take.
 const SHORT: Duration = Duration::from_millis(1);
@@ -99,12 +104,12 @@ pub(in crate::resp) fn run(
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<(), TooLong> {
+) -> Result<(), Again> {
     let asked = Instant::now();
     if asked >= turn.until {
         // Scripts before it in a transaction took all the time that there is for them together.
         return match turn.is_short {
-            true => Err(TooLong),
+            true => Err(Again::Longer),
             false => {
                 replies.error(&stop_text(Stop::Time, service.config.limits.script_time));
                 Ok(())
@@ -126,7 +131,13 @@ pub(in crate::resp) fn run(
     turn.reins.protocol.store(2, Ordering::Relaxed);
     let mut tally = Tally::default();
     let began = Instant::now();
-    let answer = run_in(&mut interpreter, call, turn, view, session, service, &mut tally, replies.protocol);
+    // What it chooses is its own.
+    let (of_client, database, mut elsewhere) = (session.database(), view.database, None);
+    session.enter(database);
+    let run = Run { call, turn, tally: &mut tally, elsewhere: &mut elsewhere };
+    let answer = run_in(&mut interpreter, run, view, session, service, replies.protocol);
+    session.enter(of_client);
+    view.database = database;
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
@@ -140,10 +151,13 @@ pub(in crate::resp) fn run(
     };
     service.scripts.random.store(turn.reins.random.load(Ordering::Relaxed), Ordering::Relaxed);
     known::give_back(interpreter, service);
+    if let (Some(Stop::Elsewhere), Some(database)) = (turn.reins.stopped(), elsewhere) {
+        return Err(Again::Elsewhere(database));
+    }
     let is_over = matches!(turn.reins.stopped(), Some(Stop::Time | Stop::Memory));
     if turn.is_short && (is_over || answer.is_cut_short) {
         call.script.is_long.store(true, Ordering::Relaxed);
-        return Err(TooLong);
+        return Err(Again::Longer);
     }
     if !turn.is_short && began.elapsed() < SHORT {
         call.script.is_long.store(false, Ordering::Relaxed);
@@ -178,15 +192,21 @@ struct Answered {
     is_cut_short: bool,
 }
 
-#[allow(clippy::too_many_arguments, reason = "it is the part of one function that may fail")]
+/// A run of a script, and what is noted of it.
+struct Run<'r> {
+    call: &'r Call<'r>,
+    turn: &'r Turn,
+    tally: &'r mut Tally,
+    /// The database that it chose and its keys were not read from.
+    elsewhere: &'r mut Option<u8>,
+}
+
 fn run_in(
     interpreter: &mut Interpreter,
-    call: &Call<'_>,
-    turn: &Turn,
+    Run { call, turn, tally, elsewhere }: Run<'_>,
     view: &mut View,
     session: &mut Session,
     service: &Service,
-    tally: &mut Tally,
     protocol: crate::resp::wire::reply::Protocol,
 ) -> mlua::Result<Answered> {
     let (command, lua) = (call.command, interpreter.lua.clone());
@@ -228,6 +248,7 @@ fn run_in(
         is_read_only: call.is_read_only || call.script.is_read_only,
         answer_max: turn.string,
         tally,
+        elsewhere,
         replies: Replies::new(),
     };
     let caller = RefCell::new(caller);
@@ -301,5 +322,6 @@ fn stop_text(stop: Stop, time: Duration) -> String {
         Stop::Time => format!("ERR Script ended: it ran for more than {time:?} (script-time-limit)"),
         Stop::Memory => "ERR Script ended: it took too much memory (script-memory)".to_owned(),
         Stop::Killed => "ERR Script killed by user with SCRIPT KILL...".to_owned(),
+        Stop::Elsewhere => "ERR Script ended: it is run again".to_owned(),
     }
 }

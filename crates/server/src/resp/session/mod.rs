@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use esker_engine::{Durability, WriteOptions};
+use esker_engine::{Durability, Store, WriteOptions};
 
 use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
@@ -43,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// Who the client speaks for; `None` before it has said so where it must.
     pub(crate) user: Option<Arc<User>>,
+    /// The database that the client chose; while a script runs, the one that it did.
+    database: u8,
     /// What others see of this connection.
     pub(crate) client: Arc<Client>,
     /// The client said goodbye, or must go: nothing after the current command runs.
@@ -56,7 +58,8 @@ pub(crate) struct Session {
     pub(crate) tracking: Option<KeepsKeys>,
     /// What scripts publish, while some run.
     pub(crate) outbox: Option<Outbox>,
-    /// Keys that the transaction had added when the turn of the command that runs came, less those that it had in the end.
+    /// Keys that the transaction had added to the database when the turn of the command that runs came, less those that it had in
+    /// the end.
     pub(crate) uncommitted_keys: i64,
     watched: Vec<Watched>,
     watched_bytes: usize,
@@ -87,6 +90,7 @@ impl Session {
             id: client.id,
             peer,
             user,
+            database: 0,
             client,
             leaving: false,
             answers: Answers::On,
@@ -107,6 +111,27 @@ impl Session {
         }
     }
 
+    /// The number of the database that commands are about.
+    pub(crate) fn database(&self) -> u8 {
+        self.database
+    }
+
+    /// The number of the database that the next command is about, if it is queued too.
+    pub(crate) fn database_of_next(&self) -> u8 {
+        self.transaction.as_ref().and_then(Transaction::database).unwrap_or(self.database)
+    }
+
+    /// The database that commands are about.
+    pub(crate) fn store<'s>(&self, service: &'s Service) -> &'s Store {
+        service.database(self.database)
+    }
+
+    /// Commands are about another database from now on.
+    pub(crate) fn enter(&mut self, database: u8) {
+        self.database = database;
+        self.client.note_database(database);
+    }
+
     /// As a new connection would be.
     pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
@@ -116,6 +141,7 @@ impl Session {
         self.client.forget_introduction();
         replies.protocol = Protocol::Resp2;
         self.client.note_protocol(2);
+        self.client.note_database(0);
     }
 
     /// Makes the part of the memory for clients so large; waits if too little is left, once for each batch.

@@ -15,12 +15,15 @@ pub(in crate::resp) type Queued = (&'static Verb, Copied);
 pub(crate) struct Transaction {
     commands: Vec<Queued>,
     bytes: usize,
+    /// What the last SELECT among them chooses.
+    database: Option<u8>,
     /// One of them was refused: EXEC is going to be refused too.
     spoiled: bool,
 }
 
 /// A key, its version when it was looked at, and whether it was put since.
 pub(crate) struct Watched {
+    pub(in crate::resp) database: u8,
     pub(in crate::resp) key: Bytes,
     pub(in crate::resp) version: Option<u64>,
     pub(in crate::resp) watch: KeyWatch,
@@ -40,8 +43,17 @@ impl Transaction {
         self.bytes
     }
 
+    pub(super) fn database(&self) -> Option<u8> {
+        self.database
+    }
+
     pub(in crate::resp) fn commands(&self) -> &[Queued] {
         &self.commands
+    }
+
+    /// What is queued from now on is about this database.
+    pub(in crate::resp) fn choose(&mut self, database: u8) {
+        self.database = Some(database);
     }
 
     /// A command was refused.

@@ -3,13 +3,13 @@
 //! Every command on keys is a function of a view. It runs the same alone, in a pipeline and in a transaction: what one
 //! command wrote, the next one on the same view reads, and what is left at the end is one batch for the store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use esker_engine::{Batch, Entry};
+use esker_engine::{Batch, Entry, Store};
 
-use crate::service::LAST_MS;
 use crate::service::events::{Event, KeyspaceEvents};
+use crate::service::{LAST_MS, Service};
 
 /// More keys than this are found by a map instead of one after the other.
 const LISTED_KEYS_MAX: usize = 8;
@@ -22,7 +22,11 @@ pub(crate) struct Held {
     pub(crate) expires_at_ms: Option<u64>,
 }
 
+/// A key, behind the number of its database.
+pub(crate) type Place = (u8, Bytes);
+
 struct Slot {
+    database: u8,
     key: Bytes,
     held: Option<Held>,
     /// Whether the store has the key.
@@ -42,10 +46,15 @@ pub(crate) struct View {
     pub(crate) now_ms: u64,
     /// The longest value that a client may make.
     pub(crate) value_bytes_max: usize,
+    /// The database that commands are about which do not name one.
+    pub(crate) database: u8,
+    /// How many there are.
+    databases: u8,
     slots: Vec<Slot>,
-    places: HashMap<Bytes, usize>,
-    /// Keys that came, less those that went.
-    grown: i64,
+    /// Of each database that there are keys of.
+    places: BTreeMap<u8, HashMap<Bytes, usize>>,
+    /// For each database, keys that came, less those that went.
+    grown: [i64; Store::DATABASES as usize],
     /// Bytes of values that were written, as far as they are still there.
     made_bytes: usize,
     /// What is to be told of keys.
@@ -55,17 +64,21 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The entries of keys, in the order of the keys; a key may come twice.
+    /// The entries of keys, in the order of the keys; a key may come twice. What commands do not name a database for is about
+    /// `database`.
     pub(crate) fn new(
-        now_ms: u64,
+        service: &Service,
         value_bytes_max: usize,
-        entries: impl ExactSizeIterator<Item = (Bytes, Option<Entry>)>,
+        database: u8,
+        entries: impl ExactSizeIterator<Item = (Place, Option<Entry>)>,
     ) -> View {
-        let (mut slots, mut places) = (Vec::with_capacity(entries.len()), HashMap::new());
+        let now_ms = service.store.now_ms();
+        let (mut slots, mut places) = (Vec::with_capacity(entries.len()), BTreeMap::new());
         let mapped = entries.len() > LISTED_KEYS_MAX;
-        for (key, entry) in entries {
+        for ((database, key), entry) in entries {
             if mapped {
-                places.entry(key.clone()).or_insert(slots.len());
+                let of_database: &mut HashMap<_, _> = places.entry(database).or_default();
+                of_database.entry(key.clone()).or_insert(slots.len());
             }
             // It may have expired between the look-up and `now_ms`.
             let entry = entry.filter(|entry| entry.expires_at_ms.is_none_or(|at| now_ms < at));
@@ -74,22 +87,32 @@ impl View {
                 let expires_at_ms = expires_at_ms.map(|at| at.min(LAST_MS));
                 Held { value, expires_at_ms }
             });
-            slots.push(Slot { key, held, stored, written: false });
+            slots.push(Slot { database, key, held, stored, written: false });
         }
-        let (wanted, events) = (KeyspaceEvents::default(), Vec::new());
-        View { now_ms, value_bytes_max, slots, places, grown: 0, made_bytes: 0, wanted, events }
-    }
-
-    /// The same view, on which commands say what of this they do.
-    pub(crate) fn telling(self, wanted: KeyspaceEvents) -> View {
-        View { wanted, ..self }
+        View {
+            now_ms,
+            value_bytes_max,
+            database,
+            databases: service.databases().len() as u8,
+            slots,
+            places,
+            grown: Default::default(),
+            made_bytes: 0,
+            wanted: service.events.wanted(),
+            events: Vec::new(),
+        }
     }
 
     /// Something happened to a key.
     pub(crate) fn tell(&mut self, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
+        self.tell_in(self.database, class, name, key);
+    }
+
+    /// As [`tell`](Self::tell), in a database.
+    pub(crate) fn tell_in(&mut self, database: u8, class: KeyspaceEvents, name: &'static str, key: &[u8]) {
         if self.wanted.has(class) {
-            let key = self.slots[self.place(key)].key.clone();
-            self.events.push(Event { class, name, key });
+            let key = self.slots[self.place(database, key)].key.clone();
+            self.events.push(Event { database, class, name, key });
         }
     }
 
@@ -98,16 +121,34 @@ impl View {
         std::mem::take(&mut self.events)
     }
 
-    fn place(&self, key: &[u8]) -> usize {
-        let found = match self.places.is_empty() {
-            true => self.slots.iter().position(|slot| slot.key == key),
-            false => self.places.get(key).copied(),
-        };
+    /// The database of a number that a client gave, if there is one.
+    pub(crate) fn database_of(&self, number: i64) -> Option<u8> {
+        u8::try_from(number).ok().filter(|number| *number < self.databases)
+    }
+
+    fn find(&self, database: u8, key: &[u8]) -> Option<usize> {
+        match self.places.is_empty() {
+            true => self.slots.iter().position(|slot| slot.key == key && slot.database == database),
+            false => self.places.get(&database)?.get(key).copied(),
+        }
+    }
+
+    fn place(&self, database: u8, key: &[u8]) -> usize {
+        let found = self.find(database, key);
         found.expect("the table of verbs names every key that a command works on")
     }
 
+    /// Whether a key of a database is one of those that it has the entries of.
+    pub(crate) fn has(&self, database: u8, key: &[u8]) -> bool {
+        self.find(database, key).is_some()
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Held> {
-        self.slots[self.place(key)].held.as_ref()
+        self.get_in(self.database, key)
+    }
+
+    pub(crate) fn get_in(&self, database: u8, key: &[u8]) -> Option<&Held> {
+        self.slots[self.place(database, key)].held.as_ref()
     }
 
     /// The same for a command that answers what it finds: if it finds nothing, that is told.
@@ -120,14 +161,19 @@ impl View {
 
     /// Writes a value. One that has expired already is as good as a delete.
     pub(crate) fn put(&mut self, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
-        let place = self.place(key);
+        self.put_in(self.database, key, value, expires_at_ms);
+    }
+
+    /// As [`put`](Self::put), in a database.
+    pub(crate) fn put_in(&mut self, database: u8, key: &[u8], value: Bytes, expires_at_ms: Option<u64>) {
+        let place = self.place(database, key);
         let alive = expires_at_ms.is_none_or(|at| self.now_ms < at);
         if self.slots[place].held.is_none() {
-            self.tell(KeyspaceEvents::NEW, "new", key);
+            self.tell_in(database, KeyspaceEvents::NEW, "new", key);
         }
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
-        self.grown += i64::from(alive) - i64::from(slot.held.is_some());
+        self.grown[usize::from(database)] += i64::from(alive) - i64::from(slot.held.is_some());
         slot.held = alive.then_some(Held { value, expires_at_ms });
         slot.written = true;
         self.made_bytes += slot.made_bytes();
@@ -135,17 +181,22 @@ impl View {
 
     /// Deletes a key; whether it was there.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
-        let place = self.place(key);
+        self.delete_in(self.database, key)
+    }
+
+    /// As [`delete`](Self::delete), in a database.
+    pub(crate) fn delete_in(&mut self, database: u8, key: &[u8]) -> bool {
+        let place = self.place(database, key);
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         slot.written = true;
         let was = slot.held.take().is_some();
-        self.grown -= i64::from(was);
+        self.grown[usize::from(database)] -= i64::from(was);
         was
     }
 
-    /// How many more keys there are than before anything was written.
-    pub(crate) fn grown(&self) -> i64 {
+    /// How many more keys there are in each database than before anything was written.
+    pub(crate) fn grown(&self) -> [i64; Store::DATABASES as usize] {
         self.grown
     }
 
@@ -158,6 +209,7 @@ impl View {
     pub(crate) fn into_batch(self) -> Batch {
         let mut batch = Batch::new();
         for slot in self.slots.into_iter().filter(|slot| slot.written) {
+            batch.in_database(slot.database);
             let _ = match slot.held {
                 Some(Held { value, expires_at_ms: Some(at) }) => batch.put_expiring(slot.key, value, at),
                 Some(Held { value, .. }) => batch.put(slot.key, value),

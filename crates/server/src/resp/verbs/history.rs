@@ -75,6 +75,7 @@ static FACTS: &[Facts] = &[
     ("expireat", "1.2.0", &[UPDATE], &[]),
     ("expiretime", "7.0.0", &[READ], &[]),
     ("keys", "1.0.0", &[], &[EVERYWHERE, ANY_ORDER]),
+    ("move", "1.0.0", &[READ_UPDATE], &[]),
     ("object", "2.2.3", &[], &[]),
     ("object|encoding", "2.2.3", &[LOOK], &[VARIES]),
     ("object|freq", "4.0.0", &[LOOK], &[VARIES]),
@@ -140,6 +141,7 @@ static FACTS: &[Facts] = &[
     ("role", "2.8.12", &[], &[]),
     ("shutdown", "1.0.0", &[], &[]),
     ("slowlog", "2.2.12", &[], &[]),
+    ("swapdb", "4.0.0", &[], &[]),
     ("time", "2.6.0", &[], &[VARIES]),
     ("memory", "4.0.0", &[], &[]),
     ("memory|usage", "4.0.0", &[LOOK], &[]),
@@ -224,7 +226,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
     match category {
         "keyspace" => {
             verb.group == "generic" && !waits && name != "object"
-                || ["dbsize", "flushall", "flushdb"].contains(&name)
+                || ["dbsize", "flushall", "flushdb", "swapdb"].contains(&name)
         }
         "read" => has("readonly") && verb.group != "scripting",
         "write" => has("write"),
@@ -235,7 +237,7 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
         "admin" => admin,
         "fast" => has("fast"),
         "slow" => !has("fast"),
-        "dangerous" => admin || ["keys", "restore", "flushall", "flushdb", "info"].contains(&name),
+        "dangerous" => admin || ["keys", "restore", "flushall", "flushdb", "info", "swapdb"].contains(&name),
         "connection" => verb.group == "connection" && name != "client" || waits || name == "command",
         "scripting" => verb.group == "scripting" && name != "script",
         "transaction" => verb.group == "transactions",

@@ -10,6 +10,8 @@ pub(crate) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(crate) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const NO_SUCH_DATABASE: &str = "ERR DB index is out of range";
+pub(crate) const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 pub(crate) const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 pub(crate) const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 pub(crate) const NO_LOGIN: &str = "NOAUTH Authentication required.";
@@ -17,6 +19,10 @@ pub(crate) const NO_RIGHT_TO_KEY: &str =
     "NOPERM this user has no permissions to access one of the keys used as arguments";
 pub(crate) const NO_RIGHT_TO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
+
+pub(crate) fn no_right_to_database(database: u8) -> String {
+    format!("NOPERM this user has no permissions to access database {database}")
+}
 
 pub(crate) fn not_while_subscribed(name: &str) -> String {
     format!(

@@ -14,6 +14,8 @@ pub(crate) enum Stop {
     Memory = 2,
     /// By SCRIPT KILL.
     Killed = 3,
+    /// It chose a database that its keys were not read from.
+    Elsewhere = 4,
 }
 
 /// Shared by who runs a script, its interpreter, and who kills it.
@@ -75,6 +77,7 @@ impl Reins {
             1 => Some(Stop::Time),
             2 => Some(Stop::Memory),
             3 => Some(Stop::Killed),
+            4 => Some(Stop::Elsewhere),
             _ => None,
         }
     }

@@ -7,12 +7,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Tracker;
+use crate::service::channels::Stale;
 
-/// A key that changed, and who changed it.
+/// A key that changed, in which database, and who changed it.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) key: Bytes,
+    database: u8,
     pub(super) origin: u64,
+}
+
+impl Changed {
+    /// What is told to clients that may use the database.
+    pub(super) fn stale(&self) -> Stale {
+        Stale { key: self.key.clone(), database: Some(self.database) }
+    }
 }
 
 /// What a changed key takes that waits.
@@ -73,7 +82,13 @@ impl Prefixes {
     }
 
     /// A key has changed; whether somebody is to be told. `holds` says whether there is memory for so many bytes that wait.
-    pub(super) fn changed(&mut self, key: &[u8], origin: u64, mut holds: impl FnMut(usize) -> bool) -> bool {
+    pub(super) fn changed(
+        &mut self,
+        key: &[u8],
+        database: u8,
+        origin: u64,
+        mut holds: impl FnMut(usize) -> bool,
+    ) -> bool {
         let (mut end, mut shared, mut any) = (key.len(), None, false);
         // From the longest prefix of the key to shorter ones. Where the next one in order is none, there is none that is longer
         // than what it has in common with the key.
@@ -84,7 +99,7 @@ impl Prefixes {
             if common == name.len() {
                 any = true;
                 let key = shared.get_or_insert_with(|| Bytes::copy_from_slice(key)).clone();
-                let changed = Changed { key, origin };
+                let changed = Changed { key, database, origin };
                 let bytes = bytes_of(&changed);
                 if !named.waits() {
                     self.dirty.push(name.clone());

@@ -6,10 +6,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
+use crate::resp::command::databases::places as command_places;
 use crate::resp::command::lengths::{after_bytes, moved_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
@@ -17,12 +16,13 @@ use crate::resp::script::eval::{long_held_bytes, short_bytes};
 use crate::resp::script::run::long_bytes;
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
+use crate::resp::session::view::Place;
 use crate::service::Service;
 
 /// What a transaction works on.
 pub(super) struct Wanted {
     /// Its keys, each once.
-    pub(super) keys: Vec<Bytes>,
+    pub(super) keys: Vec<Place>,
     /// Where among them the watched ones are.
     pub(super) watched: Vec<usize>,
     /// What values take that are read or made, and what is made on the way to answers.
@@ -42,20 +42,31 @@ const PLACE_BYTES: usize = 160;
 const ANSWER_BYTES: usize = 64;
 const ANSWER_VALUE_BYTES: usize = 16;
 
+/// Where the keys of a transaction are named.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    pub(super) commands: &'a [Queued],
+    /// The database of each command.
+    pub(super) databases: &'a [u8],
+    /// Databases that scripts choose.
+    pub(super) elsewhere: &'a [u8],
+    pub(super) watched: &'a [Watched],
+}
+
 #[derive(Default)]
 struct Known {
-    keys: Vec<Bytes>,
+    keys: Vec<Place>,
     /// Where a key is among them, and how long its value can be by now.
-    places: HashMap<Bytes, (usize, usize)>,
+    places: HashMap<Place, (usize, usize)>,
     bytes: usize,
 }
 
 impl Known {
-    fn meet(&mut self, key: &Bytes, service: &Service) -> (usize, usize) {
+    fn meet(&mut self, key: &Place, service: &Service) -> (usize, usize) {
         if let Some(&known) = self.places.get(key) {
             return known;
         }
-        let place = (self.keys.len(), service.store.read_bytes_hint(key));
+        let place = (self.keys.len(), service.database(key.0).read_bytes_hint(&key.1));
         self.bytes = self.bytes.saturating_add(place.1);
         self.keys.push(key.clone());
         self.places.insert(key.clone(), place);
@@ -63,25 +74,26 @@ impl Known {
     }
 }
 
-/// What [`of`] takes while it runs.
-pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched]) -> usize {
+/// What [`of`] takes while it runs, where scripts are about so many databases; MOVE is about two.
+pub(super) fn places_bytes(commands: &[Queued], watched: &[Watched], databases: usize) -> usize {
     let named = commands.iter().map(|(verb, copied)| verb.keys.of(copied.command()).count());
-    (named.sum::<usize>() + watched.len()) * PLACE_BYTES
+    (named.sum::<usize>() * databases.max(2) + watched.len()) * PLACE_BYTES
 }
 
 pub(super) async fn of(
-    commands: &[Queued],
-    watched: &[Watched],
+    Places { commands, databases, elsewhere, watched }: Places<'_>,
     is_long: bool,
     session: &Session,
     service: &Service,
 ) -> Wanted {
     let mut known = Known::default();
-    let watched = watched.iter().map(|watched| known.meet(&watched.key, service).0).collect();
+    let watched = watched.iter();
+    let watched =
+        watched.map(|watched| known.meet(&(watched.database, watched.key.clone()), service).0).collect();
     let (mut moved, mut answers, mut other_answers, mut beside) = (0_usize, 0_usize, 0_usize, 0);
     let (mut of_scripts, mut scripts) = (0_usize, 0_usize);
     let mut slice = Slice::begin(Instant::now());
-    for (verb, copied) in commands {
+    for ((verb, copied), &database) in commands.iter().zip(databases) {
         slice.pause().await;
         let command = copied.command();
         if let Run::Answer(_) | Run::Sampled(_) = run_of(verb) {
@@ -90,22 +102,29 @@ pub(super) async fn of(
             beside = bound.beside.max(beside);
             continue;
         }
-        let answer = match admit_again(verb, command, session) {
+        let answer = match admit_again(verb, command, session, database) {
             Ok(()) => ANSWER_BYTES + command.len() * ANSWER_VALUE_BYTES,
             Err(denied) => ANSWER_BYTES + denied.len(),
         };
         answers = answers.saturating_add(answer);
         let (mut sum, mut largest, mut places) = (0_usize, 0, Vec::new());
-        for index in verb.keys.of(command) {
-            let key = command.shared(index);
+        let is_script = matches!(run_of(verb), Run::Script);
+        let chosen = elsewhere.iter().filter(|_| is_script);
+        let of_scripts_elsewhere =
+            chosen.flat_map(|other| verb.keys.of(command).map(move |index| (*other, index)));
+        for (database, index) in
+            command_places(verb, command, database, service.databases().len()).chain(of_scripts_elsewhere)
+        {
+            let key = (database, command.shared(index));
             let (place, size) = known.meet(&key, service);
             sum = sum.saturating_add(size);
             largest = largest.max(size);
             places.push((key, place));
         }
-        if let Run::Script = run_of(verb) {
+        if is_script {
             // What the store has counts, and not what scripts before it may have made: that is counted once for all of them.
-            let stored = places.iter().map(|(key, _)| service.store.read_bytes_hint(key)).sum();
+            let hint = |(database, key): &Place| service.database(*database).read_bytes_hint(key);
+            let stored = places.iter().map(|(place, _)| hint(place)).sum();
             let made = if is_long { long_bytes(service) / 2 } else { short_bytes(command, stored) };
             of_scripts = of_scripts.max(made);
             scripts += 1;

@@ -1,0 +1,279 @@
+//! The indexes of a store: one for each keyspace that was used, behind the calls of one.
+//!
+//! A digest says which keyspace it belongs to, so whoever has one need not know that there are several. The index of the
+//! first keyspace is always there; another is made by the first key that is put into it, and stays.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use crate::hash::{Cut, KeyHash, Keyspace, Place, SHARDS};
+use crate::index::Index;
+use crate::options::IndexOptions;
+use crate::publish::{Occupant, Published};
+use crate::scan::Cursor;
+use crate::slot::Pointer;
+use crate::unverified::{Suspects, Verified};
+
+/// Where the shard begins in what [`Indexes::stored_hash`] returns, and where the keyspace.
+const SHARD_SHIFT: u32 = 32;
+const KEYSPACE_SHIFT: u32 = SHARD_SHIFT + SHARDS.trailing_zeros();
+
+/// An index for each keyspace. The calls that are not explained here are those of [`Index`].
+#[derive(Debug)]
+pub struct Indexes {
+    options: IndexOptions,
+    cut: Cut,
+    first: Index,
+    others: [OnceLock<Box<Index>>; Keyspace::COUNT - 1],
+}
+
+impl Indexes {
+    /// Shards of each index. A key's is told by [`Indexes::shard_of`].
+    pub const SHARDS: usize = SHARDS;
+
+    /// No keys.
+    pub fn new(options: IndexOptions) -> Indexes {
+        Indexes {
+            options,
+            cut: Cut::new(options.hash_bits),
+            first: Index::new(options),
+            others: Default::default(),
+        }
+    }
+
+    /// The index of a keyspace, if it has one.
+    #[inline]
+    fn known(&self, keyspace: Keyspace) -> Option<&Index> {
+        match usize::from(keyspace.number()) {
+            0 => Some(&self.first),
+            number => self.others[number - 1].get().map(|index| &**index),
+        }
+    }
+
+    /// The index of a keyspace, made if it has none.
+    fn of(&self, keyspace: Keyspace) -> &Index {
+        match usize::from(keyspace.number()) {
+            0 => &self.first,
+            number => self.others[number - 1].get_or_init(|| Box::new(Index::new(self.options))),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Index> {
+        let others = self.others.iter().filter_map(|index| index.get());
+        std::iter::once(&self.first).chain(others.map(|index| &**index))
+    }
+
+    /// See [`Index::get`].
+    #[inline]
+    pub fn get(&self, hash: &KeyHash) -> Option<Pointer> {
+        self.known(hash.keyspace())?.get(hash)
+    }
+
+    /// See [`Index::get_exact`].
+    pub fn get_exact(&self, hash: &KeyHash) -> Option<Pointer> {
+        self.known(hash.keyspace())?.get_exact(hash)
+    }
+
+    /// See [`Index::stored_hash`]. Keys of different keyspaces have different ones.
+    #[inline]
+    pub fn stored_hash(&self, hash: &KeyHash) -> u64 {
+        let Place { shard, stored } = self.cut.place(hash);
+        u64::from(hash.keyspace().number()) << KEYSPACE_SHIFT
+            | (shard as u64) << SHARD_SHIFT
+            | u64::from(stored)
+    }
+
+    /// The shard of a key, in the index of its keyspace, by what [`stored_hash`](Self::stored_hash) tells it as.
+    #[inline]
+    pub const fn shard_of(stored_hash: u64) -> usize {
+        (stored_hash >> SHARD_SHIFT) as usize % SHARDS
+    }
+
+    /// See [`Index::publish`].
+    pub fn publish(
+        &self,
+        hash: KeyHash,
+        new: Pointer,
+        compare: impl FnOnce(Pointer) -> Occupant,
+    ) -> Published {
+        self.of(hash.keyspace()).publish(hash, new, compare)
+    }
+
+    /// See [`Index::replace`].
+    pub fn replace(&self, hash: &KeyHash, old: Pointer, new: Pointer) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.replace(hash, old, new))
+    }
+
+    /// See [`Index::remove`].
+    pub fn remove(&self, hash: &KeyHash, old: Pointer) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.remove(hash, old))
+    }
+
+    /// See [`Index::is_current`].
+    pub fn is_current(&self, hash: &KeyHash, pointer: Pointer) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.is_current(hash, pointer))
+    }
+
+    /// See [`Index::load`].
+    pub fn load(&self, hash: KeyHash, pointer: Pointer) {
+        self.of(hash.keyspace()).load(hash, pointer);
+    }
+
+    /// Keys of all keyspaces.
+    pub fn len(&self) -> u64 {
+        self.all().map(Index::len).sum()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keys of one keyspace.
+    pub fn len_of(&self, keyspace: Keyspace) -> u64 {
+        self.known(keyspace).map_or(0, Index::len)
+    }
+
+    /// Bytes that all of them take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.all().map(Index::memory_bytes).sum()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        self.all().for_each(|index| index.clear(drop));
+    }
+
+    /// Forgets the keys of a keyspace; see [`Index::clear`].
+    pub fn clear_one(&self, keyspace: Keyspace, see: impl FnMut(Pointer)) {
+        if let Some(index) = self.known(keyspace) {
+            index.clear(see);
+        }
+    }
+
+    /// See [`Index::scan`]; of one keyspace.
+    pub fn scan(&self, keyspace: Keyspace, cursor: Cursor, limit: usize) -> (Vec<Pointer>, Option<Cursor>) {
+        self.known(keyspace).map_or((Vec::new(), None), |index| index.scan(cursor, limit))
+    }
+
+    /// Pending unverified overwrites, of all keyspaces.
+    pub fn unverified_len(&self) -> usize {
+        self.all().map(Index::unverified_len).sum()
+    }
+
+    /// See [`Index::unverified_pressure`]; over all keyspaces.
+    pub fn unverified_pressure(&self) -> f64 {
+        let (len, unverified) = (self.len(), self.unverified_len());
+        self.options.unverified_limit.pressure(len, unverified)
+    }
+
+    /// See [`Index::is_known`].
+    pub fn is_known(&self, hash: &KeyHash, pointer: Pointer) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.is_known(hash, pointer))
+    }
+
+    /// See [`Index::verify`].
+    pub fn verify(&self, hash: &KeyHash, pointer: Pointer) -> Verified {
+        let nothing = Verified { same: 0, other: 0, is_known: false };
+        self.known(hash.keyspace()).map_or(nothing, |index| index.verify(hash, pointer))
+    }
+
+    /// See [`Index::displaced`].
+    pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
+        self.all().for_each(|index| index.displaced(&mut see));
+    }
+
+    /// See [`Index::suspects`].
+    pub fn suspects(&self, hash: &KeyHash) -> Suspects {
+        self.known(hash.keyspace()).map_or_else(Suspects::default, |index| index.suspects(hash))
+    }
+
+    /// See [`Index::note_verified`].
+    pub fn note_verified(&self, hash: &KeyHash, seen: &Suspects, hidden: &[(KeyHash, Pointer)]) -> bool {
+        self.of(hash.keyspace()).note_verified(hash, seen, hidden)
+    }
+
+    /// Recovery: makes tables for so many keys of the first keyspace, where most are; see [`Index::reserve`].
+    pub fn reserve(&self, shards: Range<usize>, keys: u64) {
+        self.first.reserve(shards, keys);
+    }
+
+    /// Recovery: see [`Index::load_new`]; in one keyspace.
+    pub fn load_new(
+        &self,
+        keyspace: Keyspace,
+        shard: usize,
+        keys: &[(u32, Pointer)],
+        left: impl FnMut(usize),
+    ) {
+        self.of(keyspace).load_new(shard, keys, left);
+    }
+
+    /// Recovery: see [`Index::fit`]; of this shard of all keyspaces.
+    pub fn fit(&self, shard: usize) {
+        self.all().for_each(|index| index.fit(shard));
+    }
+
+    /// Recovery: see [`Index::collapse`].
+    pub fn collapse(&self, shard: usize) {
+        self.all().for_each(|index| index.collapse(shard));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(key: u64, keyspace: Keyspace) -> KeyHash {
+        KeyHash { slot: key.wrapping_mul(0x9E37_79B9_7F4A_7C15), check: key << 8 }.in_keyspace(keyspace)
+    }
+
+    fn pointer(at: u64) -> Pointer {
+        Pointer::new(at).expect("below 2^40")
+    }
+
+    fn keyspace(number: u8) -> Keyspace {
+        Keyspace::new(number).expect("it is one of sixteen")
+    }
+
+    #[test]
+    fn the_same_key_in_two_keyspaces_is_two_keys() {
+        let indexes = Indexes::new(IndexOptions::default());
+        let empty = indexes.memory_bytes();
+        for keyspace in Keyspace::all() {
+            assert_eq!(indexes.get(&hash(7, keyspace)), None);
+            assert_eq!(indexes.scan(keyspace, Cursor::START, 10), (Vec::new(), None));
+        }
+        assert_eq!(indexes.memory_bytes(), empty, "looking makes no index");
+        for keyspace in Keyspace::all() {
+            indexes.load(hash(7, keyspace), pointer(100 + u64::from(keyspace.number())));
+        }
+        assert_eq!((indexes.len(), indexes.len_of(keyspace(5))), (16, 1));
+        for keyspace in Keyspace::all() {
+            let at = pointer(100 + u64::from(keyspace.number()));
+            assert_eq!(indexes.get(&hash(7, keyspace)), Some(at));
+            assert_eq!(indexes.scan(keyspace, Cursor::START, 10).0, [at]);
+        }
+        let mut stored: Vec<u64> = Keyspace::all().map(|k| indexes.stored_hash(&hash(7, k))).collect();
+        stored.dedup();
+        assert_eq!(stored.len(), Keyspace::COUNT, "each is reserved by itself");
+    }
+
+    #[test]
+    fn a_clear_of_one_keyspace_shows_what_it_held_and_leaves_the_others() {
+        let indexes = Indexes::new(IndexOptions { hash_bits: Some(5), ..IndexOptions::default() });
+        let (two, three) = (keyspace(2), keyspace(3));
+        // So few bits that some of them are in the side table.
+        for key in 1..100 {
+            indexes.load(hash(key, two), pointer(key));
+            indexes.load(hash(key, three), pointer(1000 + key));
+        }
+        let mut seen = Vec::new();
+        indexes.clear_one(two, |pointer| seen.push(pointer.get()));
+        seen.sort_unstable();
+        assert_eq!(seen, (1..100).collect::<Vec<u64>>());
+        assert_eq!((indexes.len_of(two), indexes.len_of(three)), (0, 99));
+        assert_eq!(indexes.get_exact(&hash(99, two)), None);
+        assert!(indexes.is_current(&hash(99, three), pointer(1099)));
+    }
+}

@@ -1,0 +1,151 @@
+//! Which keyspace each database has, and up to where each keyspace was cleared: what superblocks say of keyspaces.
+//!
+//! A store with two tiers writes one superblock after the other, so after a crash they may differ. Both values know which of
+//! two is the later one.
+
+use esker_index::{KeyHash, Keyspace};
+use serde::{Deserialize, Serialize};
+
+use crate::superblock::Superblock;
+
+/// Bits of the number of a keyspace.
+const BITS: u32 = 4;
+
+/// Which keyspace each database has. Users know databases by their numbers; a swap of two changes this, and no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Databases {
+    /// How often it was changed.
+    changes: u64,
+    /// Four bits for each database, the first one lowest.
+    keyspaces: u64,
+}
+
+impl Databases {
+    /// How many databases there are.
+    pub const COUNT: u8 = Keyspace::COUNT as u8;
+
+    /// What is in [`bits`](Self::bits): one word, for those who share it.
+    pub fn bits(&self) -> u64 {
+        self.keyspaces
+    }
+
+    /// The keyspace of a database, by such a word.
+    ///
+    /// # Panics
+    /// If there is no such database.
+    #[inline]
+    pub fn keyspace(bits: u64, database: u8) -> Keyspace {
+        assert!(database < Databases::COUNT, "database {database} of {}", Databases::COUNT);
+        Keyspace::new((bits >> (u32::from(database) * BITS)) as u8 % Databases::COUNT).expect("of four bits")
+    }
+
+    /// The database of a keyspace.
+    pub fn database(&self, keyspace: Keyspace) -> u8 {
+        Databases::database_by(self.keyspaces, keyspace)
+    }
+
+    /// The database of a keyspace, by the word of [`bits`](Self::bits).
+    pub fn database_by(bits: u64, keyspace: Keyspace) -> u8 {
+        let has_it = |database: &u8| Databases::keyspace(bits, *database) == keyspace;
+        // Of a superblock that makes no sense any answer is right.
+        (0..Databases::COUNT).find(has_it).unwrap_or(keyspace.number())
+    }
+
+    /// What is the case when two databases have changed their keyspaces.
+    ///
+    /// # Panics
+    /// If there is no such database.
+    #[must_use]
+    pub fn swapped(&self, first: u8, second: u8) -> Databases {
+        let number = |database| u64::from(Databases::keyspace(self.keyspaces, database).number());
+        let both = number(first) ^ number(second);
+        let differ = both << (u32::from(first) * BITS) ^ both << (u32::from(second) * BITS);
+        Databases { changes: self.changes + 1, keyspaces: self.keyspaces ^ differ }
+    }
+
+    /// Whether each database has a keyspace of its own, as in every store.
+    pub fn is_sound(&self) -> bool {
+        let mut met: Vec<u8> =
+            (0..Databases::COUNT).map(|d| Databases::keyspace(self.keyspaces, d).number()).collect();
+        met.sort_unstable();
+        met.into_iter().eq(0..Databases::COUNT)
+    }
+
+    /// What the superblocks of a store say: those that were changed last.
+    pub fn of<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> Databases {
+        let all = superblocks.into_iter().map(|superblock| superblock.databases);
+        all.max_by_key(|databases| databases.changes).unwrap_or_default()
+    }
+}
+
+impl Default for Databases {
+    /// Each has the keyspace of its number.
+    fn default() -> Databases {
+        let keyspaces = (0..u64::from(Databases::COUNT)).fold(0, |bits, d| bits | d << (d as u32 * BITS));
+        Databases { changes: 0, keyspaces }
+    }
+}
+
+/// Up to which sequence number the records of each keyspace were cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared([u64; Keyspace::COUNT]);
+
+impl Cleared {
+    /// Up to which number the records of a keyspace were cleared.
+    pub fn through(&self, keyspace: Keyspace) -> u64 {
+        self.0[usize::from(keyspace.number())]
+    }
+
+    /// Whether a record was cleared.
+    #[inline]
+    pub fn covers(&self, hash: &KeyHash, sequence: u64) -> bool {
+        sequence <= self.through(hash.keyspace())
+    }
+
+    /// Records of a keyspace up to a number are cleared.
+    pub fn clear(&mut self, keyspace: Keyspace, through: u64) {
+        self.0[usize::from(keyspace.number())] = through;
+    }
+
+    /// The highest of the numbers.
+    pub fn highest(&self) -> u64 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// What the superblocks of a store say: of each keyspace the later clear.
+    pub fn of<'a>(superblocks: impl IntoIterator<Item = &'a Superblock>) -> Cleared {
+        let later = |Cleared(mut all): Cleared, superblock: &Superblock| {
+            all.iter_mut().zip(superblock.cleared.0).for_each(|(one, other)| *one = other.max(*one));
+            Cleared(all)
+        };
+        superblocks.into_iter().fold(Cleared::default(), later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyspaces(databases: &Databases) -> Vec<u8> {
+        (0..16).map(|d| Databases::keyspace(databases.bits(), d).number()).collect()
+    }
+
+    #[test]
+    fn databases_are_swapped_and_found_by_their_keyspaces() {
+        let mut databases = Databases::default();
+        let mut wanted: Vec<u8> = (0..16).collect();
+        assert_eq!(keyspaces(&databases), wanted);
+        for (first, second) in [(0, 15), (15, 1), (3, 3), (0, 1), (14, 0)] {
+            databases = databases.swapped(first, second);
+            wanted.swap(first.into(), second.into());
+            assert_eq!(keyspaces(&databases), wanted);
+            assert!(databases.is_sound());
+            for (database, keyspace) in (0..).zip(&wanted) {
+                assert_eq!(databases.database(Keyspace::new(*keyspace).expect("below 16")), database);
+            }
+        }
+        assert_eq!(databases.changes, 5);
+        let twice = Databases { keyspaces: databases.keyspaces & !0xff, ..databases };
+        assert!(!twice.is_sound(), "two databases have the first keyspace");
+    }
+}

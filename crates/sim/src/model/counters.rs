@@ -1,0 +1,40 @@
+//! What the shared counters may be.
+
+use super::Model;
+
+impl Model {
+    pub(crate) fn try_count(&mut self, counter: usize, count: u64) {
+        self.counters[counter].tried = self.counters[counter].tried.max(count);
+    }
+
+    pub(crate) fn counted(&mut self, counter: usize, count: u64) {
+        let counter = &mut self.counters[counter];
+        assert!(counter.acked.insert(count), "two conditional puts made {:?} {count}", counter.key);
+        counter.known = counter.known.max(count);
+    }
+
+    /// A counter was read; `known` when the read began.
+    pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
+        let counter = &mut self.counters[counter];
+        let count = found.unwrap_or(0);
+        if counter.may_be_cleared && count == 0 {
+            counter.known = 0;
+            return;
+        }
+        assert!(
+            (known..=counter.tried).contains(&count),
+            "{:?} is {count}, but must be {known} to {}",
+            counter.key,
+            counter.tried
+        );
+        counter.known = counter.known.max(count);
+    }
+
+    /// A counter was read after an opening: that is what it is.
+    pub(crate) fn settle_counter(&mut self, counter: usize) {
+        let counter = &mut self.counters[counter];
+        (counter.tried, counter.may_be_cleared) = (counter.known, false);
+        let known = counter.known;
+        counter.acked.retain(|count| *count <= known);
+    }
+}

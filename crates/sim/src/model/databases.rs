@@ -1,0 +1,69 @@
+//! The two databases that clients use: which keys are in which, and what a clear or a swap of them leaves.
+
+use std::time::Duration;
+
+use esker_engine::{Durability, Store};
+
+use super::Model;
+
+/// The second of the two; the first is database 0.
+const SECOND: u8 = 5;
+
+impl Model {
+    /// The number of the database in which keys are that were put there, or in the second one, before any swap.
+    pub(crate) fn database(&self, elsewhere: bool) -> u8 {
+        if elsewhere != self.swapped { SECOND } else { 0 }
+    }
+
+    /// The database of a slot's keys.
+    pub(crate) fn database_of(&self, slot: usize) -> u8 {
+        self.database(self.slots[slot].elsewhere)
+    }
+
+    /// The databases are about to be swapped; which.
+    pub(crate) fn issue_swap(&mut self) -> (u8, u8) {
+        self.may_be_swapped = true;
+        (SECOND, 0)
+    }
+
+    pub(crate) fn swapped(&mut self) {
+        (self.swapped, self.may_be_swapped) = (!self.swapped, false);
+    }
+
+    /// A store was opened: what it says of the two databases is how it is.
+    pub(crate) fn settle_databases(&mut self, store: &Store) {
+        let second = store.database(SECOND).expect("there is one").keyspace_number();
+        let swapped = second != SECOND;
+        let both = [store.keyspace_number(), second];
+        assert!(both == [0, SECOND] || both == [SECOND, 0], "the databases have keyspaces {both:?}");
+        assert!(
+            swapped == self.swapped || self.may_be_swapped || self.is_lied_to(),
+            "databases are swapped: {swapped}, but a swap that was done must last, and no other must happen"
+        );
+        (self.swapped, self.may_be_swapped) = (swapped, false);
+    }
+
+    /// All keys, or those of one database, are about to be deleted, while nobody else does anything; returns the slots and the
+    /// places in their histories.
+    pub(crate) fn issue_clear(&mut self, which: Option<bool>) -> Vec<(usize, usize)> {
+        // Counters are in the first.
+        if which != Some(true) {
+            for counter in &mut self.counters {
+                counter.known = 0;
+                counter.acked.clear();
+                counter.may_be_cleared = true;
+            }
+        }
+        let is_cleared = |slot: &usize| which.is_none_or(|which| self.slots[*slot].elsewhere == which);
+        let slots: Vec<usize> = (0..self.slots.len()).filter(is_cleared).collect();
+        slots.into_iter().map(|slot| (slot, self.issue(slot, None, None, Durability::Sync, false))).collect()
+    }
+
+    /// They are deleted.
+    pub(crate) fn cleared(&mut self, at: &[(usize, usize)], now: Duration) {
+        at.iter().for_each(|(slot, at)| self.ack(*slot, *at, now));
+        for counter in self.counters.iter_mut().filter(|counter| counter.may_be_cleared) {
+            (counter.tried, counter.may_be_cleared) = (0, false);
+        }
+    }
+}
