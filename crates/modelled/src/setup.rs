@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_device::{Device, Runtime};
-use esker_engine::{Durability, Options, Store};
+use esker_engine::{Compression, Durability, Options, Store};
 use esker_ftl::{Profile, Shape};
 use esker_world::SimRuntime;
 
@@ -93,6 +93,7 @@ impl Setup {
             .reserve_percent(self.reserve_percent)
             .memory_bytes(self.memory_bytes)
             .durability(self.durability)
+            .compression(Compression::Off)
             .force_format(true);
         if let Some((_, shape)) = capacity {
             options = options.indirection_unit_bytes(self.unit_bytes.unwrap_or(shape.iu_bytes.into()));

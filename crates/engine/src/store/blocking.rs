@@ -12,6 +12,7 @@ use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
+use crate::base::when_full::WhenFull;
 use crate::catalog::cache::Entry;
 use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
@@ -19,7 +20,7 @@ use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
 use crate::read::keys::KeyPage;
-use crate::read::peek::{Peek, View};
+use crate::read::peek::{Peek, Usage, View};
 use crate::read::scan::{Cursor, Page};
 use crate::read::verification::Verification;
 use crate::store::handle::Store;
@@ -67,6 +68,26 @@ impl Blocking {
     /// See [`Store::keyspace_number`].
     pub fn keyspace_number(&self) -> u8 {
         self.store.keyspace_number()
+    }
+
+    /// See [`Store::database_of_keyspace`].
+    pub fn database_of_keyspace(&self, keyspace: u8) -> Option<u8> {
+        self.store.database_of_keyspace(keyspace)
+    }
+
+    /// See [`Store::when_full`].
+    pub fn when_full(&self) -> WhenFull {
+        self.store.when_full()
+    }
+
+    /// See [`Store::set_when_full`].
+    pub fn set_when_full(&self, when_full: WhenFull) {
+        self.store.set_when_full(when_full);
+    }
+
+    /// See [`Store::usage`].
+    pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
+        self.store.usage(key)
     }
 
     /// See [`Store::get`].

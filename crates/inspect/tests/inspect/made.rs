@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::{Device, MemoryDevice, MemoryOptions, ReadAt};
-use esker_engine::{Batch, Durability, Options, Store, WriteOptions};
+use esker_engine::{Batch, Compression, Durability, Options, Store, WriteOptions};
 use esker_inspect::StoreView;
 use esker_world::{Random, SimRuntime};
 
@@ -49,6 +49,7 @@ pub(crate) fn make(two_tiers: bool, closes: bool, seed: u64) -> Made {
         .segment_bytes(SEGMENT_BYTES)
         .indirection_unit_bytes(unit)
         .durability(Durability::None)
+        .compression(Compression::Off)
         .runtime(Arc::new(runtime.clone()))
         .memory_bytes(64 << 20);
     let store = runtime.run(Store::open(options)).expect("a new store opens");

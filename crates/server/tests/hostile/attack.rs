@@ -102,6 +102,12 @@ impl Attack {
         matches!(self, Attack::GrpcHealth | Attack::SilentTls)
     }
 
+    /// Memory that the store may take meanwhile of its own budget: what is written to all the while builds segments and reads the
+    /// summaries of what expires.
+    pub(crate) fn store_bytes(self) -> u64 {
+        if matches!(self, Attack::Keepers) { 48 << 20 } else { 0 }
+    }
+
     pub(crate) fn run(self, server: &Hosted, until: Instant) {
         let value = [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8388608\r\n".as_slice(), &[b'x'; 7 << 20]].concat();
         match self {
