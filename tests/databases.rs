@@ -10,7 +10,11 @@ use futures_util::future::select;
 use crate::support::{Config, Tiers, World};
 
 fn world(seed: u64, tiers: Tiers) -> World {
-    World::new(seed, Config { staging: seed.is_multiple_of(2), ..Config::new(tiers) })
+    // An index with keys takes nine mebibytes at least.
+    World::new(
+        seed,
+        Config { staging: seed.is_multiple_of(2), more_memory_bytes: 32 << 20, ..Config::new(tiers) },
+    )
 }
 
 fn database(store: &Store, number: u8) -> Store {
