@@ -20,7 +20,7 @@ async fn hello_in_both_versions() {
     client.ask("HELLO 3", &hello(3, 1)).await;
     client.ask("GET none", "_\r\n").await;
     client.ask("HELLO", &hello(3, 1)).await;
-    client.ask("CONFIG GET databases", "%1\r\n$9\r\ndatabases\r\n$1\r\n1\r\n").await;
+    client.ask("CONFIG GET databases", "%1\r\n$9\r\ndatabases\r\n$2\r\n16\r\n").await;
     client.ask("hello 2 setname me", &hello(2, 1)).await;
     client.ask("CLIENT GETNAME", "$2\r\nme\r\n").await;
     client.ask("HELLO 3 AUTH default x SETNAME you", &hello(3, 1)).await;
@@ -77,7 +77,7 @@ async fn ping_echo_select_quit() {
     client.expect("+PONG\r\n").await;
     client.ask("ECHO hi", "$2\r\nhi\r\n").await;
     client.ask("SELECT 0", "+OK\r\n").await;
-    client.ask("SELECT 1", "-ERR DB index is out of range\r\n").await;
+    client.ask("SELECT 16", "-ERR DB index is out of range\r\n").await;
     client.ask("SELECT -1", "-ERR DB index is out of range\r\n").await;
     client.ask("SELECT x", "-ERR value is not an integer or out of range\r\n").await;
     client.send("QUIT\r\nSET after quit\r\n").await;

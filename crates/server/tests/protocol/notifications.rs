@@ -155,11 +155,11 @@ async fn what_the_store_tells_has_the_database_of_now() {
     let server = Running::start(plain()).await;
     let (mut client, mut listener) = (server.client().await, server.client().await);
     client.ask("CONFIG SET notify-keyspace-events E$gx", "+OK\r\n").await;
-    listener.ask("PSUBSCRIBE __keyevent@*", "*3\r\n$10\r\npsubscribe\r\n$13\r\n__keyevent@*\r\n:1\r\n").await;
+    listener.ask("PSUBSCRIBE __keyevent@*", "*3\r\n$10\r\npsubscribe\r\n$12\r\n__keyevent@*\r\n:1\r\n").await;
     let third = server.store.database(3).unwrap();
     let told = |channel: &str, key: &str| {
         format!(
-            "*4\r\n$8\r\npmessage\r\n$13\r\n__keyevent@*\r\n${}\r\n{channel}\r\n${}\r\n{key}\r\n",
+            "*4\r\n$8\r\npmessage\r\n$12\r\n__keyevent@*\r\n${}\r\n{channel}\r\n${}\r\n{key}\r\n",
             channel.len(),
             key.len()
         )

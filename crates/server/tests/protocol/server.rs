@@ -46,7 +46,7 @@ async fn config_get() {
     let mut client = server.client().await;
     client.ask("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n").await;
     client.ask("config get APPENDONLY", "*2\r\n$10\r\nAPPENDONLY\r\n$3\r\nyes\r\n").await;
-    client.ask("CONFIG GET databases", "*2\r\n$9\r\ndatabases\r\n$1\r\n1\r\n").await;
+    client.ask("CONFIG GET databases", "*2\r\n$9\r\ndatabases\r\n$2\r\n16\r\n").await;
     client.ask("CONFIG GET d?r none", "*2\r\n$3\r\ndir\r\n$10\r\n/somewhere\r\n").await;
     client.ask("CONFIG GET none", "*0\r\n").await;
     client
@@ -68,8 +68,8 @@ async fn a_backup_needs_a_directory_that_somebody_named() {
 async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":103\r\n").await;
-    client.ask("COMMAND LIST", "*103\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND COUNT", ":105\r\n").await;
+    client.ask("COMMAND LIST", "*105\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
@@ -89,7 +89,7 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND INFO waitaof", "*1\r\n*10\r\n$7\r\nwaitaof\r\n:4\r\n*1\r\n+noscript\r\n").await;
     drop(client);
     let mut client = server.client().await;
-    client.ask("COMMAND", "*103\r\n*10\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND", "*105\r\n*10\r\n$6\r\nappend\r\n").await;
 }
 
 #[tokio::test]
