@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
-use esker_log::{Packing, Secret, SegmentShape, Superblock, SuperblockError, Tier};
+use esker_log::{
+    MIN_GRANULE_BYTES, Packing, SEGMENT_GRANULES_MAX, Secret, SegmentShape, Superblock, SuperblockError, Tier,
+};
 
 use crate::error::{InspectError, Result};
 
@@ -301,7 +303,8 @@ fn nonsense(superblock: &Superblock) -> Option<String> {
     if !power(unit_bytes, PAGE_BYTES, 1 << 20) || unit_bytes >= segment_bytes {
         return Some(format!("write units of {unit_bytes} bytes"));
     }
-    if !power(granule_bytes, 16, unit_bytes) {
+    let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
+    if !power(granule_bytes, least, unit_bytes) {
         return Some(format!("granules of {granule_bytes} bytes"));
     }
     (!data_offset.is_multiple_of(PAGE_BYTES)).then(|| format!("that its data begin at {data_offset}"))

@@ -13,6 +13,7 @@ mod format;
 mod frame;
 mod layout;
 mod location;
+mod page;
 mod record;
 mod scan;
 mod segment;
@@ -20,6 +21,7 @@ mod slots;
 mod summary;
 mod superblock;
 mod unsealed;
+mod varint;
 
 pub use checksum::{Identity, Secret, ValueHasher};
 pub use class::SegmentClass;
@@ -30,13 +32,16 @@ pub use frame::{
 };
 pub use layout::Field;
 pub use location::{
-    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes, class_of,
+    Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX, Tier, class_bytes,
+    class_of,
 };
+pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
 pub use record::{
-    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, Kind, MAX_KEY_BYTES, Record, RecordHead, RecordView,
-    claimed_bytes, claimed_head_bytes, record_bytes,
+    Claim, Damage, HEADER_BYTES_MAX as RECORD_HEADER_BYTES_MAX, Kind, MAX_KEY_BYTES, Record, RecordHead,
+    RecordView, SEQUENCE_EPOCH_SHIFT, SMALL_VALUE_BYTES, header_bytes as record_header_bytes,
+    record_bytes_max,
 };
-pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
+pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, find_in_slots};
 pub use summary::{

@@ -2,7 +2,9 @@
 //!
 //! Locations count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
 //! down from the top, so both can grow until they meet and no bit is spent on the tier. The size class bounds the
-//! record's length from above, so that one read of the right length fetches it.
+//! record's length, and the pages that it lies in, so that one read of the right length fetches it.
+
+use crate::page::{PAGE_BYTES, left_in_page};
 
 /// Which of the two media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,8 +32,12 @@ pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
 /// Granules that the two tiers can have together.
 pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
 /// Smallest granule.
-pub const MIN_GRANULE_BYTES: u64 = 16;
-const SMALLEST_CLASS_BYTES: u64 = 576;
+pub const MIN_GRANULE_BYTES: u64 = 4;
+/// Granules of a segment at most: recovery counts those of a record in 23 bits.
+pub const SEGMENT_GRANULES_MAX: u64 = 1 << 23;
+const CLASS_STEP_BYTES: u64 = 576;
+/// Classes of records that lie in one page.
+const ONE_PAGE_CLASSES: u8 = 3;
 
 /// Where a record lies: tier, slot of the tier, byte offset in the segment that occupies the slot, and a bound on its
 /// length.
@@ -47,19 +53,38 @@ pub struct Location {
     pub class: u8,
 }
 
-/// The class of a record of so many bytes: 0 to 15.
-///
-/// Classes lie an eighth above powers of two, because values are powers of two and records a little more.
+/// The class of a record of so many bytes, with its padding, at an offset of its segment: 0 to 15.
 #[inline]
-pub fn class_of(record_bytes: u64) -> u8 {
-    // How often the smallest bound has to be doubled.
-    let times = record_bytes.saturating_sub(1) / SMALLEST_CLASS_BYTES;
-    (u64::BITS - times.leading_zeros()).min(15) as u8
+pub fn class_of(offset: u32, record_bytes: u64) -> u8 {
+    // How often the step has to be doubled.
+    let times = record_bytes.saturating_sub(1) / CLASS_STEP_BYTES;
+    let mut class = (u64::BITS - times.leading_zeros()).min(15) as u8;
+    if class <= ONE_PAGE_CLASSES {
+        class = class.saturating_sub(1);
+    }
+    while record_bytes > class_bytes(class, offset) {
+        class += 1;
+    }
+    class
 }
 
-/// Upper bound of a class; the last class has none but the segment.
-pub fn class_bytes(class: u8) -> u64 {
-    if class >= 15 { u64::MAX } else { SMALLEST_CLASS_BYTES << class }
+/// The most that a record of a class has at an offset of its segment. The last class has no bound but the segment.
+///
+/// Bounds lie an eighth above powers of two, because values are powers of two and records a little more. The first three are
+/// of records that lie in one page. No other reaches into more pages than the longest of its records fills: a record that
+/// lies in a page more is of the next class.
+#[inline]
+pub fn class_bytes(class: u8, offset: u32) -> u64 {
+    if class >= 15 {
+        return u64::MAX;
+    }
+    let page = PAGE_BYTES as u64;
+    let bytes = if class < ONE_PAGE_CLASSES {
+        (CLASS_STEP_BYTES << (class + 1)).min(page)
+    } else {
+        CLASS_STEP_BYTES << class
+    };
+    bytes.min(left_in_page(offset.into()) + (bytes.div_ceil(page) - 1) * page)
 }
 
 /// How locations are packed in one store.
@@ -154,15 +179,30 @@ mod tests {
 
     #[test]
     fn a_class_covers_its_records_and_no_smaller_class_does() {
-        for bytes in [1, 576, 577, 1152, 4144, 4608, 4609, 9 << 20, 100 << 20] {
-            let class = class_of(bytes);
-            assert!(bytes <= class_bytes(class));
-            assert!(class == 0 || bytes > class_bytes(class - 1));
+        for bytes in [1, 132, 576, 577, 1152, 4144, 4608, 4609, 9 << 20, 100 << 20] {
+            for offset in [0, 64, 2000, 3800, 4092, 4096, 4096 + 3964] {
+                let class = class_of(offset, bytes);
+                assert!(bytes <= class_bytes(class, offset));
+                assert!(class == 0 || bytes > class_bytes(class - 1, offset));
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_in_one_page_is_read_with_one_page() {
+        for offset in (0..4096).step_by(4) {
+            for bytes in (4..=4096 - u64::from(offset)).step_by(4) {
+                let most = class_bytes(class_of(offset, bytes), offset);
+                let end = u64::from(offset) + most;
+                assert!(end <= 4096, "{bytes} bytes at {offset}: up to {end}");
+            }
         }
     }
 
     #[test]
     fn the_granule_grows_with_the_devices() {
+        assert_eq!(Packing::granule_for(1 << 38), 4);
+        assert_eq!(Packing::granule_for((1 << 38) + 1), 8);
         assert_eq!(Packing::granule_for(1 << 40), 16);
         assert_eq!(Packing::granule_for((1 << 40) + 1), 32);
         assert_eq!(Packing::granule_for(16 << 40), 256);

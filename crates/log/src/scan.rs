@@ -6,7 +6,8 @@
 //!    whatever lies behind is void.
 //! 3. It is **rot** if a later frame says that it was durable when that one was written, or if the caller knows it (a
 //!    later segment of the same lane exists). What still verifies is kept; a record whose value is rotten keeps its
-//!    entry, so that reading its key is an error; what cannot be named is counted as a loss.
+//!    entry, so that reading its key is an error; what cannot be named is counted as a loss. That only values are rotten
+//!    is told of long ones by their own records, and of small ones by the sum of all heads in the frame's header.
 //!    A header or footer of the segment that lies in the wrong place proves as much as one in its own.
 //! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
 //!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
@@ -15,12 +16,10 @@ use esker_planted::{Bug, planted};
 
 use crate::checksum::Secret;
 use crate::frame::FrameHeader;
-use crate::record::{Damage, RecordView};
+use crate::page::{PAGE_BYTES, skip_gap};
+use crate::record::{Claimed, RecordView};
 use crate::segment::SegmentShape;
 use crate::summary::{Entry, FOOTER_BYTES, Footer};
-
-/// What a device is taken to displace as a whole.
-pub const PAGE_BYTES: usize = 4096;
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,33 +191,53 @@ impl Walk<'_> {
         let end = (header.offset + header.bytes) as usize;
         let mut at = header.offset as usize + self.shape.first_record() as usize;
         let mut state = FrameState::Whole;
+        let mut heads = 0u32;
+        // The first record of which head or value is damaged, and the number of entries before it.
+        let mut doubt = None;
+        let broken_at = |at: usize| FrameState::Broken { unnamed: Some(at.min(end) as u32) };
         for _ in 0..header.records {
-            // `at` may lie behind the end; below it, it fits in 32 bits.
-            let record = match self.bytes[..end].get(at..) {
-                Some(bytes) => RecordView::parse(bytes, &self.secret.identity(header.segment, at as u32)),
-                None => Err(Damage::Length),
-            };
-            let Ok(record) = record else {
+            let begin = skip_gap(&self.bytes[..end], at);
+            // `begin` may lie behind the end; below it, it fits in 32 bits.
+            let claimed = self.bytes[..end].get(begin..).and_then(|bytes| {
+                RecordView::claimed(bytes, &self.secret.identity(header.segment, begin as u32)).ok()
+            });
+            let Some(Claimed { record, crc, damage }) = claimed else {
                 // Without this record's length the ones behind it cannot be found.
-                return FrameState::Broken { unnamed: Some(at.min(end) as u32) };
+                return match doubt {
+                    Some((count, at)) => {
+                        entries.truncate(count);
+                        broken_at(at)
+                    }
+                    None => broken_at(begin),
+                };
             };
-            if record.verify_value(self.secret).is_err() {
+            heads = heads.wrapping_add(crc);
+            if damage.is_some() && doubt.is_none() {
+                doubt = Some((entries.len(), begin));
+            }
+            at = begin + self.shape.padded(record.bytes()) as usize;
+            if damage.is_some() || record.verify_value(self.secret).is_err() {
                 state = FrameState::Broken { unnamed: None };
                 if planted(Bug::OlderVersionOnDamage) {
-                    at += self.shape.padded(record.bytes()) as usize;
                     continue;
                 }
             }
             entries.push(Entry {
                 key_hash: self.secret.key_hash(record.key),
                 sequence: record.sequence,
-                offset: at as u32,
-                bytes: record.bytes() as u32,
+                offset: begin as u32,
+                bytes: self.shape.padded(record.bytes()) as u32,
                 kind: record.kind,
                 expires_at_ms: record.expires_at_ms,
             });
-            at += self.shape.padded(record.bytes()) as usize;
         }
-        state
+        match doubt {
+            Some((count, at)) if heads != header.heads && !planted(Bug::DamagedHeadTaken) => {
+                // Which keys the records from there on have is not known.
+                entries.truncate(count);
+                broken_at(at)
+            }
+            _ => state,
+        }
     }
 }

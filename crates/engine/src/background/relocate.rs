@@ -251,10 +251,10 @@ impl<'a> Relocator<'a> {
         let output = self.space.output_tier();
         for m in &relocated.moves {
             let (victim, entry) = (&victims[m.victim].0, &m.entry);
-            let class = class_of(u64::from(m.bytes));
+            let class = class_of(m.offset, u64::from(m.bytes));
             let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
             let old = self.space.location(tier, victim.slot, entry);
-            let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
+            let old_bytes = i64::from(entry.bytes);
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {
                     let (old, new) = (self.catalog.pointer(old), self.catalog.pointer(new));
@@ -263,7 +263,7 @@ impl<'a> Relocator<'a> {
                 }
                 _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
             };
-            let new_bytes = output.shape().padded(m.bytes as usize) as i64;
+            let new_bytes = i64::from(m.bytes);
             match m.kind {
                 _ if !is_live => {}
                 Kind::Put => output.add_live(m.slot, new_bytes),

@@ -89,8 +89,8 @@ impl Catalog {
     /// segment, within what its size class allows.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
-        let most = class_bytes(location.class);
-        let least = location.class.checked_sub(1).map_or(0, class_bytes);
+        let most = class_bytes(location.class, location.offset);
+        let least = location.class.checked_sub(1).map_or(0, |class| class_bytes(class, location.offset));
         let bytes = match self.space.slot(location).record_bytes() {
             0 => most,
             mean => u64::from(mean).clamp(least, most),

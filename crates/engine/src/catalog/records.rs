@@ -1,7 +1,7 @@
 //! Reading and verifying records: from the segment's memory, the read cache, or the device.
 
 use bytes::Bytes;
-use esker_log::{Damage, Kind, RecordView, class_bytes};
+use esker_log::{Claim, Damage, Kind, RecordView, class_bytes};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
@@ -37,12 +37,12 @@ impl Catalog {
             self.space.counters.cache_hit();
             return Ok(Ok(cached));
         }
-        let (mut buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
+        let most = class_bytes(location.class, location.offset);
+        let (mut buffer, at) = tier.read(location.slot, location.offset, most).await?;
         self.space.counters.device_read();
         let record = if buffer.is_own() && buffer.len() >= LARGE_BYTES {
             // Handed out as it is, without what was read behind it. Memory of the device's is wanted back.
-            let end = esker_log::claimed_bytes(&buffer[at..])
-                .map_or(buffer.len(), |bytes| at.saturating_add(bytes));
+            let end = Claim::of(&buffer[at..]).map_or(buffer.len(), |claim| at.saturating_add(claim.bytes));
             buffer.shrink(end);
             let buffer = buffer.into_bytes(..);
             whole(&buffer[at..], Source::Owned(&buffer))
@@ -83,7 +83,7 @@ const LARGE_BYTES: usize = 256 << 10;
 /// Where the bytes of a record come from.
 #[derive(Clone, Copy, PartialEq)]
 enum Source<'a> {
-    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that its value is
+    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that a long value is
     /// what was put needs no proof, as with the cache.
     Memory,
     Device,

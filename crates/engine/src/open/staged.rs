@@ -60,7 +60,7 @@ pub(super) async fn write(
         for record in batch.iter().filter(|record| record.is_newest || !planted(Bug::StagedNewestAlone)) {
             let offset = open.append(&view(record).to_record(), record.entry.key_hash);
             if record.is_newest {
-                let class = class_of(u64::from(record.entry.bytes));
+                let class = class_of(offset, u64::from(record.entry.bytes));
                 let location = Location { tier: tier.name(), slot: open.name().slot, offset, class };
                 places.push((record.entry, location));
             }

@@ -26,7 +26,7 @@ impl Reader {
     }
 
     fn hint_at(&self, pointer: Pointer) -> usize {
-        let class = self.catalog.packing.unpack(pointer.get()).class;
-        class_bytes(class).min(self.writer.max_value_bytes(0, true)) as usize
+        let location = self.catalog.packing.unpack(pointer.get());
+        class_bytes(location.class, location.offset).min(self.writer.max_value_bytes(0, true)) as usize
     }
 }

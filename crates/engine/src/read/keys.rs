@@ -1,11 +1,11 @@
 //! Iterating over keys without their values.
 //!
-//! Of a record that is not in memory only the beginning is read: header, expiry and key. The header's checksum covers all of
-//! them, so they are verified. The value is not looked at: damage in it is found by whoever reads it.
+//! Of a record that is not in memory only the beginning is read: header and key, and a small value, as they have one checksum.
+//! So they are verified. A long value is not looked at: damage in it is found by whoever reads it.
 
 use bytes::Bytes;
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
-use esker_log::{Damage, Kind, RecordHead, claimed_head_bytes, class_bytes};
+use esker_log::{Claim, Damage, Kind, RecordHead, class_bytes};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
@@ -16,8 +16,8 @@ use crate::read::Reader;
 use crate::read::scan::Cursor;
 use crate::read::sift::{Met, Scanned, Sifted};
 
-/// What is read of a record at first. Few keys are longer, and a device reads whole blocks anyway.
-const HEAD_BYTES: u64 = 256;
+/// What is read of a record at first. Few heads with their keys and small values are longer.
+const HEAD_BYTES: u64 = 1024;
 
 /// A key with what is known of it, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,12 +149,12 @@ impl Reader {
             self.space.counters.cache_hit();
             return Ok(Head::Read(Ok(KeyEntry::of(&cached))));
         }
-        let most = class_bytes(location.class);
+        let most = class_bytes(location.class, offset);
         let (buffer, at) =
             self.space.tier(location.tier).read(location.slot, offset, bytes.min(most)).await?;
         self.space.counters.device_read();
         let read = &buffer[at..];
-        Ok(match claimed_head_bytes(read) {
+        Ok(match Claim::of(read).map(|claim| claim.key_known_bytes) {
             Some(claimed) if claimed > read.len() && claimed as u64 <= most => Head::Longer(claimed),
             _ => Head::Read(parse(read)),
         })

@@ -57,7 +57,7 @@ impl Reader {
                 return Ok(Some(None));
             };
             let location = self.catalog.packing.unpack(pointer.get());
-            if class_bytes(location.class) <= WHOLE_BYTES {
+            if class_bytes(location.class, location.offset) <= WHOLE_BYTES {
                 return Ok(None);
             }
             let Some(place) = self.catalog.place(&hash, pointer) else { continue };
@@ -95,10 +95,9 @@ impl Reader {
         let Ok(head) = head else { return Ok(None) };
         let value_at = begin + head.value_offset as u64;
         let value_end = value_at + head.value_bytes as u64;
-        if head.key != key || head.kind != Kind::Put || value_end > segment_bytes {
-            return Ok(None);
-        }
-        let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
+        let is_it = head.key == key && head.kind == Kind::Put && value_end <= segment_bytes;
+        let Some(check) = head.value_check.filter(|_| is_it) else { return Ok(None) };
+        let (sequence, expires_at_ms) = (head.sequence, head.expires_at_ms);
         let wanted = cut(start, end, head.value_bytes);
         let wanted = value_at + wanted.start as u64..value_at + wanted.end as u64;
         let mut part = Vec::with_capacity((wanted.end - wanted.start) as usize);

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
-use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName, class_of};
+use esker_log::{
+    Entry, FOOTER_BYTES, Footer, Location, SEQUENCE_EPOCH_SHIFT, Secret, Superblock, Tier as TierName,
+    class_of,
+};
 use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
 
@@ -24,9 +27,6 @@ use crate::segments::tier::Tier;
 /// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
 /// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
 pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
-
-/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
-pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
 /// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.
@@ -189,7 +189,7 @@ impl Space {
     }
 
     pub(crate) fn location(&self, tier: TierName, slot: u32, entry: &Entry) -> Location {
-        Location { tier, slot, offset: entry.offset, class: class_of(u64::from(entry.bytes)) }
+        Location { tier, slot, offset: entry.offset, class: class_of(entry.offset, u64::from(entry.bytes)) }
     }
 
     /// Changes the superblocks of all tiers, durably.

@@ -44,7 +44,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
 }
 
 fn walk(bytes: &[u8]) -> (usize, Option<usize>) {
-    let (entries, damaged) = Walk { bytes, secret: &SECRET, shape: SHAPE, segment: 9 }.entries();
+    let (entries, damaged) = Walk { bytes, secret: &SECRET, shape: SHAPE, segment: 9, epoch: 0 }.entries();
     (entries.len(), damaged)
 }
 

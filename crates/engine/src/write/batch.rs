@@ -156,9 +156,11 @@ impl Writer {
         let padded = |operation: &Operation| match operation {
             Operation::Put { key, value, expiry } => {
                 let expires = expiry.is_some() || options.expires();
-                self.lane.shape.padded(esker_log::record_bytes(key.len(), value.len(), expires))
+                self.lane.shape.padded(esker_log::record_bytes_max(key.len(), value.len(), expires))
             }
-            Operation::Delete { key } => self.lane.shape.padded(esker_log::record_bytes(key.len(), 0, false)),
+            Operation::Delete { key } => {
+                self.lane.shape.padded(esker_log::record_bytes_max(key.len(), 0, false))
+            }
         };
         let puts = batch.operations.iter().any(|o| matches!(o, Operation::Put { .. }));
         if puts { batch.operations.iter().map(padded).sum() } else { 0 }
@@ -193,8 +195,7 @@ impl Writer {
         self.space.health.check_writable()?;
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
-        let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
-        if bytes + summaries as u64 > limit {
+        if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
             let records = records.len();
             let what = format!(
                 "allows batches of {limit} bytes; this one has {bytes} in {records} records, so split it"

@@ -13,7 +13,7 @@ pub(crate) struct Prepared {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
     pub(crate) hash: KeyHash,
-    pub(crate) value_check: u64,
+    pub(crate) value_check: Option<u64>,
     pub(crate) expires_at_ms: Option<u64>,
     /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
     pub(crate) sequence: Option<u64>,
@@ -35,9 +35,10 @@ impl Prepared {
         }
     }
 
+    /// The most that it takes: its sequence number is not known yet.
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
         let expires = self.expires_at_ms.is_some();
-        shape.padded(esker_log::record_bytes(self.key.len(), self.value.len(), expires))
+        shape.padded(esker_log::record_bytes_max(self.key.len(), self.value.len(), expires))
     }
 }
 

@@ -1,6 +1,6 @@
 use esker_log::{
-    Damage, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES, Record, RecordView, Secret, claimed_bytes,
-    claimed_head_bytes, record_bytes,
+    Claim, Damage, Kind, MAX_KEY_BYTES, RECORD_HEADER_BYTES_MAX, Record, RecordHead, RecordView,
+    SMALL_VALUE_BYTES, Secret, record_bytes_max, record_header_bytes,
 };
 use proptest::prelude::*;
 
@@ -10,11 +10,18 @@ use crate::world::{SECRET, bytes_of, put, random};
 fn comes_back(record: &Record<'_>) {
     let bytes = bytes_of(record, 9, 4160);
     assert_eq!(bytes.len(), record.bytes());
-    assert_eq!(
-        bytes.len(),
-        record_bytes(record.key.len(), record.value.len(), record.expires_at_ms.is_some())
-    );
-    assert_eq!(claimed_bytes(&bytes), Some(bytes.len()));
+    let (key, value) = (record.key.len(), record.value.len());
+    assert!(bytes.len() <= record_bytes_max(key, value, record.expires_at_ms.is_some()));
+    let header = record_header_bytes(key, value, record.sequence, record.expires_at_ms);
+    assert!(header <= RECORD_HEADER_BYTES_MAX);
+    let claim = Claim::of(&bytes).expect("a header");
+    assert_eq!((claim.bytes, claim.header_bytes, claim.key_bytes), (bytes.len(), header, key));
+    assert_eq!(claim.sequence, record.sequence);
+    let head = RecordHead::parse(&bytes[..claim.key_known_bytes], &SECRET.identity(9, 4160));
+    let head = head.expect("its key can be known");
+    assert_eq!((head.key, head.value_offset, head.value_bytes), (record.key, header + key, value));
+    let less = RecordHead::parse(&bytes[..claim.key_known_bytes - 1], &SECRET.identity(9, 4160));
+    assert_eq!(less.expect_err("it was cut"), Damage::Length);
     // What follows on the medium does not matter.
     let longer = [&bytes[..], &[0xee; 100]].concat();
     let read = RecordView::parse(&longer, &SECRET.identity(9, 4160)).expect("it is whole");
@@ -46,7 +53,7 @@ fn comes_back(record: &Record<'_>) {
     assert!(!moved.batch_goes_on, "a moved record is in no batch");
     assert_eq!((moved.key, moved.sequence, moved.value_check), (read.key, read.sequence, read.value_check));
     // One byte less is an error, wherever it ends.
-    for end in [0, 1, 31, 32, 39, 40, bytes.len() / 2, bytes.len() - 1] {
+    for end in (0..42).chain([bytes.len() / 2, bytes.len() - 1]) {
         if end < bytes.len() {
             let cut = RecordView::parse(&bytes[..end], &SECRET.identity(9, 4160));
             assert_eq!(cut.expect_err("it was cut"), Damage::Length, "cut at {end}");
@@ -57,13 +64,15 @@ fn comes_back(record: &Record<'_>) {
 #[test]
 fn records_come_back_at_every_boundary_of_their_lengths() {
     let bytes: Vec<u8> = (0..1 << 20).map(|i: u32| ((i * 31) >> 3) as u8).collect();
-    for key in [1, 2, 7, 8, 15, 16, 255, 256, 257, 4095, 4096, MAX_KEY_BYTES - 1, MAX_KEY_BYTES] {
-        for value in [0, 1, 2, 15, 16, 17, 255, 256, 4095, 4096, 4097, 65_535, 65_536, 1 << 20] {
+    for key in [1, 2, 15, 16, 128, 129, 256, 4096, 16_384, 16_385, MAX_KEY_BYTES - 1, MAX_KEY_BYTES] {
+        for value in
+            [0, 1, 127, 128, SMALL_VALUE_BYTES, SMALL_VALUE_BYTES + 1, 4096, 16_383, 16_384, 65_536, 1 << 20]
+        {
             comes_back(&put(&bytes[..key], &bytes[..value], 1));
         }
     }
     for kind in [Kind::Put, Kind::Tombstone] {
-        for sequence in [0, 1, u64::from(u32::MAX), u64::MAX] {
+        for sequence in [0, 1, (1 << 40) - 1, 1 << 40, 3 << 40 | 1 << 28, u64::MAX] {
             for expires_at_ms in [None, Some(0), Some(1), Some(u64::MAX)] {
                 for (batch_goes_on, short_lived) in
                     [(false, false), (true, false), (false, true), (true, true)]
@@ -124,19 +133,26 @@ fn a_key_has_1_to_65536_bytes() {
 
 #[test]
 fn every_flipped_bit_of_a_record_is_noticed() {
-    for (expires_at_ms, value) in [(None, vec![]), (None, vec![0x5a; 100]), (Some(77), vec![0; 40])] {
+    for (expires_at_ms, value) in [
+        (None, vec![]),
+        (None, vec![0x5a; 100]),
+        (Some(77), vec![0; 40]),
+        (None, vec![0; 600]),
+        (Some(77), vec![9; 513]),
+    ] {
         let record = Record { expires_at_ms, ..put(b"some key", &value, 1 << 40) };
         let whole = bytes_of(&record, 9, 64);
-        let header_end = whole.len() - value.len();
+        let value_at = whole.len() - value.len();
+        let is_long = value.len() > SMALL_VALUE_BYTES;
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             // Enough behind it for a length that grew: a record is not saved by the end of the buffer.
             bytes.resize(bytes.len() + (1 << 17), 0);
             match RecordView::parse(&bytes, &SECRET.identity(9, 64)) {
-                Err(_) => assert!(bit / 8 < header_end, "bit {bit} of the value made the header unreadable"),
+                Err(_) => assert!(bit / 8 < value_at || !is_long, "bit {bit} of the value hid its key"),
                 Ok(read) => {
-                    assert!(bit / 8 >= header_end, "bit {bit} of the header was not noticed");
+                    assert!(bit / 8 >= value_at && is_long, "bit {bit} was not noticed");
                     assert_eq!(read.verify_value(&SECRET), Err(Damage::Value), "bit {bit}");
                     assert_eq!(read.key, record.key, "the error can name the key");
                 }
@@ -145,55 +161,97 @@ fn every_flipped_bit_of_a_record_is_noticed() {
     }
 }
 
+/// What is read of a record may be older than the rest: of a block that was not written. A value that once was under the
+/// same key in the same place is not taken for the one that is there now.
+#[test]
+fn an_older_value_of_the_same_key_in_the_same_place_does_not_verify() {
+    for bytes in [100, 600] {
+        let (older, newer) = (vec![1; bytes], vec![2; bytes]);
+        let old = bytes_of(&put(b"key", &older, 5), 9, 4160);
+        for (segment, sequence) in [(9, 6), (10, 5), (10, 6)] {
+            let new = bytes_of(&put(b"key", &newer, sequence), segment, 4160);
+            assert_eq!(old.len(), new.len());
+            for from in 1..new.len() {
+                let mixed = [&new[..from], &old[from..]].concat();
+                if segment == 9 && mixed == old {
+                    continue;
+                }
+                let read = RecordView::parse(&mixed, &SECRET.identity(segment, 4160));
+                let read = read.and_then(|read| read.verify_value(&SECRET));
+                assert!(read.is_err(), "{bytes} bytes, older from byte {from} on");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_record_verifies_only_where_it_was_written() {
-    let bytes = bytes_of(&put(b"key", b"value", 5), 9, 4160);
-    let header_error = |secret: &Secret, segment, offset| {
-        RecordView::parse(&bytes, &secret.identity(segment, offset)).expect_err("not its place")
-    };
-    assert!(RecordView::parse(&bytes, &SECRET.identity(9, 4160)).is_ok());
-    for bit in 0..64 {
-        assert_eq!(header_error(&SECRET, 9 ^ 1 << bit, 4160), Damage::Header);
-        let other_store = Secret { salt: SECRET.salt ^ 1 << bit, ..SECRET };
-        assert_eq!(header_error(&other_store, 9, 4160), Damage::Header);
+    for (value, damage) in [(&[7; 5][..], Damage::Record), (&[7; 600], Damage::Header)] {
+        let bytes = bytes_of(&put(b"key", value, 5), 9, 4160);
+        let header_error = |secret: &Secret, segment, offset| {
+            RecordView::parse(&bytes, &secret.identity(segment, offset)).expect_err("not its place")
+        };
+        assert!(RecordView::parse(&bytes, &SECRET.identity(9, 4160)).is_ok());
+        for bit in 0..64 {
+            assert_eq!(header_error(&SECRET, 9 ^ 1 << bit, 4160), damage);
+            let other_store = Secret { salt: SECRET.salt ^ 1 << bit, ..SECRET };
+            assert_eq!(header_error(&other_store, 9, 4160), damage);
+        }
+        for bit in 0..32 {
+            assert_eq!(header_error(&SECRET, 9, 4160 ^ 1 << bit), damage);
+        }
+        // Segment and offset do not stand in for each other.
+        assert_eq!(header_error(&SECRET, 4160, 9), damage);
     }
-    for bit in 0..32 {
-        assert_eq!(header_error(&SECRET, 9, 4160 ^ 1 << bit), Damage::Header);
-    }
-    // Segment and offset do not stand in for each other.
-    assert_eq!(header_error(&SECRET, 4160, 9), Damage::Header);
 }
 
 #[test]
 fn a_value_of_another_store_does_not_verify() {
-    let record = put(b"key", b"value", 5);
-    let header = record.encode_header(&SECRET.identity(9, 64));
-    let bytes = [&header, record.key, record.value].concat();
+    let value = [3; 600];
+    let bytes = bytes_of(&put(b"key", &value, 5), 9, 64);
     let read = RecordView::parse(&bytes, &SECRET.identity(9, 64)).expect("it is whole");
     let other = Secret { salt: SECRET.salt + 1, ..SECRET };
     assert_eq!(read.verify_value(&other), Err(Damage::Value));
 }
 
 #[test]
-fn what_version_1_does_not_know_is_refused() {
-    for (at, value) in [(0, 0), (0, 3), (1, 8), (1, 0x80), (24, 1), (27, 1)] {
-        let mut bytes = bytes_of(&put(b"key", b"value", 5), 9, 64);
-        bytes[at] = value;
-        // With a checksum that agrees: written so, not rotten.
-        let crc = SECRET.identity(9, 64).crc(&[&bytes[..28], b"key"]);
-        bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+fn what_version_3_does_not_know_is_refused() {
+    let whole = bytes_of(&put(b"key", b"value", 5), 9, 64);
+    // No kind, an unknown one, flags without a meaning, and a value that is called long.
+    for flags in [0, 3, 1 << 6 | 1, 1 << 7 | 1, 1 << 5 | 1] {
+        let mut bytes = whole.clone();
+        bytes[0] = flags;
+        bytes.resize(100, 0);
         let read = RecordView::parse(&bytes, &SECRET.identity(9, 64));
-        assert_eq!(read.expect_err("unknown"), Damage::Header, "byte {at} = {value}");
+        assert_eq!(read.expect_err("unknown"), Damage::Header, "flags {flags}");
     }
 }
 
 #[test]
 fn claims_of_hostile_headers_are_only_numbers() {
-    assert_eq!(claimed_bytes(&[0xff; RECORD_HEADER_BYTES - 1]), None);
-    let largest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES + u32::MAX as usize;
-    assert_eq!(claimed_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(largest));
-    assert_eq!(claimed_bytes(&[0; RECORD_HEADER_BYTES]), Some(RECORD_HEADER_BYTES + 1));
-    assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES - 1]), None);
-    let longest = RECORD_HEADER_BYTES + 8 + MAX_KEY_BYTES;
-    assert_eq!(claimed_head_bytes(&[0xff; RECORD_HEADER_BYTES]), Some(longest));
+    for byte in 0..=u8::MAX {
+        for len in [0, 1, 12, RECORD_HEADER_BYTES_MAX, 100] {
+            let bytes = vec![byte; len];
+            if let Some(claim) = Claim::of(&bytes) {
+                assert!(claim.header_bytes <= RECORD_HEADER_BYTES_MAX.min(len));
+                assert!(claim.bytes <= RECORD_HEADER_BYTES_MAX + MAX_KEY_BYTES + u32::MAX as usize);
+            }
+        }
+    }
+    // A key of 65,537 bytes, a value of 4 GiB, a number of more than 40 bits, an opening of more than 24.
+    let numbers: [&[u64]; 4] =
+        [&[65_536, 1, 1, 1], &[1, 1 << 32, 1, 1], &[1, 1, 1 << 40, 1], &[1, 1, 1, 1 << 24]];
+    for numbers in numbers {
+        let mut bytes = vec![1];
+        for &number in numbers {
+            let mut number = number;
+            while number >= 0x80 {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        }
+        bytes.resize(100, 7);
+        assert_eq!(Claim::of(&bytes), None, "{numbers:?}");
+    }
 }

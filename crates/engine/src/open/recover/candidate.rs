@@ -34,7 +34,7 @@ impl Address {
             tier: segment.tier,
             slot: segment.slot,
             offset: entry.offset,
-            class: class_of(u64::from(entry.bytes)),
+            class: class_of(entry.offset, u64::from(entry.bytes)),
         };
         let tombstone = if entry.kind == Kind::Tombstone { TOMBSTONE } else { 0 };
         Address(packing.pack(location) | tombstone | packing.granules(entry.bytes) << LENGTH_SHIFT)

@@ -50,7 +50,8 @@ impl Appender<'_> {
         self.last_sequence = sequence;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let class = class_of(record.bytes() as u64);
+        let padded_bytes = lane.shape.padded(record.bytes());
+        let class = class_of(offset, padded_bytes);
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
             kind: prepared.kind,
@@ -59,7 +60,7 @@ impl Appender<'_> {
             location,
             pointer: pointer(&lane.catalog.packing, location),
             sequence,
-            padded_bytes: lane.shape.padded(record.bytes()) as u32,
+            padded_bytes: padded_bytes as u32,
             replaces: prepared.replaces,
         }
     }
@@ -168,7 +169,7 @@ impl Lane {
         records: usize,
         padded: u64,
     ) -> Option<AppendPoint> {
-        if state.points.runs_over(wanted, padded, self.frame_target_bytes) {
+        if state.points.runs_over(wanted, records, padded, self.frame_target_bytes) {
             // Before it would run over into another write unit, which would be mostly padding.
             self.close_point(state, wanted);
         }

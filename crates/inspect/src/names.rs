@@ -3,7 +3,7 @@
 //! The summary says the key's digest, and the record where the key should be. So whatever gives that digest is the key: the
 //! bytes there as the header says, or with another length, or with one bit turned back.
 
-use esker_log::{Entry, KeyHash, RECORD_HEADER_BYTES, Secret, claimed_head_bytes};
+use esker_log::{Claim, Entry, KeyHash, RECORD_HEADER_BYTES_MAX, Secret, SegmentShape, record_header_bytes};
 
 use crate::key::Key;
 
@@ -13,21 +13,30 @@ const LENGTHS: usize = 2048;
 const BITS_OF: usize = 512;
 
 /// The key of a record that begins at the start of `bytes`.
-pub(super) fn key_of(entry: &Entry, bytes: &[u8], secret: &Secret) -> Key {
-    let head = RECORD_HEADER_BYTES + if entry.expires_at_ms.is_some() { 8 } else { 0 };
-    let space = bytes.get(head..entry.bytes as usize).unwrap_or(&[]);
-    let claimed = claimed_head_bytes(bytes).and_then(|bytes| bytes.checked_sub(head)).unwrap_or(0);
+pub(crate) fn key_of(entry: &Entry, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> Key {
     let is_it = |key: &[u8]| secret.key_hash(key) == entry.key_hash;
-    let lengths = std::iter::once(claimed).chain(1..=space.len().min(LENGTHS));
-    let whole = lengths.filter_map(|length| space.get(..length)).find(|key| is_it(key));
-    if let Some(key) = whole {
+    let claimed = Claim::of(bytes)
+        .and_then(|claim| bytes.get(claim.header_bytes..claim.header_bytes + claim.key_bytes));
+    let tried = (1..=LENGTHS).flat_map(|key| places(entry, key, shape));
+    let whole = claimed.into_iter().chain(tried.filter_map(|(at, key)| bytes.get(at..at + key)));
+    if let Some(key) = whole.into_iter().find(|key| is_it(key)) {
         return Key::Named(key.to_vec());
     }
-    let turned = space
-        .get(..claimed)
-        .filter(|key| key.len() <= BITS_OF)
-        .and_then(|key| turned(key, secret, entry.key_hash));
+    let turned =
+        claimed.filter(|key| key.len() <= BITS_OF).and_then(|key| turned(key, secret, entry.key_hash));
     turned.map_or(Key::of_digest(&entry.key_hash), Key::Named)
+}
+
+/// Where in a record a key of so many bytes can begin: behind a header as long as the rest of the entry makes it.
+fn places(entry: &Entry, key: usize, shape: SegmentShape) -> impl Iterator<Item = (usize, usize)> {
+    let Entry { sequence, expires_at_ms, bytes, .. } = *entry;
+    let padding = shape.granule_bytes as usize - 1;
+    let fits = move |at: &usize| {
+        let Some(longest) = (bytes as usize).checked_sub(at + key) else { return false };
+        let values = [longest, longest.saturating_sub(padding)];
+        values.iter().any(|value| record_header_bytes(key, *value, sequence, expires_at_ms) == *at)
+    };
+    (0..=RECORD_HEADER_BYTES_MAX).filter(fits).map(move |at| (at, key))
 }
 
 /// The key that differs in one bit.
@@ -45,19 +54,21 @@ fn turned(key: &[u8], secret: &Secret, wanted: KeyHash) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use esker_log::{Identity, Kind, Record};
+    use esker_log::{Identity, Kind, Record, Tier};
 
     use super::*;
 
     #[test]
     fn a_key_is_named_whatever_hit_its_record() {
         let secret = Secret { digest_key: [1, 2], salt: 3 };
+        let shape =
+            SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 20, unit_bytes: 4096, granule_bytes: 16 };
         let key = b"a key of some length";
         let record = Record {
             kind: Kind::Put,
             key,
             value: b"and a value",
-            value_check: 0,
+            value_check: None,
             sequence: 7,
             expires_at_ms: Some(5),
             batch_goes_on: false,
@@ -69,19 +80,19 @@ mod tests {
             key_hash: secret.key_hash(key),
             sequence: 7,
             offset: 64,
-            bytes: bytes.len() as u32,
+            bytes: shape.padded(bytes.len()) as u32,
             kind: Kind::Put,
             expires_at_ms: Some(5),
         };
         let named = Key::Named(key.to_vec());
-        assert_eq!(key_of(&entry, &bytes, &secret), named);
-        for bit in 0..8 * (40 + key.len()) {
+        assert_eq!(key_of(&entry, &bytes, &secret, shape), named);
+        for bit in 0..8 * (header.len() + key.len()) {
             let mut hit = bytes.clone();
             hit[bit / 8] ^= 1 << (bit % 8);
             // With a bit of the key and its length both unknown there is no name.
-            assert_eq!(key_of(&entry, &hit, &secret), named, "bit {bit}");
+            assert_eq!(key_of(&entry, &hit, &secret, shape), named, "bit {bit}");
         }
         let gone = vec![0; bytes.len()];
-        assert_eq!(key_of(&entry, &gone, &secret), Key::of_digest(&entry.key_hash));
+        assert_eq!(key_of(&entry, &gone, &secret, shape), Key::of_digest(&entry.key_hash));
     }
 }
