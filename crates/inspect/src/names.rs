@@ -15,8 +15,7 @@ const BITS_OF: usize = 512;
 /// The key of a record that begins at the start of `bytes`.
 pub(crate) fn key_of(entry: &Entry, bytes: &[u8], secret: &Secret, shape: SegmentShape) -> Key {
     let is_it = |key: &[u8]| secret.key_hash(key) == entry.key_hash;
-    let claimed = Claim::of(bytes)
-        .and_then(|claim| bytes.get(claim.header_bytes..claim.header_bytes + claim.key_bytes));
+    let claimed = Claim::key(bytes);
     let tried = (1..=LENGTHS).flat_map(|key| places(entry, key, shape));
     let whole = claimed.into_iter().chain(tried.filter_map(|(at, key)| bytes.get(at..at + key)));
     if let Some(key) = whole.into_iter().find(|key| is_it(key)) {

@@ -256,6 +256,12 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The key that the record at the start of `bytes` claims to have.
+    pub fn key(bytes: &[u8]) -> Option<&[u8]> {
+        let claim = Claim::of(bytes)?;
+        bytes.get(claim.header_bytes..claim.header_bytes + claim.key_bytes)
+    }
+
     /// Of the record that begins at the start of `bytes`. `None`: there is none, or its header is cut off.
     pub fn of(bytes: &[u8]) -> Option<Claim> {
         let header = Header::parse(bytes).ok()?;

@@ -15,8 +15,9 @@ impl Catalog {
         let tier = self.space.tier(location.tier);
         let identity = self.space.secret.identity(segment, location.offset);
         let verify = |bytes: &[u8], source: Source<'_>| {
-            let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
-            let named = |damage| (damage, Some(record.key.to_vec()));
+            let claimed = |damage| (damage, None, Claim::key(bytes).map(<[u8]>::to_vec));
+            let record = RecordView::parse(bytes, &identity).map_err(claimed)?;
+            let named = |damage| (damage, Some(record.key.to_vec()), None);
             if source != Source::Memory {
                 record.verify_value(&self.space.secret).map_err(named)?;
             }
@@ -27,7 +28,13 @@ impl Catalog {
         };
         let whole = |bytes: &[u8], source: Source<'_>| {
             let offset = location.offset;
-            verify(bytes, source).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
+            verify(bytes, source).map_err(|(damage, key, claimed_key)| Damaged {
+                damage,
+                key,
+                claimed_key,
+                segment,
+                offset,
+            })
         };
         if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
             self.space.counters.memory_hit();
@@ -61,6 +68,8 @@ pub(crate) struct Damaged {
     pub(crate) damage: Damage,
     /// The key, where the header still tells.
     pub(crate) key: Option<Vec<u8>>,
+    /// What the header claims is the key, where that is not certain.
+    pub(crate) claimed_key: Option<Vec<u8>>,
     pub(crate) segment: u64,
     pub(crate) offset: u32,
 }

@@ -117,7 +117,8 @@ impl Reader {
             // What was read says now that the key is longer than what it said before.
             Head::Longer(_) => {
                 let Place { location, segment, .. } = *place;
-                Err(Damaged { damage: Damage::Header, key: None, segment, offset: location.offset })
+                let (damage, offset) = (Damage::Header, location.offset);
+                Err(Damaged { damage, key: None, claimed_key: None, segment, offset })
             }
         })
     }
@@ -128,11 +129,11 @@ impl Reader {
         let Place { location, segment, .. } = *place;
         let offset = location.offset;
         let parse = |bytes: &[u8]| {
-            let damaged = |damage, key| Damaged { damage, key, segment, offset };
+            let damaged = |damage, key, claimed_key| Damaged { damage, key, claimed_key, segment, offset };
             let head = RecordHead::parse(bytes, &self.space.secret.identity(segment, offset));
-            let head = head.map_err(|damage| damaged(damage, None))?;
+            let head = head.map_err(|damage| damaged(damage, None, Claim::key(bytes).map(<[u8]>::to_vec)))?;
             if head.kind != Kind::Put {
-                return Err(damaged(Damage::Header, Some(head.key.to_vec())));
+                return Err(damaged(Damage::Header, Some(head.key.to_vec()), None));
             }
             Ok(KeyEntry {
                 key: Bytes::copy_from_slice(head.key),

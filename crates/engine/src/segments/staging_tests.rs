@@ -33,7 +33,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
     let mut bytes = vec![0; SHAPE.segment_bytes as usize];
     for &at in &offsets {
         // Whatever is behind the records: the header of the open frame is not written yet.
-        let end = at + 1540;
+        let end = at + 1526;
         bytes[at..end].copy_from_slice(open.memory().buffer().slice(at..end));
     }
     for &first in [&offsets[0], &offsets[3]] {
