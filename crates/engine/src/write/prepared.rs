@@ -35,6 +35,11 @@ impl Prepared {
         }
     }
 
+    /// What it would take with a sequence number.
+    pub(crate) fn padded_bytes_numbered(&self, shape: SegmentShape, sequence: u64) -> u64 {
+        shape.padded(self.record(sequence, false, false).bytes())
+    }
+
     /// The most that it takes: its sequence number is not known yet.
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
         let expires = self.expires_at_ms.is_some();

@@ -11,6 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::requests::Requests;
 use crate::catalog::clock::Life;
+use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::prepared::Prepared;
 
@@ -68,7 +69,11 @@ impl Writer {
             // What has expired for good may have ceased to count before the put displaces it.
             let counted = found
                 .filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
-            bytes = bytes.saturating_sub(counted.map_or(0, |found| found.record.padded_bytes.into()));
+            if let Some(Found { record, .. }) = counted {
+                // That numbers grow does not keep anybody from writing the same again.
+                let same = put.padded_bytes_numbered(self.lane.shape, record.sequence);
+                bytes = same.saturating_sub(record.padded_bytes.into());
+            }
             self.find_room(bytes).await;
         }
         self.check_room(bytes)
