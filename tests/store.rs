@@ -30,6 +30,7 @@ mod live_bytes;
 mod memory;
 mod model;
 mod neighbours;
+mod observe;
 mod openings;
 mod options;
 mod places;

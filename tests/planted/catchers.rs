@@ -41,6 +41,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(NearDeadlineIgnored, "esker_engine", "write::committer::tests::what_is_acknowledged_from_memory_is_durable_in_time"),
     row(HalfABatchSeen, "store", "update::half_of_a_batch_is_never_seen"),
     row(WatchNotTold, "esker_engine", "catalog::watches::tests::a_watch_is_told_of_puts_of_its_key_while_it_lasts"),
+    row(ObserverNotTold, "esker_engine", "catalog::observers::tests::in_every_interleaving_a_put_is_read_or_told"),
     row(ReservationIgnored, "store", "update::plain_puts_do_not_come_in_between"),
     row(UnpublishedAnswered, "store", "hot_keys::who_writes_nothing_is_told_when_what_it_saw_is_visible"),
     row(UnpublishedNotForgotten, "store", "hot_keys::a_plain_put_in_between_is_seen"),

@@ -75,6 +75,8 @@ bugs! {
     HalfABatchSeen,
     /// Who watches an absent key is not told that it was put.
     WatchNotTold,
+    /// A change is not told to those who observe.
+    ObserverNotTold,
     /// A plain put goes past those who have its key reserved.
     ReservationIgnored,
     /// An update that writes nothing is answered before what it was shown is visible.

@@ -3,16 +3,21 @@
 //! Which segments are looked at, and when, is said in `reclaim/sweep.rs`. On the medium each record goes on to hide the older
 //! versions of its key, until it is relocated.
 
+use bytes::Bytes;
 use esker_log::{Entry, Kind, Tier as TierName};
+use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;
+use crate::catalog::observers::Cause;
 use crate::segments::contents::{Contents, NEVER_MS};
 use crate::segments::space::Space;
 use crate::write::Writer;
 
 /// What could not be taken out of the index is tried again after so long.
 const AGAIN_MS: u64 = 1000;
+/// So many keys are read at a time where somebody observes.
+const KEYS_AT_ONCE: usize = 16;
 
 /// Takes expired records out of the index.
 #[derive(Clone, Copy)]
@@ -75,19 +80,38 @@ impl Expirer<'_> {
             self.catalog.expire_for_good(last_ms);
         }
         let mut taken = Taken::default();
-        for entry in current {
-            match self.expire_record(tier, slot, entry).await? {
-                Some(removed) => taken.any |= removed,
-                None => taken.again = true,
+        for some in current.chunks(KEYS_AT_ONCE) {
+            // Who observes is told of keys, and a summary has only their hashes.
+            let keys = match self.catalog.observers.are_any() {
+                true => join_all(some.iter().map(|entry| self.key_of(tier, slot, entry))).await,
+                false => vec![None; some.len()],
+            };
+            for (entry, key) in some.iter().zip(keys) {
+                match self.expire_record(tier, slot, entry, key.as_deref()).await? {
+                    Some(removed) => taken.any |= removed,
+                    None => taken.again = true,
+                }
             }
         }
         Ok(taken)
     }
 
+    /// The key of a record; nothing if it cannot be read.
+    async fn key_of(&self, tier: TierName, slot: u32, entry: &Entry) -> Option<Bytes> {
+        let location = self.space.location(tier, slot, entry);
+        self.catalog.read_key(&self.catalog.unchecked_place(self.catalog.pointer(location))).await
+    }
+
     /// Takes an expired record out of the index; false if it was not in it. Nothing if somebody has the key reserved: who has
     /// looked at it relies on it to be found until what they write is published, or else a delete could take another key of
     /// the same stored hash for it. It is not waited for, since they may wait for room.
-    async fn expire_record(&self, tier: TierName, slot: u32, entry: &Entry) -> Result<Option<bool>> {
+    async fn expire_record(
+        &self,
+        tier: TierName,
+        slot: u32,
+        entry: &Entry,
+        key: Option<&[u8]>,
+    ) -> Result<Option<bool>> {
         if !self.catalog.is_current(tier, slot, entry) {
             return Ok(Some(false));
         }
@@ -104,11 +128,9 @@ impl Expirer<'_> {
             Err(error) => return Err(error),
         }
         let location = self.space.location(tier, slot, entry);
-        let removed = self.catalog.index.remove(&hash, self.catalog.pointer(location));
+        let removed = self.catalog.take_out(entry, location, key, Cause::Expired);
         if removed {
             self.space.counters.count_expired();
-            self.space
-                .add_live(location, -(self.space.tier(tier).shape().padded(entry.bytes as usize) as i64));
         }
         Ok(Some(removed))
     }

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, Location, Packing};
 
+use crate::catalog::observers::{Cause, Change};
+
 /// The record that a write was found to replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replaced {
@@ -22,6 +24,21 @@ pub(crate) struct Appended {
     pub(crate) sequence: u64,
     pub(crate) padded_bytes: u32,
     pub(crate) replaces: Option<Replaced>,
+    pub(crate) expires_at_ms: Option<u64>,
+    /// Of a tombstone: what it removes had expired.
+    pub(crate) expired: bool,
+}
+
+impl Appended {
+    /// What observers are told of it.
+    pub(crate) fn change<'a>(&self, key: &'a [u8]) -> Change<'a> {
+        let cause = match self.kind {
+            Kind::Put => Cause::Put,
+            Kind::Tombstone if self.expired => Cause::Expired,
+            Kind::Tombstone => Cause::Deleted,
+        };
+        Change { keyspace: 0, key, cause, version: self.sequence, expires_at_ms: self.expires_at_ms }
+    }
 }
 
 /// Turns packed locations into index pointers and back.

@@ -8,7 +8,9 @@ mod batch_ticks;
 pub(crate) mod cache;
 pub(crate) mod clock;
 mod expiry;
+pub(crate) mod heads;
 pub(crate) mod lookup;
+pub(crate) mod observers;
 pub(crate) mod place;
 mod publish;
 pub(crate) mod records;
@@ -26,6 +28,7 @@ use esker_log::{Entry, Kind, Location, Packing, Tier as TierName};
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
+use crate::catalog::observers::Observers;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -51,6 +54,7 @@ pub(crate) struct Catalog {
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) observers: Arc<Observers>,
     memory_bytes: u64,
     /// The index alone takes more memory than there is for it: puts are refused.
     out_of_memory: AtomicBool,
@@ -68,6 +72,7 @@ impl Catalog {
             placement: parts.placement,
             clock: parts.clock,
             watches: Arc::default(),
+            observers: Arc::default(),
             memory_bytes: parts.memory_bytes,
             out_of_memory: AtomicBool::new(false),
             cleared_through: AtomicU64::new(parts.cleared_through),
@@ -103,9 +108,11 @@ impl Catalog {
 
     /// Forgets every key: what was written up to a sequence number was cleared.
     pub(crate) fn clear(&self, through: u64) {
+        let turn = self.observers.take_turn();
         self.cleared_through.store(through, Ordering::Release);
         self.index.clear();
         self.space.tiers().for_each(|tier| tier.forget_live());
+        turn.tell_cleared(None);
     }
 
     /// Whether a put is expected to live briefly, as far as the life of what it displaces tells. Costs a look-up, and is

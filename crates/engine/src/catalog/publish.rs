@@ -1,14 +1,15 @@
 //! Making records visible, at one instant, and counting what they displace.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use bytes::Bytes;
 use esker_index::{Occupant, Pointer};
-use esker_log::{Kind, RecordView, class_bytes};
+use esker_log::{Entry, Kind, Location, RecordView, class_bytes};
 use esker_planted::{Bug, planted};
 
 use crate::catalog::Catalog;
 use crate::catalog::appended::Appended;
+use crate::catalog::observers::{Cause, Change};
 use crate::catalog::place::Place;
 
 impl Catalog {
@@ -17,16 +18,24 @@ impl Catalog {
     /// Called in the order of the lane only: by whoever has its lock while nothing waits for the committer, else by the
     /// committer.
     pub(crate) fn publish(&self, records: &[Appended]) {
+        let turn = self.observers.turn();
         let ticks = (records.len() > 1 && !planted(Bug::HalfABatchSeen)).then(|| self.batches.begin());
         // The keys of a batch differ, so its deletes may go first; and they must, or else a put of another key with the same
         // hash could displace what a delete looked up, and be deleted in its place.
         records.iter().filter(|r| r.kind == Kind::Tombstone).for_each(|r| self.publish_tombstone(r));
         records.iter().filter(|r| r.kind == Kind::Put).for_each(|r| self.publish_put(r, &r.key));
         drop(ticks);
+        self.observers.tell(turn, || records.iter().map(|record| record.change(&record.key)));
     }
 
-    /// Makes one record visible. Called as [`publish`](Self::publish) is.
-    pub(crate) fn publish_put(&self, record: &Appended, key: &Bytes) {
+    /// Makes one put visible. Called as [`publish`](Self::publish) is.
+    pub(crate) fn publish_one(&self, put: &Appended, key: &Bytes) {
+        let turn = self.observers.turn();
+        self.publish_put(put, key);
+        self.observers.tell(turn, || std::iter::once(put.change(key)));
+    }
+
+    fn publish_put(&self, record: &Appended, key: &Bytes) {
         self.space.add_live(record.location, i64::from(record.padded_bytes));
         let mut known_bytes = None;
         let published = self.index.publish(record.hash, record.pointer, |old| {
@@ -66,6 +75,31 @@ impl Catalog {
             }
         }
         self.space.add_live(self.packing.unpack(current.get()), -i64::from(replaced.padded_bytes));
+        // As `Watches::published` has one: for those who observe from now on.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes a record out of the index, which leads to this place of it, and tells observers why, if its key is known; false if
+    /// it was not in it. Its key is reserved by whoever calls this.
+    pub(crate) fn take_out(
+        &self,
+        entry: &Entry,
+        location: Location,
+        key: Option<&[u8]>,
+        cause: Cause,
+    ) -> bool {
+        // A put of the key may become visible at the same time: that it is there again must be told after this.
+        let turn = self.observers.take_turn();
+        if !self.index.remove(&entry.key_hash, self.pointer(location)) {
+            return false;
+        }
+        let bytes = self.space.tier(location.tier).shape().padded(entry.bytes as usize);
+        self.space.add_live(location, -(bytes as i64));
+        if let Some(key) = key {
+            let Entry { sequence: version, expires_at_ms, .. } = *entry;
+            turn.tell(&Change { keyspace: 0, key, cause, version, expires_at_ms });
+        }
+        true
     }
 
     /// Compares a key with that of a record if its bytes are in memory.

@@ -16,6 +16,7 @@ use esker_gc::Placement;
 use esker_index::{Index, IndexOptions, UnverifiedLimit};
 use esker_log::{Packing, Stream, SummaryHead, Superblock};
 use esker_planted::{Bug, planted};
+use futures_util::future::BoxFuture;
 
 use crate::background::pause::Pauses;
 use crate::background::{discard, file_system, reclaim, scrub};
@@ -63,7 +64,14 @@ pub(crate) struct Opened {
 }
 
 /// Opens or makes a store.
-pub(crate) async fn open(options: Options) -> Result<Opened> {
+///
+/// The type of the future is hidden: what a crate awaits is compiled in it, once for each of its units, and this is long.
+#[inline(never)]
+pub(crate) fn open(options: Options) -> BoxFuture<'static, Result<Opened>> {
+    Box::pin(open_all(options))
+}
+
+async fn open_all(options: Options) -> Result<Opened> {
     let runtime: Arc<dyn Runtime> = match &options.runtime {
         Some(runtime) => runtime.clone(),
         None => Threads::new(BACKGROUND_THREADS)

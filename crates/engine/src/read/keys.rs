@@ -1,36 +1,17 @@
 //! Iterating over keys without their values.
 //!
-//! Of a record that is not in memory only the beginning is read: header and key, and a small value, as they have one checksum.
-//! So they are verified. A long value is not looked at: damage in it is found by whoever reads it.
+//! Of a record that is not in memory only the beginning is read (`catalog/heads`). A long value is not looked at: damage in
+//! it is found by whoever reads it.
 
-use bytes::Bytes;
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
-use esker_log::{Claim, Damage, Kind, RecordHead, class_bytes};
 use futures_util::future::join_all;
 
 use crate::base::error::{Error, Result};
-use crate::catalog::cache::Cached;
+use crate::catalog::heads::{HEAD_BYTES, Head, KeyEntry};
 use crate::catalog::place::Place;
-use crate::catalog::records::Damaged;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
 use crate::read::sift::{Met, Scanned, Sifted};
-
-/// What is read of a record at first. Few heads with their keys and small values are longer.
-const HEAD_BYTES: u64 = 1024;
-
-/// A key with what is known of it, without its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyEntry {
-    /// The key.
-    pub key: Bytes,
-    /// Length of the value.
-    pub value_bytes: u64,
-    /// See [`Entry::version`](crate::Entry::version).
-    pub version: u64,
-    /// See [`Entry::expires_at_ms`](crate::Entry::expires_at_ms).
-    pub expires_at_ms: Option<u64>,
-}
 
 /// A piece of an iteration over keys.
 #[derive(Clone, Debug)]
@@ -41,13 +22,6 @@ pub struct KeyPage {
     pub damaged: Vec<Error>,
     /// Where to go on, or `None` at the end.
     pub next: Option<Cursor>,
-}
-
-/// The beginning of a record.
-enum Head {
-    Read(std::result::Result<KeyEntry, Damaged>),
-    /// So many bytes must be read to have the key.
-    Longer(usize),
 }
 
 /// What was read at a pointer, and the segment in which it was looked for.
@@ -95,82 +69,15 @@ impl Reader {
 
     async fn start(&self, pointer: Pointer) -> Started {
         let place = self.catalog.unchecked_place(pointer);
-        Started { place, head: self.head(&place, HEAD_BYTES).await }
+        Started { place, head: self.catalog.read_head(&place, HEAD_BYTES, false).await }
     }
 
     async fn finish(&self, Started { place, head }: Started) -> Met<KeyEntry> {
         let whole = match head {
-            Ok(head) => self.whole(&place, head).await,
+            Ok(head) => self.catalog.whole_head(&place, head, false).await,
             Err(error) => Err(error),
         };
         (place, whole)
-    }
-
-    /// The whole head of a record whose beginning was read.
-    async fn whole(&self, place: &Place, head: Head) -> Result<std::result::Result<KeyEntry, Damaged>> {
-        let longer = match head {
-            Head::Read(read) => return Ok(read),
-            Head::Longer(bytes) => self.head(place, bytes as u64).await?,
-        };
-        Ok(match longer {
-            Head::Read(read) => read,
-            // What was read says now that the key is longer than what it said before.
-            Head::Longer(_) => {
-                let Place { location, segment, .. } = *place;
-                let (damage, offset) = (Damage::Header, location.offset);
-                Err(Damaged { damage, key: None, claimed_key: None, segment, offset })
-            }
-        })
-    }
-
-    /// Reads and verifies the head of the record at a place of a segment: from memory, else from so many bytes of the
-    /// device.
-    async fn head(&self, place: &Place, bytes: u64) -> Result<Head> {
-        let Place { location, segment, .. } = *place;
-        let offset = location.offset;
-        let parse = |bytes: &[u8]| {
-            let damaged = |damage, key, claimed_key| Damaged { damage, key, claimed_key, segment, offset };
-            let head = RecordHead::parse(bytes, &self.space.secret.identity(segment, offset));
-            let head = head.map_err(|damage| damaged(damage, None, Claim::key(bytes).map(<[u8]>::to_vec)))?;
-            if head.kind != Kind::Put {
-                return Err(damaged(Damage::Header, Some(head.key.to_vec()), None));
-            }
-            Ok(KeyEntry {
-                key: Bytes::copy_from_slice(head.key),
-                value_bytes: head.value_bytes as u64,
-                version: head.sequence,
-                expires_at_ms: head.expires_at_ms,
-            })
-        };
-        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
-            self.space.counters.memory_hit();
-            return Ok(Head::Read(parse(segment_buffer.record(offset))));
-        }
-        if let Some(cached) = self.catalog.cache.get(segment, offset) {
-            self.space.counters.cache_hit();
-            return Ok(Head::Read(Ok(KeyEntry::of(&cached))));
-        }
-        let most = class_bytes(location.class, offset);
-        let (buffer, at) =
-            self.space.tier(location.tier).read(location.slot, offset, bytes.min(most)).await?;
-        self.space.counters.device_read();
-        let read = &buffer[at..];
-        Ok(match Claim::of(read).map(|claim| claim.key_known_bytes) {
-            Some(claimed) if claimed > read.len() && claimed as u64 <= most => Head::Longer(claimed),
-            _ => Head::Read(parse(read)),
-        })
-    }
-}
-
-impl KeyEntry {
-    /// The key is copied, so that it does not keep the value in memory.
-    fn of(record: &Cached) -> KeyEntry {
-        KeyEntry {
-            key: Bytes::copy_from_slice(record.key()),
-            value_bytes: record.value().len() as u64,
-            version: record.sequence,
-            expires_at_ms: record.expires_at_ms,
-        }
     }
 }
 
@@ -191,8 +98,8 @@ impl Scanned for KeyEntry {
         if let Some(pointer) = reader.catalog.between_batches(|| reader.catalog.index.get(hash))
             && let Some(place) = reader.catalog.place(hash, pointer)
         {
-            let head = reader.head(&place, HEAD_BYTES).await?;
-            if let Ok(entry) = reader.whole(&place, head).await?
+            let head = reader.catalog.read_head(&place, HEAD_BYTES, false).await?;
+            if let Ok(entry) = reader.catalog.whole_head(&place, head, false).await?
                 && entry.key == key
             {
                 return Ok(Some(entry));

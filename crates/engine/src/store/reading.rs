@@ -1,6 +1,7 @@
 //! Reading, as users of the store see it.
 
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_planted::{Bug, planted};
@@ -8,6 +9,7 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
+use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
 use crate::read::peek::{Peek, View};
@@ -136,5 +138,16 @@ impl Store {
     /// Watch first and look at the key then. It takes about 100 bytes, and has every put look for it, until it is dropped.
     pub fn watch(&self, key: impl AsRef<[u8]>) -> KeyWatch {
         self.reader.watch(key.as_ref())
+    }
+
+    /// Tells an observer of every change of every key from now on, until what is returned is dropped. It is told when the
+    /// change is visible, before whoever made it is answered; of one change at a time, in the order in which they became visible;
+    /// and of an expired key once, when it is taken out. A key that expired and was written over before that is told as put.
+    ///
+    /// Observe first and read then: every change that the read does not see is told.
+    ///
+    /// While somebody observes, the keys of what expires are read, 16 at a time. A key that cannot be read is not told of.
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> Observation {
+        Observation::new(self.catalog.observers.observe(observer))
     }
 }

@@ -139,10 +139,11 @@ impl Writer {
             let mut kept = Vec::with_capacity(records.len());
             for mut record in records {
                 if record.kind == Kind::Tombstone {
-                    let Some((replaced, _)) = self.find_for_delete(&record.key, &record.hash).await? else {
+                    let Some((replaced, alive)) = self.find_for_delete(&record.key, &record.hash).await?
+                    else {
                         continue;
                     };
-                    record.replaces = Some(replaced);
+                    (record.replaces, record.expired) = (Some(replaced), !alive);
                 }
                 kept.push(record);
             }

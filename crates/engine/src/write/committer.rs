@@ -2,8 +2,8 @@
 //! runs on the I/O thread of the lane's device, where what it waits for is heard of first.
 //!
 //! 1. Frames that nobody waits for are written several at a time; a frame that somebody waits for is closed when at most one
-//!    such frame is in flight, so that whatever came in the meantime shares the next one, and the device has it by the
-//!    time that one is finished with. There is no timer.
+//!    such frame is in flight, or none, so that whatever came in the meantime shares the next one. Which of the two, and whether
+//!    those who were just answered are waited for, follows from what is measured (`gathering`).
 //! 2. Frames are finished in order. A durable one is written with RWF_DSYNC if everything before it is durable, else it
 //!    is followed by a flush. Must happen before its records are published, or else a reader could see what a power
 //!    cut takes back.
@@ -32,13 +32,12 @@ use crate::segments::tier::Tier;
 use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
 use crate::segments::zero_ahead::ZeroAhead;
 use crate::write::append_points::FramePart;
-use crate::write::lane::{FrameJob, Job, Lane, MAX_UNWRITTEN};
+use crate::write::gathering::{Finished, Gathering};
+use crate::write::lane::{Close, FrameJob, Job, Lane, MAX_UNWRITTEN};
 use crate::write::prepared::Group;
 
 /// Frames in flight.
 const DEPTH: usize = 4;
-/// Frames in flight that somebody waits for.
-const DEPTH_WAITED_FOR: usize = 2;
 
 struct InFlight {
     frame: FrameJob,
@@ -69,6 +68,7 @@ struct Committer<'a> {
     flush_by: Option<Duration>,
     written: [Written; 2],
     zeros: [ZeroAhead; 2],
+    gathering: Gathering,
 }
 
 /// Runs until the lane stops and everything is written.
@@ -85,6 +85,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, tasks: Arc<Tasks>, lane: Arc<Lane
         flush_by: None,
         written: [Written::default(); 2],
         zeros: Default::default(),
+        gathering: Gathering::default(),
     };
     let ended = committer.run().await;
     if let Err(error) = &ended
@@ -116,7 +117,11 @@ impl Committer<'_> {
                 continue;
             }
             let waited_for = self.in_flight.iter().filter(|f| !f.frame.groups.is_empty()).count();
-            let may_close = waited_for < DEPTH_WAITED_FOR;
+            let expected = self.gathering.expects(now);
+            let may_close = match waited_for < self.gathering.frames_max() {
+                true => Close::When(expected.map_or(1, |(writers, _)| writers)),
+                false => Close::Never,
+            };
             let job = if self.in_flight.len() < DEPTH { self.lane.next_job(may_close, now) } else { None };
             match job {
                 Some(Job::Frame(frame)) => {
@@ -137,15 +142,15 @@ impl Committer<'_> {
                     }
                     return Ok(());
                 }
-                None => self.rest().await,
+                None => self.rest(expected.map(|(_, until)| until)).await,
             }
         }
     }
 
-    /// Waits for work, or for the time at which something is due.
-    async fn rest(&self) {
+    /// Waits for work, or for the time at which something is due: `gathered`, if writers are waited for until then.
+    async fn rest(&self, gathered: Option<Duration>) {
         let work = self.lane.work.notified();
-        let next = [self.lane.deadline(), self.flush_by].into_iter().flatten().min();
+        let next = [self.lane.deadline(), self.flush_by, gathered].into_iter().flatten().min();
         match next {
             None => work.await,
             Some(at) => {
@@ -211,7 +216,7 @@ impl Committer<'_> {
             result = result.and(write.await);
         }
         self.tier.wrote_since(front.began);
-        let InFlight { frame, mode, .. } = self.in_flight.pop_front().expect("it was there");
+        let InFlight { frame, mode, began, .. } = self.in_flight.pop_front().expect("it was there");
         let result = match result.map_err(Error::from) {
             Ok(()) => self.make_durable(&frame, mode).await,
             Err(error) => Err(error),
@@ -221,14 +226,24 @@ impl Committer<'_> {
             return Err(error);
         }
         // 3.
-        let FrameJob { groups, completion, .. } = frame;
+        let FrameJob { groups, completion, waited_from, .. } = frame;
         let count = groups.len();
         for group in groups {
             let Group { records, reservation, unpublished } = group;
             self.catalog.publish(&records);
             drop((reservation, unpublished));
         }
-        self.lane.published(count);
+        let waiting = self.lane.published(count);
+        if count > 0 {
+            let now = self.space.runtime.now();
+            self.gathering.finished(Finished {
+                first: waited_from,
+                closed: began,
+                now,
+                writers: count,
+                waiting,
+            });
+        }
         completion.open(Ok(()));
         Ok(())
     }

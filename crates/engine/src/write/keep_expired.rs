@@ -58,7 +58,7 @@ impl Writer {
         self.catalog.verify(hash).await?;
         let found = self.catalog.look_up(&tombstone.key, hash).await?;
         let Some(found) = found.filter(|found| found.record.sequence == sequence) else { return Ok(()) };
-        tombstone.replaces = Some(found.replaced());
+        (tombstone.replaces, tombstone.expired) = (Some(found.replaced()), true);
         // Durable within a second, as watermarks are.
         self.append(&self.lane, std::slice::from_ref(&tombstone), Durability::None, Some(reservation))
             .await?;

@@ -31,7 +31,7 @@ use crate::write::prepared::Group;
 use crate::write::reserve::Reservations;
 
 pub(crate) use self::appending::Append;
-pub(crate) use self::jobs::{FrameJob, Job};
+pub(crate) use self::jobs::{Close, FrameJob, Job};
 
 /// The frame that is being filled.
 struct Filling {
@@ -40,8 +40,8 @@ struct Filling {
     groups: Vec<Group>,
     /// Someone waits for it to be durable.
     sync: bool,
-    /// Someone waits for it, so it is to be written at once.
-    due: bool,
+    /// When the first of those came whose groups these are.
+    waited_from: Duration,
     /// When it is to be written at the latest, and be durable.
     deadline: Option<Duration>,
     /// The shortest time that somebody gave it. Whoever comes later and gives it as much changes nothing, and need not look at
@@ -55,7 +55,7 @@ impl Filling {
             completion: Completion::new(),
             groups: Vec::new(),
             sync: false,
-            due: false,
+            waited_from: Duration::ZERO,
             deadline: None,
             shortest: Duration::MAX,
         }
@@ -96,6 +96,8 @@ pub(crate) struct LaneState {
     jobs: VecDeque<Job>,
     /// Groups that the committer still has to publish. While there are any, nobody else publishes.
     unpublished: usize,
+    /// The committer is woken when the frame that is filled has so many groups.
+    wakes_at: usize,
     /// Of the newest frame that has any.
     newest_unpublished: Option<Waiter>,
     /// First sequence number of each frame that has any.
@@ -153,6 +155,7 @@ impl Lane {
                 filling: Filling::new(),
                 jobs: VecDeque::new(),
                 unpublished: 0,
+                wakes_at: 1,
                 newest_unpublished: None,
                 unpublished_from: VecDeque::new(),
                 reservations: Reservations::default(),

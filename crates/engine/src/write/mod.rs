@@ -9,6 +9,7 @@ mod append_points;
 pub(crate) mod batch;
 pub(crate) mod changeable;
 pub(crate) mod committer;
+mod gathering;
 mod keep_expired;
 pub(crate) mod lane;
 pub(crate) mod options;

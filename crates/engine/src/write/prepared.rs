@@ -19,6 +19,8 @@ pub(crate) struct Prepared {
     pub(crate) sequence: Option<u64>,
     /// For a tombstone: what it removes. For a conditional put: what it was compared with.
     pub(crate) replaces: Option<Replaced>,
+    /// Of a tombstone: what it removes had expired.
+    pub(crate) expired: bool,
 }
 
 impl Prepared {

@@ -55,7 +55,17 @@ impl Writer {
         }
         let hash = self.catalog.hash(&key);
         let value_check = self.space.secret.value_check(&value);
-        Ok(Prepared { kind, key, value, hash, value_check, expires_at_ms, sequence: None, replaces: None })
+        Ok(Prepared {
+            kind,
+            key,
+            value,
+            hash,
+            value_check,
+            expires_at_ms,
+            sequence: None,
+            replaces: None,
+            expired: false,
+        })
     }
 
     pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
@@ -131,7 +141,7 @@ impl Writer {
         let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
             return Ok(false);
         };
-        prepared.replaces = Some(replaced);
+        (prepared.replaces, prepared.expired) = (Some(replaced), !alive);
         self.space.counters.count_delete();
         self.append(&self.lane, std::slice::from_ref(&prepared), durability, reservation).await?;
         Ok(alive)

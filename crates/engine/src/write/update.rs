@@ -223,6 +223,8 @@ impl Writer {
             let again = self.catalog.look_up(&record.key, &record.hash).await?;
             record.replaces = again.as_ref().map(Found::replaced);
         }
+        let life = |found: &Found| self.catalog.life(found.record.sequence, found.record.expires_at_ms);
+        record.expired = found.is_some_and(|found| life(found) != Life::Alive);
         Ok(record.replaces.is_some())
     }
 }

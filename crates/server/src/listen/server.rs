@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_engine::Store;
+use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -92,7 +93,20 @@ impl Server {
 
     /// Serves until `shutdown` completes; then accepts nothing more, answers the commands that were read, and
     /// returns. The store stays open: closing it is up to who opened it.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    pub fn run<'a>(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'a,
+    ) -> impl Future<Output = ()> + Send + 'a {
+        self.run_until(Box::pin(shutdown))
+    }
+
+    /// The types of the futures are hidden: what a crate awaits is compiled in it, and this is the whole server.
+    #[inline(never)]
+    fn run_until(self, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, ()> {
+        Box::pin(self.serve(shutdown))
+    }
+
+    async fn serve(self, shutdown: BoxFuture<'_, ()>) {
         let service = &self.service;
         let limits = &service.config.limits;
         let (stopper, stop) = Stopper::new();
@@ -153,7 +167,7 @@ impl Server {
 }
 
 /// Completes when the server is to end, after the time in which it says so and goes on.
-async fn drained(service: &Service, shutdown: impl Future<Output = ()>) {
+async fn drained(service: &Service, shutdown: BoxFuture<'_, ()>) {
     tokio::select! {
         () = shutdown => {}
         // A client asked for it.

@@ -62,6 +62,8 @@ impl Appender<'_> {
             sequence,
             padded_bytes: padded_bytes as u32,
             replaces: prepared.replaces,
+            expires_at_ms: prepared.expires_at_ms,
+            expired: prepared.expired,
         }
     }
 
@@ -262,7 +264,7 @@ impl Lane {
             && put.kind == Kind::Put
         {
             // Nobody holds the record any longer than this, so it needs no key of its own.
-            self.catalog.publish_put(&appender.append(0, Bytes::new()), &put.key);
+            self.catalog.publish_one(&appender.append(0, Bytes::new()), &put.key);
         } else {
             self.catalog.publish(&appender.append_all());
             drop(reservation);
@@ -277,10 +279,11 @@ impl Lane {
         if filling.groups.is_empty() {
             state.newest_unpublished = Some(filling.completion.waiter());
             state.unpublished_from.push_back(first);
+            filling.waited_from = self.catalog.space.runtime.now();
         }
         filling.groups.push(group);
         state.unpublished += 1;
-        if !std::mem::replace(&mut filling.due, true) {
+        if filling.groups.len() == state.wakes_at {
             self.work.notify_one();
         }
         Append::Wait(last, filling.completion.waiter())

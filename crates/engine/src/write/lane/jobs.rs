@@ -20,6 +20,15 @@ pub(crate) enum Job {
     Flush(Completion),
 }
 
+/// When the open frame may be closed, if someone waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// When it has records of so many writers.
+    When(usize),
+    /// Not before a frame is finished.
+    Never,
+}
+
 /// Closed frames, of one append point or of both, on their way to the device.
 pub(crate) struct FrameJob {
     pub(crate) parts: Vec<FramePart>,
@@ -27,6 +36,8 @@ pub(crate) struct FrameJob {
     pub(crate) groups: Vec<Group>,
     pub(crate) completion: Completion,
     pub(crate) deadline: Option<Duration>,
+    /// When the first of those came who wait for it.
+    pub(crate) waited_from: Duration,
 }
 
 impl Lane {
@@ -43,6 +54,7 @@ impl Lane {
             groups: filling.groups,
             completion: filling.completion,
             deadline: filling.deadline,
+            waited_from: filling.waited_from,
         }));
         self.work.notify_one();
     }
@@ -61,6 +73,7 @@ impl Lane {
             groups: Vec::new(),
             completion: Completion::new(),
             deadline,
+            waited_from: Duration::ZERO,
         };
         state.jobs.push_back(Job::Frame(job));
         self.work.notify_one();
@@ -76,12 +89,21 @@ impl Lane {
         }
     }
 
-    /// The committer's next job. `may_close`: the open frame may be closed if someone waits for it, or it is due.
-    pub(crate) fn next_job(&self, may_close: bool, now: Duration) -> Option<Job> {
+    /// The committer's next job. `may_close`: when the open frame may be closed because someone waits for it. If it is not closed
+    /// yet, the committer is woken when enough writers have come.
+    pub(crate) fn next_job(&self, may_close: Close, now: Duration) -> Option<Job> {
         let mut state = self.state.lock();
         let filling = &state.filling;
-        let due = filling.due || filling.deadline.is_some_and(|d| d <= now) || state.stopping;
-        if state.jobs.is_empty() && may_close && due {
+        let late = filling.deadline.is_some_and(|d| d <= now) || state.stopping;
+        let closes = match may_close {
+            Close::When(writers) => late || filling.groups.len() >= writers,
+            Close::Never => false,
+        };
+        state.wakes_at = match may_close {
+            Close::When(writers) => writers,
+            Close::Never => usize::MAX,
+        };
+        if state.jobs.is_empty() && closes {
             self.close_frame(&mut state);
         }
         state.jobs.pop_front()
@@ -92,17 +114,17 @@ impl Lane {
         self.state.lock().filling.deadline
     }
 
-    /// The committer has published so many groups.
-    pub(crate) fn published(&self, groups: usize) {
-        if groups == 0 {
-            return;
-        }
+    /// The committer has published so many groups; how many it still has to publish.
+    pub(crate) fn published(&self, groups: usize) -> usize {
         let mut state = self.state.lock();
-        state.unpublished -= groups;
-        state.unpublished_from.pop_front();
-        if state.unpublished == 0 {
-            state.newest_unpublished = None;
+        if groups > 0 {
+            state.unpublished -= groups;
+            state.unpublished_from.pop_front();
+            if state.unpublished == 0 {
+                state.newest_unpublished = None;
+            }
         }
+        state.unpublished
     }
 
     /// The highest sequence number up to which every number that was given out is published: appended here, or drawn by

@@ -1,0 +1,125 @@
+//! Reading what stands before the value of a record: header and key; and a small value, which has one checksum with them. So
+//! they are verified. Of a record that is not in memory only the beginning is read.
+
+use bytes::Bytes;
+use esker_log::{Claim, Damage, Kind, RecordHead, class_bytes};
+
+use crate::base::error::Result;
+use crate::catalog::Catalog;
+use crate::catalog::cache::Cached;
+use crate::catalog::place::Place;
+use crate::catalog::records::Damaged;
+
+/// What is read of a record at first. Few heads with their keys and small values are longer.
+pub(crate) const HEAD_BYTES: u64 = 1024;
+
+/// A key with what is known of it, without its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// The key.
+    pub key: Bytes,
+    /// Length of the value.
+    pub value_bytes: u64,
+    /// See [`Entry::version`](crate::Entry::version).
+    pub version: u64,
+    /// See [`Entry::expires_at_ms`](crate::Entry::expires_at_ms).
+    pub expires_at_ms: Option<u64>,
+}
+
+/// The beginning of a record.
+pub(crate) enum Head {
+    Read(std::result::Result<KeyEntry, Damaged>),
+    /// So many bytes must be read to have the key.
+    Longer(usize),
+}
+
+impl Catalog {
+    /// The whole head of a record whose beginning was read.
+    pub(crate) async fn whole_head(
+        &self,
+        place: &Place,
+        head: Head,
+        in_background: bool,
+    ) -> Result<std::result::Result<KeyEntry, Damaged>> {
+        let longer = match head {
+            Head::Read(read) => return Ok(read),
+            Head::Longer(bytes) => self.read_head(place, bytes as u64, in_background).await?,
+        };
+        Ok(match longer {
+            Head::Read(read) => read,
+            // What was read says now that the key is longer than what it said before.
+            Head::Longer(_) => {
+                let Place { location, segment, .. } = *place;
+                let (damage, offset) = (Damage::Header, location.offset);
+                Err(Damaged { damage, key: None, claimed_key: None, segment, offset })
+            }
+        })
+    }
+
+    /// Reads and verifies the head of the record at a place of a segment: from memory, else from so many bytes of the
+    /// device. `in_background`: behind what others wait for.
+    pub(crate) async fn read_head(&self, place: &Place, bytes: u64, in_background: bool) -> Result<Head> {
+        let Place { location, segment, .. } = *place;
+        let offset = location.offset;
+        let parse = |bytes: &[u8]| {
+            let damaged = |damage, key, claimed_key| Damaged { damage, key, claimed_key, segment, offset };
+            let head = RecordHead::parse(bytes, &self.space.secret.identity(segment, offset));
+            let claimed = || Claim::key(bytes).map(<[u8]>::to_vec);
+            let head = head.map_err(|damage| damaged(damage, None, claimed()))?;
+            if head.kind != Kind::Put {
+                return Err(damaged(Damage::Header, Some(head.key.to_vec()), None));
+            }
+            Ok(KeyEntry {
+                key: Bytes::copy_from_slice(head.key),
+                value_bytes: head.value_bytes as u64,
+                version: head.sequence,
+                expires_at_ms: head.expires_at_ms,
+            })
+        };
+        // Nobody asked for what is read in the background.
+        let count = |count: &dyn Fn()| {
+            if !in_background {
+                count();
+            }
+        };
+        if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
+            count(&|| self.space.counters.memory_hit());
+            return Ok(Head::Read(parse(segment_buffer.record(offset))));
+        }
+        if let Some(cached) = self.cache.get(segment, offset) {
+            count(&|| self.space.counters.cache_hit());
+            return Ok(Head::Read(Ok(KeyEntry::of(&cached))));
+        }
+        let most = class_bytes(location.class, offset);
+        let (tier, bytes) = (self.space.tier(location.tier), bytes.min(most));
+        let (buffer, at) = match in_background {
+            false => tier.read(location.slot, offset, bytes).await?,
+            true => tier.read_background(location.slot, offset, bytes).await?,
+        };
+        count(&|| self.space.counters.device_read());
+        let read = &buffer[at..];
+        Ok(match Claim::of(read).map(|claim| claim.key_known_bytes) {
+            Some(claimed) if claimed > read.len() && claimed as u64 <= most => Head::Longer(claimed),
+            _ => Head::Read(parse(read)),
+        })
+    }
+
+    /// The key of the record at a place, read behind what others wait for; nothing if it cannot be read.
+    pub(crate) async fn read_key(&self, place: &Place) -> Option<Bytes> {
+        let head = self.read_head(place, HEAD_BYTES, true).await.ok()?;
+        let entry = self.whole_head(place, head, true).await.ok()?.ok()?;
+        Some(entry.key)
+    }
+}
+
+impl KeyEntry {
+    /// The key is copied, so that it does not keep the value in memory.
+    pub(crate) fn of(record: &Cached) -> KeyEntry {
+        KeyEntry {
+            key: Bytes::copy_from_slice(record.key()),
+            value_bytes: record.value().len() as u64,
+            version: record.sequence,
+            expires_at_ms: record.expires_at_ms,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Observers: every change is told once, when it is visible, in the order in which changes became visible.
+#![allow(clippy::disallowed_methods, reason = "the tests use threads and the clock as any program does")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker::{Batch, Blocking, Cause, Change, Durability, Entry, Observer, Options, WriteOptions};
+use esker_device::Runtime;
+use esker_world::Random;
+use parking_lot::Mutex;
+
+use crate::support::{Config, Tiers, World};
+
+/// What observers were told, in a few words.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn changed(&self, change: &Change<'_>) {
+        let expires = change.expires_at_ms.map_or(String::new(), |at_ms| format!(" until {at_ms}"));
+        self.0.lock().push(format!("{:?} {}{expires}", change.cause, change.key.escape_ascii()));
+    }
+
+    fn cleared(&self, keyspace: Option<u8>) {
+        self.0.lock().push(format!("cleared {keyspace:?}"));
+    }
+}
+
+impl Told {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+#[test]
+fn every_change_is_told_with_its_cause() {
+    let world = World::new(7, Config::new(Tiers::Both));
+    let store = world.open();
+    let told = Arc::new(Told::default());
+    world.runtime.run(store.put("before", "1")).unwrap();
+    let observation = store.observe(told.clone());
+    let until = world.runtime.wall_clock_ms() + 3_600_000;
+    for durability in [Durability::None, Durability::Sync] {
+        let options = WriteOptions::new().durability(durability);
+        let expiring = WriteOptions { expires_at_ms: Some(until), ..options };
+        let nobody = |_: &[Option<Entry>]| {
+            let mut batch = Batch::new();
+            batch.delete("absent").put("a", "2").delete("b");
+            (batch, ())
+        };
+        let mut batch = Batch::new();
+        batch.put("x", "1").put("b", "1").put("x", "2").delete("before").delete("absent");
+        world.runtime.run(async {
+            store.put_with("a", "1", expiring).await.unwrap();
+            store.write_with(batch, options).await.unwrap();
+            store.update(&["a", "b", "absent"], options, nobody).await.unwrap();
+            store.put_with("large", vec![1u8; 9000], options).await.unwrap();
+            assert!(!store.delete_with("absent", options).await.unwrap());
+            assert!(store.delete_with("large", options).await.unwrap());
+            let each = vec![("c".into(), "1".into(), None), ("c".into(), "2".into(), None)];
+            assert!(store.put_each(each, Some(durability)).await.iter().all(Result::is_ok));
+            store.clear().await.unwrap();
+            store.put_with("before", "1", options).await.unwrap();
+        });
+        let first = format!("Put a until {until}");
+        let expected = [
+            &*first,
+            "Put b",
+            "Put x",
+            "Deleted before",
+            "Put a",
+            "Deleted b",
+            "Put large",
+            "Deleted large",
+            "Put c",
+            "Put c",
+            "cleared None",
+            "Put before",
+        ];
+        assert_eq!(told.take(), expected, "{durability:?}");
+    }
+    drop(observation);
+    world.runtime.run(store.put("after", "1")).unwrap();
+    assert!(told.take().is_empty(), "it has ended");
+}
+
+/// In open segments and in sealed ones, and where a delete, an update or a batch meets what has expired.
+#[test]
+fn what_expires_is_told_once() {
+    let world = World::new(11, Config::new(Tiers::Both));
+    let store = world.open();
+    let told = Arc::new(Told::default());
+    let _observation = store.observe(told.clone());
+    let at_ms = world.runtime.wall_clock_ms() + 1_000;
+    let expiring = WriteOptions { expires_at_ms: Some(at_ms), ..WriteOptions::new() };
+    let key = |number: u32| format!("{}{number}", "k".repeat(if number % 3 == 0 { 400 } else { 20 }));
+    let keys: Vec<String> = (0..300).map(key).collect();
+    let lasting = WriteOptions { expires_at_ms: Some(at_ms + 3_600_000), ..WriteOptions::new() };
+    let later = WriteOptions { expires_at_ms: Some(at_ms + 100), ..WriteOptions::new() };
+    world.runtime.run(async {
+        for (number, key) in keys.iter().enumerate() {
+            let options = if number < 297 { expiring } else { later };
+            store.put_with(key, vec![1u8; 900], options).await.unwrap();
+        }
+        store.put_with("lasts", "1", lasting).await.unwrap();
+        told.take();
+        // The first round comes when the first expire, and the next one half a second later.
+        let left = at_ms + 200 - store.now_ms();
+        world.runtime.sleep(Duration::from_millis(left)).await;
+    });
+    let (deleted, updated, batched) = (&keys[299], &keys[298], &keys[297]);
+    let mut all = told.take();
+    world.runtime.run(async {
+        let mut batch = Batch::new();
+        batch.delete(batched);
+        let delete = |entries: &[Option<Entry>]| {
+            let mut batch = Batch::new();
+            batch.delete(updated);
+            (batch, entries[0].is_none())
+        };
+        assert!(!store.delete(deleted).await.unwrap());
+        assert!(store.update(&[updated], WriteOptions::new(), delete).await.unwrap());
+        store.write(batch).await.unwrap();
+    });
+    let expired = |key: &String| format!("Expired {key}");
+    let taken_out = told.take();
+    for key in [deleted, updated, batched] {
+        assert!(taken_out.contains(&expired(key)), "{key} is told by whoever took it out: {taken_out:?}");
+    }
+    all.extend(taken_out);
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(5)));
+    all.extend(told.take());
+    all.iter_mut().for_each(|told| *told = told.split(" until").next().unwrap().to_owned());
+    all.sort();
+    let mut expected: Vec<String> = keys.iter().map(expired).collect();
+    expected.sort();
+    assert_eq!(all, expected);
+}
+
+/// The newest change that was told of each key: present or not, and its version.
+#[derive(Default)]
+struct Newest(Mutex<HashMap<Vec<u8>, (bool, u64)>>);
+
+impl Observer for Newest {
+    fn changed(&self, change: &Change<'_>) {
+        let mut newest = self.0.lock();
+        let before = newest.insert(change.key.to_vec(), (change.cause == Cause::Put, change.version));
+        if let Some((was_there, version)) = before {
+            assert!(version <= change.version, "{} goes back", change.key.escape_ascii());
+            assert!(was_there || change.cause == Cause::Put, "{} is gone twice", change.key.escape_ascii());
+        }
+    }
+
+    fn cleared(&self, _keyspace: Option<u8>) {
+        self.0.lock().clear();
+    }
+}
+
+/// Writers of all kinds, and expiry beside them: whoever follows what is told has what the store has.
+#[test]
+fn what_is_told_leads_to_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::directory(directory.path().join("store")).memory_bytes(96 << 20);
+    let store = Blocking::open(options).unwrap().store().clone();
+    let newest = Arc::new(Newest::default());
+    let observation = store.observe(newest.clone());
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (store, newest) = (store.blocking(), newest.clone());
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                while began.elapsed() < Duration::from_millis(1_500) {
+                    let key = format!("{}", random.below(50));
+                    let durability = if random.below(4) == 0 { Durability::Sync } else { Durability::None };
+                    let options = WriteOptions::new().durability(durability);
+                    match random.below(5) {
+                        0 => {
+                            store.delete_with(&key, options).unwrap();
+                        }
+                        1 => {
+                            let mut batch = Batch::new();
+                            batch.put(&key, "1").delete(format!("{}", random.below(50)));
+                            store.write_with(batch, options).unwrap();
+                        }
+                        2 => {
+                            store.increment("count", 1).unwrap();
+                        }
+                        _ => {
+                            let ttl = Duration::from_millis(random.below(300) + 1);
+                            let version = store.put_with(&key, "1", options.ttl(ttl)).unwrap();
+                            let (_, told) = newest.0.lock()[key.as_bytes()];
+                            assert!(version <= told, "{key} was answered before it was told");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    std::thread::sleep(Duration::from_millis(2_500));
+    drop(observation);
+    for (key, (is_there, version)) in &*newest.0.lock() {
+        let found = store.blocking().get_entry(key).unwrap().map(|entry| entry.version);
+        assert_eq!(found, is_there.then_some(*version), "{}", key.escape_ascii());
+    }
+    assert!(newest.0.lock().len() > 40, "there was something to see");
+}
