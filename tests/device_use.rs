@@ -96,7 +96,7 @@ fn a_record_takes_few_bytes_beyond_its_key_and_its_value() {
         fill(&world, &store, keys, value_bytes);
         world.runtime.run(store.close()).expect("it closes");
         let bytes = (device.counters().write_bytes - before) as f64;
-        let written = store.stats().tiers[0].written.clone();
+        let written = store.stats().tiers[0].written;
         let each = |bytes: u64| bytes as f64 / keys as f64;
         let user = (16 + value_bytes) as f64;
         let beyond = each(written.user_bytes) - user + each(written.summary_bytes);

@@ -94,7 +94,8 @@ fn what_expires_is_told_once() {
     let _observation = store.observe(told.clone());
     let at_ms = world.runtime.wall_clock_ms() + 1_000;
     let expiring = WriteOptions { expires_at_ms: Some(at_ms), ..WriteOptions::new() };
-    let key = |number: u32| format!("{}{number}", "k".repeat(if number % 3 == 0 { 400 } else { 20 }));
+    let key =
+        |number: u32| format!("{}{number}", "k".repeat(if number.is_multiple_of(3) { 400 } else { 20 }));
     let keys: Vec<String> = (0..300).map(key).collect();
     let lasting = WriteOptions { expires_at_ms: Some(at_ms + 3_600_000), ..WriteOptions::new() };
     let later = WriteOptions { expires_at_ms: Some(at_ms + 100), ..WriteOptions::new() };

@@ -32,7 +32,10 @@ pub fn gap_before(offset: u64, bytes: u64) -> u64 {
 pub(crate) fn gaps_max(offset: u64, records: usize, bytes: u64) -> u64 {
     let left = left_in_page(offset);
     let first = if left <= GAP_BYTES_MAX && records > 0 { left } else { 0 };
-    let more = records.saturating_sub(1) as u64;
+    if records <= 1 {
+        return first;
+    }
+    let more = records as u64 - 1;
     // Each is at the end of a page that the records before it fill.
     let pages = bytes / (PAGE_BYTES as u64 - GAP_BYTES_MAX) + 1;
     first + more.min(pages) * GAP_BYTES_MAX

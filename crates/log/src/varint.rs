@@ -6,11 +6,16 @@ pub(crate) const LONGEST_BYTES: usize = 10;
 /// How many bytes a number takes.
 #[inline]
 pub(crate) const fn varint_bytes(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+    if value < 0x80 {
+        return 1;
+    }
+    let bits = 64 - value.leading_zeros() as usize;
+    // A seventh, rounded up, of up to 64.
+    (9 * bits + 64) / 64
 }
 
 /// Writes a number at `at`, and says where it ends.
-#[inline]
+#[inline(always)]
 pub(crate) fn write_varint(to: &mut [u8], mut at: usize, mut value: u64) -> usize {
     while value >= 0x80 {
         to[at] = value as u8 | 0x80;
