@@ -13,7 +13,8 @@ use esker_planted::{Bug, planted};
 use siphasher::sip128::SipHasher13;
 use twox_hash::{XxHash3_64, xxhash3_64};
 
-use crate::record::SMALL_VALUE_BYTES;
+/// Values up to this length are checked together with their header.
+pub const SMALL_VALUE_BYTES: usize = 512;
 
 /// What makes the checksums of one store differ from those of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

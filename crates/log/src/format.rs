@@ -1,7 +1,7 @@
 //! The format as text, made from the tables that the encoders use.
 
 use crate::layout::Field;
-use crate::{frame, record, summary, superblock};
+use crate::{frame, header, summary, superblock};
 
 /// A structure of the format.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Layout {
 pub const LAYOUTS: [Layout; 4] = [
     Layout { title: "Superblock prefix", fields: superblock::FIELDS },
     Layout { title: "Frame header", fields: frame::FIELDS },
-    Layout { title: "Record header", fields: record::FIELDS },
+    Layout { title: "Record header", fields: header::FIELDS },
     Layout { title: "Summary footer", fields: summary::FIELDS },
 ];
 

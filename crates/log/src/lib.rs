@@ -11,6 +11,7 @@ mod checksum;
 mod class;
 mod format;
 mod frame;
+mod header;
 mod layout;
 mod location;
 mod page;
@@ -23,12 +24,16 @@ mod superblock;
 mod unsealed;
 mod varint;
 
-pub use checksum::{Identity, Secret, ValueHasher};
+pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher};
 pub use class::SegmentClass;
 pub use esker_index::KeyHash;
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
+};
+pub use header::{
+    Claim, Damage, HEADER_BYTES_MAX as RECORD_HEADER_BYTES_MAX, Kind, MAX_KEY_BYTES, SEQUENCE_EPOCH_SHIFT,
+    header_bytes as record_header_bytes, record_bytes_max,
 };
 pub use layout::Field;
 pub use location::{
@@ -36,11 +41,7 @@ pub use location::{
     class_of,
 };
 pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
-pub use record::{
-    Claim, Damage, HEADER_BYTES_MAX as RECORD_HEADER_BYTES_MAX, Kind, MAX_KEY_BYTES, Record, RecordHead,
-    RecordView, SEQUENCE_EPOCH_SHIFT, SMALL_VALUE_BYTES, header_bytes as record_header_bytes,
-    record_bytes_max,
-};
+pub use record::{Record, RecordHead, RecordView};
 pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, find_in_slots};

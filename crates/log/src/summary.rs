@@ -10,9 +10,9 @@ use esker_index::KeyHash;
 
 use crate::checksum::{Secret, kept};
 use crate::frame::Stream;
+use crate::header::Kind;
 use crate::layout::{Field, is_dense};
 use crate::location::MIN_GRANULE_BYTES;
-use crate::record::Kind;
 use crate::varint::{get_varint, put_varint, varint_bytes};
 
 /// Length of the footer.
