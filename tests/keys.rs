@@ -150,3 +150,29 @@ fn damage_of_a_value_hides_no_key_and_damage_of_a_key_is_told() {
     let [error] = &damaged[..] else { panic!("one record is damaged, not {damaged:?}") };
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
+
+#[test]
+fn one_key_is_looked_at_without_its_value() {
+    let (device, store) = stored();
+    let expires_at_ms = store.store().now_ms() + 60_000;
+    store
+        .put_with("mortal", "12345", WriteOptions::new().expires_at_ms(expires_at_ms))
+        .expect("there is room");
+    let before = device.counters().read_bytes;
+    for number in 0..KEYS {
+        let entry = store.get_key(key(number)).expect("it is whole").expect("it is there");
+        assert_eq!((entry.key, entry.value_bytes), (key(number), VALUE_BYTES as u64));
+    }
+    let read = device.counters().read_bytes - before;
+    assert!(read <= KEYS as u64 * SHORT_BYTES, "{read} bytes were read of {KEYS} keys");
+    let entry = store.get_key("mortal").expect("it is whole").expect("it is there");
+    assert_eq!((entry.value_bytes, entry.expires_at_ms), (5, Some(expires_at_ms)));
+    let whole = store.get_entry(key(7)).expect("it is whole").expect("it is there");
+    assert_eq!(store.get_key(key(7)).expect("it is whole").map(|entry| entry.version), Some(whole.version));
+    store.put_with("mortal", "x", WriteOptions::new().expires_at_ms(1)).expect("there is room");
+    for absent in ["mortal", "never", ""] {
+        assert_eq!(store.get_key(absent).expect("nothing is damaged"), None);
+    }
+    store.close().expect("it closes");
+    assert_eq!(store.get_key(key(7)).expect_err("it is closed").kind(), ErrorKind::Closed);
+}

@@ -3,6 +3,7 @@
 //!
 //! Whatever looks at its own process starts this program once more for it, with `support::child`.
 
+mod cache_mode;
 mod counters;
 mod damage;
 mod damaged_scans;

@@ -257,3 +257,43 @@ fn half_of_a_batch_is_never_seen() {
     });
     store.close().unwrap();
 }
+
+/// Each key that was put is told its version, whatever else was in the batch and whoever writes at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_versions_that_were_written_are_told() {
+    for durability in [Durability::None, Durability::Sync] {
+        let (_directory, store) = open(durability).await;
+        store.put("gone", "x").await.unwrap();
+        let others = (0..4).map(|n| {
+            let store = store.clone();
+            async move {
+                for round in 0..50 {
+                    store.put(format!("other {n} {round}"), "y").await.unwrap();
+                }
+            }
+        });
+        let updates = async {
+            for round in 0..50 {
+                let keys = ["a", "seen", "gone", "never", "b"];
+                let change = |_: &[Option<Entry>]| {
+                    let mut batch = Batch::new();
+                    // The first put of a key does not count, and a delete of nothing is no record.
+                    batch.put("b", "void").delete("never").put("a", format!("{round}"));
+                    batch.delete("gone").put("b", format!("{round}"));
+                    (batch, ())
+                };
+                let ((), versions) =
+                    store.update_versioned(&keys, WriteOptions::default(), change).await.unwrap();
+                for (key, version) in keys.iter().zip(versions) {
+                    let entry = store.get_entry(key).await.unwrap();
+                    assert_eq!(version, entry.map(|entry| entry.version), "{durability:?} {key}");
+                }
+                store.put("gone", "x").await.unwrap();
+            }
+        };
+        futures_util::future::join(futures_util::future::join_all(others), updates).await;
+        let nothing = |_: &[Option<Entry>]| (Batch::new(), 7);
+        let told = store.update_versioned(&["a"], WriteOptions::default(), nothing).await.unwrap();
+        assert_eq!(told, (7, vec![None]));
+    }
+}

@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-size", &[]),
     ("esker-ftl", &["esker-size"]),
     ("esker-modelled", &["esker-device", "esker-log", "esker-engine", "esker-ftl", "esker-world"]),
-    ("esker-bench", &["esker-device", "esker-log", "esker-engine", "esker-size"]),
+    ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
         "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """grpcio against the published proto: python3 tests/clients/grpc_client.py target/release/esker
 
-Makes a virtual environment with grpcio, generates the stubs from proto/, starts a server with a password, and calls it.
+Makes a virtual environment with grpcio, generates the stubs from proto/, starts a server with a password, calls it, and runs the
+examples of docs/grpc.md.
 """
 
 import os
@@ -9,6 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -95,7 +98,92 @@ def call(address):
     assert parts[0].head.value_bytes == len(value) and b"".join(part.chunk for part in parts[1:]) == value
     assert store.Delete(esker.DeleteRequest(key=b"large")).existed
     assert store.Stats(esker.StatsRequest()).keys == 1000
+    new_calls(esker, store, code, refused)
+    examples(grpc, esker, store)
     print("all calls answered as they should")
+
+
+def new_calls(esker, store, code, refused):
+    """Calls that look before they write, retries, and watches."""
+    watch = store.Watch(esker.WatchRequest(prefixes=[b"py:"], with_values=True))
+    assert next(watch).HasField("started")
+
+    def told():
+        """The next change."""
+        while True:
+            if waiting:
+                return waiting.pop(0)
+            waiting.extend(next(watch).changes.changes)
+
+    waiting = []
+    first = store.Put(esker.PutRequest(key=b"py:a", value=b"1", expiry=esker.Expiry(ttl_ms=100_000)))
+    second = store.Put(esker.PutRequest(key=b"py:a", value=b"2", keep_expiry=True, return_previous=True))
+    assert (second.previous.value, second.previous.version) == (b"1", first.version)
+    head = store.Head(esker.HeadRequest(key=b"py:a")).entry
+    assert (head.value, head.value_bytes, head.version) == (b"", 1, second.version)
+    assert head.expires_at_ms == second.previous.expires_at_ms
+    touched = store.Touch(esker.TouchRequest(key=b"py:a", persistent=True))
+    assert touched.existed and touched.version > second.version and not touched.HasField("expires_at_ms")
+    for version in (first.version, second.version, touched.version):
+        change = told()
+        assert (change.kind, change.key, change.version) == (esker.Change.KIND_PUT, b"py:a", version)
+    assert change.value == b"2"
+
+    request = esker.IncrementRequest(key=b"py:n", by=5, initial=10, options=esker.WriteOptions(request_id=b"one"))
+    answers = [store.Increment(request) for _ in range(3)]
+    assert answers[0].value == 15 and answers.count(answers[0]) == 3
+    request.by = 6
+    refused(code.INVALID_ARGUMENT, "REQUEST_ID", store.Increment, request)
+    unknown = esker.WriteOptions(request_id=b"two", retry=True)
+    refused(code.ABORTED, "FORGOTTEN", store.Increment, esker.IncrementRequest(key=b"py:n", options=unknown))
+    about = refused(code.OUT_OF_RANGE, "OUT_OF_RANGE", store.Increment, esker.IncrementRequest(key=b"py:n", max=15))
+    assert about["value"] == "15"
+    refused(code.FAILED_PRECONDITION, "NOT_A_NUMBER", store.Increment, esker.IncrementRequest(key=b"k1"))
+
+    operation = esker.TxnOperation
+    compare = esker.Compare(key=b"py:n", version=answers[0].version - 1, relation=esker.RELATION_GREATER)
+    success = [
+        operation(put=operation.Put(key=b"py:b", value=b"new", return_previous=True)),
+        operation(get=operation.Get(key=b"py:b")),
+        operation(delete=operation.Delete(key=b"py:n")),
+    ]
+    failure = [operation(get=operation.Get(key=b"py:n", without_value=True))]
+    txn = esker.TxnRequest(compares=[compare], success=success, failure=failure)
+    done = store.Txn(txn)
+    put, get, delete = done.results
+    assert done.succeeded and get.get.entry.version == put.put.version and delete.delete.existed
+    again = store.Txn(txn)
+    assert not again.succeeded and not again.results[0].get.HasField("entry")
+    assert {told().key for _ in range(3)} == {b"py:n", b"py:b"}
+    deleted = store.Delete(esker.DeleteRequest(key=b"py:b", return_previous=True))
+    assert deleted.existed and deleted.previous.value == b"new"
+    change = told()
+    assert (change.kind, change.key) == (esker.Change.KIND_DELETE, b"py:b")
+    watch.cancel()
+    pages = list(store.Scan(esker.ScanRequest(keys_only=True, limit=100)))
+    rest = list(store.Scan(esker.ScanRequest(keys_only=True, cursor=pages[-1].next_cursor)))
+    assert {entry.key for page in pages + rest for entry in page.entries} >= {b"k%d" % n for n in range(1000)}
+    assert rest[-1].done and rest[-1].next_cursor == b""
+
+
+def examples(grpc, esker, store):
+    """Runs what docs/grpc.md shows, but for how to connect. What waits for changes does so beside."""
+    text = (REPOSITORY / "docs/grpc.md").read_text()
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "insecure_channel" not in block]
+    assert len(blocks) == 4
+    printed = []
+    names = {"grpc": grpc, "esker": esker, "store": store, "print": lambda *words: printed.append(words)}
+    store.Put(esker.PutRequest(key=b"balance", value=b"20"))
+    for block in blocks[:3]:
+        exec(block, names)
+    assert printed == [("taken",)] and names["balance"] == 15
+    threading.Thread(target=exec, args=(blocks[3], names), daemon=True).start()
+    for number in range(100):
+        store.Put(esker.PutRequest(key=b"config:color", value=b"%d" % number))
+        if len(printed) > 1:
+            break
+        time.sleep(0.1)
+    assert printed[1][:2] == ("KIND_PUT", b"config:color"), printed
 
 
 def main():

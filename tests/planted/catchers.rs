@@ -57,6 +57,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LiveBytesMovedBeforeSwing, "esker_engine", "background::relocate::tests::a_delete_during_the_copy_wins"),
     row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),
     row(OutputOpenedAtNewest, "esker_engine", "background::relocate::tests::an_output_is_older_than_a_delete_that_is_not_seen_yet"),
+    row(EvictedBeforeMarked, "store", "cache_mode::what_was_dropped_is_gone_for_good"),
+    row(EvictedWithoutTombstone, "store", "cache_mode::what_was_dropped_is_gone_for_good"),
     row(FreeMarkersSwapped, "esker_engine", "background::relocate::tests::the_end_of_a_slot_is_marked_free_before_its_start"),
     row(DiscardIntoMarker, "esker_engine", "segments::tier::tests::what_may_be_discarded_of_a_slot_leaves_its_markers"),
 

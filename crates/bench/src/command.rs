@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::instruments::failure::{Failure, Result};
-use crate::{db_bench, endurance, writeamp};
+use crate::{cache, db_bench, endurance, writeamp};
 
 /// Measurements of the Esker store.
 ///
@@ -26,6 +26,8 @@ enum Command {
     Writeamp(writeamp::Arguments),
     /// A store that is nearly full, under mixed load for a long time, with checks at the end.
     Endurance(endurance::Arguments),
+    /// A store that evicts what nobody asks for, as a cache: hit ratio, bytes written, and how long gets take.
+    Cache(cache::Arguments),
 }
 
 /// Runs the measurement that the arguments (without the program's name) ask for. `program` is what to call it in messages.
@@ -86,6 +88,7 @@ fn dispatch(program: &str, arguments: &[OsString]) -> Result<()> {
         Ok(arguments) => match arguments.command {
             Command::Writeamp(arguments) => writeamp::run(&arguments),
             Command::Endurance(arguments) => endurance::run(&arguments),
+            Command::Cache(arguments) => cache::run(&arguments),
         },
         Err(error) => refused(&error),
     }

@@ -5,7 +5,7 @@
 //! - `workload`: which key comes next, and what its value is. Everything is drawn from a seed.
 //! - `instruments`: a store on devices that the measurement also sees from below, operations in flight, latencies, and what
 //!   the process took of the machine.
-//! - `writeamp`, `endurance`, `db_bench`: one for each command; `command` picks one.
+//! - `writeamp`, `endurance`, `cache`, `db_bench`: one for each command; `command` picks one.
 //!
 //! What is public is what `esker-compare` shares: [`run`], [`Failure`], [`process::Usage`], and printing ([`println!`]).
 //!
@@ -19,6 +19,7 @@
 #[macro_use]
 pub mod instruments;
 
+mod cache;
 mod command;
 mod db_bench;
 mod endurance;

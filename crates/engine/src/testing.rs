@@ -15,7 +15,9 @@ use crate::base::durability::Durability;
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
 use crate::base::tasks::Tasks;
+use crate::base::when_full::WhenFull;
 use crate::catalog::clock::Clock;
+use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::segments::accounting::WriteAccounting;
 use crate::segments::buffers::{Backing, MemoryPool};
@@ -48,6 +50,7 @@ pub(crate) struct Plan {
     pub(crate) hash_bits: Option<u32>,
     pub(crate) placement: Placement,
     pub(crate) may_separate: bool,
+    pub(crate) when_full: WhenFull,
 }
 
 impl Plan {
@@ -63,6 +66,7 @@ impl Plan {
             hash_bits: None,
             placement: Placement::new(1),
             may_separate: false,
+            when_full: WhenFull::Refuse,
         }
     }
 
@@ -133,7 +137,7 @@ impl Plan {
         let tiers: Vec<_> = self.tiers.iter().zip(&devices).map(|(name, d)| self.tier(*name, d)).collect();
         let superblocks: Vec<_> = self.tiers.iter().map(|tier| self.superblock(*tier)).collect();
         let (shape, packing) = (self.shape(self.tiers[0]), self.packing());
-        let Plan { world, hash_bits, placement, may_separate, .. } = self;
+        let Plan { world, hash_bits, placement, may_separate, when_full, .. } = self;
         let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
         let health = Arc::new(Health::default());
         let tasks = Tasks::new(runtime.clone(), health.clone());
@@ -156,6 +160,7 @@ impl Plan {
             packing,
             placement,
             clock,
+            recency: Recency::new(when_full, 16 << 20),
             memory_bytes: 16 << 20,
             cleared_through: 0,
         });

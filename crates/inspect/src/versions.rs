@@ -73,9 +73,10 @@ impl Version {
         (self.place >> LENGTH_SHIFT) * packing.granule_bytes
     }
 
-    /// By key; of one key the newest comes first.
-    fn order(&self) -> (u64, u64, Reverse<u64>, u64) {
-        (self.hash.slot, self.hash.check, Reverse(self.sequence), self.place)
+    /// By key; of one key the newest comes first, and of copies of one version a tombstone: it says that the version was
+    /// dropped, or has expired.
+    fn order(&self) -> (u64, u64, Reverse<u64>, bool, u64) {
+        (self.hash.slot, self.hash.check, Reverse(self.sequence), !self.is_tombstone(), self.place)
     }
 }
 

@@ -71,6 +71,10 @@ bugs! {
     SealedBeforeDurable,
     /// A record with a nearer deadline does not wake the committer.
     NearDeadlineIgnored,
+    /// What is evicted is taken out of the index before its slot is marked free.
+    EvictedBeforeMarked,
+    /// What is evicted leaves nothing that hides an older version.
+    EvictedWithoutTombstone,
     /// Half of a batch is seen.
     HalfABatchSeen,
     /// Who watches an absent key is not told that it was put.

@@ -33,6 +33,7 @@ pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
 pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles};
 pub use base::error::{Error, Result};
 pub use base::limits::Limits;
+pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;
 pub use listen::{Addresses, Control, Server, Sockets};
 pub use service::status;

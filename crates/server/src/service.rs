@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::Config;
 use crate::auth::Users;
 use crate::base::address::Origin;
+use crate::base::policy::Policy;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
@@ -25,9 +26,11 @@ pub(crate) mod errors;
 pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod pauses;
+pub(crate) mod retries;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
+pub(crate) mod watchers;
 
 use backups::Backups;
 use channels::Channels;
@@ -38,9 +41,14 @@ pub(crate) use counters::{Dropped, Reloads};
 use drive::DriveLog;
 use expiring::Expiring;
 use pauses::Pauses;
+use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
+use watchers::Watchers;
+
+/// The setting that says what becomes of puts when the store is full, in Redis' words.
+pub(crate) const MAXMEMORY_POLICY: &str = "maxmemory-policy";
 
 /// Shared by all connections of a server.
 pub(crate) struct Service {
@@ -55,6 +63,8 @@ pub(crate) struct Service {
     /// How many connections there may be.
     pub(crate) connection_limits: Arc<ConnectionLimits>,
     pub(crate) port: u16,
+    /// What Redis calls what the store does when it is full.
+    pub(crate) policy: Policy,
     pub(crate) counters: Counters,
     /// What came of reading users and certificates again.
     pub(crate) reloads: Reloads,
@@ -64,6 +74,10 @@ pub(crate) struct Service {
     pub(crate) slowlog: Slowlog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
+    /// What requests that may be made again were answered.
+    pub(crate) retries: Arc<Retries>,
+    /// Who watches keys.
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) pauses: Pauses,
     pub(crate) backups: Arc<Backups>,
     /// What the drive tells.
@@ -88,6 +102,9 @@ const SLOWLOG_BYTES: usize = 1 << 20;
 /// Which part of the memory for clients scripts and idle interpreters may take.
 const SCRIPTS_PART: usize = 16;
 
+/// Which part of it answers may take that are kept for retries.
+const RETRIES_PART: usize = 8;
+
 impl Service {
     pub(crate) fn new(
         store: Store,
@@ -104,9 +121,13 @@ impl Service {
         // The slow log and the scripts are of what clients said, so they are a part of their memory.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
         let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
+        let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
+        let policy = Policy::new(given(MAXMEMORY_POLICY).map(|(_, word)| word.as_str()));
         let budget = Budget::new(client_bytes, limits.connection_bytes_max, limits.memory_wait);
         // As if the messages that wait were another client of this machine.
         let of_channels = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
+        let retries_bytes = limits.client_bytes_max / RETRIES_PART;
+        let of_retries = budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0);
         Service {
             users,
             tls,
@@ -122,12 +143,15 @@ impl Service {
             drive: DriveLog::new(config.drive_log.clone()),
             config,
             port,
+            policy,
             counters: Counters::default(),
             reloads: Reloads::default(),
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
+            retries: Retries::new(retries_bytes, of_retries),
+            watchers: Arc::default(),
             pauses: Pauses::default(),
             status: Sampler::default(),
             stop: Notify::new(),
@@ -144,12 +168,17 @@ impl Service {
 
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stats(&self) {
-        self.counters.reset(self.store.stats().activity.records_expired);
+        self.counters.reset(&self.store.stats().activity);
     }
 
     /// Keys that expired and were taken away since the start, or the last reset.
     pub(crate) fn expired_keys(&self) -> u64 {
-        self.counters.expired_since(self.store.stats().activity.records_expired)
+        self.counters.expired_since(&self.store.stats().activity)
+    }
+
+    /// Keys that were dropped because the store was full, since the start or the last reset.
+    pub(crate) fn evicted_keys(&self) -> u64 {
+        self.counters.evicted_since(&self.store.stats().activity)
     }
 
     pub(crate) fn uptime(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker_device::Runtime;
-use esker_engine::{Batch, Condition, Entry, Error, ErrorKind, Result, Store, WriteOptions};
+use esker_engine::{Batch, Condition, Entry, Error, ErrorKind, Result, Store, WhenFull, WriteOptions};
 use esker_world::SimRuntime;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -112,6 +112,7 @@ impl Client {
             // Nobody else writes the slot, so the condition says what is known.
             if let Some(known) = known.filter(|known| condition && known.expires_at_ms.is_none())
                 && self.media != Media::Lying
+                && !self.config.when_full.evicts()
             {
                 options.condition =
                     if known.stamp.is_some() { Condition::IfPresent } else { Condition::IfAbsent };
@@ -187,7 +188,7 @@ impl Client {
                 let must = there && expires.is_none_or(|at| latest_ms < at);
                 let may = there && expires.is_none_or(|at| began_ms < at);
                 assert!(
-                    *was_there && may || !was_there && !must,
+                    *was_there && may || !was_there && (!must || self.config.when_full.evicts()),
                     "delete of {key:?} says {was_there}, but it was {there}, until {expires:?}"
                 );
             }
@@ -233,7 +234,7 @@ impl Client {
             let now_ms = self.store.now_ms();
             let mut model = self.model.lock();
             for (number, entry) in entries.iter().enumerate() {
-                model.end_read(reading, number, entry.as_ref(), now_ms);
+                model.end_read(&reading, number, entry.as_ref(), now_ms);
             }
         }
         self.done(slot, at, result.map(|_| ()));
@@ -272,6 +273,8 @@ impl Client {
         match result {
             Ok(()) => self.model.lock().ack(slot, at, self.runtime.now()),
             Err(error) if error.kind() == ErrorKind::Full => {
+                let evicts = self.config.when_full == WhenFull::Evict;
+                assert!(!evicts || self.faults.struck(), "a cache refused a write: {error}");
                 self.reached.lock().note("a full store refused a write");
                 self.model.lock().refuse(slot, at);
             }
@@ -287,7 +290,7 @@ impl Client {
             let model = self.model.lock();
             let reading = model.begin_read(slot, self.store.now_ms());
             let keys = model.slots[slot].keys.iter().cloned().enumerate();
-            wanted.extend(keys.map(|(number, key)| (reading, number, key)));
+            wanted.extend(keys.map(|(number, key)| (reading.clone(), number, key)));
         }
         let reads = wanted.iter().map(|(_, _, key)| self.store.get_entry(key));
         let found = join_all(reads).await;
@@ -295,7 +298,11 @@ impl Client {
             match found {
                 // They ran at the same time, so each is checked against what was known before all of them.
                 Ok(found) => {
-                    self.model.lock().end_read(reading, number, found.as_ref(), self.store.now_ms());
+                    let dropped =
+                        self.model.lock().end_read(&reading, number, found.as_ref(), self.store.now_ms());
+                    if dropped {
+                        self.reached.lock().note("a key that was dropped was missed");
+                    }
                 }
                 Err(error) => self.tolerate("a read", &error),
             }
@@ -363,7 +370,8 @@ impl Client {
 
     /// Counts a shared counter up by one.
     async fn count(&self, counter: usize, bytes: u64) {
-        if self.media == Media::Lying {
+        // One that is dropped begins anew.
+        if self.media == Media::Lying || self.config.when_full.evicts() {
             return;
         }
         let (key, known) = {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_device::Discarded;
-use esker_engine::Durability;
+use esker_engine::{Durability, WhenFull};
 use esker_world::Random;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,8 @@ pub struct Config {
     pub discarded: Discarded,
     /// How fast the scrub reads; 0: there is none.
     pub scrub_bytes_per_s: u64,
+    /// What becomes of puts when the store is full.
+    pub when_full: WhenFull,
 }
 
 impl Config {
@@ -75,6 +77,7 @@ impl Config {
             discard_after: Some(Duration::from_secs(2)),
             discarded: Discarded::Zeros,
             scrub_bytes_per_s: 0,
+            when_full: WhenFull::Refuse,
         }
     }
 

@@ -5,6 +5,9 @@
 //! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
 //! durable on; whatever is found then is what the slot holds from there on.
 //!
+//! A full store that evicts may have dropped any key. One that was found gone without anybody having deleted it
+//! does not come back: no state that was known to be visible then is ever found again.
+//!
 //! Of devices that lie nothing holds but that a value was written under its key.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +55,8 @@ pub(crate) struct Slot {
     outlives_process: usize,
     /// The stamps of all values that it ever was to have.
     ever: BTreeSet<u64>,
+    /// For each key, how many of the oldest states are not found again, since the store had dropped one of them or a later one.
+    dropped: Vec<usize>,
 }
 
 impl Slot {
@@ -74,6 +79,8 @@ impl Slot {
 /// Everything that clients know.
 pub(crate) struct Model {
     media: Media,
+    /// Whether the store drops keys when it is full.
+    evicts: bool,
     pub(crate) slots: Vec<Slot>,
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
@@ -110,15 +117,17 @@ pub(crate) struct Ended {
 }
 
 /// What a reader knows when it begins.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Reading {
     slot: usize,
     from: usize,
+    /// By key.
+    dropped: Vec<usize>,
     wall_ms: u64,
 }
 
 impl Model {
-    pub(crate) fn new(media: Media, slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
+    pub(crate) fn new(media: Media, evicts: bool, slots: Vec<Vec<Bytes>>, counters: Vec<Bytes>) -> Model {
         let absent = State {
             stamp: None,
             expires_at_ms: None,
@@ -128,7 +137,8 @@ impl Model {
             acked_at: Some(0),
             acked_time: Duration::ZERO,
         };
-        let slot = |keys| Slot {
+        let slot = |keys: Vec<Bytes>| Slot {
+            dropped: vec![0; keys.len()],
             keys,
             history: vec![absent],
             visible: 0,
@@ -140,6 +150,7 @@ impl Model {
             |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), may_be_cleared: false };
         Model {
             media,
+            evicts,
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
             stamps: 0,
@@ -226,6 +237,10 @@ impl Model {
         let slot = &mut self.slots[slot];
         assert_eq!(at, slot.newest(), "a slot has one writer");
         slot.history.pop();
+        // Where a key was dropped, it was as if it had been deleted.
+        slot.visible = slot.visible.min(slot.newest());
+        let states = slot.history.len();
+        slot.dropped.iter_mut().for_each(|dropped| *dropped = states.min(*dropped));
     }
 
     /// What a flush that begins now makes durable.
@@ -243,23 +258,40 @@ impl Model {
     }
 
     pub(crate) fn begin_read(&self, slot: usize, wall_ms: u64) -> Reading {
-        Reading { slot, from: self.slots[slot].visible, wall_ms }
+        Reading { slot, from: self.slots[slot].visible, dropped: self.slots[slot].dropped.clone(), wall_ms }
     }
 
-    /// A key of the slot was read.
-    pub(crate) fn end_read(&mut self, reading: Reading, key: usize, found: Option<&Entry>, wall_ms: u64) {
+    /// Whether the store drops keys when it is full.
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts
+    }
+
+    /// A key of the slot was read. Returns whether the store must have dropped it.
+    pub(crate) fn end_read(
+        &mut self,
+        reading: &Reading,
+        number: usize,
+        found: Option<&Entry>,
+        wall_ms: u64,
+    ) -> bool {
         self.clock(wall_ms);
         let slot = &self.slots[reading.slot];
-        let key = slot.keys[key].clone();
+        let key = slot.keys[number].clone();
         let stamp = self.check_entry(reading.slot, &key, found);
         if self.is_lied_to() {
-            return;
+            return false;
         }
+        let evicts = self.evicts;
         let slot = &mut self.slots[reading.slot];
-        let candidates = reading.from..slot.history.len();
+        let from = if stamp.is_some() { reading.from.max(reading.dropped[number]) } else { reading.from };
+        let candidates = from..slot.history.len();
         let latest_ms = self.latest_ms;
         let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
         let Some(at) = candidates.clone().find(fits) else {
+            if stamp.is_none() && evicts {
+                slot.dropped[number] = slot.dropped[number].max(reading.from + 1);
+                return true;
+            }
             panic!(
                 "key {} of slot {}: found {stamp:?}, but it must be one of {:?}",
                 String::from_utf8_lossy(&key[..key.len().min(24)]),
@@ -270,6 +302,7 @@ impl Model {
             );
         };
         see(slot, at);
+        false
     }
 
     /// Checks an entry by itself: its bytes, its key, and that its version means this write and no other.
@@ -358,8 +391,11 @@ impl Model {
             let latest_ms = self.latest_ms;
             let expired =
                 |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
+            // Keys of a batch may be dropped one by one.
+            let left: Vec<Found> =
+                stamps.iter().copied().filter(|stamp| stamp.is_some() || !self.evicts).collect();
             assert!(
-                stamps.windows(2).all(|pair| pair[0] == pair[1]) || slot.history.iter().any(expired),
+                left.windows(2).all(|pair| pair[0] == pair[1]) || slot.history.iter().any(expired),
                 "slot {number}: part of a batch survived: {stamps:?}"
             );
             let least = match end {
@@ -369,18 +405,32 @@ impl Model {
                     slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first one is")
                 }
             };
-            let fits = |at: &usize| matches_state(&slot.history[*at], stamps[0], began_ms, latest_ms);
+            let found = if self.evicts { left.first().copied().flatten() } else { stamps[0] };
+            let dropped: Vec<bool> = stamps.iter().map(|stamp| stamp.is_none() && found.is_some()).collect();
+            if self.evicts && found.is_none() {
+                // Whatever it was, it is gone.
+                let slot = &mut self.slots[number];
+                let absent = State { stamp: None, expires_at_ms: None, ..slot.last() };
+                slot.history.push(absent);
+                slot.dropped.fill(0);
+                survivors.push((slot.newest(), false));
+                continue;
+            }
+            let still_dropped = stamps.iter().zip(&slot.dropped).filter(|(stamp, _)| stamp.is_some());
+            let least = still_dropped.map(|(_, dropped)| *dropped).fold(least, usize::max);
+            let fits = |at: &usize| matches_state(&slot.history[*at], found, began_ms, latest_ms);
             // The newest that fits, to be fair: several may when the keys are absent.
             let Some(at) = (least..slot.history.len()).rev().find(fits) else {
                 panic!(
                     "slot {number}, key {}: found {:?} after {end:?}, but must be one of {:?} (history {:?})",
                     String::from_utf8_lossy(&keys[0][..keys[0].len().min(24)]),
-                    stamps[0],
+                    found,
                     slot.history[least..].iter().map(|s| s.stamp).collect::<Vec<_>>(),
                     slot.history.iter().enumerate().map(|(at, s)| (at, *s)).collect::<Vec<_>>()
                 );
             };
-            survivors.push((at, stamps[0].is_some()));
+            survivors.push((at, found.is_some()));
+            self.slots[number].dropped = dropped.into_iter().map(usize::from).collect();
         }
         if !self.is_lied_to() {
             self.check_order(&survivors);

@@ -214,6 +214,7 @@ impl World {
                 .memory_bytes(config.least_memory_bytes() + config.more_memory_bytes)
                 .reserve_percent(config.reserve_percent)
                 .scrub_bytes_per_s(config.scrub_bytes_per_s)
+                .when_full(config.when_full)
                 .durability(config.durability);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);

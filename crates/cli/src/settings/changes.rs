@@ -1,19 +1,27 @@
 //! Settings that a reload changes, and the names of those that it cannot.
 
-use esker_engine::Durability;
+use esker_engine::{Durability, WhenFull};
 
 use super::layers::Settings;
 use super::table::{Places, SETTINGS};
 
 /// Settings that a reload changes. Users and certificates are read again whatever the settings say.
-const AT_RELOAD: [&str; 6] =
-    ["log", "durability", "background-limit", "scrub-limit", "connections", "connections-per-address"];
+const AT_RELOAD: [&str; 7] = [
+    "log",
+    "durability",
+    "when-full",
+    "background-limit",
+    "scrub-limit",
+    "connections",
+    "connections-per-address",
+];
 
 /// What a reload changes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Changeable<'s> {
     pub(crate) log: &'s str,
     pub(crate) durability: Durability,
+    pub(crate) when_full: WhenFull,
     pub(crate) background_bytes_per_s: Option<u64>,
     pub(crate) scrub_bytes_per_s: Option<u64>,
     pub(crate) connections: usize,
@@ -26,6 +34,7 @@ impl Settings {
         Changeable {
             log: self.log(),
             durability: self.durability(),
+            when_full: self.when_full(),
             background_bytes_per_s: self.bytes("background-limit"),
             scrub_bytes_per_s: self.bytes("scrub-limit"),
             connections: self.count("connections"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_device::Backend;
-use esker_engine::{Durability, OptionName, Options};
+use esker_engine::{Durability, OptionName, Options, WhenFull};
 use esker_server::{
     Access, ClientCertificates, Config, Error, LOGIN_BYTES, Limits, Password, TlsFiles, setting_of,
 };
@@ -88,6 +88,12 @@ impl Settings {
             Some(&Value::Durability(durability)) => durability,
             other => unreachable!("durability is one in the table, and not {other:?}"),
         }
+    }
+
+    /// What becomes of writes when the store is full.
+    pub(super) fn when_full(&self) -> WhenFull {
+        let word = self.word("when-full").expect("it has a default");
+        esker_server::when_full_of(word).expect("the table has these words only")
     }
 
     /// What is logged.
@@ -339,7 +345,12 @@ impl Settings {
     /// What `CONFIG GET` tells beside the server's own settings.
     fn shown(&self) -> Vec<(String, String)> {
         let bind: Vec<_> = self.addresses("resp").iter().map(|address| address.ip().to_string()).collect();
-        vec![("dir".to_owned(), super::names(&self.places())), ("bind".to_owned(), bind.join(" "))]
+        let policy = self.word("when-full").expect("it has a default");
+        vec![
+            ("dir".to_owned(), super::names(&self.places())),
+            ("bind".to_owned(), bind.join(" ")),
+            ("maxmemory-policy".to_owned(), policy.to_owned()),
+        ]
     }
 
     /// What the store calls its options, and how they were given here.
@@ -381,6 +392,7 @@ impl Settings {
         options = options
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
+            .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)
             .force_format(self.switch("force-format"))
             .backend(match self.word("backend") {

@@ -69,6 +69,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("lua-time-limit", "script-time-limit"),
     ("maxclients", "connections"),
     ("maxmemory", "memory"),
+    ("maxmemory-policy", "when-full"),
     ("port", "resp"),
     ("requirepass", "password"),
     ("threads", "workers"),
@@ -86,6 +87,8 @@ settings! {
         "Block device or file of the capacity tier; without fast the only tier.";
     STORE "durability" Kind::Durability, "sync",
         "When a write is acknowledged: sync (on the medium), process (in memory that outlives the process), periodic (a second), periodic:MS or none.";
+    STORE "when-full" Kind::Choice(&esker_server::WHEN_FULL_WORDS), "refuse",
+        "What becomes of writes when the store is full: refuse them, evict (a cache: drop keys that were not asked for of late), evict-expiring (only keys with a time to live), or one of Redis' words for maxmemory-policy.";
     STORE "memory" Kind::Size, "512m",
         "Memory for everything: index, write buffers, cache, and what clients hold (client-memory).";
     STORE "fast-limit" Kind::Size, "" else "the device; for a file 1g, or its file system if that is smaller",

@@ -11,7 +11,7 @@ use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, 
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-use crate::background::relocate::KEEP_FOR_COLLECTING;
+use crate::background::relocate::{Eviction, KEEP_FOR_COLLECTING};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
@@ -32,6 +32,8 @@ pub(crate) struct CopyWriter<'a> {
     pub(crate) bytes_per_s: u64,
     /// Tombstones are copied in the first round only.
     pub(crate) first: bool,
+    /// What is dropped.
+    pub(crate) eviction: Option<&'a Eviction>,
     /// Of the outputs that are opened. Must be taken before it is asked what is current, and without what is not yet
     /// published, or else a copy could lie in a segment that seems to be newer than the tombstone of its key.
     pub(crate) opened_at: u64,
@@ -121,9 +123,24 @@ impl Host for CopyWriter<'_> {
     }
 
     fn need(&self, victim: &Victim, entry: &Entry) -> Need {
-        let hides = || self.first && self.tombstone_is_needed(victim, entry);
+        let may_hide = || self.first && self.tombstone_is_needed(victim, entry);
+        let is_current = || self.catalog.is_current(victim.shape.tier, victim.slot, entry);
+        // What is not current any more is not dropped: it may have expired, and hide an older version.
+        let drops =
+            |eviction: &&Eviction| eviction.drops(victim, entry) && (eviction.is_held() || is_current());
+        if let Some(eviction) = self.eviction.filter(drops) {
+            let slot = self.space.tier(victim.shape.tier).slot(victim.slot);
+            let hides = eviction.is_held() && !slot.hides_nothing() && may_hide();
+            return if hides && !planted(Bug::EvictedWithoutTombstone) {
+                Need::Tombstone
+            } else {
+                Need::Nothing
+            };
+        }
+        // Those of the second time were copied in the first.
+        let hides = || !self.eviction.is_some_and(Eviction::is_held) && may_hide();
         match entry.kind {
-            Kind::Put if self.catalog.is_current(victim.shape.tier, victim.slot, entry) => Need::Record,
+            Kind::Put if is_current() => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
             Kind::Tombstone if hides() => Need::Record,
             _ => Need::Nothing,

@@ -96,8 +96,8 @@ impl Expirer<'_> {
         Ok(taken)
     }
 
-    /// The key of a record; nothing if it cannot be read.
-    async fn key_of(&self, tier: TierName, slot: u32, entry: &Entry) -> Option<Bytes> {
+    /// The key of a record, for those who observe; nothing if it cannot be read.
+    pub(crate) async fn key_of(&self, tier: TierName, slot: u32, entry: &Entry) -> Option<Bytes> {
         let location = self.space.location(tier, slot, entry);
         self.catalog.read_key(&self.catalog.unchecked_place(self.catalog.pointer(location))).await
     }

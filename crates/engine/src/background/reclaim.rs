@@ -5,6 +5,7 @@
 //! second bound, the less the reclaimer rests.
 
 mod choose;
+mod evict;
 mod grouped;
 mod sweep;
 mod unverified;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use esker_gc::CopyBudget;
 use esker_log::Tier as TierName;
 use futures_util::future::{Either, select};
 
@@ -52,6 +54,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         failures: BTreeMap::new(),
         unverified: Unverified::default(),
         sweep: Sweep::default(),
+        copies: CopyBudget::default(),
         compaction: None,
         compacted_last: false,
     };
@@ -77,6 +80,8 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
                 writer.pressure.requests.done();
                 reclaimer.rest(woken).await;
             }
+            // It ends, and leaves nothing unsealed.
+            Err(Error::Closed { .. }) if space.health.check_writable().is_err() => {}
             Err(Error::Closed { .. }) => break,
             Err(error) => {
                 space.health.latch(&error);
@@ -131,6 +136,11 @@ impl Reclaimer<'_> {
                 pressure.done();
             }
         }
+        if self.must_evict()
+            && (self.renew(self.tombstones_tolerated(false), u64::MAX).await? || self.evict().await?)
+        {
+            return Ok(true);
+        }
         if self.space.urgency() < RENEW_BELOW
             && self.renew(self.tombstones_tolerated(false), u64::MAX).await?
         {
@@ -140,9 +150,9 @@ impl Reclaimer<'_> {
             let always = choice.tier != self.space.output_tier().name();
             let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
             if !done && may_be_full {
-                self.declare_full();
+                return self.evict_or_declare_full().await;
             }
-            return Ok(done || !may_be_full);
+            return Ok(true);
         }
         if self.renew(self.tombstones_tolerated(false), u64::MAX).await? {
             return Ok(true);
@@ -151,7 +161,9 @@ impl Reclaimer<'_> {
             if self.relieve().await? {
                 return Ok(true);
             }
-            self.declare_full();
+            if self.evict_or_declare_full().await? {
+                return Ok(true);
+            }
         }
         // Nobody is to wait for what has time.
         Ok(!self.writer.pressure.requests.is_wanted() && self.verify_when_idle().await?)
@@ -186,6 +198,16 @@ impl Reclaimer<'_> {
             }
             Err((_, error)) => Err(error),
         }
+    }
+
+    /// Nothing can be collected: something is dropped, if that may be and there is anything.
+    async fn evict_or_declare_full(&mut self) -> Result<bool> {
+        let waits = self.writer.lanes().any(|lane| lane.is_out_of_room());
+        if waits && self.when_full().evicts() && self.evict().await? {
+            return Ok(true);
+        }
+        self.declare_full();
+        Ok(false)
     }
 
     /// Nothing can be freed and writers wait: tell them.

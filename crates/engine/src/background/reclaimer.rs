@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use esker_gc::CopyBudget;
 use esker_log::Tier as TierName;
 
 use crate::background::expire::Expirer;
@@ -31,6 +32,8 @@ pub(super) struct Reclaimer<'a> {
     pub(super) failures: BTreeMap<u64, u32>,
     pub(super) unverified: Unverified,
     pub(super) sweep: Sweep,
+    /// What may be copied of segments that are freed by dropping what is cold.
+    pub(super) copies: CopyBudget,
     /// What was asked for and is not done yet.
     pub(super) compaction: Option<Compaction>,
     /// The last step was for that.

@@ -4,6 +4,7 @@
 //! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when none
 //! of its records is current and no unverified overwrite of it is left.
 
+mod evict;
 mod outputs;
 mod victims;
 
@@ -15,6 +16,8 @@ use esker_gc::{Failed, Outputs, Relocated, Throttle, Victim, copy_needed};
 use esker_log::{Entry, Kind, Location, Stream, Tier as TierName, class_of};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
+
+pub(crate) use self::evict::Eviction;
 
 use crate::background::copies::{CopyWriter, yield_device};
 use crate::background::expire::Expirer;
@@ -60,6 +63,8 @@ pub(crate) struct Relocator<'a> {
     told_bytes: AtomicI64,
     /// Time that went to other work since the last relocation.
     other_work: Duration,
+    /// What is dropped of the segment that is being emptied.
+    eviction: Option<Eviction>,
     /// No record of the outputs that is to be taken out of the index when it expires does so before.
     expires_from: u64,
 }
@@ -79,6 +84,7 @@ impl<'a> Relocator<'a> {
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
             other_work: Duration::ZERO,
+            eviction: None,
             expires_from: NEVER_MS,
         }
     }
@@ -123,7 +129,7 @@ impl<'a> Relocator<'a> {
                 }
             }
         }
-        match self.empty(tier_name, &mut victims, urgency).await {
+        match self.empty_all(tier_name, &mut victims, urgency).await {
             Ok(Outcome::Freed(_)) => {}
             Ok(Outcome::OutOfRoom) => {
                 return Ok(Outcome::OutOfRoom);
@@ -142,6 +148,23 @@ impl<'a> Relocator<'a> {
         }
         self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
         Ok(Outcome::Freed(victims.len()))
+    }
+
+    /// Copies what is needed. What is to be dropped stays where it is, and nobody else can write it.
+    async fn empty_all(
+        &mut self,
+        tier_name: TierName,
+        victims: &mut Victims,
+        urgency: f64,
+    ) -> std::result::Result<Outcome, Failed<Error>> {
+        let emptied = self.empty(tier_name, victims, urgency).await?;
+        if self.eviction.is_none() || emptied == Outcome::OutOfRoom {
+            return Ok(emptied);
+        }
+        let held = self.hold_evicted(tier_name, victims).await;
+        held.map_err(|error| Failed { victim: 0, error })?;
+        // Somebody may wait for these keys, so there are no pauses.
+        self.empty(tier_name, victims, 1.0).await
     }
 
     /// Copies until nothing of the victims is needed. Those in which something is damaged are taken off the list.
@@ -229,6 +252,7 @@ impl<'a> Relocator<'a> {
             writer: self.writer,
             bytes_per_s: self.bytes_per_s,
             first,
+            eviction: self.eviction.as_ref(),
             opened_at: match planted(Bug::OutputOpenedAtNewest) {
                 false => self.writer.lane.published_through(),
                 true => self.space.sequence.load(Ordering::Acquire),

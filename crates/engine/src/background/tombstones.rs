@@ -12,6 +12,7 @@ use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
+use crate::base::when_full::WhenFull;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
 
@@ -31,6 +32,9 @@ impl Reclaimer<'_> {
             return Ok(true);
         }
         if self.expirer.expire_open().await? {
+            return Ok(true);
+        }
+        if self.must_evict_under_pressure() && self.evict().await? {
             return Ok(true);
         }
         self.renew(self.tombstones_tolerated(true), u64::MAX).await
@@ -73,6 +77,9 @@ impl Reclaimer<'_> {
             // An output of its own: sealed, it can be rewritten as well.
             self.relocator.finish().await?;
             return Ok(true);
+        }
+        if self.when_full() == WhenFull::Evict && tier == self.space.output_tier().name() {
+            return self.evict_from_slot(slot).await;
         }
         let urgency = self.space.urgency().max(crate::background::reclaim::CALM);
         let choice = Choice { tier, slots: vec![slot], urgency, yield_bytes: 0 };

@@ -43,6 +43,7 @@ counters! {
     frames: "Frames written.",
     flushes: "Flushes of a lane's device.",
     records_expired: "Records that expired and were taken out of the index.",
+    records_evicted: "Records that were current and dropped to make room, where a full store evicts.",
     segments_freed: "Segments freed by relocation.",
     records_moved: "Records that relocation kept.",
     records_freed: "Records that had been written to the segments that were freed, moved or dead.",
@@ -93,6 +94,10 @@ impl Counters {
 
     pub(crate) fn count_expired(&self) {
         Counters::add(&self.records_expired, 1);
+    }
+
+    pub(crate) fn count_evicted(&self) {
+        Counters::add(&self.records_evicted, 1);
     }
 
     pub(crate) fn count_flush(&self) {

@@ -13,6 +13,7 @@ pub(crate) mod lookup;
 pub(crate) mod observers;
 pub(crate) mod place;
 mod publish;
+pub(crate) mod recency;
 pub(crate) mod records;
 mod touch;
 pub(crate) mod verify;
@@ -29,6 +30,7 @@ use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
 use crate::catalog::observers::Observers;
+use crate::catalog::recency::Recency;
 use crate::catalog::watches::Watches;
 use crate::segments::space::Space;
 
@@ -39,6 +41,7 @@ pub(crate) struct CatalogParts {
     pub(crate) packing: Packing,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) recency: Recency,
     /// Memory for index and read cache together.
     pub(crate) memory_bytes: u64,
     /// Records up to this sequence number were cleared.
@@ -53,6 +56,7 @@ pub(crate) struct Catalog {
     pub(crate) cache: ReadCache,
     pub(crate) placement: Placement,
     pub(crate) clock: Clock,
+    pub(crate) recency: Recency,
     pub(crate) watches: Arc<Watches>,
     pub(crate) observers: Arc<Observers>,
     memory_bytes: u64,
@@ -71,6 +75,7 @@ impl Catalog {
             cache: ReadCache::new(parts.memory_bytes),
             placement: parts.placement,
             clock: parts.clock,
+            recency: parts.recency,
             watches: Arc::default(),
             observers: Arc::default(),
             memory_bytes: parts.memory_bytes,
@@ -136,9 +141,14 @@ impl Catalog {
     /// Divides the memory that is left between the index, which grows with the keys, and the read cache. Called now and
     /// then as the store is written to.
     pub(crate) fn balance_memory(&self) {
-        let index_bytes = self.index.memory_bytes();
-        self.cache.set_capacity(self.memory_bytes.saturating_sub(index_bytes));
-        self.out_of_memory.store(index_bytes > self.memory_bytes, Ordering::Release);
+        let (index_bytes, memory_bytes) = (self.index.memory_bytes(), self.memory_for_index());
+        self.cache.set_capacity(memory_bytes.saturating_sub(index_bytes));
+        self.out_of_memory.store(index_bytes > memory_bytes, Ordering::Release);
+    }
+
+    /// Memory for the index and the read cache.
+    pub(crate) fn memory_for_index(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.recency.bytes())
     }
 
     /// Whether the index takes more memory than there is for it; then, how much it takes, and of what.
@@ -147,6 +157,6 @@ impl Catalog {
             self.balance_memory();
         }
         let lacks = self.out_of_memory.load(Ordering::Acquire);
-        lacks.then(|| (self.index.memory_bytes(), self.memory_bytes))
+        lacks.then(|| (self.index.memory_bytes(), self.memory_for_index()))
     }
 }

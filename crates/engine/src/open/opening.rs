@@ -27,6 +27,7 @@ use crate::base::option_name::OptionName;
 use crate::base::requests::Requests;
 use crate::base::tasks::Tasks;
 use crate::catalog::clock::Clock;
+use crate::catalog::recency::Recency;
 use crate::catalog::{Catalog, CatalogParts};
 use crate::open::devices::open_devices;
 use crate::open::extent::{self, Extents};
@@ -243,6 +244,7 @@ async fn build(
         packing,
         placement: Placement::new(spare_outputs(&bulk, reserve_share)),
         clock,
+        recency: Recency::new(options.when_full, memory.cache_bytes),
         memory_bytes: memory.cache_bytes,
         cleared_through,
     });

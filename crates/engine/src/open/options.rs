@@ -8,6 +8,7 @@ use std::time::Duration;
 use esker_device::{Backend, Device, Runtime};
 
 use crate::base::durability::Durability;
+use crate::base::when_full::WhenFull;
 use crate::open::progress::Progress;
 
 /// Where a tier's bytes live.
@@ -49,6 +50,7 @@ pub struct Options {
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
+    pub(crate) when_full: WhenFull,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
     pub(crate) force_format: bool,
@@ -78,6 +80,7 @@ impl fmt::Debug for Options {
             shaping_threshold_bytes,
             reserve_percent,
             durability,
+            when_full,
             backend,
             direct,
             force_format,
@@ -103,6 +106,7 @@ impl fmt::Debug for Options {
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
+            .field("when_full", when_full)
             .field("backend", backend)
             .field("direct", direct)
             .field("force_format", force_format)
@@ -132,6 +136,7 @@ impl Options {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            when_full: WhenFull::Refuse,
             backend: Backend::Auto,
             direct: true,
             force_format: false,
@@ -248,6 +253,13 @@ impl Options {
     /// Durability of writes that do not name their own. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
+        self
+    }
+
+    /// What becomes of puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache: see
+    /// `docs/durability.md` for what it may drop.
+    pub fn when_full(mut self, when_full: WhenFull) -> Options {
+        self.when_full = when_full;
         self
     }
 

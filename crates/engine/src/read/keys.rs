@@ -42,6 +42,18 @@ impl Started {
 }
 
 impl Reader {
+    /// See [`Store::get_key`](crate::Store::get_key).
+    pub(crate) async fn get_key(&self, key: &[u8]) -> Result<Option<KeyEntry>> {
+        self.space.health.check_open()?;
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let hash = self.catalog.hash(key);
+        let Some(entry) = KeyEntry::look_up(self, key, &hash).await? else { return Ok(None) };
+        let may_show = self.writer.may_show(key, &hash, entry.version, entry.expires_at_ms).await;
+        Ok(may_show.then_some(entry))
+    }
+
     /// See [`Store::scan_keys`](crate::Store::scan_keys).
     pub(crate) async fn scan_keys(&self, cursor: Cursor, limit: usize, bytes: usize) -> Result<KeyPage> {
         self.space.health.check_open()?;

@@ -3,6 +3,8 @@
 //! A look-up that needs no device can be answered without a future and without a copy of the value: whoever asks sees the
 //! bytes in the segment's memory. Whatever is not that simple is left to [`Store::get_entry`].
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use esker_index::{KeyHash, Pointer};
 use esker_log::{Kind, RecordView};
@@ -61,6 +63,25 @@ enum Shown<'a> {
     Cached(Cached),
 }
 
+impl Shown<'_> {
+    fn show<T>(&self, see: impl FnOnce(View<'_>) -> T) -> T {
+        match self {
+            Shown::InMemory(view) => see(*view),
+            Shown::Cached(cached) => see(cached.view()),
+        }
+    }
+}
+
+/// How a key was used of late, where a full store evicts: as far as that is known, which is what it forgets by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Somebody asked for it since the store last looked whether to keep it, or since it was put. Another key may be taken
+    /// for it.
+    pub was_asked: bool,
+    /// For so long nobody did, at least.
+    pub idle: Duration,
+}
+
 impl Cached {
     fn view(&self) -> View<'_> {
         let owner = Some(&self.key_and_value);
@@ -73,9 +94,12 @@ impl Reader {
     pub(crate) fn peek<T>(&self, key: &[u8], see: impl FnOnce(View<'_>) -> T) -> Result<Peek<T>> {
         self.space.health.check_open()?;
         let began = self.space.runtime.now();
-        let peek = match self.look(&self.seek(key), &self.space.buffered.hold()) {
-            Peek::Seen(Shown::InMemory(view)) => Peek::Seen(see(view)),
-            Peek::Seen(Shown::Cached(cached)) => Peek::Seen(see(cached.view())),
+        let sought = self.seek(key);
+        let peek = match self.look(&sought, &self.space.buffered.hold()) {
+            Peek::Seen(shown) => {
+                self.catalog.recency.note_asked(&sought.hash);
+                Peek::Seen(shown.show(see))
+            }
             Peek::Absent => Peek::Absent,
             // Counted by the call that follows.
             Peek::Unknown => return Ok(Peek::Unknown),
@@ -117,12 +141,33 @@ impl Reader {
             row.iter().filter_map(|sought| sought.pointer).for_each(|at| self.catalog.touch(at, &buffered));
         }
         let mut take = |sought: &Sought<'_>| match self.look(sought, &buffered) {
-            Peek::Seen(Shown::InMemory(view)) => see(Some(view)),
-            Peek::Seen(Shown::Cached(cached)) => see(Some(cached.view())),
+            Peek::Seen(shown) => {
+                let is_taken = shown.show(|view| see(Some(view)));
+                if is_taken {
+                    self.catalog.recency.note_asked(&sought.hash);
+                }
+                is_taken
+            }
             Peek::Absent => see(None),
             Peek::Unknown => false,
         };
         row.iter().position(|sought| !take(sought)).unwrap_or(row.len())
+    }
+
+    /// See [`Store::usage`](crate::Store::usage).
+    pub(crate) fn usage(&self, key: &[u8]) -> Option<Usage> {
+        let sought = self.seek(key);
+        let pointer = sought.pointer?;
+        if let Peek::Absent = self.look(&sought, &self.space.buffered.hold()) {
+            return None;
+        }
+        let recency = &self.catalog.recency;
+        if !recency.when_full().evicts() || recency.was_asked(&sought.hash) {
+            return Some(Usage { was_asked: recency.when_full().evicts(), idle: Duration::ZERO });
+        }
+        let slot = self.space.slot(self.catalog.packing.unpack(pointer.get()));
+        let idle = self.space.runtime.now().saturating_sub(slot.passed_time());
+        Some(Usage { was_asked: false, idle })
     }
 
     fn seek<'k>(&self, key: &'k [u8]) -> Sought<'k> {

@@ -40,6 +40,9 @@ impl Reader {
         let began = self.space.runtime.now();
         if let Some(part) = self.stream_range(key, start, end).await? {
             self.space.took(Timed::Get, began);
+            if part.is_some() {
+                self.catalog.recency.note_asked(&self.catalog.hash(key));
+            }
             return Ok(part);
         }
         let Some(value) = self.get(key).await?.map(Cached::into_value) else { return Ok(None) };

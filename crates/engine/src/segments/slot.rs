@@ -4,6 +4,7 @@
 //! segment's writer, or the one who frees it.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_log::{SegmentClass, Stream};
 
@@ -71,6 +72,12 @@ pub(crate) struct Slot {
     not_collected_at: AtomicI64,
     /// It lies in blocks of a file that were never written.
     blank: AtomicBool,
+    /// All its puts are of keys of which there was none: so nothing comes back if they are dropped.
+    hides_nothing: AtomicBool,
+    /// Number that the newest segment had when it was last looked at for what may be dropped, and kept.
+    passed_at: AtomicU64,
+    /// When that was, or when it was taken, in milliseconds by the runtime's clock.
+    passed_ms: AtomicU64,
 }
 
 impl Slot {
@@ -99,7 +106,7 @@ impl Slot {
         at > 0 && self.live_bytes().max(0) + noticeable_bytes.max(1) > at - 1
     }
 
-    pub(super) fn occupy(&self, segment: u64, opened_at: u64) {
+    pub(super) fn occupy(&self, segment: u64, opened_at: u64, now: Duration) {
         self.stream.store(Stream::LANE.0, Ordering::Relaxed);
         self.began_at.store(0, Ordering::Relaxed);
         self.sealed_at.store(segment, Ordering::Relaxed);
@@ -108,6 +115,8 @@ impl Slot {
         self.record_bytes.store(0, Ordering::Relaxed);
         self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
+        self.hides_nothing.store(false, Ordering::Relaxed);
+        self.pass(0, now);
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.set(segment);
     }
@@ -153,6 +162,41 @@ impl Slot {
 
     pub(crate) fn set_blank(&self, blank: bool) {
         self.blank.store(blank, Ordering::Relaxed);
+    }
+
+    /// It gets nothing but puts as they come, from now on: each is published after those that it replaces.
+    pub(crate) fn begin_puts(&self) {
+        self.hides_nothing.store(true, Ordering::Release);
+    }
+
+    /// A put in it took the place of a record that goes on to lie somewhere.
+    #[inline]
+    pub(crate) fn note_hides(&self) {
+        if self.hides_nothing.load(Ordering::Relaxed) {
+            self.hides_nothing.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether no put in it, of those that are published, hides an older version of its key. Of copies, and of what an earlier
+    /// opening wrote, nobody knows.
+    pub(crate) fn hides_nothing(&self) -> bool {
+        self.hides_nothing.load(Ordering::Acquire)
+    }
+
+    /// It was looked at for what may be dropped, and kept; the newest segment has this number.
+    pub(crate) fn pass(&self, newest: u64, now: Duration) {
+        self.passed_at.store(newest, Ordering::Relaxed);
+        self.passed_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// When that was, or when the slot was taken, by the runtime's clock.
+    pub(crate) fn passed_time(&self) -> Duration {
+        Duration::from_millis(self.passed_ms.load(Ordering::Relaxed))
+    }
+
+    /// When it was sealed or last kept, by the number that the newest segment had.
+    pub(crate) fn kept_at(&self) -> u64 {
+        self.passed_at.load(Ordering::Relaxed).max(self.sealed_at())
     }
 
     /// Says how long its records are, about, if nobody has.

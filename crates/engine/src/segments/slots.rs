@@ -2,6 +2,7 @@
 //! telling it costs the same however many there are.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_log::{Census, Secret, SegmentClass, Stream};
 
@@ -38,8 +39,8 @@ impl Slots {
     }
 
     /// A segment takes a slot, or (number 0) leaves it.
-    pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
-        self.all[slot as usize].occupy(segment, opened_at);
+    pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64, now: Duration) {
+        self.all[slot as usize].occupy(segment, opened_at, now);
         self.relabel(slot, |_| Some(Label::new(state, Stream::LANE)));
     }
 

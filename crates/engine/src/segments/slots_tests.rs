@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -79,18 +81,18 @@ proptest! {
         let slots = Slots::new(COUNT, Groups::new(None, 1 << 20, COUNT));
         let mut held = [Held::NOTHING; COUNT as usize];
         // As a slot is left before it is used again.
-        (0..COUNT).for_each(|slot| slots.occupy(slot, 0, SlotState::Free, 0));
+        (0..COUNT).for_each(|slot| slots.occupy(slot, 0, SlotState::Free, 0, Duration::ZERO));
         let (mut now_ms, mut newest) = (0, 0);
         for step in steps {
             match step {
                 Step::Occupy(slot) => {
                     newest += 1;
-                    slots.occupy(slot, newest, SlotState::Open, 0);
+                    slots.occupy(slot, newest, SlotState::Open, 0, Duration::ZERO);
                     let state = SlotState::Open;
                     held[slot as usize] = Held { segment: newest, state, ..Held::NOTHING };
                 }
                 Step::Leave(slot) => {
-                    slots.occupy(slot, 0, SlotState::Free, 0);
+                    slots.occupy(slot, 0, SlotState::Free, 0, Duration::ZERO);
                     held[slot as usize] = Held::NOTHING;
                 }
                 Step::Begin(slot, stream) => {
@@ -155,7 +157,7 @@ fn an_opening_groups_segments_by_their_numbers() {
     // Two segments to a group.
     let slots = Slots::new(256, Groups::new(Some(2 << 20), 1 << 20, 256));
     for (slot, segment) in [(0, 40), (1, 10), (2, 30), (3, 20)] {
-        slots.occupy(slot, segment, SlotState::Open, 0);
+        slots.occupy(slot, segment, SlotState::Open, 0, Duration::ZERO);
         slots.seal(slot, Stream::LANE, 1000, segment, &Contents::of_footer(None));
     }
     let groups = || [0, 1, 2, 3].map(|slot| slots.all()[slot].group());

@@ -197,9 +197,10 @@ impl Space {
         self.superblocks.update(&self.tiers, change).await
     }
 
-    /// The next sequence number. Called under the lane's lock; numbers are drawn earlier under a reservation only.
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    /// The first of so many sequence numbers, which follow one another. Called under the lane's lock; numbers are drawn earlier
+    /// under a reservation only.
+    pub(crate) fn next_sequences(&self, count: usize) -> u64 {
+        self.sequence.fetch_add(count as u64, Ordering::Relaxed) + 1
     }
 
     /// The next segment number: higher than all of which anything was found, and of this opening alone.

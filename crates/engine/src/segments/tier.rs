@@ -130,7 +130,7 @@ impl Tier {
     /// A segment takes a slot, or (number 0) leaves it.
     pub(crate) fn occupy(&self, slot: u32, segment: u64, state: SlotState, opened_at: u64) {
         self.forget_live_of(self.slot(slot));
-        self.slots.occupy(slot, segment, state, opened_at);
+        self.slots.occupy(slot, segment, state, opened_at, self.clock.now());
     }
 
     /// Records of a slot became current, or (negative) ceased to be.
@@ -258,30 +258,44 @@ impl Tier {
     /// so that rot in one cannot bring the segment back. The end must come first: a start that a power cut tears, with
     /// the segment's summary still at the end, would be damage.
     pub(crate) async fn free_slot(&self, slot: u32, secret: &esker_log::Secret, now: Duration) -> Result<()> {
+        let [first, last] = self.ends_to_mark();
+        self.mark_free(slot, secret, first).await?;
+        self.mark_free(slot, secret, last).await?;
+        self.leave_slot(slot, now);
+        Ok(())
+    }
+
+    /// Where the two markers of a slot go: offset of the unit, and of the marker in it; that which is written first comes first.
+    pub(crate) fn ends_to_mark(&self) -> [(u32, usize); 2] {
+        let unit_bytes = self.shape.unit_bytes;
+        let end = (self.shape.segment_bytes - unit_bytes, unit_bytes as usize - FOOTER_BYTES);
+        let start = (0, 0);
+        if planted(Bug::FreeMarkersSwapped) { [start, end] } else { [end, start] }
+    }
+
+    /// Writes one of the two markers, durably. From the first on, a crash leaves nothing of what is in the slot. At the end of
+    /// the slot it lies on the summary; the records can still be read.
+    pub(crate) async fn mark_free(
+        &self,
+        slot: u32,
+        secret: &esker_log::Secret,
+        (offset, at): (u32, usize),
+    ) -> Result<()> {
         let device = self.device()?;
         let segment = self.slot(slot).segment();
         let unit_bytes = self.shape.unit_bytes;
         let marker = free_marker(secret, segment, slot);
-        let unit_with_marker_at = |at: usize| {
-            let mut unit = device.buffer(unit_bytes as usize);
-            unit.fill(0);
-            unit[at..at + marker.len()].copy_from_slice(&marker);
-            Source::Owned(unit)
-        };
-        let end = unit_bytes as usize - FOOTER_BYTES;
-        let last = self.shape.segment_bytes - unit_bytes;
-        let mut ends = [(last, end), (0, 0)];
-        if planted(Bug::FreeMarkersSwapped) {
-            ends.reverse();
-        }
-        for (offset, at) in ends {
-            self.write(&device, slot, offset, unit_with_marker_at(at), WriteMode::Durable, Content::Marker)
-                .await?;
-        }
+        let mut unit = device.buffer(unit_bytes as usize);
+        unit.fill(0);
+        unit[at..at + marker.len()].copy_from_slice(&marker);
+        self.write(&device, slot, offset, Source::Owned(unit), WriteMode::Durable, Content::Marker).await
+    }
+
+    /// Both markers are durable: the slot can be taken again.
+    pub(crate) fn leave_slot(&self, slot: u32, now: Duration) {
         self.occupy(slot, 0, SlotState::Free, 0);
         self.allocation.lock().freed(slot, now);
         self.discards.wake.notify_one();
-        Ok(())
     }
 
     /// Writes to a segment, and waits for it.

@@ -11,6 +11,7 @@ use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
+use crate::catalog::heads::KeyEntry;
 use crate::catalog::watches::KeyWatch;
 use crate::open::options::Options;
 use crate::open::progress::Recovery;
@@ -69,6 +70,14 @@ impl Blocking {
     /// As there.
     pub fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         block_on(self.store.get_entry(key))
+    }
+
+    /// See [`Store::get_key`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_key(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyEntry>> {
+        block_on(self.store.get_key(key))
     }
 
     /// See [`Store::get_many`].
@@ -182,6 +191,19 @@ impl Blocking {
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
         block_on(self.store.update(keys, options, change))
+    }
+
+    /// See [`Store::update_versioned`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_versioned<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<(T, Vec<Option<u64>>)> {
+        block_on(self.store.update_versioned(keys, options, change))
     }
 
     /// See [`Store::insert_if_absent`].

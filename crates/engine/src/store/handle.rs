@@ -11,6 +11,7 @@ use crate::base::durability::Durability;
 use crate::base::error::Result;
 use crate::base::latency::Latencies;
 use crate::base::requests::Requests;
+use crate::base::when_full::WhenFull;
 use crate::catalog::Catalog;
 use crate::open::opening::{self, Opened};
 use crate::open::options::Options;
@@ -161,6 +162,20 @@ impl Store {
     pub fn set_durability(&self, durability: Durability) -> Result<()> {
         self.writer.changeable.set_durability(self.writer.check_durability(durability)?);
         Ok(())
+    }
+
+    /// What becomes of puts when the store is full.
+    pub fn when_full(&self) -> WhenFull {
+        self.catalog.recency.when_full()
+    }
+
+    /// What becomes of puts from now on when the store is full, in place of what the options said. Memory that a store which
+    /// drops keys needs is taken from that of the read cache, and kept.
+    pub fn set_when_full(&self, when_full: WhenFull) {
+        self.catalog.recency.set(when_full);
+        self.catalog.balance_memory();
+        self.space.is_no_longer_full();
+        self.space.reclaim.notify_one();
     }
 
     /// How many bytes a second destaging and collecting may read and write together, from now on; `None` for no limit. What

@@ -9,10 +9,11 @@ use futures_util::future::join_all;
 
 use crate::base::error::Result;
 use crate::catalog::cache::{Cached, Entry};
+use crate::catalog::heads::KeyEntry;
 use crate::catalog::observers::{Observation, Observer};
 use crate::catalog::watches::KeyWatch;
 use crate::read::keys::KeyPage;
-use crate::read::peek::{Peek, View};
+use crate::read::peek::{Peek, Usage, View};
 use crate::read::scan::{Cursor, Page};
 use crate::store::handle::Store;
 
@@ -31,6 +32,14 @@ impl Store {
     /// As [`get`](Self::get).
     pub async fn get_entry(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         Ok(self.reader.get(key.as_ref()).await?.map(Cached::into_entry))
+    }
+
+    /// What is known of a key without its value, which is not read. Damage in the value is not found then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_key(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyEntry>> {
+        self.reader.get_key(key.as_ref()).await
     }
 
     /// The values of several keys, in their order; device reads are made together.
@@ -130,6 +139,12 @@ impl Store {
     /// for a key whose slot another key has, and is outdated as soon as the key is written.
     pub fn read_bytes_hint(&self, key: impl AsRef<[u8]>) -> usize {
         self.reader.bytes_hint(key.as_ref())
+    }
+
+    /// How a key was used of late, without any I/O and without counting as a use; `None` if it is not there, as far as the
+    /// index tells. A store that refuses when it is full keeps no account: there every key counts as just used.
+    pub fn usage(&self, key: impl AsRef<[u8]>) -> Option<Usage> {
+        self.reader.usage(key.as_ref())
     }
 
     /// Watches a key from now on, without any I/O: whether a value was put for it since. For whoever looks at a key twice and

@@ -104,4 +104,21 @@ impl Store {
     ) -> Result<T> {
         self.writer.update(keys, options, change).await
     }
+
+    /// As [`update`](Self::update), and tells the version that each of the keys was given, in their order; `None` for one that was
+    /// not put.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub async fn update_versioned<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+    ) -> Result<(T, Vec<Option<u64>>)> {
+        let mut versions = vec![None; keys.len()];
+        let tell = |at: usize, version| versions[at] = Some(version);
+        let outcome = self.writer.update_and_tell(keys, options, change, tell).await?;
+        Ok((outcome, versions))
+    }
 }

@@ -149,7 +149,7 @@ impl Writer {
             }
             records = kept;
         }
-        self.commit(records, durability, reservation).await
+        self.commit(records, durability, reservation).await.map(drop)
     }
 
     /// The room that a batch takes; none if it puts nothing.
@@ -209,13 +209,14 @@ impl Writer {
         Ok(records)
     }
 
-    /// Appends the records of a batch or update as one.
+    /// Appends the records of a batch or update as one. Returns the last sequence number; those of the others come right before
+    /// it, in their order.
     pub(crate) async fn commit(
         &self,
         mut records: Vec<Prepared>,
         durability: Durability,
         mut reservation: Option<Reservation>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         for record in &records {
             match record.kind {
                 Kind::Put => self.space.counters.count_put(record.key.len() + record.value.len()),
@@ -224,7 +225,7 @@ impl Writer {
         }
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
-            ([], _) => return Ok(()),
+            ([], _) => return Ok(0),
             ([only], Some(reservation)) if only.kind == Kind::Put => {
                 if let Some(large) = self.lane_for_large(only) {
                     only.sequence = Some(reservation.draw(&self.space.sequence));
@@ -233,6 +234,6 @@ impl Writer {
             }
             _ => {}
         }
-        self.append(lane, &records, durability, reservation).await.map(drop)
+        self.append(lane, &records, durability, reservation).await
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::durability::Durability;
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 
 /// A condition of a put or delete, or of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,15 @@ impl Condition {
             Condition::IfPresent => current.is_some(),
             Condition::IfVersion(version) => current == Some(version),
         }
+    }
+
+    /// Whether it holds for a key that has this version, or is not there: for those who compare within
+    /// [`Store::update`](crate::Store::update).
+    ///
+    /// # Errors
+    /// `Conflict` if it does not.
+    pub fn check(self, key: &[u8], current: Option<u64>) -> Result<()> {
+        if self.holds(current) { Ok(()) } else { Err(self.conflict(key, current)) }
     }
 
     /// The error of a key for which it does not hold.

@@ -92,7 +92,7 @@ impl Writer {
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
-        let early = is_early.then(|| self.space.next_sequence());
+        let early = is_early.then(|| self.space.next_sequences(1));
         if large.is_some() || options.condition != Condition::Always {
             let key = self.catalog.index.stored_hash(&prepared.hash);
             reservation = Some(self.lane.reserve(vec![key]).await?);

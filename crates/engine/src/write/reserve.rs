@@ -177,6 +177,16 @@ impl Reservations {
         is_free.then(|| self.take(keys).0)
     }
 
+    /// Reserves those of the keys that nobody has or wants; which those are, in their order.
+    pub(crate) fn take_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {
+        let mut keys = sorted(keys);
+        {
+            let queue = self.queue.lock();
+            keys.retain(|key| queue.last_of_all.is_none() && !queue.last.contains_key(key));
+        }
+        (self.take(keys.clone()).0, keys)
+    }
+
     /// The unpublished records of keys that are reserved; `None` unless all of them have one.
     pub(crate) fn unpublished(&self, keys: &[u64]) -> Option<Vec<Unpublished>> {
         let queue = self.queue.lock();

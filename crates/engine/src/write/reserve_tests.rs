@@ -76,6 +76,24 @@ fn a_place_that_is_given_up_keeps_the_order_of_the_others() {
     assert!(reservations.queue.lock().requests.is_empty() && reservations.queue.lock().last.is_empty());
 }
 
+#[test]
+fn what_is_free_of_many_keys_is_reserved_and_the_rest_left_to_others() {
+    let reservations = Reservations::default();
+    let other = reservations.take(vec![2]);
+    let plain = reservations.share(vec![5]);
+    let (held, keys) = reservations.take_free(vec![4, 1, 2, 5, 1]);
+    assert_eq!(keys, [1, 4]);
+    assert!(reservations.conflict([4]) && !holds(&reservations.take(vec![1])));
+    assert!(!reservations.conflict([5]), "that is left to plain puts");
+    drop(held);
+    assert!(holds(&reservations.take(vec![1, 4])));
+    drop((other, plain));
+    let all = reservations.take_all();
+    assert!(reservations.take_free(vec![1]).1.is_empty(), "somebody has all of them");
+    drop(all);
+    assert!(reservations.queue.lock().requests.is_empty() && reservations.queue.lock().last.is_empty());
+}
+
 /// Any sequence of requests and ends: no two that exclude each other hold at once, and in the end everybody had a turn.
 #[test]
 fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::requests::Requests;
+use crate::base::when_full::WhenFull;
 use crate::catalog::clock::Life;
 use crate::catalog::lookup::Found;
 use crate::write::Writer;
@@ -87,10 +88,17 @@ impl Writer {
         if self.has_no_room(bytes) { Err(self.space.full_error()) } else { Ok(()) }
     }
 
-    /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone.
+    /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone. Where anything may be
+    /// dropped there always is, unless nothing is left to drop.
     pub(crate) fn has_no_room(&self, bytes: u64) -> bool {
-        let summaries = self.catalog.index.len() * SUMMARY_BYTES;
-        let over = bytes > 0 && self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes();
+        let evicts = self.catalog.recency.when_full() == WhenFull::Evict;
+        let over = bytes > 0 && !evicts && self.is_beyond_limit(bytes);
         over && !planted(Bug::ReserveGivenAway) || self.space.full.load(Ordering::Acquire)
+    }
+
+    /// Whether so many bytes more are beyond what users may fill.
+    pub(crate) fn is_beyond_limit(&self, bytes: u64) -> bool {
+        let summaries = self.catalog.index.len() * SUMMARY_BYTES;
+        self.space.live_bytes() + summaries + bytes > self.space.user_limit_bytes()
     }
 }

@@ -15,6 +15,7 @@ use esker_index::KeyHash;
 use esker_log::Kind;
 use esker_planted::{Bug, planted};
 use futures_util::future::try_join_all;
+use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::cache::Entry;
@@ -35,6 +36,9 @@ async fn publish(unpublished: &mut Vec<Unpublished>) -> Result<()> {
     Ok(())
 }
 
+/// Which of an update's keys each record is of.
+type Places = SmallVec<[usize; 4]>;
+
 /// Which version of a key has expired.
 struct Expired {
     sequence: u64,
@@ -49,11 +53,22 @@ impl Writer {
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
     ) -> Result<T> {
+        self.update_and_tell(keys, options, change, |_, _| {}).await
+    }
+
+    /// As [`update`](Self::update). `tell` gets the place of each key that was put, and the version that it was given.
+    pub(crate) async fn update_and_tell<T>(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: WriteOptions,
+        change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+        tell: impl FnMut(usize, u64),
+    ) -> Result<T> {
         if options.condition != Condition::Always {
             return Err(Error::invalid("an update has no condition; compare the entries it is given"));
         }
         let mut told = Vec::new();
-        let outcome = self.update_reserved(keys, options, change, &mut told).await;
+        let outcome = self.update_reserved(keys, options, change, tell, &mut told).await;
         // The keys are not reserved any more. What was written over since is not collected.
         for (at, hash, Expired { sequence, expires_at_ms }) in told {
             self.keep_expired(keys[at].as_ref(), &hash, sequence, expires_at_ms).await;
@@ -67,6 +82,7 @@ impl Writer {
         keys: &[impl AsRef<[u8]>],
         options: WriteOptions,
         change: impl FnOnce(&[Option<Entry>]) -> (Batch, T),
+        mut tell: impl FnMut(usize, u64),
         told: &mut Vec<(usize, KeyHash, Expired)>,
     ) -> Result<T> {
         let durability = self.durability(&options)?;
@@ -110,8 +126,15 @@ impl Writer {
         } else {
             publish(&mut unpublished).await?;
         }
-        let records = self.replacing(records, &hashes, &found).await?;
-        self.commit(records, durability, Some(reservation)).await?;
+        let (records, places) = self.replacing(records, &hashes, &found).await?;
+        let kinds: SmallVec<[Kind; 4]> = records.iter().map(|record| record.kind).collect();
+        let last = self.commit(records, durability, Some(reservation)).await?;
+        let versions = (0..=last).rev();
+        for ((place, kind), version) in places.into_iter().zip(kinds).rev().zip(versions) {
+            if kind == Kind::Put {
+                tell(place, version);
+            }
+        }
         Ok(outcome)
     }
 
@@ -165,17 +188,18 @@ impl Writer {
         found.iter().enumerate().map(&mut show).collect()
     }
 
-    /// Notes with each record what it replaces, which was found under one of the hashes; leaves out tombstones of nothing.
+    /// Notes with each record what it replaces, which was found under one of the hashes; leaves out tombstones of nothing. Which
+    /// key each record is of.
     async fn replacing(
         &self,
         records: Vec<Prepared>,
         hashes: &[KeyHash],
         found: &[Option<Found>],
-    ) -> Result<Vec<Prepared>> {
+    ) -> Result<(Vec<Prepared>, Places)> {
         let digest = |hash: &KeyHash| (hash.slot, hash.check);
         let mut places: Vec<usize> = (0..hashes.len()).collect();
         places.sort_unstable_by_key(|&at| digest(&hashes[at]));
-        let mut replacing = Vec::with_capacity(records.len());
+        let (mut replacing, mut of_keys) = (Vec::with_capacity(records.len()), Places::new());
         for mut record in records {
             let place = places.binary_search_by_key(&digest(&record.hash), |&at| digest(&hashes[at]));
             let Ok(at) = place.map(|place| places[place]) else {
@@ -184,9 +208,10 @@ impl Writer {
             };
             if self.attach(&mut record, found[at].as_ref()).await? {
                 replacing.push(record);
+                of_keys.push(at);
             }
         }
-        Ok(replacing)
+        Ok((replacing, of_keys))
     }
 
     /// Writes a batch if its conditions hold.

@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod limits;
 pub(crate) mod notices;
 pub(crate) mod pace;
+pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod rate;
 pub(crate) mod settings;

@@ -1,7 +1,7 @@
 //! Who calls, and the memory of its calls.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,40 +16,53 @@ use super::error;
 use super::frames::Waiting;
 use crate::auth::User;
 use crate::base::pace::Pace;
-use crate::budget::{Piece, Pieces};
+use crate::budget::{Piece, Pieces, Share};
 use crate::service::Service;
 
 /// What the calls of a connection have of its floor: enough for a small one at a time, which so never waits for memory.
 pub(super) const CALLS_BYTES: usize = 32 << 10;
 
+/// Watches of one connection: of the calls that it may make at a time, some are left for others.
+const WATCHES_MAX: usize = 32;
+
 /// What one connection's calls share.
 pub(super) struct Client {
-    pub(super) address: IpAddr,
+    pub(super) peer: SocketAddr,
     /// Who it is without a word: by its certificate, or because nobody needs a password.
     unnamed: Option<Arc<User>>,
     /// The last `authorization` that was right, and whose it is: checking a password is slow.
     known: Mutex<Option<(HeaderValue, Arc<User>)>>,
     pub(super) pieces: Arc<Pieces>,
+    /// The floor, which lasts as long as any call does.
+    _share: Share,
     pub(super) waiting: Arc<Waiting>,
     /// Answers that wait for the client to take them, and until when they do.
     stalled: Mutex<HashMap<u64, Instant>>,
     answers: AtomicU64,
     pub(super) running: AtomicUsize,
+    watches: AtomicUsize,
     /// A call was let in whose user is known.
     pub(super) welcome: AtomicBool,
 }
 
 impl Client {
-    pub(super) fn new(address: IpAddr, unnamed: Option<Arc<User>>, service: &Service) -> Arc<Client> {
+    pub(super) fn new(
+        peer: SocketAddr,
+        unnamed: Option<Arc<User>>,
+        share: Share,
+        service: &Service,
+    ) -> Arc<Client> {
         Arc::new(Client {
-            address,
+            peer,
             unnamed,
             known: Mutex::default(),
             pieces: Pieces::new(service.budget.clone(), CALLS_BYTES),
+            _share: share,
             waiting: Arc::default(),
             stalled: Mutex::default(),
             answers: AtomicU64::new(0),
             running: AtomicUsize::new(0),
+            watches: AtomicUsize::new(0),
             welcome: AtomicBool::new(false),
         })
     }
@@ -82,7 +95,7 @@ impl Client {
                 "authorization is Basic with user and password in base64, or Bearer with a password",
             )
         })?;
-        let user = service.users.log_in(&name, &password, self.address).await.ok_or_else(wrong)?;
+        let user = service.users.log_in(&name, &password, self.peer.ip()).await.ok_or_else(wrong)?;
         *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
         Ok(user)
     }
@@ -90,6 +103,13 @@ impl Client {
     /// Takes memory for a call.
     pub(super) async fn take(&self, bytes: usize) -> Result<Piece, Status> {
         self.pieces.take(bytes).await.map_err(error::of_memory)
+    }
+
+    /// One more watch, if there are not too many.
+    pub(super) fn watch(self: &Arc<Client>) -> Option<WatchPlace> {
+        let more = |watches| (watches < WATCHES_MAX).then_some(watches + 1);
+        self.watches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(WatchPlace(self.clone()))
     }
 
     /// An answer of this connection.
@@ -117,6 +137,15 @@ fn credentials(given: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
     let decoded = Base64::decode_vec(rest.trim()).ok()?;
     let colon = decoded.iter().position(|&byte| byte == b':')?;
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
+}
+
+/// One of the watches that a connection may have, until it is dropped.
+pub(super) struct WatchPlace(Arc<Client>);
+
+impl Drop for WatchPlace {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// An answer until the last of it is sent. Notes since when it waits for its client.

@@ -24,11 +24,11 @@ use tonic::Status;
 use tower_service::Service as _;
 
 use super::body::{Arriving, Held, Leaving};
+use super::call::{Call, Esker};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
 use super::frames::Frames;
 use super::health::Health;
-use super::service::{Call, Esker};
 use super::{DESCRIPTORS, pb};
 use crate::auth::User;
 use crate::base::shutdown::Stop;
@@ -48,6 +48,9 @@ const CALLS_MAX: u32 = 64;
 /// Metadata of one call, and memory that each takes.
 const METADATA_BYTES_MAX: u32 = 8 << 10;
 const CALL_BYTES: usize = 20 << 10;
+
+/// Metadata of clients that retry by themselves: how often they did.
+const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
 /// How often a silent client is asked whether it is there, and how long it has to say so.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -72,7 +75,7 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(peer.ip(), user, &service);
+    let client = Client::new(peer, user, share, &service);
     let calls = {
         let (client, service, stop) = (client.clone(), service.clone(), stop.clone());
         service_fn(move |request| {
@@ -133,7 +136,6 @@ pub(crate) async fn serve<S>(
             }
         }
     }
-    drop(share);
 }
 
 /// One call, from its metadata to the beginning of its answer.
@@ -199,8 +201,12 @@ async fn dispatch(
     let answer = match (known, user) {
         ("/esker.v1.Esker", Some(user)) => {
             counters.called(method);
-            request.extensions_mut().insert(Call { user, client: client.clone(), held: held.clone() });
-            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone()))
+            let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
+            // The one place that chooses which store a call works on, and which keyspace of it.
+            let (store, keyspace) = (service.store.clone(), 0);
+            let (client, held) = (client.clone(), held.clone());
+            request.extensions_mut().insert(Call { user, client, held, store, keyspace, is_retry });
+            let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)
                 .max_encoding_message_size(usize::MAX);
             server.call(request).await

@@ -1,7 +1,7 @@
 //! Messages to what the engine takes, and back.
 
 use bytes::Bytes;
-use esker_engine::{Condition, Durability, Entry, KeyEntry, Store, WriteOptions};
+use esker_engine::{Batch, Condition, Durability, Entry, KeyEntry, Store, WriteOptions};
 use tonic::Status;
 
 use super::error::invalid;
@@ -18,6 +18,14 @@ pub(super) fn check_key(key: &Bytes) -> Result<(), Status> {
         0 => Err(invalid("the key is empty; it has 1 to 65536 bytes")),
         1..=KEY_BYTES_MAX => Ok(()),
         bytes => Err(invalid(format!("the key has {bytes} bytes; it has 1 to {KEY_BYTES_MAX}"))),
+    }
+}
+
+/// Whether any key could begin so.
+pub(super) fn check_prefix(prefix: &Bytes) -> Result<(), Status> {
+    match prefix.len() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(invalid(format!("the prefix has {bytes} bytes; a key has 1 to {KEY_BYTES_MAX}"))),
     }
 }
 
@@ -83,6 +91,27 @@ pub(super) fn write_options(
 pub(super) fn key_entry(entry: KeyEntry) -> pb::Entry {
     let KeyEntry { key, value_bytes, version, expires_at_ms } = entry;
     pb::Entry { key, value: Bytes::new(), version, expires_at_ms, value_bytes }
+}
+
+/// Adds a put to a batch.
+pub(super) fn put_into(batch: &mut Batch, key: Bytes, value: Bytes, expires_at_ms: Option<u64>) {
+    match expires_at_ms {
+        Some(at_ms) => batch.put_expiring(key, value, at_ms),
+        None => batch.put(key, value),
+    };
+}
+
+/// When a key expires after a write: at what is given, unless it is there and keeps what it has.
+pub(super) fn kept_expiry(entry: Option<&Entry>, keep: bool, given: Option<u64>) -> Option<u64> {
+    match entry {
+        Some(entry) if keep => entry.expires_at_ms,
+        _ => given,
+    }
+}
+
+/// What a write answers of the entry before it. A value that is too long is left out.
+pub(super) fn previous(before: Option<&Entry>, value_bytes_max: usize) -> Option<pb::Entry> {
+    before.map(|before| entry(before.clone(), before.value.len() <= value_bytes_max))
 }
 
 /// An entry with its value, if it is asked for.

@@ -86,6 +86,45 @@ pub(super) fn no_right(text: &str) -> Status {
     status(Code::PermissionDenied, "NO_RIGHT", text.to_owned(), HashMap::new())
 }
 
+pub(super) fn out_of_range(text: String, value: i64) -> Status {
+    let about = HashMap::from([("value".to_owned(), value.to_string())]);
+    status(Code::OutOfRange, "OUT_OF_RANGE", text, about)
+}
+
+pub(super) fn not_a_number(text: String, current: u64) -> Status {
+    let about = HashMap::from([("current_version".to_owned(), current.to_string())]);
+    status(Code::FailedPrecondition, "NOT_A_NUMBER", text, about)
+}
+
+pub(super) fn another_request() -> Status {
+    let text = "another request had this request_id in the last five minutes; each has its own".to_owned();
+    status(Code::InvalidArgument, "REQUEST_ID", text, HashMap::new())
+}
+
+pub(super) fn forgotten() -> Status {
+    let text = "this may have been done already: the server was started, or forgot an answer early, since less than five \
+                minutes; look at what the store has, and make a new request of what is still to be done";
+    status(Code::Aborted, "FORGOTTEN", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn missed() -> Status {
+    let text = "changes came faster than they were taken, and some are missing from here on; watch again, and read what you \
+                watch";
+    status(Code::Aborted, "MISSED", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn too_many_watches(text: &str) -> Status {
+    status(Code::ResourceExhausted, "WATCHES", text.to_owned(), HashMap::new())
+}
+
+pub(super) fn stopping() -> Status {
+    status(Code::Unavailable, "STOPPING", "the server is stopping".to_owned(), HashMap::new())
+}
+
+pub(super) fn closed() -> Status {
+    status(Code::Unavailable, "CLOSED", "the store is closed".to_owned(), HashMap::new())
+}
+
 pub(super) fn too_slow() -> Status {
     let text = "the request did not arrive in time (command-timeout)".to_owned();
     status(Code::DeadlineExceeded, "SLOW", text, HashMap::new())

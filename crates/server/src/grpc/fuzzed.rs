@@ -11,10 +11,15 @@ pub fn messages(bytes: &[u8]) {
     decode::<pb::PutRequest>(bytes);
     decode::<pb::DeleteRequest>(bytes);
     decode::<pb::CompareAndSwapRequest>(bytes);
+    decode::<pb::HeadRequest>(bytes);
+    decode::<pb::IncrementRequest>(bytes);
+    decode::<pb::TouchRequest>(bytes);
+    decode::<pb::TxnRequest>(bytes);
     decode::<pb::BatchRequest>(bytes);
     decode::<pb::ScanRequest>(bytes);
     decode::<pb::UploadRequest>(bytes);
     decode::<pb::DownloadRequest>(bytes);
+    decode::<pb::WatchRequest>(bytes);
     decode::<pb::StatsRequest>(bytes);
 }
 

@@ -4,14 +4,21 @@
 //! - `frames`: what HTTP/2 itself does not bound.
 //! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
 //! - `client`: who calls, and the memory of its calls.
-//! - `service`: what the calls mean. `write`, `stream`: those that write, and those that stream.
+//! - `call`: what a call has. `service`: which function each call is.
+//! - `read`: calls that read. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`: those that
+//!   stream.
+//! - `watch`: changes as they become visible.
+//! - `asked`: what all requests of one message have in common. `once`: requests that may be made again without being done again.
 //! - `convert`: messages to what the engine takes. `error`: errors to codes with details.
 //! - `loading`: what is answered while the store is being opened.
 //! - `health`: the standard service.
 //!
 //! Isolation is the engine's: every call is one of its operations, and so it is against writers of RESP.
 
+mod asked;
 mod body;
+mod call;
+mod change;
 mod client;
 mod connection;
 mod convert;
@@ -20,8 +27,12 @@ mod frames;
 pub(crate) mod fuzzed;
 mod health;
 mod loading;
+mod once;
+mod read;
 mod service;
 mod stream;
+mod txn;
+mod watch;
 mod write;
 
 /// Made from the `.proto`; the test `generated` says whether it is current, and makes it.

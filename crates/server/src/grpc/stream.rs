@@ -8,11 +8,13 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tonic::{Status, Streaming};
 
-use super::convert::{self, check_key, write_options};
+use super::call::Call;
+use super::convert::{self, check_key, check_prefix, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
+use super::once::{identity, once};
 use super::pb;
-use super::service::Call;
 use crate::base::counting::count;
+use crate::budget::Piece;
 use crate::service::Service;
 
 /// Entries that one step of a scan looks at, and bytes that it has no more of if it is more than one entry.
@@ -25,11 +27,34 @@ const ENTRY_BYTES: usize = 256;
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
+/// What a cursor begins with, so that another kind of it can be told from this one.
+const CURSOR_KIND: u8 = 1;
+
+fn cursor_of(bytes: &[u8]) -> Result<Cursor, Status> {
+    let wrong = || invalid("the cursor is none that a scan answered");
+    match bytes.split_first() {
+        None => Ok(Cursor::START),
+        Some((&CURSOR_KIND, number)) => {
+            let number = number.try_into().map_err(|_| wrong())?;
+            Ok(Cursor::from_u64(u64::from_be_bytes(number)))
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// As clients get it; empty at the end.
+fn bytes_of(cursor: Option<Cursor>) -> Bytes {
+    let number = cursor.map(|cursor| cursor.to_u64().to_be_bytes());
+    number.map_or(Bytes::new(), |number| [&[CURSOR_KIND], &number[..]].concat().into())
+}
+
 /// How a scan goes on.
 struct Scan {
     service: Arc<Service>,
     call: Call,
     request: pb::ScanRequest,
+    /// Memory of the prefix.
+    _prefix: Piece,
     cursor: Option<Cursor>,
     /// Entries still to be looked at.
     left: u64,
@@ -40,13 +65,18 @@ struct Scan {
 /// Entries, how many were looked at for them, and where to go on.
 type Looked = (Vec<pb::Entry>, usize, Option<Cursor>);
 
-pub(super) fn scan(
+pub(super) async fn scan(
     service: Arc<Service>,
     call: Call,
-    request: pb::ScanRequest,
-) -> BoxStream<'static, Result<pb::ScanResponse, Status>> {
+    mut request: pb::ScanRequest,
+) -> Result<BoxStream<'static, Result<pb::ScanResponse, Status>>, Status> {
+    check_prefix(&request.prefix)?;
+    let prefix = call.client.take(request.prefix.len()).await?;
+    // A copy: the message is not in memory of the call any more once this has begun.
+    request.prefix = Bytes::copy_from_slice(&request.prefix);
     let scan = Scan {
-        cursor: Some(Cursor::from_u64(request.cursor)),
+        _prefix: prefix,
+        cursor: Some(cursor_of(&std::mem::take(&mut request.cursor))?),
         left: if request.limit == 0 { u64::MAX } else { request.limit },
         service,
         call,
@@ -57,7 +87,7 @@ pub(super) fn scan(
         let answers = scan.step().await?;
         Some((stream::iter(answers), scan))
     });
-    pages.flatten().boxed()
+    Ok(pages.flatten().boxed())
 }
 
 impl Scan {
@@ -85,7 +115,7 @@ impl Scan {
         let (count, bytes) = self.service.step(cursor, most, STEP_BYTES);
         // Every entry is there twice for a moment: as it was read, and in the message.
         self.call.take(2 * bytes + count * ENTRY_BYTES).await?;
-        let page = self.service.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
+        let page = self.call.store.scan(cursor, count).await.map_err(|error| of_store(&error))?;
         self.damaged = page.damaged.into_iter().next();
         let value_bytes_max = self.service.config.limits.bulk_bytes_max;
         let shown = |entry: Entry| {
@@ -99,7 +129,7 @@ impl Scan {
     async fn keys(&mut self, cursor: Cursor, most: usize) -> Result<Looked, Status> {
         let bytes = self.service.step_of_keys(cursor, most, STEP_BYTES);
         self.call.take(2 * bytes + most * ENTRY_BYTES).await?;
-        let page = self.service.store.scan_keys(cursor, most, STEP_BYTES).await;
+        let page = self.call.store.scan_keys(cursor, most, STEP_BYTES).await;
         let page = page.map_err(|error| of_store(&error))?;
         self.damaged = page.damaged.into_iter().next();
         let looked_at = page.keys.len().max(1);
@@ -115,9 +145,9 @@ impl Scan {
         };
         self.left = self.left.saturating_sub(looked_at as u64);
         self.cursor = following;
-        let next = following.map_or(0, Cursor::to_u64);
         // What comes before the end of the step is answered again by whoever goes on from there.
-        let begin = || pb::ScanResponse { next_cursor: cursor.to_u64(), ..pb::ScanResponse::default() };
+        let begin =
+            || pb::ScanResponse { next_cursor: bytes_of(Some(cursor)), ..pb::ScanResponse::default() };
         let (mut answers, mut answer, mut bytes) = (Vec::new(), begin(), 0);
         for entry in entries {
             if !entry.key.starts_with(&self.request.prefix) || !self.call.may_read(&entry.key) {
@@ -131,7 +161,7 @@ impl Scan {
             bytes += more;
             answer.entries.push(entry);
         }
-        answer.next_cursor = next;
+        answer.next_cursor = bytes_of(following);
         answer.done = following.is_none();
         answers.push(answer);
         Ok(answers)
@@ -139,17 +169,17 @@ impl Scan {
 }
 
 pub(super) async fn upload(
-    service: &Service,
+    service: &Arc<Service>,
     mut call: Call,
     mut parts: Streaming<pb::UploadRequest>,
 ) -> Result<pb::PutResponse, Status> {
     let first = parts.message().await?.and_then(|first| first.part);
-    let Some(pb::upload_request::Part::Head(head)) = first else {
+    let Some(pb::upload_request::Part::Head(mut head)) = first else {
         return Err(invalid("the first message of an upload is its head"));
     };
     call.check_write(&head.key)?;
-    let options = write_options(&service.store, head.expiry, head.condition, head.options)?;
-    let limit = service.store.max_value_bytes(head.key.len());
+    let options = write_options(&call.store, head.expiry, head.condition, head.options.clone())?;
+    let limit = call.store.max_value_bytes(head.key.len());
     let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
     if let Some(bytes) = head.value_bytes.filter(|&bytes| bytes > limit) {
         return Err(too_long(bytes));
@@ -179,8 +209,15 @@ pub(super) async fn upload(
             value.freeze()
         }
     };
-    let version = service.store.put_with(head.key, value, options).await;
-    version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
+    let identity = identity(&call, "Upload", &mut head, |head| head.options.as_mut(), &value).await?;
+    let store = call.store.clone();
+    let held = call.held.clone();
+    let put = async move {
+        let _held = held;
+        let version = store.put_with(head.key, value, options).await.map_err(|error| of_store(&error))?;
+        Ok(pb::PutResponse { version, previous: None })
+    };
+    once(service, &call, identity, put).await
 }
 
 pub(super) async fn download(
@@ -195,8 +232,8 @@ pub(super) async fn download(
         bytes @ 1..=CHUNK_BYTES_MAX => bytes,
         bytes => return Err(invalid(format!("chunk_bytes is {bytes}; it is up to {CHUNK_BYTES_MAX}"))),
     };
-    call.take(service.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
-    let entry = service.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
+    call.take(call.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
+    let entry = call.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
     let counters = &service.counters;
     count(if entry.is_some() { &counters.hits } else { &counters.misses }, 1);
     let Some(entry) = entry else { return Ok(stream::empty().boxed()) };

@@ -1,65 +1,97 @@
-//! Calls that write.
+//! Calls that write one key, or several without looking at them.
 
 use bytes::Bytes;
-use esker_engine::{Batch, Condition, Entry, ErrorKind, WriteOptions};
+use esker_engine::{Batch, Condition, Entry};
 use tonic::Status;
 
-use super::convert::{self, expires_at_ms, write_options};
-use super::error::{invalid, no_right, of_store};
+use super::call::{Call, Esker};
+use super::change::{update, version_of};
+use super::convert::{expires_at_ms, kept_expiry, previous, put_into, write_options};
+use super::error::{invalid, of_store};
+use super::once::value_bytes_max;
 use super::pb;
 use super::pb::compare_and_swap_request::{Expected, Replacement};
-use super::service::{Call, Esker};
-use crate::service::Service;
 
 const OPERATIONS_MAX: usize = 10_000;
 
 /// What one operation of a batch takes while it runs.
-const OPERATION_BYTES: usize = 512;
+pub(super) const OPERATION_BYTES: usize = 512;
 
 pub(super) async fn put(
-    service: &Service,
-    call: &Call,
-    put: pb::PutRequest,
+    esker: Esker,
+    call: Call,
+    request: pb::PutRequest,
 ) -> Result<pb::PutResponse, Status> {
-    call.check_write(&put.key)?;
-    let options = write_options(&service.store, put.expiry, put.condition, put.options)?;
-    let version = service.store.put_with(put.key, put.value, options).await;
-    version.map(|version| pb::PutResponse { version }).map_err(|error| of_store(&error))
+    let pb::PutRequest { key, value, expiry, condition, options, keep_expiry, return_previous } = request;
+    let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
+    match return_previous {
+        true => call.check_both(&key)?,
+        false => call.check_write(&key)?,
+    }
+    let mut options = write_options(&call.store, expiry, condition, options)?;
+    if !keep_expiry && !return_previous {
+        let version = call.store.put_with(key, value, options).await.map_err(|error| of_store(&error))?;
+        return Ok(pb::PutResponse { version, previous: None });
+    }
+    let (condition, given) = (std::mem::take(&mut options.condition), options.expires_at_ms.take());
+    let change = |entries: &[Option<Entry>]| {
+        let entry = entries[0].as_ref();
+        condition.check(&key, version_of(entry)).map_err(|error| of_store(&error))?;
+        let mut batch = Batch::new();
+        put_into(&mut batch, key.clone(), value.clone(), kept_expiry(entry, keep_expiry, given));
+        Ok((batch, previous(entry.filter(|_| return_previous), value_bytes_max)))
+    };
+    let (previous, versions) = update(&call, std::slice::from_ref(&key), options, 1, change).await?;
+    Ok(pb::PutResponse { version: versions[0].unwrap_or_default(), previous })
 }
 
 pub(super) async fn delete(
-    service: &Service,
-    call: &Call,
-    delete: pb::DeleteRequest,
+    esker: Esker,
+    call: Call,
+    request: pb::DeleteRequest,
 ) -> Result<pb::DeleteResponse, Status> {
-    call.check_write(&delete.key)?;
-    let options = write_options(&service.store, None, delete.condition, delete.options)?;
+    let pb::DeleteRequest { key, condition, options, return_previous } = request;
+    let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
+    match return_previous {
+        true => call.check_both(&key)?,
+        false => call.check_write(&key)?,
+    }
+    let mut options = write_options(&call.store, None, condition, options)?;
     if options.condition == Condition::IfAbsent {
         return Err(invalid("a key that is absent cannot be deleted"));
     }
-    let existed = service.store.delete_with(delete.key, options).await;
-    existed.map(|existed| pb::DeleteResponse { existed }).map_err(|error| of_store(&error))
+    if !return_previous {
+        let existed = call.store.delete_with(key, options).await.map_err(|error| of_store(&error))?;
+        return Ok(pb::DeleteResponse { existed, previous: None });
+    }
+    let condition = std::mem::take(&mut options.condition);
+    let change = |entries: &[Option<Entry>]| {
+        let entry = entries[0].as_ref();
+        condition.check(&key, version_of(entry)).map_err(|error| of_store(&error))?;
+        let mut batch = Batch::new();
+        batch.delete(key.clone());
+        Ok((batch, previous(entry, value_bytes_max)))
+    };
+    let (previous, _) = update(&call, std::slice::from_ref(&key), options, 1, change).await?;
+    Ok(pb::DeleteResponse { existed: previous.is_some(), previous })
 }
 
 pub(super) async fn batch(
-    service: &Service,
-    call: &Call,
+    _: Esker,
+    call: Call,
     request: pb::BatchRequest,
 ) -> Result<pb::BatchResponse, Status> {
     let count = request.operations.len();
     if count > OPERATIONS_MAX {
         return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
     }
-    let options = write_options(&service.store, None, None, request.options)?;
+    let options = write_options(&call.store, None, None, request.options)?;
     let mut batch = Batch::new();
     for (at, operation) in request.operations.into_iter().enumerate() {
         match operation.write {
             Some(pb::operation::Write::Put(put)) => {
                 call.check_write(&put.key)?;
-                match expires_at_ms(&service.store, put.expiry)? {
-                    Some(expiry) => batch.put_expiring(put.key, put.value, expiry),
-                    None => batch.put(put.key, put.value),
-                };
+                put_into(&mut batch, put.key, put.value, expires_at_ms(&call.store, put.expiry)?);
             }
             Some(pb::operation::Write::Delete(key)) => {
                 call.check_write(&key)?;
@@ -72,31 +104,29 @@ pub(super) async fn batch(
         return Err(invalid("the batch is empty"));
     }
     call.take(count * OPERATION_BYTES).await?;
-    service.store.write_with(batch, options).await.map_err(|error| of_store(&error))?;
+    call.store.write_with(batch, options).await.map_err(|error| of_store(&error))?;
     Ok(pb::BatchResponse {})
 }
 
-/// Compares what is there, and writes on the condition that its version is still the same. If it is not, somebody wrote in
-/// between, and what is there now is compared.
 pub(super) async fn compare_and_swap(
-    esker: &Esker,
-    call: &Call,
+    esker: Esker,
+    call: Call,
     request: pb::CompareAndSwapRequest,
 ) -> Result<pb::CompareAndSwapResponse, Status> {
-    let key = request.key;
-    call.check_write(&key)?;
-    call.check_read(&key).map_err(|_| no_right("no right to read this key, which comparing is"))?;
-    let expected = match request.expected {
+    let pb::CompareAndSwapRequest { key, expected, replacement, expiry, keep_expiry, options } = request;
+    let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
+    call.check_both(&key)?;
+    let expected = match expected {
         None | Some(Expected::Absent(false)) => {
             return Err(invalid("nothing is expected; it is absent: true, a value or a version"));
         }
         Some(expected) => expected,
     };
-    let replacement = match request.replacement {
+    let replacement = match replacement {
         None | Some(Replacement::Delete(false)) => {
             return Err(invalid("there is no replacement; it is put or delete: true"));
         }
-        Some(Replacement::Delete(true)) if request.expiry.is_some() || request.keep_expiry => {
+        Some(Replacement::Delete(true)) if expiry.is_some() || keep_expiry => {
             return Err(invalid("what is deleted does not expire"));
         }
         Some(Replacement::Delete(true)) if matches!(expected, Expected::Absent(_)) => {
@@ -104,40 +134,33 @@ pub(super) async fn compare_and_swap(
         }
         Some(replacement) => replacement,
     };
-    if request.expiry.is_some() && request.keep_expiry {
+    if expiry.is_some() && keep_expiry {
         return Err(invalid("expiry and keep_expiry contradict each other"));
     }
-    let options = write_options(&esker.service.store, request.expiry, None, request.options)?;
-    let store = &esker.service.store;
-    loop {
-        call.take(2 * store.read_bytes_hint(&key)).await?;
-        let entry = store.get_entry(&key).await.map_err(|error| of_store(&error))?;
-        if !agrees(&expected, entry.as_ref()) {
-            let fits = |entry: &Entry| entry.value.len() <= esker.value_bytes_max();
-            let current = entry.map(|entry| {
-                let with_value = fits(&entry);
-                convert::entry(entry, with_value)
-            });
-            return Ok(pb::CompareAndSwapResponse { swapped: false, version: 0, current });
+    let given = expires_at_ms(&call.store, expiry)?;
+    let options = write_options(&call.store, None, None, options)?;
+    let change = |entries: &[Option<Entry>]| {
+        let (entry, mut batch) = (entries[0].as_ref(), Batch::new());
+        if !agrees(&expected, entry) {
+            return Ok((batch, Err(previous(entry, value_bytes_max))));
         }
-        let kept = entry.as_ref().filter(|_| request.keep_expiry).and_then(|entry| entry.expires_at_ms);
-        let options = WriteOptions {
-            condition: entry
-                .as_ref()
-                .map_or(Condition::IfAbsent, |entry| Condition::IfVersion(entry.version)),
-            expires_at_ms: kept.or(options.expires_at_ms),
-            ..options
-        };
-        let written = match &replacement {
-            Replacement::Put(value) => store.put_with(key.clone(), value.clone(), options).await,
-            Replacement::Delete(_) => store.delete_with(key.clone(), options).await.map(|_| 0),
-        };
-        match written {
-            Ok(version) => return Ok(pb::CompareAndSwapResponse { swapped: true, version, current: None }),
-            Err(error) if error.kind() == ErrorKind::Conflict => {}
-            Err(error) => return Err(of_store(&error)),
+        match &replacement {
+            Replacement::Put(value) => {
+                let expires_at_ms = kept_expiry(entry, keep_expiry, given);
+                put_into(&mut batch, key.clone(), value.clone(), expires_at_ms);
+            }
+            Replacement::Delete(_) => {
+                batch.delete(key.clone());
+            }
         }
-    }
+        Ok((batch, Ok(())))
+    };
+    let (swapped, versions) = update(&call, std::slice::from_ref(&key), options, 1, change).await?;
+    let version = versions[0].unwrap_or_default();
+    Ok(match swapped {
+        Ok(()) => pb::CompareAndSwapResponse { swapped: true, version, current: None },
+        Err(current) => pb::CompareAndSwapResponse { swapped: false, version, current },
+    })
 }
 
 fn agrees(expected: &Expected, entry: Option<&Entry>) -> bool {

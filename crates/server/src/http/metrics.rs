@@ -159,6 +159,11 @@ fn server(text: &mut Text, service: &Service) {
             "Logins with a wrong name or password, or of a user that somebody at the address guesses at.",
             &users.failures,
         ),
+        (
+            "grpc_watches_missed_total",
+            "Watches of gRPC that ended since their clients took changes too slowly.",
+            &service.watchers.missed,
+        ),
         ("client_memory_waits_total", "Times that a client had to wait for memory.", &budget.waits),
         ("client_memory_refusals_total", "Times that a client was refused memory.", &budget.refusals),
     ] {
@@ -174,6 +179,7 @@ fn server(text: &mut Text, service: &Service) {
     text.labelled("grpc_calls_total", "counter", "Calls of gRPC that were begun, by method.", &calls);
     let failures: Vec<_> = counters.grpc.failures().collect();
     text.labelled("grpc_failures_total", "counter", "Calls of gRPC that failed, by code.", &failures);
+    text.gauge("grpc_watches", "Watches of gRPC.", service.watchers.count());
     text.gauge("client_memory_bytes", "Memory that clients hold.", budget.used_bytes());
     text.gauge("client_memory_limit_bytes", "Memory that clients may hold.", budget.limit_bytes());
     let help = "Time from reading a client's commands to having all their answers.";

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use esker_engine::Activity;
+
 use super::calls::Calls;
 use super::errors::ErrorCounts;
 use super::grpc_calls::GrpcCalls;
@@ -29,6 +31,8 @@ pub(crate) struct Counters {
     pub(crate) rate: Rate,
     /// Keys that had expired when the counters were reset.
     expired_before: AtomicU64,
+    /// The same of those that were dropped.
+    evicted_before: AtomicU64,
     pub(crate) batch_times: Histogram,
     pub(crate) grpc: GrpcCalls,
     dropped: [AtomicU64; Dropped::ALL.len()],
@@ -101,7 +105,7 @@ impl Dropped {
 
 impl Counters {
     /// Connections that are open stay counted, and identifiers are not given out twice.
-    pub(super) fn reset(&self, expired: u64) {
+    pub(super) fn reset(&self, store: &Activity) {
         let counters = [
             &self.connections_refused,
             &self.commands,
@@ -116,12 +120,18 @@ impl Counters {
         self.calls.reset();
         self.errors.reset();
         self.rate.reset();
-        self.expired_before.store(expired, Ordering::Relaxed);
+        self.expired_before.store(store.records_expired, Ordering::Relaxed);
+        self.evicted_before.store(store.records_evicted, Ordering::Relaxed);
     }
 
-    /// Of so many keys that expired since the start, those since the last reset.
-    pub(super) fn expired_since(&self, expired: u64) -> u64 {
-        expired.saturating_sub(self.expired_before.load(Ordering::Relaxed))
+    /// Of the keys that expired since the start, those since the last reset.
+    pub(super) fn expired_since(&self, store: &Activity) -> u64 {
+        store.records_expired.saturating_sub(self.expired_before.load(Ordering::Relaxed))
+    }
+
+    /// Of the keys that were dropped since the start, those since the last reset.
+    pub(super) fn evicted_since(&self, store: &Activity) -> u64 {
+        store.records_evicted.saturating_sub(self.evicted_before.load(Ordering::Relaxed))
     }
 
     pub(crate) fn count_dropped(&self, why: Dropped) {

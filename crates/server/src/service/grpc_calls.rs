@@ -6,14 +6,19 @@ use tonic::Code;
 
 use crate::base::counting::count;
 
-const METHODS: [&str; 12] = [
+const METHODS: [&str; 17] = [
     "Get",
+    "Head",
     "MultiGet",
     "Put",
     "Delete",
     "CompareAndSwap",
+    "Increment",
+    "Touch",
+    "Txn",
     "Batch",
     "Scan",
+    "Watch",
     "Upload",
     "Download",
     "Stats",

@@ -6,7 +6,7 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::client::{
-    Client, Running, from, get, here, key, locked, pb, plain, put, refused, with_authorization,
+    Client, Running, from, get, here, key, locked, pb, plain, put, refused, users, with_authorization,
 };
 
 #[tokio::test]
@@ -26,16 +26,8 @@ async fn a_password_is_asked_for() {
 
 #[tokio::test]
 async fn users_have_rights_and_prefixes() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("users.toml");
-    let mut users = UserFile::default();
-    for (name, rights) in [("reader", vec![Right::Read]), ("writer", vec![Right::Read, Right::Write])] {
-        let mut entry = UserEntry { rights, prefixes: vec!["mine:".to_owned()], ..UserEntry::default() };
-        entry.set_password("pass").expect("there are random numbers");
-        users.set(name, entry).unwrap();
-    }
-    users.write(&path).unwrap();
-    let access = Access { users: Some(path), ..Access::default() };
+    let (_directory, _, access) =
+        users(&[("reader", &[Right::Read]), ("writer", &[Right::Read, Right::Write])]);
     let running = Running::start(Config { access, ..plain() }).await;
     let mut client = running.client().await;
     running.store.put("other", "x").await.unwrap();

@@ -37,12 +37,13 @@ async fn conditions_expiry_and_durability_hold() {
     let at = |version| pb::PutRequest { condition: versioned(version), ..put("a", "2") };
     refused(client.put(at(version + 1)).await, Code::FailedPrecondition, "CONFLICT");
     client.put(at(version)).await.unwrap();
-    let stale = pb::DeleteRequest { key: key("a"), condition: versioned(version), options: None };
+    let stale = pb::DeleteRequest { key: key("a"), condition: versioned(version), ..Default::default() };
     refused(client.delete(stale).await, Code::FailedPrecondition, "CONFLICT");
 
     let ttl = Some(pb::Expiry { at: Some(expiry::At::TtlMs(60_000)) });
     for durability in 0..=4 {
-        let options = Some(pb::WriteOptions { durability, period_ms: if durability == 3 { 50 } else { 0 } });
+        let period_ms = if durability == 3 { 50 } else { 0 };
+        let options = Some(pb::WriteOptions { durability, period_ms, ..Default::default() });
         client.put(pb::PutRequest { expiry: ttl, options, ..put("b", "x") }).await.unwrap();
     }
     let entry = client.get(get("b")).await.unwrap().into_inner().entry.unwrap();
@@ -63,7 +64,8 @@ async fn conditions_expiry_and_durability_hold() {
 async fn what_makes_no_sense_is_refused() {
     let running = Running::start(plain()).await;
     let mut client = running.client().await;
-    let options = |durability, period_ms| Some(pb::WriteOptions { durability, period_ms });
+    let options =
+        |durability, period_ms| Some(pb::WriteOptions { durability, period_ms, ..Default::default() });
     let nothing = Some(pb::Condition { is: None });
     for wrong in [
         put("", "x"),

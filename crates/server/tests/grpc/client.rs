@@ -1,7 +1,8 @@
 //! Clients of gRPC, and what they say.
 
 use base64ct::{Base64, Encoding};
-use esker_server::{Access, Config, Password};
+use esker_server::{Access, Config, Password, Right, UserEntry, UserFile};
+use tempfile::TempDir;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -25,6 +26,22 @@ pub(crate) fn plain() -> Config {
 /// gRPC for those who know the password.
 pub(crate) fn locked(password: &str) -> Config {
     Config { access: Access { password: Some(Password::new(password)), ..Access::default() }, ..plain() }
+}
+
+/// A file of users who know the password `pass` and reach keys that begin with `mine:`; the directory that it is in, and what a
+/// server needs to know of it.
+pub(crate) fn users(of: &[(&str, &[Right])]) -> (TempDir, UserFile, Access) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut users = UserFile::default();
+    for (name, rights) in of {
+        let prefixes = vec!["mine:".to_owned()];
+        let mut entry = UserEntry { rights: rights.to_vec(), prefixes, ..UserEntry::default() };
+        entry.set_password("pass").expect("there are random numbers");
+        users.set(name, entry).unwrap();
+    }
+    users.write(&path).unwrap();
+    (directory, users, Access { users: Some(path), ..Access::default() })
 }
 
 impl Running {
@@ -73,4 +90,9 @@ pub(crate) fn get(text: &str) -> pb::GetRequest {
 
 pub(crate) fn put(at: &str, value: impl Into<bytes::Bytes>) -> pb::PutRequest {
     pb::PutRequest { key: key(at), value: value.into(), ..Default::default() }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
 }

@@ -3,10 +3,14 @@
 
 mod access;
 mod calls;
+mod changes;
 mod client;
 mod generated;
 mod limits;
+mod retries;
 #[path = "../running/mod.rs"]
 mod running;
 mod services;
 mod streams;
+mod txns;
+mod watches;

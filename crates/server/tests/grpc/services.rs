@@ -82,3 +82,34 @@ async fn calls_are_counted() {
 fn pb_config() -> esker_server::Config {
     esker_server::Config { http: vec![here()], ..plain() }
 }
+
+#[tokio::test]
+async fn calls_that_take_long_are_in_the_slow_log() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    let mut resp = tokio::net::TcpStream::connect(running.resp[0]).await.unwrap();
+    let mut ask = async |command: &str, end: &str| {
+        resp.write_all(command.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            let mut part = [0; 4096];
+            let bytes = timeout(PATIENCE, resp.read(&mut part)).await.expect("an answer").unwrap();
+            assert!(bytes > 0, "{text}");
+            text.push_str(std::str::from_utf8(&part[..bytes]).unwrap());
+        }
+        text
+    };
+    ask("CONFIG SET slowlog-log-slower-than 0\r\n", "+OK\r\n").await;
+    let long = "k".repeat(200);
+    client.put(put(&long, "secret")).await.unwrap();
+    let keys = ["a", "b", "c"].map(crate::client::key).to_vec();
+    client.multi_get(pb::MultiGetRequest { keys }).await.unwrap();
+    ask("CONFIG SET slowlog-log-slower-than -1\r\n", "+OK\r\n").await;
+    let told = ask("SLOWLOG GET\r\nPING\r\n", "+PONG\r\n").await;
+    let kept = format!("{}... (72 more bytes)\r\n", "k".repeat(128));
+    for expected in ["esker.v1.Esker/Put\r\n", "esker.v1.Esker/MultiGet\r\n", "... (2 more keys)\r\n", &kept]
+    {
+        assert!(told.contains(expected), "{expected} is not in {told}");
+    }
+    assert!(!told.contains("secret"), "values are not kept");
+}

@@ -97,9 +97,10 @@ async fn scans_meet_every_key_and_go_on_from_a_cursor() {
     }
     client.put(put("even-large", large(2 << 20))).await.unwrap();
     let mut met = BTreeMap::new();
-    let (mut cursor, mut streams) = (0, 0);
+    let (mut cursor, mut streams) = (Bytes::new(), 0);
     loop {
-        let wanted = pb::ScanRequest { cursor, prefix: key("even"), limit: 300, ..Default::default() };
+        let wanted =
+            pb::ScanRequest { cursor: cursor.clone(), prefix: key("even"), limit: 300, ..Default::default() };
         let mut pages = client.scan(wanted).await.unwrap().into_inner();
         let (mut done, mut next) = (false, cursor);
         while let Some(page) = pages.message().await.unwrap() {
@@ -108,6 +109,7 @@ async fn scans_meet_every_key_and_go_on_from_a_cursor() {
         }
         streams += 1;
         cursor = next;
+        assert_eq!(done, cursor.is_empty());
         if done {
             break;
         }
@@ -116,6 +118,12 @@ async fn scans_meet_every_key_and_go_on_from_a_cursor() {
     assert!(streams > 3 && met.len() == 1001, "{streams} streams, {} keys", met.len());
     assert_eq!(met[&key("even200")], large(200));
     assert_eq!(met[&key("even-large")].len(), 2 << 20);
+    for wrong in ["x", "\u{1}", "\u{2}12345678", "\u{1}123456789"] {
+        let wanted = pb::ScanRequest { cursor: key(wrong), ..Default::default() };
+        refused(client.scan(wanted).await, Code::InvalidArgument, "INVALID");
+    }
+    let wanted = pb::ScanRequest { prefix: vec![b'x'; 65_537].into(), ..Default::default() };
+    refused(client.scan(wanted).await, Code::InvalidArgument, "INVALID");
     let wanted = pb::ScanRequest { keys_only: true, ..Default::default() };
     let pages = client.scan(wanted).await.unwrap().into_inner();
     let entries: Vec<_> = pages.flat_map(|page| stream::iter(page.unwrap().entries)).collect().await;

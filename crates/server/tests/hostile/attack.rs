@@ -45,6 +45,10 @@ pub(crate) enum Attack {
     GrpcMetadata,
     /// Bytes and frames that mean nothing.
     GrpcRandom,
+    /// Watches that are not read.
+    GrpcWatches,
+    /// Writes whose answers are to be remembered.
+    GrpcRemembered,
     /// Transactions of very many short commands with long answers.
     LongTransactions,
     /// Names of megabytes for a connection and its library.
@@ -61,7 +65,7 @@ pub(crate) enum Attack {
 const SOCKETS: usize = 60;
 
 impl Attack {
-    pub(crate) const ALL: [Attack; 21] = [
+    pub(crate) const ALL: [Attack; 23] = [
         Attack::DeclaredLengths,
         Attack::HalfValues,
         Attack::LongArrays,
@@ -78,6 +82,8 @@ impl Attack {
         Attack::GrpcHalfOpen,
         Attack::GrpcMetadata,
         Attack::GrpcRandom,
+        Attack::GrpcWatches,
+        Attack::GrpcRemembered,
         Attack::LongTransactions,
         Attack::LongNames,
         Attack::Patterns,
@@ -149,6 +155,8 @@ impl Attack {
             Attack::GrpcHalfOpen => grpc::half_open(server.grpc, until),
             Attack::GrpcMetadata => grpc::unbounded_metadata(server.grpc, until),
             Attack::GrpcRandom => grpc::random(server.grpc, until, &mut seeded()),
+            Attack::GrpcWatches => grpc::watches(server.grpc, until),
+            Attack::GrpcRemembered => grpc::remembered(server.grpc, until),
             Attack::LongTransactions => commands::long_transactions(server.resp, until),
             Attack::LongNames => commands::long_names(server.resp, until),
             Attack::Patterns => commands::patterns(server.resp, until),

@@ -98,11 +98,15 @@ pub(crate) fn resets(at: SocketAddr, until: Instant) {
 
 /// Large answers asked for and not read: the socket is full, or the window is.
 pub(crate) fn slow_readers(at: SocketAddr, until: Instant) {
-    let wanted: [(&str, &[u8]); 4] = [
+    // A transaction of three gets.
+    let txn: Vec<u8> =
+        (0..3).flat_map(|n| [b"\x12\x09\x0a\x07\x0a\x05fill".as_slice(), &[b'1' + n]].concat()).collect();
+    let wanted: [(&str, &[u8]); 5] = [
         ("Get", b"\x0a\x05large"),
         ("Download", b"\x0a\x05large"),
         ("Scan", b""),
         ("MultiGet", b"\x0a\x05large\x0a\x05large\x0a\x05large"),
+        ("Txn", &txn),
     ];
     let mut ask = |speaker: &mut Speaker, n: usize| {
         if speaker.open_streams().len() < 64 {
@@ -115,6 +119,44 @@ pub(crate) fn slow_readers(at: SocketAddr, until: Instant) {
     let half = until.saturating_duration_since(Instant::now()) / 2;
     attack(at, until - half, &wide, false, &mut ask);
     attack(at, until, &settings(0), true, &mut ask);
+}
+
+/// As many watches of everything as there may be, with small queues and large ones, that are not read, and writes for them.
+pub(crate) fn watches(at: SocketAddr, until: Instant) {
+    let mut ask = |speaker: &mut Speaker, n: usize| {
+        if speaker.open_streams().len() < 64 {
+            let stream = speaker.stream();
+            let watch: &[u8] = if n % 8 == 0 { b"\x18\x01" } else { b"\x18\x01\x20\x80\x80\x04" };
+            speaker.say(&whole_call(stream, "Watch", watch));
+        }
+        let put = [b"\x0a\x07watched\x12\xe8\x07".as_slice(), &[b'x'; 1000]].concat();
+        for _ in 0..4 {
+            let stream = speaker.stream();
+            speaker.say(&whole_call(stream, "Put", &put));
+        }
+    };
+    let half = until.saturating_duration_since(Instant::now()) / 2;
+    let wide = [settings(WINDOW_MAX), window(0, WINDOW_MAX - (64 << 10))].concat();
+    attack(at, until - half, &wide, false, &mut ask);
+    attack(at, until, &settings(0), true, &mut ask);
+}
+
+/// Writes with ids that are to be remembered, and long answers with them; many are taken back while they run.
+pub(crate) fn remembered(at: SocketAddr, until: Instant) {
+    let mut next = 0_u64;
+    attack(at, until, &settings(WINDOW_MAX), true, &mut |speaker, n| {
+        for _ in 0..20 {
+            next += 1;
+            let id = [b"\x1a\x10".as_slice(), &[n as u8; 8], &next.to_be_bytes()].concat();
+            let put =
+                [b"\x0a\x04mine\x12\xd0\x0f".as_slice(), &[b'x'; 2000], b"\x38\x01\x2a\x12", &id].concat();
+            let stream = speaker.stream();
+            speaker.say(&whole_call(stream, "Put", &put));
+            if n % 2 == 0 {
+                speaker.say(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+            }
+        }
+    });
 }
 
 /// Conversations that stop before they began, or that are about nothing.

@@ -173,6 +173,17 @@ fn random_frames() {
 }
 
 #[test]
+fn watches_that_are_not_read() {
+    let metrics = withstand(&[Attack::GrpcWatches], seconds(4));
+    assert!(metrics.get("esker_grpc_watches_missed_total") > 0, "none was too slow");
+}
+
+#[test]
+fn answers_that_are_to_be_remembered() {
+    withstand(&[Attack::GrpcRemembered], seconds(4));
+}
+
+#[test]
 fn transactions_of_long_answers() {
     withstand(&[Attack::LongTransactions], seconds(5));
 }

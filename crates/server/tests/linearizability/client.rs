@@ -1,14 +1,16 @@
 //! A client that notes what it asked and what it was told.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::grpc::{self, Grpc};
 use crate::history::{APART, Action, Operation, Reply, Step};
+use crate::server::Address;
 
 /// Keys 0 and 1 are together in transactions, 2 and 3 are, and 4 and 5 are alone.
 pub(crate) const KEYS: usize = 6;
@@ -26,6 +28,7 @@ impl Numbers {
 pub(crate) struct Client {
     number: usize,
     stream: BufReader<TcpStream>,
+    grpc: Grpc,
     /// What it set with a time to live, and when that is over for sure.
     vanishing: Option<(Operation, Instant)>,
 }
@@ -39,6 +42,10 @@ pub(crate) enum Call {
     Together([Step; 2]),
     /// WATCH, GET, and SET in MULTI and EXEC.
     Watched { key: usize, new: i64 },
+    /// GET, and a transaction of gRPC that puts if the value is still the same.
+    Compared { key: usize, new: i64 },
+    /// A transaction of gRPC, or an increment.
+    Grpc(Vec<Step>),
     /// SET with a time to live of [`LIFE`].
     Mortal { key: usize, new: i64 },
 }
@@ -49,11 +56,12 @@ pub(crate) const LIFE: Duration = Duration::from_millis(30);
 pub(crate) const GONE: Duration = Duration::from_millis(60);
 
 impl Client {
-    pub(crate) fn connect(number: usize, address: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
+    pub(crate) fn connect(number: usize, address: Address) -> io::Result<Client> {
+        let stream = TcpStream::connect(address.resp)?;
+        let grpc = Grpc::connect(address.grpc)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Client { number, stream: BufReader::new(stream), vanishing: None })
+        Ok(Client { number, stream: BufReader::new(stream), grpc, vanishing: None })
     }
 
     /// Does this, and adds it to the history. `Err` if the connection broke, when `returned` is left for later.
@@ -83,7 +91,25 @@ impl Client {
                     Ok(vec![Reply::Ok; 2])
                 })
             }
-            Call::Watched { key, new } => self.watched(key, new, clock, history),
+            Call::Watched { key, new } => {
+                self.send(&format!("WATCH {key}\r\n"))?;
+                self.expect("+OK")?;
+                let text = format!("MULTI\r\nSET {key} {new}\r\nEXEC\r\n");
+                self.replace(key, new, clock, history, |client, _| {
+                    client.send(&text)?;
+                    client.expect("+OK")?;
+                    client.expect("+QUEUED")?;
+                    match client.line()?.as_str() {
+                        "*-1" => Ok(vec![Reply::Aborted]),
+                        "*1" => Ok(vec![client.reply()?]),
+                        line => Err(unexpected(line)),
+                    }
+                })
+            }
+            Call::Compared { key, new } => {
+                self.replace(key, new, clock, history, |client, steps| client.grpc.run(steps))
+            }
+            Call::Grpc(steps) => self.note(steps, clock, history, |client, steps| client.grpc.run(steps)),
             Call::Mortal { key, new } => self.mortal(key, new, clock, history),
         }
     }
@@ -121,32 +147,22 @@ impl Client {
         self.vanishing.map(|(operation, _)| operation)
     }
 
-    fn watched(
+    /// Reads a key, and puts another value if it has not changed.
+    fn replace(
         &mut self,
         key: usize,
         new: i64,
         clock: &Numbers,
         history: &mut Vec<Operation>,
+        put: impl FnOnce(&mut Client, &[Step]) -> io::Result<Vec<Reply>>,
     ) -> io::Result<()> {
-        self.send(&format!("WATCH {key}\r\n"))?;
-        self.expect("+OK")?;
         self.run(Call::Steps(vec![Step { key, action: Action::Get }]), clock, history)?;
         let read = history.last().and_then(|operation| operation.replies.as_ref());
         let Some([Reply::Value(expected)]) = read.map(Vec::as_slice) else {
             unreachable!("GET was answered")
         };
         let steps = vec![Step { key, action: Action::Exchange(*expected, new) }];
-        let text = format!("MULTI\r\nSET {key} {new}\r\nEXEC\r\n");
-        let done = self.note(steps, clock, history, |client, _| {
-            client.send(&text)?;
-            client.expect("+OK")?;
-            client.expect("+QUEUED")?;
-            match client.line()?.as_str() {
-                "*-1" => Ok(vec![Reply::Aborted]),
-                "*1" => Ok(vec![client.reply()?]),
-                line => Err(unexpected(line)),
-            }
-        });
+        let done = self.note(steps, clock, history, put);
         // It did nothing.
         history.pop_if(|operation| operation.replies.as_deref() == Some(&[Reply::Aborted]));
         done
@@ -251,8 +267,10 @@ fn words_of(steps: &[Step]) -> String {
 pub(crate) fn draw(random: &mut SmallRng, values: &Numbers) -> Call {
     let new = || (values.next() as i64 + 1) * APART;
     let key = random.random_range(0..KEYS);
-    match random.random_range(0..40) {
+    match random.random_range(0..50) {
         0..3 => return Call::Watched { key, new: new() },
+        6..8 => return Call::Compared { key, new: new() },
+        8..16 => return Call::Grpc(grpc::draw(random, key, new)),
         // Few: each is open for as long as it lives.
         3 => return Call::Mortal { key, new: new() },
         4..6 if key < 4 => {

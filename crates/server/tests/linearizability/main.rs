@@ -8,18 +8,18 @@
 
 mod checker;
 mod client;
+mod grpc;
 mod history;
 mod server;
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use client::{Call, Client, GONE, KEYS, Numbers, draw};
 use history::{Action, Operation, Step};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use server::Hosted;
+use server::{Address, Hosted};
 
 const CLIENTS: usize = 6;
 const KILLS: u64 = 6;
@@ -99,7 +99,7 @@ fn work_until_killed(
 fn work(
     number: usize,
     seed: u64,
-    address: SocketAddr,
+    address: Address,
     clock: &Numbers,
     values: &Numbers,
     history: &mut Vec<Operation>,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use esker_engine::{Durability, Options, Store};
-use esker_server::{Config, Server};
+use esker_server::{Addresses, Config, Server};
 
 const DIRECTORY: &str = "ESKER_LINEARIZABILITY_DIRECTORY";
 const DURABILITY: &str = "ESKER_LINEARIZABILITY_DURABILITY";
@@ -23,8 +23,11 @@ pub(crate) fn serve_if_asked() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Store::open(options).await.unwrap();
-        let server = Server::bind(Config::resp("127.0.0.1:0".parse().unwrap()), store).unwrap();
-        println!("\nserving {}", server.addresses().resp[0]);
+        let here = "127.0.0.1:0".parse().unwrap();
+        let config = Config { grpc: vec![here], ..Config::resp(here) };
+        let server = Server::bind(config, store).unwrap();
+        let Addresses { resp, grpc, .. } = server.addresses();
+        println!("\nserving {} {}", resp[0], grpc[0]);
         std::io::stdout().flush().unwrap();
         server.run(std::future::pending()).await;
     });
@@ -32,7 +35,14 @@ pub(crate) fn serve_if_asked() {
 
 pub(crate) struct Hosted {
     process: Child,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
+}
+
+/// Where it is reached.
+#[derive(Clone, Copy)]
+pub(crate) struct Address {
+    pub(crate) resp: SocketAddr,
+    pub(crate) grpc: SocketAddr,
 }
 
 impl Hosted {
@@ -47,7 +57,9 @@ impl Hosted {
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let serving =
             lines.map(Result::unwrap).find_map(|line| line.strip_prefix("serving ").map(str::to_owned));
-        let address = serving.expect("the server starts").parse().unwrap();
+        let serving = serving.expect("the server starts");
+        let (resp, grpc) = serving.split_once(' ').expect("two addresses");
+        let address = Address { resp: resp.parse().unwrap(), grpc: grpc.parse().unwrap() };
         Hosted { process, address }
     }
 

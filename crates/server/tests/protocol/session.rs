@@ -1,6 +1,6 @@
 //! What a connection can say of itself and of others: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
-use esker_engine::Durability;
+use esker_engine::{Durability, WhenFull};
 
 use crate::client::{Client, Running, plain};
 
@@ -305,6 +305,41 @@ async fn what_a_reload_changes_can_be_set_too() {
     assert_eq!(server.store.scrub_bytes_per_s(), None);
     client.ask("CONFIG SET background-limit 0", "+OK\r\n").await;
     assert_eq!(server.store.background_bytes_per_s(), None);
+}
+
+#[tokio::test]
+async fn a_policy_of_redis_says_what_a_full_store_does() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("CONFIG GET maxmemory-policy", "*2\r\n$16\r\nmaxmemory-policy\r\n$10\r\nnoeviction\r\n").await;
+    client.ask("CONFIG SET maxmemory-policy volatile-TTL", "+OK\r\n").await;
+    assert_eq!(server.store.when_full(), WhenFull::EvictExpiring);
+    client
+        .ask("CONFIG GET maxmemory-policy", "*2\r\n$16\r\nmaxmemory-policy\r\n$12\r\nvolatile-ttl\r\n")
+        .await;
+    client.ask("CONFIG SET when-full evict", "+OK\r\n").await;
+    assert_eq!(server.store.when_full(), WhenFull::Evict);
+    client.ask("SET a 1", "+OK\r\n").await;
+    client.ask("OBJECT IDLETIME a", ":0\r\n").await;
+    client.ask("OBJECT IDLETIME b", "$-1\r\n").await;
+    client.send("OBJECT FREQ a\r\n").await;
+    assert!(client.line().await.starts_with("-ERR An LFU maxmemory policy is not selected"));
+    client.ask("CONFIG SET maxmemory-policy allkeys-lfu", "+OK\r\n").await;
+    client.ask("OBJECT FREQ a", ":0\r\n").await;
+    client.ask("GET a", "$1\r\n1\r\n").await;
+    client.ask("OBJECT FREQ a", ":1\r\n").await;
+    client.send("OBJECT IDLETIME a\r\n").await;
+    assert!(client.line().await.starts_with("-ERR An LFU maxmemory policy is selected"));
+    let info = client.text("INFO").await;
+    for line in ["maxmemory_policy:allkeys-lfu", "evicted_keys:0"] {
+        assert!(info.contains(&format!("\r\n{line}\r\n")), "{line}: {info}");
+    }
+    assert!(!info.contains("\r\nmaxmemory:0\r\n"), "{info}");
+    client.send("CONFIG SET maxmemory-policy lru\r\n").await;
+    let line = client.line().await;
+    assert!(line.ends_with("argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction"), "{line}");
+    client.send("CONFIG SET when-full lru\r\n").await;
+    assert!(client.line().await.contains("it is refuse, evict or evict-expiring"));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
-use super::{Relocator, Victims};
+use super::{Eviction, Relocator, Victims};
 
 use crate::base::error::{Error, Result};
 use crate::segments::limit::{LEAST_YIELD, frame_bytes};
@@ -72,11 +72,14 @@ impl Relocator<'_> {
         Ok(())
     }
 
-    /// Whether nothing leads to a victim any more.
+    /// Whether nothing leads to a victim any more, but to what is to be dropped.
     pub(super) fn is_empty(&self, victim: &Victim, entries: &[Entry]) -> bool {
         let tier = victim.shape.tier;
-        let is_empty = !entries.iter().any(|entry| self.catalog.is_known(tier, victim.slot, entry));
-        if cfg!(debug_assertions) && is_empty {
+        let drops = |entry: &Entry| self.eviction.as_ref().is_some_and(|f| f.drops(victim, entry));
+        let is_left = |entry: &&Entry| self.catalog.is_known(tier, victim.slot, entry) && !drops(entry);
+        let is_empty = !entries.iter().any(|entry| is_left(&entry));
+        let is_all = self.eviction.as_ref().is_none_or(Eviction::is_held);
+        if cfg!(debug_assertions) && is_empty && is_all {
             self.catalog.index.displaced(|pointer| {
                 let Location { tier: of, slot, .. } = self.catalog.packing.unpack(pointer.get());
                 assert!(of != tier || slot != victim.slot, "there are unverified against records only");
@@ -102,14 +105,21 @@ impl Relocator<'_> {
         if !planted(Bug::FreedBeforeNewerDurable) {
             self.writer.flush().await?;
         }
-        for (at, (victim, _)) in victims.iter().enumerate() {
+        let [first, last] = tier.ends_to_mark();
+        for (at, (victim, entries)) in victims.iter().enumerate() {
             if !self.space.is_let_go(victim.segment).await {
                 self.give_up(tier_name, &victims[at..]);
                 return Ok(());
             }
             let state = tier.slot(victim.slot);
             self.note_life(victim, state.lived(self.space.sequence.load(Ordering::Relaxed)));
-            tier.free_slot(victim.slot, &self.space.secret, self.space.runtime.now()).await?;
+            if planted(Bug::EvictedBeforeMarked) {
+                self.drop_evicted(tier_name, victim, entries);
+            }
+            tier.mark_free(victim.slot, &self.space.secret, first).await?;
+            self.drop_evicted(tier_name, victim, entries);
+            tier.mark_free(victim.slot, &self.space.secret, last).await?;
+            tier.leave_slot(victim.slot, self.space.runtime.now());
             if tier_name == self.space.output_tier().name() {
                 self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
             }

@@ -50,6 +50,11 @@ impl Address {
         self.0 & TOMBSTONE == 0
     }
 
+    /// Whether it is a tombstone on a device.
+    pub(super) fn is_tombstone(self) -> bool {
+        self.0 & TOMBSTONE != 0 && self.staged().is_none()
+    }
+
     /// Piece and number of a staged record.
     pub(super) fn staged(self) -> Option<(usize, usize)> {
         let piece = ((self.0 & !STAGED) >> STAGED_NUMBER_BITS) as usize;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_log::{Kind, Location, OpenSegment, Stream, class_of};
+use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_of};
 use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
@@ -11,6 +11,7 @@ use super::{Lane, LaneState};
 use crate::base::completion::Waiter;
 use crate::base::durability::Durability;
 use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
 use crate::catalog::appended::{Appended, pointer};
 use crate::write::append_points::AppendPoint;
 use crate::write::prepared::{Group, Prepared};
@@ -28,7 +29,7 @@ pub(crate) enum Append {
     Reserved,
 }
 
-/// Appends the records of one group to an open segment, one after the other.
+/// Appends the records of one group to an open segment, one after the other. Their sequence numbers follow one another.
 struct Appender<'a> {
     lane: &'a Lane,
     open: &'a mut OpenSegment,
@@ -36,18 +37,13 @@ struct Appender<'a> {
     short_lived: bool,
     records: &'a [Prepared],
     first_sequence: u64,
-    last_sequence: u64,
 }
 
 impl Appender<'_> {
-    /// Appends the record with a number, and gives it its sequence number.
+    /// Appends the record with a number.
     fn append(&mut self, at: usize, key: Bytes) -> Appended {
         let (prepared, lane) = (&self.records[at], self.lane);
-        let sequence = prepared.sequence.unwrap_or_else(|| lane.catalog.space.next_sequence());
-        if at == 0 {
-            self.first_sequence = sequence;
-        }
-        self.last_sequence = sequence;
+        let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
         let padded_bytes = lane.shape.padded(record.bytes());
@@ -65,6 +61,10 @@ impl Appender<'_> {
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
         }
+    }
+
+    fn last_sequence(&self) -> u64 {
+        self.first_sequence + self.records.len() as u64 - 1
     }
 
     /// Appends all of them, with keys of their own.
@@ -127,9 +127,7 @@ impl Lane {
         }
         let padded: u64 = records.iter().map(|r| r.padded_bytes(self.shape)).sum();
         // A batch goes to one segment: by its first record.
-        let short_lived = self
-            .catalog
-            .expects_short_life(&records[0].hash, self.catalog.space.sequence.load(Ordering::Relaxed) + 1);
+        let short_lived = self.expects_short_life(&records[0].hash);
         let usual =
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
         let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
@@ -157,10 +155,22 @@ impl Lane {
         Ok(answer)
     }
 
+    /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where a full store evicts what
+    /// nobody asks for, unless the key was dropped of late and is back.
+    fn expects_short_life(&self, key: &KeyHash) -> bool {
+        let Catalog { recency, space, .. } = &*self.catalog;
+        if recency.when_full().evicts() {
+            return !recency.was_evicted(key);
+        }
+        self.catalog.expects_short_life(key, space.sequence.load(Ordering::Relaxed) + 1)
+    }
+
     /// Whether records that are expected to last go to a segment of their own. Not if the frames are so short that those of
     /// two segments would be mostly padding.
     fn separates(&self, state: &LaneState) -> bool {
-        self.may_separate && self.catalog.placement.parts() && state.points.frames_may_separate(self.shape)
+        let Catalog { recency, placement, .. } = &*self.catalog;
+        let wanted = recency.when_full().evicts() || placement.parts();
+        self.may_separate && wanted && state.points.frames_may_separate(self.shape)
     }
 
     /// Sees to it that an append point has room for records, and says which: the one wanted, if there is a segment for it.
@@ -198,11 +208,9 @@ impl Lane {
         };
         segment.set_stream(if wanted == AppendPoint::LONG_LIVED { Stream::LONG_LIVED } else { self.stream });
         let name = segment.name();
-        self.catalog.space.tier(self.shape.tier).slots().begin(
-            name.slot,
-            name.stream,
-            self.catalog.space.sequence.load(Ordering::Relaxed),
-        );
+        let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
+        tier.slots().begin(name.slot, name.stream, space.sequence.load(Ordering::Relaxed));
+        tier.slot(name.slot).begin_puts();
         state.points.put(wanted, segment, piece);
         Some(wanted)
     }
@@ -223,8 +231,10 @@ impl Lane {
         }
         let open = state.points.open(point).expect("the caller saw to it");
         let before = open.tail();
-        let mut appender =
-            Appender { lane: self, open, short_lived, records, first_sequence: 0, last_sequence: 0 };
+        // Only a record that is alone has a number before.
+        let first_sequence =
+            records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
+        let mut appender = Appender { lane: self, open, short_lived, records, first_sequence };
         let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
         let reservation = reserved.take_if(|reserved| !reserved.is_shared() && !ends_early);
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
@@ -243,7 +253,7 @@ impl Lane {
             if planted(Bug::SeenBeforeDurable) {
                 self.catalog.publish(&std::mem::take(&mut group.records));
             }
-            let (first, last) = (appender.first_sequence, appender.last_sequence);
+            let (first, last) = (first_sequence, appender.last_sequence());
             self.leave_to_committer(state, group, first, last)
         } else {
             self.publish(appender, reservation)
@@ -269,7 +279,7 @@ impl Lane {
             self.catalog.publish(&appender.append_all());
             drop(reservation);
         }
-        Append::Done(appender.last_sequence)
+        Append::Done(appender.last_sequence())
     }
 
     /// Has the committer publish records that were appended, with these first and last sequence numbers, when their frame is

@@ -38,6 +38,12 @@ impl Lane {
         self.state.lock().reservations.try_take(keys)
     }
 
+    /// Reserves those of the keys that nobody else has or wants, without waiting for what was appended before; which those are, in
+    /// their order.
+    pub(crate) fn reserve_free(&self, keys: Vec<u64>) -> (Reservation, Vec<u64>) {
+        self.state.lock().reservations.take_free(keys)
+    }
+
     /// Waits for the turn of a plain put of some keys. It is to be given back as soon as the put is appended, since whoever has
     /// the next turn waits for what was appended anyway.
     pub(crate) async fn turn(&self, keys: Vec<u64>) -> Result<Reservation> {
@@ -71,7 +77,7 @@ impl Lane {
     }
 
     /// Waits until what was appended before is published. To be called by who has its keys.
-    async fn wait_for_earlier(&self) -> Result<()> {
+    pub(crate) async fn wait_for_earlier(&self) -> Result<()> {
         let earlier = {
             // Must come after the keys are ours: under the lock there is nobody who has found them free and not yet appended.
             let state = self.state.lock();

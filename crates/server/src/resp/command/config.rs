@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Durability, Error};
+use esker_engine::{Durability, Error, WhenFull};
 
 use super::describe::help::help;
 use super::info::PERCENTILES;
+use crate::base::policy;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::wire::commands::Command;
@@ -14,7 +15,7 @@ use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
-use crate::service::Service;
+use crate::service::{MAXMEMORY_POLICY, Service};
 
 pub(super) fn config(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
@@ -139,16 +140,29 @@ const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
 const BACKGROUND_LIMIT: &str = "background-limit";
 const SCRUB_LIMIT: &str = "scrub-limit";
+const WHEN_FULL: &str = "when-full";
 const LOG: &str = "log";
 
-/// What can be set while the server runs; a reload sets the last five as the settings say.
-const CHANGEABLE: [&str; 7] =
-    [SLOWER_THAN, SLOWLOG_LENGTH, MAXCLIENTS, DURABILITY, BACKGROUND_LIMIT, SCRUB_LIMIT, LOG];
+/// What can be set while the server runs; a reload sets the last six as the settings say.
+const CHANGEABLE: [&str; 9] = [
+    SLOWER_THAN,
+    SLOWLOG_LENGTH,
+    MAXMEMORY_POLICY,
+    MAXCLIENTS,
+    DURABILITY,
+    WHEN_FULL,
+    BACKGROUND_LIMIT,
+    SCRUB_LIMIT,
+    LOG,
+];
 
 /// A setting with its new value.
 enum Change {
     Number(&'static str, i64),
     Durability(Durability),
+    WhenFull(WhenFull),
+    /// By one of Redis' words.
+    Policy(String),
     Log(String),
 }
 
@@ -160,6 +174,17 @@ impl Change {
             DURABILITY => {
                 let durability = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
                 return Ok(Some(Change::Durability(durability)));
+            }
+            WHEN_FULL => {
+                let when_full = shown(value, 128).parse().map_err(|error: Error| error.to_string())?;
+                return Ok(Some(Change::WhenFull(when_full)));
+            }
+            MAXMEMORY_POLICY => {
+                let word = shown(value, 128).to_ascii_lowercase();
+                if !policy::is_word(&word) {
+                    return Err(format!("argument(s) must be one of the following: {}", policy::words()));
+                }
+                return Ok(Some(Change::Policy(word)));
             }
             LOG => {
                 let filter = std::str::from_utf8(value).map_err(|_| "argument is no text".to_owned())?;
@@ -187,6 +212,16 @@ impl Change {
                 set.map_err(|error| (DURABILITY, error.to_string()))?;
                 return Ok((DURABILITY, durability.to_string()));
             }
+            Change::WhenFull(when_full) => {
+                service.store.set_when_full(when_full);
+                return Ok((WHEN_FULL, when_full.to_string()));
+            }
+            Change::Policy(word) => {
+                if let Some(when_full) = service.policy.set(&word) {
+                    service.store.set_when_full(when_full);
+                }
+                return Ok((MAXMEMORY_POLICY, word));
+            }
             Change::Log(filter) => {
                 if let Some(log) = &service.config.log {
                     log.set(&filter).map_err(|error| (LOG, error))?;
@@ -212,7 +247,7 @@ impl Change {
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
     let mut settings = service.config.settings.clone();
-    let durability = service.store.durability();
+    let (durability, when_full) = (service.store.durability(), service.store.when_full());
     // What was given is how it was at the start.
     settings.retain(|(name, _)| !CHANGEABLE.contains(&name.as_str()));
     settings.extend(service.config.log.as_ref().map(|log| (LOG.to_owned(), log.text())));
@@ -228,8 +263,10 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("port", service.port.to_string()),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        // What users may fill of the devices, beyond which keys are dropped or puts refused.
+        ("maxmemory", service.store.stats().user_limit_bytes.to_string()),
+        (MAXMEMORY_POLICY, service.policy.word(when_full).to_owned()),
+        (WHEN_FULL, when_full.to_string()),
         ("timeout", limits.idle_wait.map_or(0, |wait| wait.as_secs()).to_string()),
         ("tcp-keepalive", limits.keepalive.map_or(0, |wait| wait.as_secs()).to_string()),
         ("notify-keyspace-events", String::new()),

@@ -119,9 +119,9 @@ fn memory(service: &Service, text: &mut String) {
     let (scripts, script_bytes) = service.scripts.cache().size();
     line(text, "used_memory_scripts_eval", script_bytes);
     line(text, "number_of_cached_scripts", scripts);
-    line(text, "maxmemory", 0);
-    line(text, "maxmemory_human", human(0));
-    line(text, "maxmemory_policy", "noeviction");
+    line(text, "maxmemory", stats.user_limit_bytes);
+    line(text, "maxmemory_human", human(stats.user_limit_bytes));
+    line(text, "maxmemory_policy", service.policy.word(service.store.when_full()));
     line(text, "mem_fragmentation_ratio", "1.00");
     line(text, "mem_clients_slaves", 0);
     line(text, "mem_clients_normal", 0);
@@ -228,6 +228,7 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "keyspace_hits", load(&counters.hits));
     line(text, "keyspace_misses", load(&counters.misses));
     line(text, "expired_keys", service.expired_keys());
+    line(text, "evicted_keys", service.evicted_keys());
     let errors: u64 = counters.errors.all().iter().map(|(_, count)| count).sum();
     line(text, "total_error_replies", errors);
     for (name, kind) in [
@@ -241,7 +242,6 @@ fn stats(service: &Service, text: &mut String) {
         "sync_full",
         "sync_partial_ok",
         "sync_partial_err",
-        "evicted_keys",
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",

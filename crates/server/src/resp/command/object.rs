@@ -43,21 +43,30 @@ pub(super) fn refcount(command: Command<'_>, view: &mut View, replies: &mut Repl
     }
 }
 
-/// `OBJECT IDLETIME key`: when a key was used last is not kept.
-pub(super) fn idletime(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    match view.get(command.argument(2)) {
-        Some(_) => replies.integer(0),
+/// `OBJECT IDLETIME key`: for how long nobody used a key, at least; 0 where no account is kept of that.
+pub(super) fn idletime(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    match service.store.usage(command.argument(2)) {
+        Some(_) if is_lfu(service) => replies.error(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        ),
+        Some(usage) => replies.integer(usage.idle.as_secs() as i64),
         None => replies.null(),
     }
 }
 
-/// `OBJECT FREQ key`: how often a key is used is not kept.
-pub(super) fn freq(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    match view.get(command.argument(2)) {
+/// `OBJECT FREQ key`: 1 if a key was used since the store last looked whether to keep it, else 0.
+pub(super) fn freq(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    match service.store.usage(command.argument(2)) {
+        Some(usage) if is_lfu(service) => replies.integer(i64::from(usage.was_asked)),
         Some(_) => replies.error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
              between policies at runtime LRU and LFU data will take some time to adjust.",
         ),
         None => replies.null(),
     }
+}
+
+fn is_lfu(service: &Service) -> bool {
+    service.policy.word(service.store.when_full()).ends_with("-lfu")
 }

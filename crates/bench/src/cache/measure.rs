@@ -1,0 +1,196 @@
+//! The store itself as a cache.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use esker_device::block_on;
+use esker_engine::{Durability, WhenFull};
+use serde::Serialize;
+use serde_json::json;
+
+use super::arguments::Arguments;
+use super::lru::{Cache, Lru};
+use crate::instruments::account::Account;
+use crate::instruments::bed::{Bed, Tiers};
+use crate::instruments::failure::{Failure, Result};
+use crate::instruments::latency::Latencies;
+use crate::instruments::load::drive;
+use crate::workload::{Popularity, Shape, Values, key};
+
+const KEY_BYTES: usize = 16;
+const UNIT_BYTES: u64 = 4096;
+
+/// What was measured in the second half of the requests.
+#[derive(Debug, Serialize)]
+struct Run {
+    theta: f64,
+    hit_ratio: f64,
+    /// Of an exact LRU that has all of the device's bytes for keys and values, for the same requests.
+    lru_hit_ratio: f64,
+    device_bytes_per_user_byte: f64,
+    evicted: u64,
+    get_p99_us_before_full: f64,
+    get_p99_us: f64,
+    did: Account,
+    seconds: f64,
+}
+
+/// Measures, and prints.
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    let mut runs = Vec::new();
+    for &theta in &arguments.theta {
+        let run = measure(arguments, theta)?;
+        if !arguments.json {
+            print(&run);
+        }
+        runs.push(run);
+    }
+    if arguments.json {
+        println!("{:#}", json!({"command": "cache", "version": env!("CARGO_PKG_VERSION"), "runs": runs}));
+    }
+    Ok(())
+}
+
+fn print(run: &Run) {
+    let of_user = |bytes: i64| bytes as f64 / run.did.user_bytes as f64;
+    println!(
+        "Zipf {}: hit ratio {:.4}, exact LRU of the device's bytes {:.4} ({:.3} of it)",
+        run.theta,
+        run.hit_ratio,
+        run.lru_hit_ratio,
+        run.hit_ratio / run.lru_hit_ratio
+    );
+    println!(
+        "  device bytes for each user byte {:.4}: lanes {:.4}, copies {:.4}, padding {:.4}, summaries {:.4}, other {:.4}",
+        run.device_bytes_per_user_byte,
+        of_user(run.did.lane_bytes as i64),
+        of_user(run.did.relocated_bytes as i64),
+        of_user(run.did.padding_bytes as i64),
+        of_user(run.did.summary_bytes as i64),
+        of_user(run.did.other_bytes()),
+    );
+    println!(
+        "  gets: p99 {:.1} µs, before it was full {:.1} µs; {} keys dropped; {:.0} s",
+        run.get_p99_us, run.get_p99_us_before_full, run.evicted, run.seconds
+    );
+}
+
+/// What clients note.
+struct Noted {
+    lru: Lru,
+    hits: u64,
+    lru_hits: u64,
+    requests: u64,
+    /// Something was dropped.
+    is_full: bool,
+    before_full: Latencies,
+    full: Latencies,
+}
+
+fn measure(arguments: &Arguments, theta: f64) -> Result<Run> {
+    let record_bytes = KEY_BYTES as u64 + arguments.value_bytes;
+    let capacity_bytes = (arguments.records * record_bytes).next_multiple_of(arguments.segment);
+    let tiers =
+        Tiers { dir: arguments.dir.clone(), fast_bytes: None, capacity_bytes, unit_bytes: UNIT_BYTES };
+    block_on(async {
+        let bed = Bed::make(&tiers, |options| {
+            options
+                .segment_bytes(arguments.segment)
+                .memory_bytes(arguments.memory)
+                .durability(Durability::None)
+                .when_full(WhenFull::Evict)
+        })
+        .await?;
+        let run = requests(arguments, theta, &bed, capacity_bytes / record_bytes).await;
+        let closed = bed.store.close().await;
+        tiers.remove_files()?;
+        closed?;
+        run
+    })
+}
+
+async fn requests(arguments: &Arguments, theta: f64, bed: &Bed, lru_records: u64) -> Result<Run> {
+    let began = Instant::now();
+    let (keys, half) = (arguments.keys(), arguments.requests() / 2);
+    let mut popularity = Popularity::new(Shape::Zipf(theta), keys, arguments.seed);
+    let (values, store) = (Values::new(arguments.seed), &bed.store);
+    let noted = RefCell::new(Noted {
+        lru: Lru::new(keys as usize, lru_records as usize),
+        hits: 0,
+        lru_hits: 0,
+        requests: 0,
+        is_full: false,
+        before_full: Latencies::default(),
+        full: Latencies::default(),
+    });
+    let ask = async |number: u64| -> Result<()> {
+        let is_lru_hit = noted.borrow_mut().lru.ask(number as u32);
+        let key = key(number, KEY_BYTES);
+        let asked = Instant::now();
+        let found = store.get(&key).await?;
+        let took = asked.elapsed();
+        if let Some(found) = &found
+            && values.stamp_of(number, found).is_none()
+        {
+            return Err(Failure::Failed(format!("key {number} has a value that is not its own")));
+        }
+        {
+            let mut noted = noted.borrow_mut();
+            noted.requests += 1;
+            noted.hits += u64::from(found.is_some());
+            noted.lru_hits += u64::from(is_lru_hit);
+            noted.is_full = noted.is_full || store.stats().activity.records_evicted > 0;
+            if noted.is_full { noted.full.record(took) } else { noted.before_full.record(took) }
+        }
+        if found.is_none() {
+            store.put(key, values.value(number, 1, arguments.value_bytes as usize)).await?;
+        }
+        Ok(())
+    };
+    let mut drive_half = async || {
+        let mut left = half;
+        let next = || {
+            left = left.checked_sub(1)?;
+            Some(ask(popularity.draw()))
+        };
+        drive(arguments.depth as usize, next, |done| done).await
+    };
+    drive_half().await?;
+    let (before, evicted_before) = (bed.account(), store.stats().activity.records_evicted);
+    {
+        let mut noted = noted.borrow_mut();
+        (noted.hits, noted.lru_hits, noted.requests) = (0, 0, 0);
+    }
+    drive_half().await?;
+    let did = bed.account().since(&before);
+    let noted = noted.borrow();
+    let ratio = |hits: u64| hits as f64 / noted.requests as f64;
+    Ok(Run {
+        theta,
+        hit_ratio: ratio(noted.hits),
+        lru_hit_ratio: ratio(noted.lru_hits),
+        device_bytes_per_user_byte: did.device_bytes() as f64 / did.user_bytes.max(1) as f64,
+        evicted: store.stats().activity.records_evicted - evicted_before,
+        get_p99_us_before_full: noted.before_full.at_us(99.0),
+        get_p99_us: noted.full.at_us(99.0),
+        did,
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruments::arguments::parse;
+
+    #[test]
+    fn a_small_cache_is_as_good_as_an_lru_of_its_bytes_and_writes_little_more_than_is_put() {
+        let arguments: Arguments =
+            parse("--records 16384 --requests 20 --segment 1m --theta 1.1 --memory 40m");
+        let run = measure(&arguments, 1.1).expect("it is measured");
+        assert!(run.evicted > 10_000, "{run:?}");
+        assert!(run.hit_ratio > 0.97 * run.lru_hit_ratio, "{run:?}");
+        assert!(run.device_bytes_per_user_byte < 1.06, "{run:?}");
+        assert!(run.did.unnamed_bytes().abs() <= 8 << 16, "{run:?}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Making room by dropping what nobody asks for, where a full store evicts.
+//!
+//! The rule is in [`esker_gc`]'s `evict`; how a record is dropped, in `relocate/evict.rs`. As long as what is live is no more
+//! than users may fill, nothing is dropped: then there is garbage, and collecting it makes room.
+
+use std::collections::BTreeSet;
+
+use esker_gc::Look;
+use esker_log::{Entry, Kind, Tier as TierName};
+
+use super::{CALM, ENTRY_BYTES};
+
+use crate::background::reclaimer::Reclaimer;
+use crate::background::relocate::Outcome;
+use crate::base::error::Result;
+use crate::base::when_full::WhenFull;
+use crate::segments::limit::LEAST_YIELD;
+
+/// The index takes so many bytes for a key at most.
+const INDEX_BYTES_A_KEY: u64 = 10;
+/// Keys are dropped when they take more than this part of the memory that there is for the index: overwrites that are not
+/// verified yet take up to an eighth.
+const INDEX_SHARE: f64 = 0.8;
+
+/// A segment that is looked at, with its summary.
+type Seen = (u32, Vec<Entry>);
+
+impl Reclaimer<'_> {
+    /// Whether something is to be dropped: there is more than users may fill and slots run short, or more keys than the memory is
+    /// meant for.
+    pub(super) fn must_evict(&self) -> bool {
+        let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
+        self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
+    }
+
+    /// Whether something is to be dropped before a put is refused, or waits any longer.
+    pub(crate) fn must_evict_under_pressure(&self) -> bool {
+        let segment_bytes = self.space.output_tier().shape().segment_bytes;
+        match self.when_full() {
+            WhenFull::Refuse => false,
+            WhenFull::Evict => self.must_evict(),
+            WhenFull::EvictExpiring => self.writer.is_beyond_limit(segment_bytes.into()),
+        }
+    }
+
+    pub(crate) fn when_full(&self) -> WhenFull {
+        self.catalog.recency.when_full()
+    }
+
+    fn has_too_many_keys(&self) -> bool {
+        let index_bytes = self.catalog.index.len() * INDEX_BYTES_A_KEY;
+        index_bytes as f64 > self.catalog.memory_for_index() as f64 * INDEX_SHARE
+    }
+
+    /// Frees a segment of the tier where records stay, one of which little was asked for; false if there is none.
+    pub(crate) async fn evict(&mut self) -> Result<bool> {
+        match self.coldest().await? {
+            Some((slot, entries)) => self.evict_segment(slot, &entries).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
+    pub(crate) async fn evict_from_slot(&mut self, slot: u32) -> Result<bool> {
+        match self.read_for_eviction(slot).await? {
+            Some(entries) => self.evict_segment(slot, &entries).await,
+            // It was put aside.
+            None => Ok(true),
+        }
+    }
+
+    /// The hand goes on to a segment that is worth freeing. Those that it passes over are what was not asked for from now on.
+    async fn coldest(&mut self) -> Result<Option<Seen>> {
+        let most_kept = match self.when_full() {
+            WhenFull::EvictExpiring => 1.0 - LEAST_YIELD,
+            // Whatever was asked for, too much of it is dropped all the same.
+            WhenFull::Evict | WhenFull::Refuse => 1.0,
+        };
+        // In the second round nothing of the first counts as asked for.
+        for _ in 0..2 {
+            let slots = self.space.output_tier().slots();
+            let mut order: Vec<_> = slots.sealed().map(|(at, s)| (s.kept_at(), s.segment(), at)).collect();
+            order.sort_unstable();
+            let mut look = Look::default();
+            for (.., slot) in order {
+                let Some(entries) = self.read_for_eviction(slot).await? else { continue };
+                let kept_share = self.kept_share(slot, &entries);
+                if let Some(warmer) = look.see(kept_share, (slot, entries)) {
+                    self.pass(&warmer);
+                }
+                if look.is_over(most_kept) {
+                    break;
+                }
+            }
+            match look.coldest() {
+                Some((kept_share, seen)) if kept_share <= most_kept => return Ok(Some(seen)),
+                Some((_, seen)) => self.pass(&seen),
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The summary of a sealed segment; nothing if it cannot be read and was put aside.
+    async fn read_for_eviction(&mut self, slot: u32) -> Result<Option<Vec<Entry>>> {
+        let (tier, began) = (self.space.output_tier(), self.space.runtime.now());
+        let read = self.space.read_entries(tier, slot).await;
+        let mut seen = None;
+        self.with_entries(tier.name(), slot, read, async |entries| {
+            seen = Some(entries.to_vec());
+            Ok(())
+        })
+        .await?;
+        let bytes = seen.as_ref().map_or(0, |entries| entries.len() as u64 * ENTRY_BYTES);
+        self.relocator.did_other_work(bytes, began, self.space.urgency().max(CALM)).await;
+        Ok(seen)
+    }
+
+    /// Whether a record is one that is kept: current, and asked for, or not among those that may be dropped.
+    fn is_kept(&self, slot: u32, entry: &Entry) -> bool {
+        let stays = self.must_stay(entry) || self.catalog.recency.was_asked(&entry.key_hash);
+        stays && self.catalog.is_current(self.space.output_tier().name(), slot, entry)
+    }
+
+    fn must_stay(&self, entry: &Entry) -> bool {
+        match self.when_full() {
+            WhenFull::Evict => false,
+            WhenFull::EvictExpiring => entry.expires_at_ms.is_none(),
+            // It was set to that meanwhile.
+            WhenFull::Refuse => true,
+        }
+    }
+
+    /// The share of a segment's bytes that would be kept.
+    fn kept_share(&self, slot: u32, entries: &[Entry]) -> f64 {
+        let tier = self.space.output_tier();
+        let kept = entries.iter().filter(|entry| self.is_kept(slot, entry));
+        let kept_bytes: u64 = kept.map(|entry| tier.shape().padded(entry.bytes as usize)).sum();
+        kept_bytes as f64 / tier.gives_back_bytes(slot).max(1) as f64
+    }
+
+    /// The hand has been at a segment, and left it as it is.
+    fn pass(&self, (slot, entries): &Seen) {
+        let tier = self.space.output_tier();
+        for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), *slot, entry)) {
+            self.catalog.recency.forget_asked(&entry.key_hash);
+        }
+        tier.slot(*slot).pass(self.space.newest_segment(), self.space.runtime.now());
+    }
+
+    /// Drops what is cold of a segment and frees it; false if there was no room for what is not.
+    async fn evict_segment(&mut self, slot: u32, entries: &[Entry]) -> Result<bool> {
+        let tier = self.space.output_tier();
+        let shape = tier.shape();
+        let written = tier.accounting().written();
+        let put_bytes = written.user_bytes + written.destaged_bytes;
+        let mut left_bytes = self.copies.left_bytes(put_bytes, shape.segment_bytes.into());
+        let (mut copied_bytes, mut cold) = (0, BTreeSet::new());
+        for entry in entries.iter().filter(|entry| self.catalog.is_current(tier.name(), slot, entry)) {
+            let bytes = shape.padded(entry.bytes as usize);
+            if self.must_stay(entry) {
+                continue;
+            }
+            if self.is_kept(slot, entry) && bytes <= left_bytes {
+                (left_bytes, copied_bytes) = (left_bytes - bytes, copied_bytes + bytes);
+                self.catalog.recency.forget_asked(&entry.key_hash);
+            } else {
+                cold.insert(entry.offset);
+            }
+        }
+        let done = self.carry_out_eviction(tier.name(), slot, cold).await?;
+        if done {
+            self.copies.spend(copied_bytes);
+            return Ok(true);
+        }
+        // Without a slot for copies, everything goes that may.
+        let all = entries.iter().filter(|entry| entry.kind == Kind::Put && !self.must_stay(entry));
+        let all = all.map(|entry| entry.offset).collect();
+        Ok(copied_bytes > 0 && self.carry_out_eviction(tier.name(), slot, all).await?)
+    }
+
+    async fn carry_out_eviction(&mut self, tier: TierName, slot: u32, cold: BTreeSet<u32>) -> Result<bool> {
+        let urgency = self.space.urgency().max(CALM);
+        match self.relocator.evict(tier, slot, urgency, cold).await {
+            Ok(Outcome::Freed(_)) => Ok(true),
+            Ok(Outcome::OutOfRoom) => Ok(false),
+            Err((slot, error)) if error.is_of_reading() => {
+                self.put_aside(tier, slot, &error);
+                Ok(true)
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+}

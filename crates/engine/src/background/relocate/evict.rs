@@ -1,0 +1,113 @@
+//! Dropping records that are current, where a full store evicts. What is dropped is gone for good, and no older
+//! version of it shows:
+//!
+//! 1. What stays is copied, as in any relocation.
+//! 2. The keys of what is to be dropped are reserved, and what was appended before is published. So nobody writes them until
+//!    they are dropped. What somebody else has reserved is in use and stays: it is copied as well.
+//! 3. A record that may hide an older version of its key leaves a tombstone of its own number among the copies. At an
+//!    opening that counts for more than the record.
+//! 4. The copies are proven to be durable, and everything that was appended is flushed.
+//! 5. The slot is marked free at its end, durably: from here on a crash takes what is to be dropped, all of it. Readers
+//!    still find it.
+//! 6. The records are taken out of the index. Must come after 5, or else a crash could bring back a key that somebody has
+//!    found gone.
+//! 7. The slot is marked free at its start, and used again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use esker_gc::Victim;
+use esker_log::{Entry, Kind, Tier as TierName};
+
+use super::{Outcome, Relocator, Victims};
+
+use crate::base::error::{Error, Result};
+use crate::catalog::observers::Cause;
+use crate::write::reserve::Reservation;
+
+/// Records of one segment that are to be dropped.
+pub(crate) struct Eviction {
+    segment: u64,
+    /// Where they begin.
+    offsets: BTreeSet<u32>,
+    /// Their keys; `None` before 2.
+    held: Option<Reservation>,
+    /// The keys, by the same, while anybody observes: a summary has only their hashes.
+    keys: BTreeMap<u32, Bytes>,
+}
+
+impl Eviction {
+    /// Whether it is about a record.
+    pub(crate) fn drops(&self, victim: &Victim, entry: &Entry) -> bool {
+        victim.segment == self.segment && entry.kind == Kind::Put && self.offsets.contains(&entry.offset)
+    }
+
+    /// Whether nobody else writes the keys any more.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+impl Relocator<'_> {
+    /// Empties a segment as [`relocate`](Self::relocate) does, and drops those of its records that begin at these offsets.
+    ///
+    /// # Errors
+    /// With the slot at which it happened.
+    pub(crate) async fn evict(
+        &mut self,
+        tier: TierName,
+        slot: u32,
+        urgency: f64,
+        offsets: BTreeSet<u32>,
+    ) -> std::result::Result<Outcome, (u32, Error)> {
+        let segment = self.space.tier(tier).slot(slot).segment();
+        self.eviction = Some(Eviction { segment, offsets, held: None, keys: BTreeMap::new() });
+        let done = self.relocate(tier, &[slot], urgency, true).await;
+        self.eviction = None;
+        done
+    }
+
+    /// 2. Those that cannot be reserved stay, and so do those of which it cannot be read who else has their places in the index.
+    pub(super) async fn hold_evicted(&mut self, tier: TierName, victims: &Victims) -> Result<()> {
+        let (Some(mut eviction), Some((victim, entries))) = (self.eviction.take(), victims.first()) else {
+            return Ok(());
+        };
+        let stored = |entry: &Entry| self.catalog.index.stored_hash(&entry.key_hash);
+        let dropped = || entries.iter().filter(|entry| eviction.drops(victim, entry));
+        let (reservation, reserved) = self.writer.lane.reserve_free(dropped().map(stored).collect());
+        self.writer.lane.wait_for_earlier().await?;
+        let (mut offsets, mut keys) = (BTreeSet::new(), BTreeMap::new());
+        for entry in dropped().filter(|entry| reserved.binary_search(&stored(entry)).is_ok()) {
+            match self.catalog.verify(&entry.key_hash).await {
+                Ok(()) if self.catalog.is_current(tier, victim.slot, entry) => {
+                    offsets.insert(entry.offset);
+                }
+                Ok(()) => {}
+                Err(error) if error.is_of_reading() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.catalog.observers.are_any() {
+            for entry in dropped().filter(|entry| offsets.contains(&entry.offset)) {
+                let key = self.expirer.key_of(tier, victim.slot, entry).await;
+                keys.extend(key.map(|key| (entry.offset, key)));
+            }
+        }
+        (eviction.offsets, eviction.held, eviction.keys) = (offsets, Some(reservation), keys);
+        self.eviction = Some(eviction);
+        Ok(())
+    }
+
+    /// 6.
+    pub(super) fn drop_evicted(&self, tier: TierName, victim: &Victim, entries: &[Entry]) {
+        let Some(eviction) = &self.eviction else { return };
+        for entry in entries.iter().filter(|entry| eviction.drops(victim, entry)) {
+            let location = self.space.location(tier, victim.slot, entry);
+            let key = eviction.keys.get(&entry.offset).map(|key| &key[..]);
+            if self.catalog.take_out(entry, location, key, Cause::Evicted) {
+                self.space.counters.count_evicted();
+                self.catalog.recency.note_evicted(&entry.key_hash, self.catalog.index.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What a full store evicts: bits by key that say what was asked for, and the rules that follow from them.
+//!
+//! The rule is CLOCK over segments. A hand goes over the sealed segments, oldest first. Where next to nothing was asked for
+//! since the hand was there last, the segment is freed: what was asked for is copied, within a share of what is written, and
+//! the rest is dropped without being read. Other segments are passed over, which costs no write, and their bits are cleared.
+//! A key that is put again soon after it was dropped goes to segments of such keys, which the hand then passes over.
+//!
+//! Two tables of bits, by the keys' digests, a few bits a key: [`Reference`], and [`Ghosts`]. Neither outlives the process.
+//! `docs/decisions/0028-cache-mode.md` compares the rule with others.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use esker_log::KeyHash;
+
+/// A segment of whose bytes less than this share was asked for is taken without a look at others.
+pub const COLD_SHARE: f64 = 0.2;
+/// So many segments are looked at for a colder one.
+pub const LOOKS: usize = 8;
+/// For each byte that users put, so much may be copied of what is kept.
+pub const COPY_SHARE: f64 = 0.02;
+/// A generation of ghosts is as many as this share of the keys.
+const GHOST_SHARE: f64 = 0.5;
+/// Fewest ghosts of a generation.
+const GHOSTS_MIN: u64 = 1024;
+
+/// Bits, addressed by digests.
+#[derive(Debug)]
+struct Bits(Box<[AtomicU64]>);
+
+impl Bits {
+    /// A power of two of bits that take no more than so many bytes, one word at least.
+    fn new(bytes: u64) -> Bits {
+        let words = 1 << (bytes / 8).max(1).ilog2();
+        Bits((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn place(&self, bit: u64) -> (&AtomicU64, u64) {
+        (&self.0[(bit >> 6) as usize & (self.0.len() - 1)], 1 << (bit & 63))
+    }
+
+    fn is_set(&self, bit: u64) -> bool {
+        let (word, mask) = self.place(bit);
+        word.load(Ordering::Relaxed) & mask != 0
+    }
+
+    /// Writes only where that changes anything, so that those who ask for popular keys share their cache lines.
+    fn set(&self, bit: u64) {
+        let (word, mask) = self.place(bit);
+        if word.load(Ordering::Relaxed) & mask == 0 {
+            word.fetch_or(mask, Ordering::Relaxed);
+        }
+    }
+
+    fn unset(&self, bit: u64) {
+        let (word, mask) = self.place(bit);
+        if word.load(Ordering::Relaxed) & mask != 0 {
+            word.fetch_and(!mask, Ordering::Relaxed);
+        }
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64 * 8
+    }
+}
+
+/// Which keys were asked for since the hand was at their segments: a bit for each.
+#[derive(Debug)]
+pub struct Reference(Bits);
+
+impl Reference {
+    /// In at most so many bytes.
+    pub fn new(bytes: u64) -> Reference {
+        Reference(Bits::new(bytes))
+    }
+
+    /// A key was asked for, and was there.
+    #[inline]
+    pub fn note(&self, key: &KeyHash) {
+        self.0.set(key.check);
+    }
+
+    /// Whether it was.
+    pub fn is_noted(&self, key: &KeyHash) -> bool {
+        self.0.is_set(key.check)
+    }
+
+    /// The hand has been there.
+    pub fn forget(&self, key: &KeyHash) {
+        self.0.unset(key.check);
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+/// Keys that were dropped of late, in two generations of which the older goes when the younger is full. Each is a Bloom filter
+/// with two bits a key: who is not a ghost may be taken for one, which costs a place among the long-lived.
+#[derive(Debug)]
+pub struct Ghosts {
+    generations: [Bits; 2],
+    younger: AtomicUsize,
+    noted: AtomicU64,
+}
+
+impl Ghosts {
+    /// In at most so many bytes.
+    pub fn new(bytes: u64) -> Ghosts {
+        let generations = [Bits::new(bytes / 2), Bits::new(bytes / 2)];
+        Ghosts { generations, younger: AtomicUsize::new(0), noted: AtomicU64::new(0) }
+    }
+
+    fn bits(key: &KeyHash) -> [u64; 2] {
+        [key.check.rotate_left(21), key.check.rotate_left(43)]
+    }
+
+    /// A key was dropped; the store has so many. Called by one thread at a time.
+    pub fn note(&self, key: &KeyHash, keys: u64) {
+        let full = ((keys as f64 * GHOST_SHARE) as u64).max(GHOSTS_MIN);
+        if self.noted.fetch_add(1, Ordering::Relaxed) >= full {
+            let older = 1 - self.younger.load(Ordering::Relaxed);
+            self.generations[older].clear();
+            self.younger.store(older, Ordering::Relaxed);
+            self.noted.store(1, Ordering::Relaxed);
+        }
+        let younger = &self.generations[self.younger.load(Ordering::Relaxed)];
+        Ghosts::bits(key).into_iter().for_each(|bit| younger.set(bit));
+    }
+
+    /// Whether a key was dropped of late.
+    pub fn knows(&self, key: &KeyHash) -> bool {
+        self.generations.iter().any(|bits| Ghosts::bits(key).into_iter().all(|bit| bits.is_set(bit)))
+    }
+
+    /// Memory that they take.
+    pub fn bytes(&self) -> u64 {
+        self.generations.iter().map(Bits::bytes).sum()
+    }
+}
+
+/// How many bytes may be copied: a share of what users put, and no more than so much at a time.
+#[derive(Debug, Default)]
+pub struct CopyBudget {
+    /// Bytes that users had put when it was last asked.
+    put_bytes: u64,
+    left: f64,
+}
+
+impl CopyBudget {
+    /// What may be copied, now that users have put so many bytes in all.
+    pub fn left_bytes(&mut self, put_bytes: u64, most_bytes: u64) -> u64 {
+        let put = put_bytes.saturating_sub(std::mem::replace(&mut self.put_bytes, put_bytes));
+        self.left = (self.left + put as f64 * COPY_SHARE).min(most_bytes as f64);
+        self.left as u64
+    }
+
+    /// So much was copied.
+    pub fn spend(&mut self, bytes: u64) {
+        self.left = (self.left - bytes as f64).max(0.0);
+    }
+}
+
+/// The hand's look over segments: what it has seen so far, and when it has seen enough.
+#[derive(Debug, Default)]
+pub struct Look<T> {
+    coldest: Option<(f64, T)>,
+    seen: usize,
+}
+
+impl<T> Look<T> {
+    /// A segment of which this share of the bytes would be kept. Returns the one that is not the coldest.
+    pub fn see(&mut self, kept_share: f64, segment: T) -> Option<T> {
+        self.seen += 1;
+        if self.coldest.as_ref().is_some_and(|(least, _)| *least <= kept_share) {
+            return Some(segment);
+        }
+        self.coldest.replace((kept_share, segment)).map(|(_, warmer)| warmer)
+    }
+
+    /// Whether the coldest so far is to be taken. One of which more than `most_kept` would be kept is none.
+    pub fn is_over(&self, most_kept: f64) -> bool {
+        let least = self.coldest.as_ref().map_or(1.0, |(least, _)| *least);
+        least <= COLD_SHARE || self.seen >= LOOKS && least <= most_kept
+    }
+
+    /// The coldest, and the share that would be kept of it.
+    pub fn coldest(self) -> Option<(f64, T)> {
+        self.coldest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> KeyHash {
+        let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        KeyHash { slot: number, check: mixed ^ mixed >> 29 }
+    }
+
+    #[test]
+    fn what_was_asked_for_is_noted_until_the_hand_comes() {
+        let reference = Reference::new(1 << 10);
+        (0..100).for_each(|number| reference.note(&key(number)));
+        assert!((0..100).all(|number| reference.is_noted(&key(number))));
+        let others = (1000..2000).filter(|number| reference.is_noted(&key(*number))).count();
+        assert!(others < 50, "{others} of 1000 that nobody asked for; 100 of 8192 bits are set");
+        (0..100).for_each(|number| reference.forget(&key(number)));
+        assert!(!(0..100).any(|number| reference.is_noted(&key(number))));
+        assert_eq!(reference.bytes(), 1 << 10);
+        assert_eq!(Reference::new(1500).bytes(), 1 << 10, "no more than it may take");
+    }
+
+    #[test]
+    fn ghosts_are_known_for_one_generation_at_least_and_two_at_most() {
+        let ghosts = Ghosts::new(64 << 10);
+        let keys = 4 * GHOSTS_MIN;
+        let generation = keys / 2;
+        (0..3 * generation).for_each(|number| ghosts.note(&key(number), keys));
+        let known = |numbers: std::ops::Range<u64>| numbers.filter(|n| ghosts.knows(&key(*n))).count() as u64;
+        assert_eq!(known(2 * generation..3 * generation), generation);
+        assert_eq!(known(generation..2 * generation), generation);
+        assert!(known(0..generation) < generation / 50, "they are forgotten");
+        assert!(known(100_000..101_000) < 20, "nobody dropped them");
+        assert_eq!(ghosts.bytes(), 64 << 10);
+    }
+
+    #[test]
+    fn copies_are_a_share_of_what_is_put() {
+        let mut budget = CopyBudget::default();
+        assert_eq!(budget.left_bytes(10_000, 1 << 20), 200);
+        budget.spend(150);
+        assert_eq!(budget.left_bytes(10_000, 1 << 20), 50);
+        assert_eq!(budget.left_bytes(20_000, 1 << 20), 250);
+        assert_eq!(
+            budget.left_bytes(1 << 40, 1 << 20),
+            1 << 20,
+            "what is not used does not add up without end"
+        );
+        budget.spend(2 << 20);
+        assert_eq!(budget.left_bytes(1 << 40, 1 << 20), 0);
+    }
+
+    #[test]
+    fn the_first_cold_segment_is_taken_and_otherwise_the_coldest_of_several() {
+        let mut look = Look::default();
+        assert_eq!(look.see(0.9, 1), None);
+        assert!(!look.is_over(0.95));
+        assert_eq!(look.see(0.1, 2), Some(1));
+        assert!(look.is_over(0.95));
+        assert_eq!(look.coldest(), Some((0.1, 2)));
+        let mut look = Look::default();
+        let warmer: Vec<_> =
+            (0..LOOKS).filter_map(|at| look.see(0.5 + (at as f64 - 3.0).abs() / 100.0, at)).collect();
+        assert_eq!(warmer, [0, 1, 2, 4, 5, 6, 7]);
+        assert!(look.is_over(0.95));
+        assert_eq!(look.coldest(), Some((0.5, 3)));
+        let mut look = Look::default();
+        (0..2 * LOOKS).for_each(|at| drop(look.see(0.97, at)));
+        assert!(!look.is_over(0.95), "there may be a colder one");
+    }
+}

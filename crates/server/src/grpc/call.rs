@@ -1,0 +1,112 @@
+//! What all calls have: who calls, the memory and the store of the call, and the service that it is about.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use esker_engine::Store;
+use tonic::{Extensions, Status};
+
+use super::body::Held;
+use super::client::Client;
+use super::convert::{BESIDE_VALUE_BYTES, check_key};
+use super::error::{no_right, not_logged_in, too_large};
+use super::pb;
+use crate::auth::User;
+use crate::base::counting::count;
+use crate::base::shutdown::Stop;
+use crate::service::Service;
+
+/// What an entry takes in a message beside its key and its value.
+pub(super) const ENTRY_BYTES: usize = 64;
+
+/// Whether an answer of so many bytes fits in a message whose values have up to so many.
+pub(super) fn check_answer(bytes: usize, value_bytes_max: usize) -> Result<(), Status> {
+    let limit = value_bytes_max + BESIDE_VALUE_BYTES;
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(too_large(format!(
+        "the answer would have {bytes} bytes, and this one may have {limit} (argument-limit, or 64 KiB with a request_id, and \
+         128 KiB); use Download, or ask for less"
+    )))
+}
+
+/// The service, for one call.
+#[derive(Clone)]
+pub(super) struct Esker {
+    pub(super) service: Arc<Service>,
+    pub(super) stop: Stop,
+}
+
+/// Who calls, what memory the call has, and which store it is about.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) user: Arc<User>,
+    pub(super) client: Arc<Client>,
+    pub(super) held: Held,
+    pub(super) store: Store,
+    /// The number of the store's keyspace that the call is about.
+    pub(super) keyspace: u8,
+    /// The client says that it made this call before.
+    pub(super) is_retry: bool,
+}
+
+impl Call {
+    pub(super) fn of(extensions: &Extensions) -> Result<Call, Status> {
+        extensions.get::<Call>().cloned().ok_or_else(|| Status::internal("the call has no caller"))
+    }
+
+    /// Takes memory that the call keeps until its answer is out.
+    pub(super) async fn take(&self, bytes: usize) -> Result<(), Status> {
+        let piece = self.client.take(bytes).await?;
+        self.held.push(piece);
+        Ok(())
+    }
+
+    /// Takes the user anew if the users were read again, as a call that lasts must.
+    pub(super) fn follow_user(&mut self, service: &Service) -> Result<(), Status> {
+        if self.user.is_outdated() {
+            let user = service.users.refresh(&self.user);
+            self.user = user.ok_or_else(|| not_logged_in("the user is gone or has another password"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn may_read(&self, key: &[u8]) -> bool {
+        self.user.is_admin() || self.user.may_read(key)
+    }
+
+    pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
+        check_key(key)?;
+        if self.may_read(key) { Ok(()) } else { Err(no_right("no right to read this key")) }
+    }
+
+    pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
+        check_key(key)?;
+        let may = self.user.is_admin() || self.user.may_write(key);
+        if may { Ok(()) } else { Err(no_right("no right to write this key")) }
+    }
+
+    /// What a write needs that answers what there was, or depends on it.
+    pub(super) fn check_both(&self, key: &Bytes) -> Result<(), Status> {
+        self.check_write(key)?;
+        self.check_read(key).map_err(|_| no_right("no right to read this key, which this write also does"))
+    }
+}
+
+impl Esker {
+    pub(super) fn new(service: Arc<Service>, stop: Stop) -> Esker {
+        Esker { service, stop }
+    }
+
+    /// Longest value that fits in one message.
+    pub(super) fn value_bytes_max(&self) -> usize {
+        self.service.config.limits.bulk_bytes_max
+    }
+
+    /// Counts whether a key was there that was asked for.
+    pub(super) fn count_found(&self, found: &pb::GetResponse) {
+        let counters = &self.service.counters;
+        count(if found.entry.is_some() { &counters.hits } else { &counters.misses }, 1);
+    }
+}

@@ -1,0 +1,269 @@
+//! Transactions: comparisons, and then one list of operations or another, as one update over all keys that they name.
+//!
+//! Operations run one after the other on what the keys have. A list writes a key once at most, so that every put has a version,
+//! and gets a key once at most, so that what is answered is not many times what is there. Versions are known after the update,
+//! and are put into the answers then.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use esker_engine::{Batch, Entry};
+use tonic::Status;
+
+use super::call::{Call, ENTRY_BYTES, Esker, check_answer};
+use super::change::{update, version_of};
+use super::convert::{self, expires_at_ms, kept_expiry, previous, put_into, write_options};
+use super::error::invalid;
+use super::once::value_bytes_max;
+use super::pb;
+use super::pb::compare::Target;
+use super::pb::txn_operation::{self, Operation};
+use super::pb::txn_result::Result as Answer;
+use super::write::OPERATION_BYTES;
+
+/// Comparisons and operations of one transaction.
+const STEPS_MAX: usize = 1000;
+
+/// How often what a key had may be answered: by a get, and by the one operation that writes the key.
+const ANSWERED_MAX: usize = 2;
+
+/// What an operation is about, if it is anything.
+pub(super) fn key_of(operation: &pb::TxnOperation) -> Option<&Bytes> {
+    Some(match operation.operation.as_ref()? {
+        Operation::Get(get) => &get.key,
+        Operation::Put(put) => &put.key,
+        Operation::Delete(delete) => &delete.key,
+    })
+}
+
+/// A comparison, checked.
+struct Compare {
+    key: usize,
+    target: Target,
+    relation: pb::Relation,
+}
+
+/// An operation, checked.
+enum Step {
+    Get { key: usize, without_value: bool },
+    Put { key: usize, put: txn_operation::Put, expires_at_ms: Option<u64> },
+    Delete { key: usize, return_previous: bool },
+}
+
+/// What a transaction does, by the places of its keys.
+struct Plan {
+    keys: Vec<Bytes>,
+    compares: Vec<Compare>,
+    success: Vec<Step>,
+    failure: Vec<Step>,
+    value_bytes_max: usize,
+}
+
+/// What is answered, and whose answers lack the versions of which keys.
+struct Done {
+    succeeded: bool,
+    results: Vec<pb::TxnResult>,
+    lack_versions: Vec<(usize, usize)>,
+}
+
+pub(super) async fn txn(
+    esker: Esker,
+    call: Call,
+    mut request: pb::TxnRequest,
+) -> Result<pb::TxnResponse, Status> {
+    let options = request.options.take();
+    let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
+    let options = write_options(&call.store, None, None, options)?;
+    let steps = request.compares.len() + request.success.len() + request.failure.len();
+    if steps > STEPS_MAX {
+        let text = format!("{steps} comparisons and operations; a transaction has up to {STEPS_MAX}");
+        return Err(invalid(text));
+    }
+    call.take(steps * OPERATION_BYTES).await?;
+    let plan = Plan::of(&call, request, value_bytes_max)?;
+    let (mut done, versions) =
+        update(&call, &plan.keys, options, ANSWERED_MAX, |entries| plan.run(entries)).await?;
+    for (at, key) in done.lack_versions {
+        let version = versions[key].unwrap_or_default();
+        match &mut done.results[at].result {
+            Some(Answer::Put(put)) => put.version = version,
+            Some(Answer::Get(pb::GetResponse { entry: Some(entry) })) => entry.version = version,
+            _ => {}
+        }
+    }
+    for result in &done.results {
+        if let Some(Answer::Get(get)) = &result.result {
+            esker.count_found(get);
+        }
+    }
+    Ok(pb::TxnResponse { succeeded: done.succeeded, results: done.results })
+}
+
+impl Plan {
+    fn of(call: &Call, request: pb::TxnRequest, value_bytes_max: usize) -> Result<Plan, Status> {
+        let pb::TxnRequest { compares, success, failure, .. } = request;
+        let of_operations = success.iter().chain(&failure).filter_map(key_of);
+        let mut keys: Vec<Bytes> =
+            compares.iter().map(|compare| &compare.key).chain(of_operations).cloned().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let compares = compares.into_iter().enumerate().map(|(at, compare)| {
+            let wrong = |why: &str| invalid(format!("comparison {at} {why}"));
+            Compare::of(call, &keys, compare, wrong)
+        });
+        let compares = compares.collect::<Result<_, _>>()?;
+        let list = |name: &str, operations: Vec<pb::TxnOperation>| {
+            // Gets, and operations that write.
+            let mut named = [vec![false; keys.len()], vec![false; keys.len()]];
+            let steps = operations.into_iter().enumerate().map(|(at, operation)| {
+                let wrong = |why: &str| invalid(format!("operation {at} of {name} {why}"));
+                let step = Step::of(call, &keys, operation, wrong)?;
+                let (writes, key) = step.key();
+                match std::mem::replace(&mut named[usize::from(writes)][key], true) {
+                    false => Ok(step),
+                    true if writes => Err(wrong("writes a key that an operation before it writes")),
+                    true => Err(wrong("gets a key that an operation before it gets")),
+                }
+            });
+            steps.collect::<Result<Vec<Step>, Status>>()
+        };
+        let (success, failure) = (list("success", success)?, list("failure", failure)?);
+        Ok(Plan { compares, success, failure, value_bytes_max, keys })
+    }
+
+    /// Does it with the entries of the keys: what is written, and answered.
+    fn run(&self, entries: &[Option<Entry>]) -> Result<(Batch, Done), Status> {
+        let succeeded = self.compares.iter().all(|compare| compare.holds(entries[compare.key].as_ref()));
+        let steps = if succeeded { &self.success } else { &self.failure };
+        let mut now: Vec<Option<Entry>> = entries.to_vec();
+        let (mut batch, mut lack_versions) = (Batch::new(), Vec::new());
+        let (mut results, mut bytes) = (Vec::with_capacity(steps.len()), 0);
+        for (at, step) in steps.iter().enumerate() {
+            let answer = match step {
+                Step::Get { key, without_value } => {
+                    let entry = now[*key].clone().map(|entry| convert::entry(entry, !without_value));
+                    // What was put just now has no version yet.
+                    if entry.as_ref().is_some_and(|entry| entry.version == 0) {
+                        lack_versions.push((at, *key));
+                    }
+                    Answer::Get(pb::GetResponse { entry })
+                }
+                Step::Put { key, put, expires_at_ms } => {
+                    let before = now[*key].take();
+                    let expires_at_ms = kept_expiry(before.as_ref(), put.keep_expiry, *expires_at_ms);
+                    let (name, value) = (self.keys[*key].clone(), put.value.clone());
+                    put_into(&mut batch, name.clone(), value.clone(), expires_at_ms);
+                    now[*key] = Some(Entry { key: name, value, version: 0, expires_at_ms });
+                    lack_versions.push((at, *key));
+                    let previous =
+                        previous(before.as_ref().filter(|_| put.return_previous), self.value_bytes_max);
+                    Answer::Put(pb::PutResponse { version: 0, previous })
+                }
+                Step::Delete { key, return_previous } => {
+                    let before = now[*key].take();
+                    batch.delete(self.keys[*key].clone());
+                    let previous =
+                        previous(before.as_ref().filter(|_| *return_previous), self.value_bytes_max);
+                    Answer::Delete(pb::DeleteResponse { existed: before.is_some(), previous })
+                }
+            };
+            bytes += bytes_of(&answer);
+            check_answer(bytes, self.value_bytes_max)?;
+            results.push(pb::TxnResult { result: Some(answer) });
+        }
+        Ok((batch, Done { succeeded, results, lack_versions }))
+    }
+}
+
+/// What an answer takes of a message.
+fn bytes_of(answer: &Answer) -> usize {
+    let entry = match answer {
+        Answer::Get(get) => &get.entry,
+        Answer::Put(put) => &put.previous,
+        Answer::Delete(delete) => &delete.previous,
+    };
+    ENTRY_BYTES + entry.as_ref().map_or(0, |entry| entry.key.len() + entry.value.len())
+}
+
+/// The place of a key, which is among them.
+fn place(keys: &[Bytes], key: &Bytes) -> usize {
+    keys.binary_search(key).expect("all keys were collected")
+}
+
+impl Compare {
+    fn of(
+        call: &Call,
+        keys: &[Bytes],
+        compare: pb::Compare,
+        wrong: impl Fn(&str) -> Status,
+    ) -> Result<Compare, Status> {
+        call.check_read(&compare.key)?;
+        let relation = pb::Relation::try_from(compare.relation).map_err(|_| wrong("has no relation"))?;
+        let target = match compare.target {
+            None | Some(Target::Absent(false) | Target::Present(false)) => {
+                return Err(wrong("has no target; it is absent: true, present: true, a value or a version"));
+            }
+            Some(Target::Absent(true) | Target::Present(true)) if relation != pb::Relation::Unspecified => {
+                return Err(wrong("has a relation, which only value and version have"));
+            }
+            Some(target) => target,
+        };
+        Ok(Compare { key: place(keys, &compare.key), target, relation })
+    }
+
+    fn holds(&self, entry: Option<&Entry>) -> bool {
+        let ordering = match &self.target {
+            Target::Absent(_) => return entry.is_none(),
+            Target::Present(_) => return entry.is_some(),
+            Target::Value(value) => match entry {
+                Some(entry) => entry.value.cmp(value),
+                None => return false,
+            },
+            Target::Version(version) => version_of(entry).unwrap_or(0).cmp(version),
+        };
+        match self.relation {
+            pb::Relation::Unspecified | pb::Relation::Equal => ordering == Ordering::Equal,
+            pb::Relation::NotEqual => ordering != Ordering::Equal,
+            pb::Relation::Less => ordering == Ordering::Less,
+            pb::Relation::Greater => ordering == Ordering::Greater,
+        }
+    }
+}
+
+impl Step {
+    fn of(
+        call: &Call,
+        keys: &[Bytes],
+        operation: pb::TxnOperation,
+        wrong: impl Fn(&str) -> Status,
+    ) -> Result<Step, Status> {
+        let check_written = |key: &Bytes, return_previous| match return_previous {
+            true => call.check_both(key),
+            false => call.check_write(key),
+        };
+        match operation.operation {
+            None => Err(wrong("is neither get nor put nor delete")),
+            Some(Operation::Get(txn_operation::Get { key, without_value })) => {
+                call.check_read(&key)?;
+                Ok(Step::Get { key: place(keys, &key), without_value })
+            }
+            Some(Operation::Put(put)) => {
+                check_written(&put.key, put.return_previous)?;
+                let expires_at_ms = expires_at_ms(&call.store, put.expiry)?;
+                Ok(Step::Put { key: place(keys, &put.key), put, expires_at_ms })
+            }
+            Some(Operation::Delete(txn_operation::Delete { key, return_previous })) => {
+                check_written(&key, return_previous)?;
+                Ok(Step::Delete { key: place(keys, &key), return_previous })
+            }
+        }
+    }
+
+    /// Whether it writes, and which key it is about.
+    fn key(&self) -> (bool, usize) {
+        match self {
+            Step::Get { key, .. } => (false, *key),
+            Step::Put { key, .. } | Step::Delete { key, .. } => (true, *key),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Watching keys: a stream of the changes that become visible after it began.
+//!
+//! Which changes wait for a watch, and for how long they may: `service::watchers`. Values are read when a change is sent, in
+//! memory that is taken then; one that was written over meanwhile is left out, since the change that did comes later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker_engine::Cause;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tokio::time::{Instant, sleep_until};
+use tonic::Status;
+
+use super::call::{Call, Esker};
+use super::client::WatchPlace;
+use super::convert::check_prefix;
+use super::error::{closed, invalid, missed, no_right, of_store, stopping, too_many_watches};
+use super::pb;
+use super::pb::change::Kind;
+use super::pb::watch_response::{Changes, Message, Progress, Started};
+use crate::base::address::Origin;
+use crate::base::shutdown::Stop;
+use crate::budget::Piece;
+use crate::service::Service;
+use crate::service::watchers::{Missed, Seen, Wanted, Watching};
+
+/// What one watch may name.
+const NAMES_MAX: usize = 64;
+
+const QUEUE_BYTES: usize = 1 << 20;
+const QUEUE_BYTES_MIN: usize = 64 << 10;
+const QUEUE_BYTES_MAX: usize = 16 << 20;
+
+const PROGRESS: Duration = Duration::from_secs(30);
+const PROGRESS_MS_MIN: u64 = 100;
+const PROGRESS_MS_MAX: u64 = 600_000;
+
+/// Bytes of changes in one message, and what each counts beside its key and its value.
+const STEP_BYTES: usize = 32 << 10;
+const CHANGE_BYTES: usize = 128;
+
+/// Keys from this length on have memory of their own, as values have.
+const LONG_BYTES: usize = 1 << 10;
+
+/// What a watch takes beside its queue and the names that it has.
+const WATCH_BYTES: usize = 24 << 10;
+
+/// What a name takes beside its bytes.
+const NAME_BYTES: usize = 512;
+
+/// A stream of changes.
+struct Watch {
+    service: Arc<Service>,
+    call: Call,
+    stop: Stop,
+    watching: Watching,
+    with_values: bool,
+    progress: Duration,
+    /// Changes that were told.
+    told: u64,
+    /// Memory of the queue, and one of the watches that the connection may have.
+    _queue: Piece,
+    _place: WatchPlace,
+}
+
+/// How far a stream is.
+enum Turn {
+    Begins(Watch),
+    GoesOn(Watch),
+    Ended,
+}
+
+pub(super) async fn watch(
+    esker: &Esker,
+    call: Call,
+    request: pb::WatchRequest,
+) -> Result<BoxStream<'static, Result<pb::WatchResponse, Status>>, Status> {
+    if !call.user.is_admin() && !call.user.reads() {
+        return Err(no_right("no right to read"));
+    }
+    let pb::WatchRequest { prefixes, keys, with_values, queue_bytes, progress_ms } = request;
+    let names = prefixes.len() + keys.len();
+    if names > NAMES_MAX {
+        return Err(invalid(format!("{names} prefixes and keys; a watch has up to {NAMES_MAX}")));
+    }
+    keys.iter().try_for_each(|key| call.check_read(key))?;
+    // A prefix may be empty, and covers keys that the caller may not read: those are left out.
+    prefixes.iter().try_for_each(check_prefix)?;
+    let queue_bytes = match queue_bytes as usize {
+        0 => QUEUE_BYTES,
+        bytes @ QUEUE_BYTES_MIN..=QUEUE_BYTES_MAX => bytes,
+        bytes => {
+            let text = format!("queue_bytes is {bytes}; it is {QUEUE_BYTES_MIN} to {QUEUE_BYTES_MAX}");
+            return Err(invalid(text));
+        }
+    };
+    let progress = match u64::from(progress_ms) {
+        0 => PROGRESS,
+        ms @ PROGRESS_MS_MIN..=PROGRESS_MS_MAX => Duration::from_millis(ms),
+        ms => {
+            let text = format!("progress_ms is {ms}; it is {PROGRESS_MS_MIN} to {PROGRESS_MS_MAX}");
+            return Err(invalid(text));
+        }
+    };
+    let Some(place) = call.client.watch() else {
+        return Err(too_many_watches("this connection has as many watches as one may; open another"));
+    };
+    let named: usize = prefixes.iter().chain(&keys).map(|name| NAME_BYTES + 2 * name.len()).sum();
+    let queue = call.client.take(queue_bytes + WATCH_BYTES + named).await?;
+    let user = call.user.clone();
+    let may_see = Box::new(move |key: &[u8]| user.is_admin() || user.may_read(key));
+    // Copies: the message is not in memory of the call any more once this has begun.
+    let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
+    let (prefixes, keys, keyspace) = (copied(prefixes), copied(keys), call.keyspace);
+    let wanted = Wanted { keyspace, prefixes, keys, queue_bytes, may_see };
+    let (service, origin) = (esker.service.clone(), Origin::of(call.client.peer.ip()));
+    let watching = service.watchers.watch(&call.store, origin, wanted).ok_or_else(|| {
+        too_many_watches("there are as many watches as there may be, or as this address may have")
+    })?;
+    let stop = esker.stop.clone();
+    let watch =
+        Watch { service, call, stop, watching, with_values, progress, told: 0, _queue: queue, _place: place };
+    let messages = stream::unfold(Turn::Begins(watch), |turn| async move {
+        let mut watch = match turn {
+            Turn::Begins(watch) => return Some((message(Message::Started(Started {})), Turn::GoesOn(watch))),
+            Turn::GoesOn(watch) => watch,
+            Turn::Ended => return None,
+        };
+        match watch.next().await {
+            Ok(said) => Some((message(said), Turn::GoesOn(watch))),
+            Err(status) => Some((Err(status), Turn::Ended)),
+        }
+    });
+    Ok(messages.boxed())
+}
+
+fn message(message: Message) -> Result<pb::WatchResponse, Status> {
+    Ok(pb::WatchResponse { message: Some(message) })
+}
+
+impl Watch {
+    /// What is said next, or why it ends.
+    async fn next(&mut self) -> Result<Message, Status> {
+        let quiet_until = Instant::now() + self.progress;
+        loop {
+            // What was taken for the message before goes with it.
+            self.call.held.renew();
+            let changes = self.changes().await?;
+            if !changes.is_empty() {
+                self.told += changes.len() as u64;
+                return Ok(Message::Changes(Changes { changes }));
+            }
+            if self.call.store.is_closed() {
+                return Err(closed());
+            }
+            tokio::select! {
+                () = self.watching.arrived() => {}
+                () = self.stop.announced() => return Err(stopping()),
+                () = sleep_until(quiet_until) => {
+                    // Who is gone gets not even this.
+                    self.call.follow_user(&self.service)?;
+                    return Ok(Message::Progress(Progress { changes: self.told }));
+                }
+            }
+        }
+    }
+
+    /// Changes for one message; none if none wait.
+    async fn changes(&mut self) -> Result<Vec<pb::Change>, Status> {
+        let (mut changes, mut bytes) = (Vec::new(), 0);
+        while bytes < STEP_BYTES {
+            let seen = match self.watching.take() {
+                Ok(Some(seen)) => seen,
+                // What came before what was missed is told first.
+                Err(Missed) if changes.is_empty() => return Err(missed()),
+                Ok(None) | Err(Missed) => break,
+            };
+            self.call.follow_user(&self.service)?;
+            if seen.cause.is_some() && !self.call.may_read(&seen.key) {
+                continue;
+            }
+            if changes.is_empty() {
+                self.call.take(2 * STEP_BYTES).await?;
+            }
+            if seen.key.len() >= LONG_BYTES {
+                self.call.take(2 * seen.key.len()).await?;
+            }
+            let value = self.value_of(&seen).await?;
+            bytes += CHANGE_BYTES + seen.key.len() + value.as_ref().map_or(0, Bytes::len);
+            let Seen { cause, key, version, expires_at_ms } = seen;
+            changes.push(pb::Change { kind: kind_of(cause).into(), key, version, expires_at_ms, value });
+        }
+        Ok(changes)
+    }
+
+    /// The value that was put, if it is asked for and still there.
+    async fn value_of(&self, seen: &Seen) -> Result<Option<Bytes>, Status> {
+        if !self.with_values || seen.cause != Some(Cause::Put) {
+            return Ok(None);
+        }
+        let bytes = self.call.store.read_bytes_hint(&seen.key);
+        if bytes > 2 * self.service.config.limits.bulk_bytes_max {
+            return Ok(None);
+        }
+        self.call.take(2 * bytes).await?;
+        let entry = self.call.store.get_entry(&seen.key).await.map_err(|error| of_store(&error))?;
+        let fits = |bytes: usize| bytes <= self.service.config.limits.bulk_bytes_max;
+        let entry = entry.filter(|entry| entry.version == seen.version && fits(entry.value.len()));
+        Ok(entry.map(|entry| entry.value))
+    }
+}
+
+fn kind_of(cause: Option<Cause>) -> Kind {
+    match cause {
+        None => Kind::Clear,
+        Some(Cause::Put) => Kind::Put,
+        Some(Cause::Deleted) => Kind::Delete,
+        Some(Cause::Expired) => Kind::Expire,
+        Some(Cause::Evicted) => Kind::Evict,
+        Some(_) => Kind::Unspecified,
+    }
+}

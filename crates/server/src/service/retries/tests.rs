@@ -1,0 +1,128 @@
+use super::*;
+
+use std::net::Ipv4Addr;
+
+use crate::base::address::Origin;
+use crate::budget::Budget;
+
+fn retries(bytes_max: usize) -> Arc<Retries> {
+    let budget = Budget::new(64 << 20, 32 << 20, Duration::from_millis(10));
+    Retries::new(bytes_max, budget.share(Origin::of(Ipv4Addr::LOCALHOST.into()), 0))
+}
+
+fn id(n: usize) -> Bytes {
+    Bytes::from(format!("{n:08}"))
+}
+
+const ONE: Fingerprint = [1; 32];
+const OTHER: Fingerprint = [2; 32];
+
+/// Runs a request that is the first of its kind.
+#[track_caller]
+fn run(retries: &Arc<Retries>, user: &str, n: usize, answer: &Answer, now: Instant) {
+    let Begun::First(ticket) = retries.begin(user, &id(n), ONE, false, now) else {
+        panic!("{n} of {user} is known")
+    };
+    ticket.end(answer, now);
+}
+
+fn answer(bytes: usize) -> Answer {
+    Ok(Bytes::from(vec![7; bytes]))
+}
+
+#[test]
+fn an_answer_is_given_again_until_it_is_old() {
+    let (retries, now) = (retries(1 << 20), Instant::now());
+    run(&retries, "ann", 1, &answer(10), now);
+    let again = |user, fingerprint, is_retry, at| retries.begin(user, &id(1), fingerprint, is_retry, at);
+    assert!(matches!(again("ann", ONE, true, now), Begun::Answered(Ok(bytes)) if bytes.len() == 10));
+    assert!(matches!(again("ann", OTHER, false, now), Begun::Another));
+    let almost = now + KEEP - Duration::from_millis(1);
+    assert!(matches!(again("ann", ONE, false, almost), Begun::Answered(_)));
+    let Begun::First(ticket) = again("bob", ONE, false, now) else { panic!("ids are a user's own") };
+    drop(ticket);
+    let Begun::First(ticket) = again("ann", OTHER, true, now + KEEP) else { panic!("it is old") };
+    ticket.end(&answer(0), now + KEEP);
+    // With what is old goes its memory, of all users.
+    let Begun::First(_ticket) = again("eve", ONE, false, now + 3 * KEEP) else { panic!("she is new") };
+    let state = retries.lock();
+    assert_eq!((state.users.len(), state.bytes), (1, REQUEST_BYTES + 8));
+}
+
+#[test]
+fn what_failed_is_kept_if_it_says_what_the_store_had() {
+    let (retries, now) = (retries(1 << 20), Instant::now());
+    for (n, code) in [(1, Code::FailedPrecondition), (2, Code::OutOfRange)] {
+        run(&retries, "ann", n, &Err(Status::new(code, "it is so")), now);
+        let again = retries.begin("ann", &id(n), ONE, true, now);
+        assert!(matches!(again, Begun::Answered(Err(status)) if status.code() == code));
+    }
+    for n in 0..1000 {
+        // Nothing was done, which is known: so a retry is not refused, and may be another request's answer never.
+        run(&retries, "ann", 3, &Err(Status::unavailable("again")), now);
+        assert!(matches!(retries.begin("ann", &id(3), OTHER, false, now), Begun::Another), "{n}");
+    }
+    let Begun::First(_ticket) = retries.begin("ann", &id(3), ONE, true, now) else {
+        panic!("it did nothing")
+    };
+    let state = retries.lock();
+    assert_eq!((state.users["ann"].ended.len(), state.users["ann"].requests.len()), (2, 3));
+}
+
+#[test]
+fn who_comes_while_it_runs_waits_for_its_end() {
+    let (retries, now) = (retries(1 << 20), Instant::now());
+    let begin = || retries.begin("ann", &id(1), ONE, false, now);
+    let Begun::First(ticket) = begin() else { panic!("it is the first") };
+    let Begun::Running(running) = begin() else { panic!("it runs") };
+    assert!(running.has_changed().is_ok(), "it has not ended");
+    ticket.end(&answer(3), now);
+    assert!(running.has_changed().is_err(), "it has ended");
+    assert!(matches!(begin(), Begun::Answered(Ok(bytes)) if bytes.len() == 3));
+}
+
+#[test]
+fn a_retry_of_what_may_have_been_forgotten_is_refused() {
+    let retries = retries(1 << 20);
+    let started = retries.started;
+    let begin = |n, is_retry, at| retries.begin("ann", &id(n), ONE, is_retry, at);
+    // Since the start nothing is known of what was before.
+    let soon = started + KEEP - Duration::from_millis(1);
+    assert!(matches!(begin(1, true, soon), Begun::Forgotten));
+    let Begun::First(ticket) = begin(1, true, started + KEEP) else { panic!("it would be known") };
+    drop(ticket);
+    // Nobody knows what became of that one: it began and never ended.
+    assert!(matches!(begin(1, true, Instant::now()), Begun::Forgotten));
+    assert!(matches!(begin(1, false, Instant::now()), Begun::First(_)), "who does not say so tries anew");
+}
+
+#[test]
+fn memory_is_bounded_and_one_user_does_not_make_others_forgotten() {
+    let bytes_max = 100 * (REQUEST_BYTES + 8 + 1000);
+    let retries = retries(bytes_max);
+    // Nothing from before the start is of interest any more.
+    let now = retries.started + KEEP;
+    let others = ["ann", "cid", "dan", "eve", "flo", "gil", "hal", "ida"];
+    others.iter().for_each(|user| run(&retries, user, 0, &answer(1000), now));
+    for n in 0..500 {
+        run(&retries, "bob", n, &answer(1000), now);
+        assert!(retries.lock().bytes <= bytes_max);
+    }
+    for user in others {
+        assert!(matches!(retries.begin(user, &id(0), ONE, true, now), Begun::Answered(_)));
+    }
+    assert!(matches!(retries.begin("bob", &id(499), ONE, true, now), Begun::Answered(_)));
+    assert!(matches!(retries.begin("bob", &id(1), ONE, true, now), Begun::Forgotten));
+    // Ann's are all known, so what is not was never done.
+    let Begun::First(ticket) = retries.begin("ann", &id(7), ONE, true, now) else {
+        panic!("it was not done")
+    };
+    ticket.end(&answer(bytes_max), now);
+    assert!(matches!(retries.begin("ann", &id(7), ONE, true, now), Begun::Forgotten), "it has no room");
+    assert!(retries.lock().bytes <= bytes_max);
+    // While all of them run there is nothing to forget.
+    let running: Vec<_> = (1000..2000).map(|n| retries.begin("bob", &id(n), ONE, false, now)).collect();
+    assert!(running.iter().any(|begun| matches!(begun, Begun::NoRoom)));
+    drop(running);
+    assert_eq!(retries.lock().bytes, 0);
+}

@@ -1,0 +1,203 @@
+//! A store that forgets what nobody asks for instead of refusing puts: it never refuses, what was asked for stays, what it
+//! dropped is gone for good, and no older version of it shows.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker::{ErrorKind, Store, WhenFull, WriteOptions};
+use esker_device::Runtime;
+use esker_world::Random;
+use futures_util::future::{join, select};
+
+use crate::support::{Config, Tiers, World, cases, stamp_of, value};
+
+const TIERS: [Tiers; 3] = [Tiers::Capacity, Tiers::Both, Tiers::Fast];
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("key {number:06}"))
+}
+
+fn put(world: &World, store: &Store, number: u64, stamp: u64, bytes: usize) {
+    world
+        .runtime
+        .run(store.put(key(number), value(&key(number), stamp, bytes)))
+        .unwrap_or_else(|error| panic!("a cache takes every put: {error}"));
+}
+
+fn get(world: &World, store: &Store, number: u64) -> Option<u64> {
+    let found = world.runtime.run(store.get(key(number))).expect("it is read");
+    found.map(|found| stamp_of(&key(number), &found))
+}
+
+fn config(when_full: WhenFull, tiers: Tiers) -> Config {
+    Config { when_full, more_memory_bytes: 8 << 20, ..Config::new(tiers) }
+}
+
+/// Ten times what fits is put, of which some keys are asked for all the time.
+#[test]
+fn a_full_cache_takes_every_put_and_keeps_what_is_asked_for() {
+    for tiers in TIERS {
+        let world = World::new(1, config(WhenFull::Evict, tiers));
+        let store = world.open();
+        let limit = store.stats().user_limit_bytes;
+        let (bytes, hot) = (2000, 20);
+        let all = 10 * limit / bytes;
+        let mut missed = 0;
+        for number in 0..all {
+            put(&world, &store, number, number, bytes as usize);
+            if number >= hot && get(&world, &store, number % hot).is_none() {
+                missed += 1;
+                put(&world, &store, number % hot, number, bytes as usize);
+            }
+        }
+        let stats = store.stats();
+        assert!(stats.activity.records_evicted > all / 2, "{tiers:?}: {:?}", stats.activity);
+        assert!(missed < all / 40, "{tiers:?}: {missed} of {all} reads of {hot} hot keys missed");
+        let newest = (all - 20..all).filter(|number| get(&world, &store, *number).is_some()).count();
+        assert_eq!(newest, 20, "{tiers:?}: what was just put is there");
+        drop(store);
+        world.end();
+    }
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// The stamp of the last put that was acknowledged, and of the last that was begun; 0: there is none.
+    acked: u64,
+    begun: u64,
+    /// It was found gone since.
+    gone: bool,
+}
+
+/// A writer who overwrites, asks for a few keys all the time, and for the others hardly ever.
+async fn write(store: &Store, known: &RefCell<Vec<Known>>, random: &mut Random, stamp: &Cell<u64>) {
+    let keys = known.borrow().len() as u64;
+    loop {
+        let number = random.below(keys);
+        stamp.set(stamp.get() + 1);
+        known.borrow_mut()[number as usize].begun = stamp.get();
+        known.borrow_mut()[number as usize].gone = false;
+        let put = store.put(key(number), value(&key(number), stamp.get(), 200 + random.below(3000) as usize));
+        put.await.unwrap_or_else(|error| panic!("a cache takes every put: {error}"));
+        known.borrow_mut()[number as usize].acked = stamp.get();
+        for _ in 0..4 {
+            store.get(key(random.below(keys / 8))).await.expect("it is read");
+        }
+    }
+}
+
+/// Somebody who looks all the time which keys are gone.
+async fn watch(world: &World, store: &Store, known: &RefCell<Vec<Known>>) {
+    loop {
+        for (number, known) in (0..).zip(&mut *known.borrow_mut()) {
+            let is_quiet = known.acked > 0 && known.acked == known.begun;
+            let is_there = store.usage(key(number)).is_some();
+            assert!(!(is_quiet && is_there && known.gone), "key {number} was gone, and is back");
+            known.gone |= is_quiet && !is_there;
+        }
+        world.runtime.sleep(Duration::from_micros(10)).await;
+    }
+}
+
+/// Whenever the process or the power ends, what was found gone is gone, and what is there is what was put last.
+#[test]
+fn what_was_dropped_is_gone_for_good() {
+    let (dropped, seen_gone) = (Cell::new(0), Cell::new(0));
+    cases("cache_mode::what_was_dropped_is_gone_for_good", 40, |seed| {
+        let mut random = Random::new(seed);
+        let mut world = World::new(seed, config(WhenFull::Evict, TIERS[seed as usize % 3]));
+        let mut store = world.open();
+        let known = RefCell::new(vec![Known::default(); 1000]);
+        let stamp = Cell::new(0);
+        for life in 0..4 {
+            let cut = world.runtime.sleep(Duration::from_micros(20_000 + random.below(400_000)));
+            let work = join(write(&store, &known, &mut random, &stamp), watch(&world, &store, &known));
+            world.runtime.run(select(Box::pin(work), Box::pin(cut)));
+            dropped.set(dropped.get() + store.stats().activity.records_evicted);
+            if random.one_in(2) {
+                world.power_cut()
+            } else {
+                world.kill()
+            }
+            drop(store);
+            store = world.open();
+            for (number, known) in (0..).zip(&mut *known.borrow_mut()) {
+                seen_gone.set(seen_gone.get() + u64::from(known.gone));
+                let found = get(&world, &store, number);
+                if let Some(found) = found {
+                    let is_newest = found == known.acked || found == known.begun;
+                    assert!(is_newest, "life {life}, key {number}: {found} is older than {}", known.acked);
+                    assert!(!known.gone, "life {life}, key {number} was gone, and is back");
+                }
+                let stamp = found.unwrap_or(0);
+                *known = Known { acked: stamp, begun: stamp, gone: false };
+            }
+        }
+        drop(store);
+        world.end();
+    });
+    if std::env::var_os("ESKER_SEED").is_none() {
+        assert!(dropped.get() > 1000 && seen_gone.get() > 1000, "{} {}", dropped.get(), seen_gone.get());
+    }
+}
+
+/// A store that drops only keys that expire keeps the others, and refuses puts when there is nothing else.
+#[test]
+fn keys_that_do_not_expire_are_kept_where_that_was_asked_for() {
+    let world = World::new(2, config(WhenFull::EvictExpiring, Tiers::Capacity));
+    let store = world.open();
+    let limit = store.stats().user_limit_bytes;
+    let (bytes, kept) = (2000, limit / 2000 / 4);
+    (0..kept).for_each(|number| put(&world, &store, number, number, bytes));
+    for number in kept..kept + 4 * limit / 2000 {
+        let options =
+            WriteOptions { expires_at_ms: Some(store.now_ms() + 3_600_000), ..WriteOptions::default() };
+        let put = store.put_with(key(number), value(&key(number), number, bytes), options);
+        world.runtime.run(put).unwrap_or_else(|error| panic!("there are keys to drop: {error}"));
+    }
+    assert!(store.stats().activity.records_evicted > limit / 2000, "{:?}", store.stats().activity);
+    (0..kept).for_each(|number| assert_eq!(get(&world, &store, number), Some(number)));
+    let mut refused = None;
+    for number in 10_000..10_000 + 2 * limit / 2000 {
+        let put = world.runtime.run(store.put(key(number), value(&key(number), number, bytes)));
+        refused = put.err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Full), "nothing is left to drop");
+    (0..kept).for_each(|number| assert_eq!(get(&world, &store, number), Some(number)));
+    drop(store);
+    world.end();
+}
+
+/// What becomes of puts can be changed while the store is open; what is known of a key's use comes and goes with it.
+#[test]
+fn a_full_store_can_be_made_a_cache_and_back() {
+    let world = World::new(3, config(WhenFull::Refuse, Tiers::Capacity));
+    let store = world.open();
+    let fill = |from: u64| {
+        let put = |number| world.runtime.run(store.put(key(number), value(&key(number), number, 2000)));
+        (from..from + 2000).find_map(|number| put(number).err())
+    };
+    assert_eq!(fill(0).map(|error| error.kind()), Some(ErrorKind::Full));
+    assert_eq!(store.usage(key(1)).map(|usage| usage.was_asked), Some(false), "no account is kept");
+    store.set_when_full(WhenFull::Evict);
+    assert_eq!(store.when_full(), WhenFull::Evict);
+    assert_eq!(fill(10_000).map(|error| error.kind()), None, "it is a cache");
+    let newest = store.usage(key(11_999)).expect("it was put just now");
+    assert!(!newest.was_asked);
+    world.runtime.run(world.runtime.sleep(Duration::from_secs(100)));
+    assert!(store.usage(key(11_999)).expect("it is there").idle >= Duration::from_secs(100));
+    assert_eq!(get(&world, &store, 11_999), Some(11_999));
+    let asked = store.usage(key(11_999)).expect("it is there");
+    assert!(asked.was_asked && asked.idle.is_zero());
+    assert_eq!(store.usage(key(99_999)), None);
+    store.set_when_full(WhenFull::Refuse);
+    assert_eq!(fill(20_000).map(|error| error.kind()), Some(ErrorKind::Full), "it is none any more");
+    assert_eq!(get(&world, &store, 11_999), Some(11_999));
+    drop(store);
+    world.end();
+}
