@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Blocking, Cursor, ErrorKind, Options};
+use esker::{Blocking, Cursor, ErrorKind, Options, WriteOptions};
 use esker_device::{Device, MemoryDevice};
 
 use crate::support::opening::small;
