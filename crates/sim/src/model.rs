@@ -87,6 +87,8 @@ pub(crate) struct Model {
     media: Media,
     /// Whether the store drops keys when it is full.
     evicts: bool,
+    /// It has dropped keys.
+    has_evicted: bool,
     pub(crate) slots: Vec<Slot>,
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
@@ -168,6 +170,7 @@ impl Model {
         Model {
             media,
             evicts,
+            has_evicted: false,
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
             stamps: 0,
@@ -263,6 +266,11 @@ impl Model {
     }
 
     /// Whether the store drops keys when it is full.
+    /// It dropped keys.
+    pub(crate) fn note_evicted(&mut self) {
+        self.has_evicted = true;
+    }
+
     pub(crate) fn evicts(&self) -> bool {
         self.evicts
     }
@@ -398,8 +406,8 @@ impl Model {
             survivors.push((at, found.is_some()));
             self.slots[number].dropped = dropped.into_iter().map(usize::from).collect();
         }
-        // A store that evicts has two append points: keys that it evicted of late go to segments of their own.
-        if !self.is_lied_to() && !self.evicts {
+        // A store that has evicted has two append points: keys that come back go to segments of their own.
+        if !self.is_lied_to() && !self.has_evicted {
             self.check_order(&survivors);
         }
         if !self.is_lied_to() && !ended.failed {

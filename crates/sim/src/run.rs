@@ -458,6 +458,9 @@ impl<'a> History<'a> {
         self.model.lock().clock(store.now_ms());
         let stats = store.stats();
         let done = stats.activity;
+        if done.records_evicted > 0 {
+            self.model.lock().note_evicted();
+        }
         let of_tiers =
             |count: fn(&esker_engine::TierStats) -> u64| stats.tiers.iter().map(count).sum::<u64>();
         let counts = [

@@ -189,7 +189,7 @@ mod tests {
             parse("--records 16384 --requests 20 --segment 1m --theta 1.1 --memory 40m");
         let run = measure(&arguments, 1.1).expect("it is measured");
         assert!(run.evicted > 10_000, "{run:?}");
-        assert!(run.hit_ratio > 0.95 * run.lru_hit_ratio, "{run:?}");
+        assert!(run.hit_ratio > 0.97 * run.lru_hit_ratio, "{run:?}");
         // Short segments are padded more, and by how much depends on how fast the machine is.
         assert!(run.device_bytes_per_user_byte < 1.10, "{run:?}");
         assert!(run.did.unnamed_bytes().abs() <= 8 << 16, "{run:?}");

@@ -157,7 +157,7 @@ async fn a_client_that_does_not_read_is_not_read_from() {
     slow.ask("PING", "+PONG\r\n").await;
 }
 
-/// Lengths are only declared: a thousand clients that promise the most must not cost what they promise.
+/// Lengths are only declared: clients that promise the most must not cost what they promise.
 #[tokio::test]
 async fn promises_cost_nothing() {
     let server = Running::start(plain()).await;
@@ -165,16 +165,22 @@ async fn promises_cost_nothing() {
     let resident = |info: String| -> u64 {
         info.lines().find_map(|line| line.strip_prefix("used_memory_rss:")).unwrap().parse().unwrap()
     };
-    let before = resident(observer.text("INFO memory").await);
-    let mut clients = Vec::new();
-    for _ in 0..300 {
-        let mut client = server.client().await;
-        client.send("*1048576\r\n$3\r\nSET\r\n$16777216\r\nabc").await;
-        clients.push(client);
+    // Other tests run in this process, and may take memory at the same time; hardly every time. All clients stay, so that what
+    // one attempt took is not there for the next.
+    let (mut clients, mut grown) = (Vec::new(), Vec::new());
+    while grown.len() < 4 && grown.last().is_none_or(|bytes| *bytes >= 64 << 20) {
+        let before = resident(observer.text("INFO memory").await);
+        for _ in 0..100 {
+            let mut client = server.client().await;
+            client.send("*1048576\r\n$3\r\nSET\r\n$16777216\r\nabc").await;
+            clients.push(client);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        grown.push(resident(observer.text("INFO memory").await).saturating_sub(before));
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let after = resident(observer.text("INFO memory").await);
-    // Other tests run in this process at the same time. What was promised is ten times as much.
-    assert!(after < before + (480 << 20), "{before} to {after} bytes for 300 promises of 16 MiB and more");
+    assert!(
+        grown.last() < Some(&(64 << 20)),
+        "{grown:?} bytes for 100 promises of 16 MiB and more, each time"
+    );
     observer.ask("PING", "+PONG\r\n").await;
 }
