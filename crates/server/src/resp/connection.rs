@@ -3,8 +3,9 @@
 //! 1. All complete commands in the input become one batch, up to the pipeline's limit; a few where memory is scarce.
 //! 2. The batch runs group by group (`run`). While more answer bytes wait than the backlog may hold, they are written
 //!    and nothing else happens: no further group starts, and nothing is read.
-//! 3. Answers are written as far as the socket takes them; in the same step more input is read. Messages to a subscriber
-//!    are put behind the answers before that, as many as the backlog may hold.
+//! 3. Other clients that are ready have their turn. Then answers are written as far as the socket takes them; in the same
+//!    step more input is read. Messages to a subscriber are put behind the answers before that, as many as the backlog may
+//!    hold.
 //!
 //! Memory is taken from the session's share before it is allocated: room for input in step 3, what the commands need
 //! in step 2. If there is none, the client waits. A connection that waits for its client keeps no more than a small
@@ -34,7 +35,7 @@ use crate::Limits;
 use crate::auth::{User, Users};
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
-use crate::base::slice::Slice;
+use crate::base::slice::{Slice, behind_the_others};
 use crate::budget::Share;
 use crate::service::channels::Overflown;
 use crate::service::clients::Client;
@@ -263,6 +264,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if more && left > 0 {
                 tokio::task::yield_now().await;
                 continue;
+            }
+            if self.transport.replies.unsent_bytes() > 0 {
+                behind_the_others().await;
             }
             if !self.read().await? {
                 break;
