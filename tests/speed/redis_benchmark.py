@@ -32,7 +32,7 @@ RUNS = {
 
 
 class Server:
-    """A server that listens by the time it is made."""
+    """A server that answers by the time it is made."""
 
     def __init__(self, name, command, port, directory):
         self.name, self.port = name, port
@@ -40,14 +40,21 @@ class Server:
         self.log = open(os.path.join(directory, "log"), "wb")
         self.process = subprocess.Popen(command, cwd=directory, stdout=self.log, stderr=self.log)
         for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+            if self.answers():
                 return
-            except OSError:
-                if self.process.poll() is not None:
-                    break
-                time.sleep(0.05)
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
         sys.exit(f"{name} did not start: see {self.log.name}")
+
+    def answers(self):
+        """Whether it has loaded what it keeps: before that a server listens, and answers errors."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as client:
+                client.sendall(b"PING\r\n")
+                return client.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
 
     def processor_seconds(self):
         # The clock of another process's processor time, as clock_getcpuclockid(3) makes it.

@@ -69,6 +69,14 @@ impl Indexes {
         self.known(hash.keyspace())?.get(hash)
     }
 
+    /// See [`Index::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, hash: &KeyHash) {
+        if let Some(index) = self.known(hash.keyspace()) {
+            index.prefetch(hash);
+        }
+    }
+
     /// See [`Index::get_exact`].
     pub fn get_exact(&self, hash: &KeyHash) -> Option<Pointer> {
         self.known(hash.keyspace())?.get_exact(hash)

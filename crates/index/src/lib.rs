@@ -41,6 +41,7 @@ mod unverified;
 pub use hash::{KeyHash, Keyspace};
 pub use index::Index;
 pub use keyspaces::Indexes;
+pub use memory::prefetch;
 pub use options::{IndexOptions, UnverifiedLimit};
 pub use publish::{Occupant, Published};
 pub use scan::Cursor;

@@ -4,7 +4,7 @@ use std::hint::select_unpredictable;
 
 use crate::bucket::{Bucket, SLOTS};
 use crate::geometry::{Geometry, Seats};
-use crate::memory::candidates;
+use crate::memory::{candidates, prefetch};
 use crate::slot::{Choice, Pointer, Slot};
 
 /// Buckets that an insertion looks at before it gives up. At a load of 0.95 every third bucket has a vacancy.
@@ -80,6 +80,14 @@ impl<'a> Table<'a> {
             candidates &= candidates - 1;
         }
         None
+    }
+
+    /// Gets what `get` looks at into the processor's cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, stored: u32) {
+        let seats = self.geometry.seats(stored);
+        prefetch(&self.buckets[seats.home]);
+        prefetch(&self.buckets[seats.alternate]);
     }
 
     /// Swings an entry to another record.

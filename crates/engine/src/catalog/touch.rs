@@ -1,6 +1,6 @@
 //! Getting memory into the processor's cache before it is needed.
 
-use esker_index::{KeyHash, Pointer};
+use esker_index::{KeyHash, Pointer, prefetch};
 use smallvec::SmallVec;
 
 use crate::catalog::Catalog;
@@ -8,15 +8,21 @@ use crate::catalog::place::Place;
 use crate::catalog::verify::ROW;
 use crate::segments::buffers::HeldBuffered;
 
+/// What is fetched of a record: a short one as a whole. The processor itself goes on with a long one.
+const FETCHED_BYTES: usize = 192;
+const CACHE_LINE_BYTES: usize = 64;
+
 impl Catalog {
     /// Gets what puts will look at when they are published into the processor's cache: slots of the index, and the records
     /// that they may displace. Under the lane's lock each put would wait for its own.
     pub(crate) fn touch_displaced(&self, puts: impl Iterator<Item = KeyHash>) {
-        let mut pointers = puts.filter_map(|hash| self.index.get(&hash)).peekable();
-        while pointers.peek().is_some() {
-            let row: SmallVec<[_; ROW]> = pointers.by_ref().take(ROW).collect();
+        let mut puts = puts.peekable();
+        while puts.peek().is_some() {
+            let row: SmallVec<[_; ROW]> = puts.by_ref().take(ROW).collect();
+            row.iter().for_each(|hash| self.index.prefetch(hash));
             let buffered = self.space.buffered.hold();
-            row.into_iter().for_each(|pointer| self.touch(pointer, &buffered));
+            let pointers = row.iter().filter_map(|hash| self.index.get(hash));
+            pointers.for_each(|pointer| self.touch(pointer, &buffered));
         }
     }
 
@@ -25,7 +31,11 @@ impl Catalog {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         if let Some(segment_buffer) = buffered.find(location.tier, location.slot, segment) {
             let at = location.offset as usize;
-            std::hint::black_box(segment_buffer.buffer.get(at..at + 1).map(|byte| byte[0]));
+            for line in (at..at + FETCHED_BYTES).step_by(CACHE_LINE_BYTES) {
+                if let Some([byte]) = segment_buffer.buffer.get(line..line + 1) {
+                    prefetch(byte);
+                }
+            }
         }
     }
 }

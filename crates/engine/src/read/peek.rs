@@ -185,8 +185,13 @@ impl Reader {
         loop {
             // Slots of the index and records are mostly not in the processor's cache. A row of keys waits for them
             // together, where one key after the other would wait for each.
-            let row: SmallVec<[_; ROW]> =
-                keys.by_ref().take(ROW).map(|key| self.seek(database, key)).collect();
+            let hashed: SmallVec<[_; ROW]> =
+                keys.by_ref().take(ROW).map(|key| (key, self.catalog.hash_in(database, key))).collect();
+            if hashed.len() > 1 {
+                hashed.iter().for_each(|(_, hash)| self.catalog.index.prefetch(hash));
+            }
+            let sought = hashed.into_iter().map(|(key, hash)| self.seek_hashed(database, key, hash));
+            let row: SmallVec<[_; ROW]> = sought.collect();
             let more = self.peek_row(&row, &mut see);
             // They were made together, and took that long together.
             let now = self.space.runtime.now();
@@ -237,7 +242,10 @@ impl Reader {
     }
 
     fn seek<'k>(&self, database: u8, key: &'k [u8]) -> Sought<'k> {
-        let hash = self.catalog.hash_in(database, key);
+        self.seek_hashed(database, key, self.catalog.hash_in(database, key))
+    }
+
+    fn seek_hashed<'k>(&self, database: u8, key: &'k [u8], hash: KeyHash) -> Sought<'k> {
         let pointer =
             self.catalog.between_batches(|| self.catalog.index.get(&hash)).filter(|_| !key.is_empty());
         Sought { database, key, hash, pointer }
