@@ -13,7 +13,7 @@
 //! * `slab`, `memory`: where tables lie, so that growing leaves neither holes nor readers without a table.
 //! * `grow`: a table is rebuilt by a tenth larger, from its slots alone.
 //! * `bulk`: a shard's table is written at once when the store is opened.
-//! * `side`: keys that are known to collide, by all their bits. `unverified overwrites`: keys that may.
+//! * `side`: keys that are known to collide, by all their bits. `unverified`: keys that may, in a `dense` table.
 //! * `scan`: iteration that growth does not disturb.
 //! * `keyspaces`: an index for each keyspace, chosen by four bits of the digest.
 //!
@@ -22,6 +22,7 @@
 
 mod bucket;
 mod bulk;
+mod dense;
 mod geometry;
 mod grow;
 mod hash;

@@ -25,9 +25,9 @@ impl UnverifiedLimit {
 }
 
 impl Default for UnverifiedLimit {
-    /// 4 bytes a key, 64 KiB at least.
+    /// 2.5 bytes a key, 64 KiB at least.
     fn default() -> UnverifiedLimit {
-        UnverifiedLimit { bytes_per_key: 4.0, at_least: 64 << 10 }
+        UnverifiedLimit { bytes_per_key: 2.5, at_least: 64 << 10 }
     }
 }
 

@@ -4,8 +4,7 @@
 //! another key, and that key, which no slot points at any more, is verified into the side table. An unverified overwrite that were
 //! forgotten could lose a key, so none ever is.
 
-use hashbrown::HashTable;
-
+use crate::dense::{DenseTable, Entry};
 use crate::hash::KeyHash;
 use crate::slot::Pointer;
 
@@ -18,9 +17,9 @@ pub struct UnverifiedOverwrite {
     pub check: u64,
 }
 
-/// Bytes that an unverified overwrite counts for. With the slack of the table that it is in it takes 21 where that is about to grow, 41 where
-/// it just has, and up to 82 before a table that has emptied is made smaller.
-pub(crate) const UNVERIFIED_BYTES: u64 = 28;
+/// Bytes that an unverified overwrite counts for. With the gaps of the table that it is in it takes 19 where that is about to
+/// grow, 22 where it just has, and up to 34 before a table that has emptied is made smaller.
+pub(crate) const UNVERIFIED_BYTES: u64 = 21;
 
 /// Everything an index knows about one stored hash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -72,15 +71,14 @@ impl Packed {
         let check = u64::from_le_bytes(self.0[4 + POINTER_BYTES..].try_into().expect("eight bytes"));
         UnverifiedOverwrite { displaced, check }
     }
-
-    /// What a table spreads unverified overwrites by. Stored hashes are evenly spread, but not over the bits that a table takes.
-    fn spread(&self) -> u64 {
-        spread(self.stored())
-    }
 }
 
-fn spread(stored: u32) -> u64 {
-    u64::from(stored).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+impl Entry for Packed {
+    const GAP: Packed = Packed([0xFF; 17]);
+
+    fn key(&self) -> u32 {
+        self.stored()
+    }
 }
 
 /// The unverified overwrites of a shard, by their stored hashes.
@@ -88,11 +86,11 @@ fn spread(stored: u32) -> u64 {
 /// There may be a tenth as many of them as keys and more, so nothing that is done for one put or one record may look at
 /// all of them.
 #[derive(Debug, Default)]
-pub(crate) struct UnverifiedOverwrites(HashTable<Packed>);
+pub(crate) struct UnverifiedOverwrites(DenseTable<Packed>);
 
 impl UnverifiedOverwrites {
     pub(crate) fn insert(&mut self, stored: u32, unverified: UnverifiedOverwrite) {
-        self.0.insert_unique(spread(stored), Packed::new(stored, unverified), Packed::spread);
+        self.0.insert(Packed::new(stored, unverified));
     }
 
     /// The unverified overwrites of one stored hash, in their order.
@@ -109,15 +107,7 @@ impl UnverifiedOverwrites {
 
     /// Drops the unverified overwrites of one stored hash that are to be dropped; how many there were.
     pub(crate) fn remove(&mut self, stored: u32, drop: impl Fn(UnverifiedOverwrite) -> bool) -> usize {
-        let before = self.0.len();
-        let is_one = |known: &Packed| known.stored() == stored && drop(known.unverified());
-        while let Ok(found) = self.0.find_entry(spread(stored), is_one) {
-            found.remove();
-        }
-        if self.0.len() < self.0.capacity() / 4 {
-            self.0.shrink_to(2 * self.0.len(), Packed::spread);
-        }
-        before - self.0.len()
+        self.0.remove(stored, |known| drop(known.unverified()))
     }
 
     /// Stored hash and displaced pointer of the unverified overwrites whose stored hash is in a range.
@@ -135,14 +125,14 @@ impl UnverifiedOverwrites {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0 = HashTable::new();
+        self.0 = DenseTable::default();
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.0.allocation_size() as u64
+        self.0.memory_bytes() as u64
     }
 
     fn with(&self, stored: u32) -> impl Iterator<Item = UnverifiedOverwrite> {
-        self.0.iter_hash(spread(stored)).filter(move |known| known.stored() == stored).map(Packed::unverified)
+        self.0.of(stored).map(Packed::unverified)
     }
 }

@@ -75,13 +75,21 @@ pub(super) struct Stuck {
 #[derive(Default)]
 pub(super) struct Unverified {
     /// Segments with unverified overwrites of them, those with most last, as they were counted.
-    pub(super) segments: Vec<(TierName, u32)>,
+    pub(super) segments: Vec<Displaced>,
     /// The last write that was seen, and when.
     pub(super) written: (u64, Duration),
     /// There was nothing else to do in the last step.
     pub(super) at_leisure: bool,
     /// Segments that had been begun when none of the unverified overwrites was against a sealed one.
     pub(super) out_of_reach: Option<u64>,
+}
+
+/// Records of a segment that were displaced by keys of which nobody knows whether they are theirs.
+pub(super) struct Displaced {
+    pub(super) tier: TierName,
+    pub(super) slot: u32,
+    /// Where they begin, in ascending order.
+    pub(super) offsets: Vec<u32>,
 }
 
 /// The round that is under way.

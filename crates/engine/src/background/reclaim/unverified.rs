@@ -1,17 +1,19 @@
 //! Verifying unverified overwrites before the segments that they are against are relocated, so that they take little memory.
 //!
-//! It takes a segment's summary and a look at each of its records, whether there are many unverified overwrites of it or few. So it is
-//! put off as long as there is room for more of them, and then those segments come first that have most.
+//! It takes a segment's summary, whether there are many unverified overwrites of it or few. So it is put off as long as there
+//! is room for more of them, and then those segments come first that have most. Of a segment only those records are looked at
+//! that were displaced when they were counted.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_index::Pointer;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
 use super::{CALM, ENTRY_BYTES};
 
-use crate::background::reclaimer::Reclaimer;
+use crate::background::reclaimer::{Displaced, Reclaimer};
 use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
@@ -71,12 +73,15 @@ impl Reclaimer<'_> {
         if self.unverified.segments.is_empty() {
             self.count_unverified();
         }
-        while let Some((tier, slot)) = self.unverified.segments.pop() {
+        while let Some(Displaced { tier, slot, offsets }) = self.unverified.segments.pop() {
             if self.is_sealed(tier, slot) {
                 let (began, mut bytes) = (self.space.runtime.now(), 0);
-                let entries = self.space.read_entries(self.space.tier(tier), slot).await;
-                self.with_entries(tier, slot, entries, async |entries| {
+                let mut entries = self.space.read_entries(self.space.tier(tier), slot).await;
+                if let Ok(Some(entries)) = &mut entries {
                     bytes = entries.len() as u64 * ENTRY_BYTES;
+                    entries.retain(|entry| offsets.binary_search(&entry.offset).is_ok());
+                }
+                self.with_entries(tier, slot, entries, async |entries| {
                     self.catalog.verify_segment(tier, slot, entries).await.map(drop)
                 })
                 .await?;
@@ -87,18 +92,34 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// Looks at every unverified overwrite that there is.
+    /// Looks at every unverified overwrite that there is: first how many there are of each segment, then which those are of
+    /// the segments with most.
     fn count_unverified(&mut self) {
-        let mut counts: HashMap<(TierName, u32), u64, FixedState> = HashMap::default();
-        self.catalog.index.displaced(|pointer| {
+        let place_of = |pointer: Pointer| {
             let location = self.catalog.packing.unpack(pointer.get());
-            *counts.entry((location.tier, location.slot)).or_default() += 1;
-        });
+            ((location.tier, location.slot), location.offset)
+        };
+        let mut counts: HashMap<(TierName, u32), usize, FixedState> = HashMap::default();
+        self.catalog.index.displaced(|pointer| *counts.entry(place_of(pointer).0).or_default() += 1);
         counts.retain(|&(tier, slot), _| self.is_sealed(tier, slot));
-        let mut places: Vec<_> = counts.into_iter().map(|(place, count)| (count, place)).collect();
-        places.sort_unstable();
-        let others = places.len() - places.len().div_ceil(COUNTED_FOR);
-        self.unverified.segments = places.into_iter().skip(others).map(|(_, place)| place).collect();
+        let mut most: Vec<_> = counts.into_iter().map(|(place, count)| (count, place)).collect();
+        most.sort_unstable();
+        most.drain(..most.len() - most.len().div_ceil(COUNTED_FOR));
+
+        let mut offsets: HashMap<(TierName, u32), Vec<u32>, FixedState> = HashMap::default();
+        offsets.extend(most.iter().map(|&(count, place)| (place, Vec::with_capacity(count))));
+        self.catalog.index.displaced(|pointer| {
+            let (place, offset) = place_of(pointer);
+            if let Some(offsets) = offsets.get_mut(&place) {
+                offsets.push(offset);
+            }
+        });
+        let displaced = |(_, (tier, slot)): (usize, (TierName, u32))| {
+            let mut offsets = offsets.remove(&(tier, slot)).unwrap_or_default();
+            offsets.sort_unstable();
+            Displaced { tier, slot, offsets }
+        };
+        self.unverified.segments = most.into_iter().map(displaced).collect();
         self.unverified.out_of_reach = self.unverified.segments.is_empty().then(|| self.begun());
     }
 
