@@ -424,7 +424,16 @@ impl<'a> History<'a> {
             let is_same = |(before, after): (&Option<Entry>, &Option<Entry>)| {
                 before == after || after.is_none() && model.evicts()
             };
-            assert!(before.iter().zip(&after).all(is_same), "the second opening found something else");
+            for (at, pair) in before.iter().zip(&after).enumerate() {
+                let told = |entry: &Option<Entry>| {
+                    entry.as_ref().map(|entry| (entry.version, entry.value.len(), entry.expires_at_ms))
+                };
+                let (first, second) = (told(pair.0), told(pair.1));
+                assert!(
+                    is_same(pair),
+                    "the second opening found something else: key {at}, {first:?}, then {second:?}"
+                );
+            }
             if model.is_counted() && !model.evicts() {
                 assert_eq!(keys, store.stats().keys, "keys of the second opening");
             }
