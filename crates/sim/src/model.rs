@@ -265,12 +265,12 @@ impl Model {
         Reading { slot, from: self.slots[slot].visible, dropped: self.slots[slot].dropped.clone(), wall_ms }
     }
 
-    /// Whether the store drops keys when it is full.
     /// It dropped keys.
     pub(crate) fn note_evicted(&mut self) {
         self.has_evicted = true;
     }
 
+    /// Whether the store drops keys when it is full.
     pub(crate) fn evicts(&self) -> bool {
         self.evicts
     }
@@ -296,11 +296,14 @@ impl Model {
         let candidates = from..slot.history.len();
         let latest_ms = self.latest_ms;
         let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
-        let Some(at) = candidates.clone().find(fits) else {
-            if stamp.is_none() && evicts {
-                slot.dropped[number] = slot.dropped[number].max(reading.from + 1);
-                return true;
-            }
+        let fit = candidates.clone().find(fits);
+        // It may have been dropped as it was when the reading began: then nothing that was begun since need be visible yet, such
+        // as a delete.
+        if stamp.is_none() && evicts && fit != Some(from) {
+            slot.dropped[number] = slot.dropped[number].max(from + 1);
+            return fit.is_none();
+        }
+        let Some(at) = fit else {
             panic!(
                 "key {} of slot {}: found {stamp:?}, but it must be one of {:?}",
                 String::from_utf8_lossy(&key[..key.len().min(24)]),

@@ -270,7 +270,7 @@ impl<'a> Relocator<'a> {
     }
 
     /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
-    /// first. Tombstones count where they were if not everything was copied: then they will be copied again.
+    /// first. The victims may stay, if there is no room for what else is in them. Tombstones count where they were if not everything was copied: then they will be copied again.
     fn swing(&self, tier: TierName, victims: &Victims, relocated: &Relocated) {
         let output = self.space.output_tier();
         for m in &relocated.moves {
@@ -280,6 +280,9 @@ impl<'a> Relocator<'a> {
             let class = old.class;
             let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
             let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
+            if m.kind == Kind::Put {
+                self.space.tier(tier).slot(victim.slot).hold_copies();
+            }
             let is_live = match (entry.kind, m.kind) {
                 (Kind::Put, Kind::Put) => {
                     let (old, new) = (self.catalog.pointer(old), self.catalog.pointer(new));

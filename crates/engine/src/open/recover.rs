@@ -79,6 +79,8 @@ impl RecoveryContext<'_> {
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
         let redundant = segments.iter().filter(|s| is_redundant(s)).map(|s| (s.tier, s.slot)).collect();
+        // The redundant ones are freed before anything is evicted.
+        copies.keys().for_each(|(tier, slot)| self.tier(*tier).slot(*slot).hold_copies());
         let kept = segments.into_iter().filter(|s| !is_redundant(s));
         let unsealed = kept.filter_map(|s| match s.content {
             Content::Scanned(scan, stream) => Some(Unsealed {

@@ -93,7 +93,7 @@ impl Left {
     }
 
     fn begin(&self, segment: u64, slot: u32, stream: Stream) -> Writing {
-        let name = SegmentName { segment, slot, epoch: EPOCH, stream, opened_at: 0 };
+        let name = SegmentName { segment, slot, epoch: EPOCH, stream, opened_at: segment };
         let memory = SegmentBuffer::anonymous(SEGMENT_BYTES as usize).expect("there is memory");
         let open = OpenSegment::new(self.plan.shape(TIER), name, self.superblock.secret(), memory);
         Writing { open, frames: Vec::new() }
@@ -321,6 +321,12 @@ fn copies_of_a_relocation_that_a_crash_ended_are_redundant() {
         if has_more {
             assert_eq!((redundant.len(), unsealed.len()), (0, 1), "the segment is needed");
             assert_eq!(opened.slot_of("e"), Some(0));
+            let opened_at = |slot| opened.tier.slot(slot).opened_at();
+            assert_eq!(
+                [0, 1, 2].map(opened_at),
+                [0, 10, 20],
+                "tombstones are needed as long as copies are left"
+            );
         } else {
             assert_eq!((&**redundant, unsealed.len()), (&[(TIER, 0)][..], 0));
         }

@@ -242,8 +242,17 @@ impl Slot {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// When it was opened: a tombstone with a number below that has nothing to hide in it. 0 if that says nothing, as
+    /// [it holds copies](Self::hold_copies).
     pub(crate) fn opened_at(&self) -> u64 {
         self.opened_at.load(Ordering::Relaxed)
+    }
+
+    /// Versions that lie in it lie in another segment as well, which counts: a relocation was cut off, or gave up, before the
+    /// victim was freed. When the other one is evicted, a tombstone of the same number has to hide this one, however late this
+    /// segment was opened. So it counts as opened before everything, until it is freed.
+    pub(crate) fn hold_copies(&self) {
+        self.opened_at.store(0, Ordering::Relaxed);
     }
 }
 
