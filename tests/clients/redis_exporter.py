@@ -44,7 +44,7 @@ def healthy():
     same([name for name in found if name.startswith("redis_exporter_last_scrape_error") and found[name] != 0], [])
     same(found["redis_uptime_in_seconds"] >= 0, True)
     same(sum(name.startswith("redis_connected_clients_details") for name in found) >= 1, True)
-    same(found["redis_config_maxclients"] > 0, True)
+    same((found["redis_config_maxclients"] > 0, found["redis_slowlog_length"] >= 0), (True, True))
 
 
 def counts():

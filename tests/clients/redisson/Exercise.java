@@ -146,6 +146,7 @@ public class Exercise {
         .forEach(found::add);
     same(found.size(), 300);
     same(client.getKeys().deleteByPattern("app:keys:*"), 300L);
+    same(client.getBucket("app:keys:7").isExists(), false);
   }
 
   static void scripts() {
