@@ -1,4 +1,4 @@
-"""limits, the limiter of Flask-Limiter and SlowAPI: of many who ask at once exactly as many get in as may. See run.py."""
+"""limits, the limiter of Flask-Limiter and SlowAPI: of many who ask at once as many get in as may. See run.py."""
 
 import time
 

@@ -35,7 +35,8 @@ def scrape():
                 raise
             time.sleep(0.05)
             continue
-        return {name: float(value) for name, value in re.findall(r"^(redis_\S*?(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
+        pairs = re.findall(r"^(redis_\S*?(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
+        return {name: float(value) for name, value in pairs}
 
 
 def healthy():
