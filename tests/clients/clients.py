@@ -1,5 +1,7 @@
 """How each client is installed below a cache directory, and run."""
 
+import functools
+import glob
 import os
 import shutil
 import subprocess
@@ -35,45 +37,81 @@ def copy(folder, *names):
     return folder
 
 
-class RedisPy:
-    name, protocols = "redis-py", (2, 3)
+@functools.cache
+def python_with(cache, requirements):
+    """A Python of its own with what a file of requirements lists."""
+    folder = os.path.join(cache, requirements.removesuffix(".txt"))
+    python = os.path.join(folder, "bin", "python")
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError as error:
+        raise Missing(f"this Python has no venv with pip ({error})") from error
+    if not os.path.exists(python):
+        call(sys.executable, "-m", "venv", folder)
+    call(python, "-m", "pip", "install", "--quiet", "--requirement", os.path.join(HERE, requirements))
+    return python
+
+
+class Python:
+    def __init__(self, name, program, requirements="requirements.txt"):
+        self.name, self.program, self.requirements, self.protocols = name, program, requirements, (2, 3)
 
     def install(self, cache):
-        folder = os.path.join(cache, "python")
-        self.python = os.path.join(folder, "bin", "python")
-        try:
-            import ensurepip  # noqa: F401
-            import venv  # noqa: F401
-        except ImportError as error:
-            raise Missing(f"this Python has no venv with pip ({error})") from error
-        if not os.path.exists(self.python):
-            call(sys.executable, "-m", "venv", folder)
-        call(self.python, "-m", "pip", "install", "--quiet", "--requirement", os.path.join(HERE, "requirements.txt"))
+        self.python = python_with(cache, self.requirements)
 
     def command(self, server, protocol):
-        return [self.python, os.path.join(HERE, "redis_py.py")], HERE
+        return [self.python, "-B", os.path.join(HERE, self.program)], HERE
+
+
+class Exporter(Python):
+    """Debian has it as a package of its own name; it speaks RESP2, and redis-py writes the keys that it counts."""
+
+    def __init__(self):
+        super().__init__("redis_exporter", "redis_exporter.py")
+        self.protocols = (2,)
+
+    def install(self, cache):
+        found = filter(None, map(shutil.which, ("redis_exporter", "prometheus-redis-exporter")))
+        self.exporter = next(found, None)
+        if not self.exporter:
+            raise Missing("there is neither redis_exporter nor prometheus-redis-exporter")
+        super().install(cache)
+
+    def command(self, server, protocol):
+        command, folder = super().command(server, protocol)
+        return ["env", "EXPORTER=" + self.exporter, *command], folder
+
+
+@functools.cache
+def packages_of_node(cache):
+    programs = map(os.path.basename, glob.glob(os.path.join(HERE, "*.mjs")))
+    folder = copy(os.path.join(cache, "node"), "package.json", *programs)
+    call("npm", "install", "--no-audit", "--no-fund", cwd=folder, npm_config_cache=os.path.join(cache, "npm"))
+    return folder
 
 
 class Node:
-    def __init__(self, name, program, protocols):
+    def __init__(self, name, program, protocols=(2,)):
         self.name, self.program, self.protocols = name, program, protocols
 
     def install(self, cache):
         need("node", "npm")
-        self.folder = copy(os.path.join(cache, "node"), "package.json", "node_redis.mjs", "ioredis.mjs")
-        call("npm", "install", "--no-audit", "--no-fund", cwd=self.folder, npm_config_cache=os.path.join(cache, "npm"))
+        self.folder = packages_of_node(cache)
 
     def command(self, server, protocol):
         return ["node", self.program], self.folder
 
 
-class GoRedis:
-    name, protocols = "go-redis", (2, 3)
+class Go:
+    def __init__(self, name, source):
+        self.name, self.source, self.protocols = name, source, (2, 3)
 
     def install(self, cache):
         need("go")
-        folder = copy(os.path.join(cache, "go", "program"), "go_redis/main.go", "go_redis/go.mod", "go_redis/go.sum")
-        self.program = os.path.join(cache, "go", "exercise")
+        files = [os.path.join(self.source, name) for name in ("main.go", "go.mod", "go.sum")]
+        folder = copy(os.path.join(cache, "go", self.source), *files)
+        self.program = os.path.join(folder, "exercise")
         # The cache of modules is made writable, so that whoever made it can remove it.
         kept = {"GOMODCACHE": os.path.join(cache, "go", "modules"), "GOCACHE": os.path.join(cache, "go", "build")}
         call("go", "build", "-modcacherw", "-o", self.program, ".", cwd=folder, **kept)
@@ -82,12 +120,14 @@ class GoRedis:
         return [self.program], HERE
 
 
-class Jedis:
-    name, protocols = "jedis", (2, 3)
+class Java:
+    def __init__(self, name, source):
+        self.name, self.source, self.protocols = name, source, (2, 3)
 
     def install(self, cache):
         need("java", "javac", "mvn")
-        folder = copy(os.path.join(cache, "java"), "jedis/pom.xml", "jedis/Exercise.java")
+        files = [os.path.join(self.source, name) for name in ("pom.xml", "Exercise.java")]
+        folder = copy(os.path.join(cache, "java", self.source), *files)
         local = "-Dmaven.repo.local=" + os.path.join(cache, "maven")
         call("mvn", "-q", "-B", local, "compile", "dependency:copy-dependencies", cwd=folder)
         target = os.path.join(folder, "target")
@@ -95,6 +135,20 @@ class Jedis:
 
     def command(self, server, protocol):
         return ["java", "-cp", self.path, "Exercise"], HERE
+
+
+class Rust:
+    name, protocols = "redis-rs", (2, 3)
+
+    def install(self, cache):
+        need("cargo")
+        target = os.path.join(cache, "rust")
+        manifest = os.path.join(HERE, "redis_rs", "Cargo.toml")
+        call("cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", target)
+        self.program = os.path.join(target, "debug", "redis_rs")
+
+    def command(self, server, protocol):
+        return [self.program], HERE
 
 
 class Tool:
@@ -134,12 +188,30 @@ class Browser:
 
 
 CLIENTS = (
-    RedisPy(),
+    Python("redis-py", "redis_py.py"),
+    Python("redis-py+hiredis", "redis_py.py", "requirements-hiredis.txt"),
     Node("node-redis", "node_redis.mjs", (2, 3)),
-    Node("ioredis", "ioredis.mjs", (2,)),
-    GoRedis(),
-    Jedis(),
+    Node("ioredis", "ioredis.mjs"),
+    Go("go-redis", "go_redis"),
+    Java("jedis", "jedis"),
+    Rust(),
+    # Libraries that use one of those, or are made of one.
+    Python("redis-py.asyncio", "redis_asyncio.py"),
+    Python("redlock-py", "redlock_py.py"),
+    Python("pottery", "pottery_lock.py"),
+    Python("limits", "limits_py.py"),
+    Python("django-redis", "django_cache.py"),
+    Python("flask-caching", "flask_cache.py"),
+    Python("celery", "celery_results.py"),
+    Node("redlock", "redlock.mjs"),
+    Node("rate-limiter-flexible", "rate_limiter.mjs"),
+    Node("bullmq", "bullmq.mjs"),
+    Go("go-locks", "go_locks"),
+    Java("spring-data-redis", "spring"),
+    Java("redisson", "redisson"),
+    # Tools.
     Tool("redis-cli", (2, 3)),
-    Tool("redis-benchmark", (2,)),
+    Tool("redis-benchmark", (2, 3)),
+    Exporter(),
     Browser(),
 )

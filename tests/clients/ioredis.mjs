@@ -87,6 +87,17 @@ const checks = {
       await assert.rejects(client.flushall(), /NOPERM/);
     }
   },
+  async scripts() {
+    const lua = "local n = redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], 60) return {n, KEYS[1]}";
+    for (const own of [client, ...others]) own.defineCommand('add', { numberOfKeys: 1, lua });
+    assert.deepEqual(await client.add('app:script', 1), [1, 'app:script']);
+    await Promise.all(others.map((own) => Promise.all(range(25).map(() => own.add('app:script', 1)))));
+    const pipe = client.pipeline();
+    range(100).forEach(() => pipe.add('app:script', 1));
+    assert.deepEqual((await pipe.exec()).at(-1), [null, [201, 'app:script']]);
+    assert.deepEqual(await client.multi().add('app:script', 9).get('app:script').exec(), [[null, [210, 'app:script']], [null, '210']]);
+    await assert.rejects(client.eval("return redis.call('get', 'app:other')", 1, 'app:k'), /non declared key/);
+  },
   async large() {
     const value = randomBytes(8 << 20);
     await client.set('app:large', value);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # redis-benchmark, with the options it is given, against the server that run.py started. It ends at the first error.
 set -u
+[ "$PROTOCOL" = 3 ] && set -- "$@" -3
 run() { # run name options...
     name=$1
     shift

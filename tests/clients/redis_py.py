@@ -2,29 +2,14 @@
 
 import os
 import sys
-import threading
 import time
 
 import redis
+from harness import fails, hold, in_threads, login, same, url
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-login = os.environ.get("LOGIN") or None
-tls = {"ssl": True, "ssl_ca_certs": os.environ["CA"]} if os.environ.get("CA") else {}
-client = redis.Redis(
-    host=os.environ["HOST"],
-    port=int(os.environ["PORT"]),
-    protocol=int(os.environ["PROTOCOL"]),
-    username=login,
-    password=os.environ.get("PASSWORD") or None,
-    retry=Retry(ConstantBackoff(0.1), 50),
-    **tls,
-)
-
-
-def same(found, expected):
-    if found != expected:
-        raise AssertionError(f"expected {str(expected)[:200]}, found {str(found)[:200]}")
+client = redis.Redis.from_url(url(), retry=Retry(ConstantBackoff(0.1), 50))
 
 
 def refused(start, *command):
@@ -34,21 +19,6 @@ def refused(start, *command):
         # redis-py takes the code of errors that it has a class for off their text.
         return same(start in f"{error}" or start in type(error).__name__, True)
     raise AssertionError(f"{command} is answered {found}")
-
-
-def in_threads(count, work):
-    wrong = []
-
-    def run(number):
-        try:
-            work(number)
-        except Exception as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    same(wrong, [])
 
 
 def handshake():
@@ -123,23 +93,33 @@ def errors():
         refused("NoPermission", "FLUSHALL")
 
 
-def scripts():
-    lock = client.lock("app:lock", timeout=30)
-    same((lock.acquire(), lock.owned(), lock.locked()), (True, True, True))
-    same(client.lock("app:lock", timeout=30).acquire(blocking=False), False)
-    same((lock.extend(20), lock.reacquire()), (True, True))
-    same(25 < client.ttl("app:lock") <= 30, True)
-    lock.release()
+def lock():
+    one, other = client.lock("app:lock", timeout=30), client.lock("app:lock", timeout=30)
+    same((one.acquire(), one.owned(), one.locked()), (True, True, True))
+    same(other.acquire(blocking=False), False)
+    other.local.token = b"of somebody else"
+    fails(redis.exceptions.LockNotOwnedError, lambda: other.extend(20))
+    fails(redis.exceptions.LockNotOwnedError, other.release)
+    same((one.owned(), one.extend(20), 45 < client.ttl("app:lock") <= 50), (True, True, True))
+    same((one.reacquire(), 25 < client.ttl("app:lock") <= 30), (True, True))
+    one.release()
     same(client.exists("app:lock"), 0)
+    short = client.lock("app:lock", timeout=0.1)
+    same((short.acquire(), other.acquire(blocking_timeout=5)), (True, True))
+    fails(redis.exceptions.LockError, short.release)
+    other.release()
     counted = []
 
     def add_one(number):
         for n in range(25):
-            with client.lock("app:lock", timeout=30):
+            with client.lock("app:lock", timeout=30, sleep=0.005):
                 counted.append(len(counted))
 
     in_threads(4, add_one)
     same(counted, list(range(100)))
+
+
+def scripts():
     limit = client.register_script(
         "local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end return n"
     )
@@ -176,6 +156,4 @@ def restart():
     same(client.incr("app:n"), 42)
 
 
-for check in (handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, scripts, large, pool, restart):
-    check()
-    print("ok", check.__name__, flush=True)
+hold(handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, lock, scripts, large, pool, restart)

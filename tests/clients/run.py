@@ -7,16 +7,20 @@
 
 Each client does in its own language what `redis_py.py` does: the handshake of its library, binary values, pipelines,
 transactions with WATCH, expiry, SCAN, numbers, errors, 8 MiB values, a pool, and reading back what it wrote after the
-server got SIGKILL. Every client runs over RESP2 and RESP3 if it speaks both, and as each of these:
+server got SIGKILL. Libraries on top of clients do what they are for: a lock is held by one, a limiter lets in as many
+as it says, a cache forgets in time, no increment is lost. Every one runs over RESP2 and RESP3 if it speaks both, and as
+each of these:
 
     plain       nobody needs a password
     password    one password, that of the user default
     user        a user that may read and write keys that begin with app:
     tls         that user, over TLS
 
-Needs Python 3.9. The libraries are installed below --cache and nothing is written elsewhere. A client whose toolchain
-is not there (python3 with venv, node and npm, go, java and mvn, redis-cli, redis-benchmark, chromium) is skipped and
-listed with the reason. One of the clients is a browser, which looks at the page of `--http`. Exits with 1 if anything failed, with 2 if nothing could be tried.
+Needs Python 3.9. The libraries are installed below --cache and nothing is written elsewhere; the file that names a
+library pins its version (requirements.txt, package.json, go.mod, pom.xml, Cargo.toml). A client whose toolchain is not
+there (python3 with venv, node and npm, go, java and mvn, cargo, redis-cli, redis-benchmark, chromium, redis_exporter or
+prometheus-redis-exporter, as Debian names it) is skipped and listed with the reason. One of the clients is a browser,
+which looks at the page of `--http`. Exits with 1 if anything failed, with 2 if nothing could be tried.
 """
 
 import argparse

@@ -7,8 +7,13 @@ import subprocess
 import threading
 
 ACCESS = ("plain", "password", "user", "tls")
-USER, PASSWORD = "ann", "correct horse"
-PREFIXES = ("app:", "key:", "counter:")  # the last two are those of redis-benchmark
+USER, WATCHER, PASSWORD = "ann", "watcher", "correct horse"
+# What keys begin with, and what libraries put before the names that they are given.
+PREFIXES = ("app:",)
+PREFIXES += ("key:", "counter:")  # redis-benchmark
+PREFIXES += ("redlock:", "nextid:")  # Pottery
+PREFIXES += ("rate:",)  # redis_rate
+PREFIXES += ("redisson_", "{app:")  # channels and second keys of Redisson
 START_SECONDS_MAX = 60
 
 
@@ -45,12 +50,12 @@ class Server:
             self.variables["ESKER_PASSWORD"] = PASSWORD
         if access in ("user", "tls"):
             users = os.path.join(folder, "users.toml")
-            command = [binary, "user", "add", USER, "--users", users, "--rights", "read,write"]
-            for prefix in PREFIXES:
-                command += ["--prefix", prefix]
-            added = subprocess.run(command, input=PASSWORD + "\n", text=True, capture_output=True)
-            if added.returncode != 0:
-                raise RuntimeError(f"esker user add: {added.stderr}")
+            prefixes = [word for prefix in PREFIXES for word in ("--prefix", prefix)]
+            for name, options in ((USER, ["--rights", "read,write", *prefixes]), (WATCHER, ["--rights", "monitor"])):
+                command = [binary, "user", "add", name, "--users", users, *options]
+                added = subprocess.run(command, input=PASSWORD + "\n", text=True, capture_output=True)
+                if added.returncode != 0:
+                    raise RuntimeError(f"esker user add: {added.stderr}")
             flags += ["--users", users]
         if access == "tls":
             self.certificate, key = make_certificate(folder)
@@ -62,12 +67,14 @@ class Server:
 
     def environment(self, protocol):
         """What client programs read."""
+        users = self.access in ("user", "tls")
         return {
             "HOST": "127.0.0.1",
             "PORT": str(self.port),
             "HTTP": f"http://{self.http}/",
             "PROTOCOL": str(protocol),
-            "LOGIN": USER if self.access in ("user", "tls") else "",
+            "LOGIN": USER if users else "",
+            "WATCHER": WATCHER if users else "",
             "PASSWORD": "" if self.access == "plain" else PASSWORD,
             "CA": self.certificate or "",
         }
