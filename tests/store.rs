@@ -3,6 +3,7 @@
 //!
 //! Whatever looks at its own process starts this program once more for it, with `support::child`.
 
+mod astray;
 mod cache_mode;
 mod compression;
 mod counters;
