@@ -34,7 +34,7 @@ fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
     let long_key = Bytes::from(vec![b'k'; 65_537]);
     let limit = store.store().max_value_bytes(1);
     assert!(limit > (1 << 20) * 9 / 10, "most of a segment is to be had for one value: {limit}");
-    let (too_long, limit_word) = (limit as usize + 9, limit.to_string());
+    let (too_long, limit_word) = (limit as usize + 11, limit.to_string());
     let long_value = Bytes::from(vec![1u8; too_long]);
     invalid(store.put("", "v"), &["0 bytes", "1 to 65536"]);
     invalid(store.put(long_key.clone(), "v"), &["65537", "65536"]);

@@ -46,9 +46,10 @@ impl Appender<'_> {
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
+        let padded_bytes = lane.shape.padded(record.bytes());
         let expansion = record.expansion();
-        let class = class_with(record.bytes() as u64, expansion);
-        lane.catalog.expansions.note(class, expansion);
+        let class = class_with(offset, padded_bytes, expansion);
+        lane.catalog.expansions.note_record(class, padded_bytes, expansion);
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
             kind: prepared.kind,
@@ -57,7 +58,7 @@ impl Appender<'_> {
             location,
             pointer: pointer(&lane.catalog.packing, location),
             sequence,
-            padded_bytes: lane.shape.padded(record.bytes()) as u32,
+            padded_bytes: padded_bytes as u32,
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
@@ -183,7 +184,7 @@ impl Lane {
         records: usize,
         padded: u64,
     ) -> Option<AppendPoint> {
-        if state.points.runs_over(wanted, padded, self.frame_target_bytes) {
+        if state.points.runs_over(wanted, records, padded, self.frame_target_bytes) {
             // Before it would run over into another write unit, which would be mostly padding.
             self.close_point(state, wanted);
         }
