@@ -64,7 +64,7 @@ pub struct RecordRow {
     pub class: SegmentClass,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length with its padding.
+    /// Length without padding; with it where the record is damaged.
     pub bytes: u32,
     /// Its key.
     pub key: Key,
@@ -203,7 +203,7 @@ impl StoreView {
             segment: segment.number,
             class: SegmentClass::of(segment.stream),
             offset: entry.offset,
-            bytes: entry.bytes,
+            bytes: parsed.map_or(entry.bytes, |record| record.bytes() as u32),
             key,
             tombstone: entry.kind == Kind::Tombstone,
             sequence: entry.sequence,
