@@ -129,9 +129,10 @@ fn compressed(field: u64, kind: Kind, value_bytes: usize) -> Result<Compressed, 
 /// The most that a record takes on the medium, without the padding to the granule: its sequence number and its expiry are
 /// as long as they can be, and it is in another keyspace than the first. One with a compressed value takes no more, as values
 /// are stored compressed only where that saves more than [`raw_field_bytes`].
+#[inline]
 pub fn record_bytes_max(key_bytes: usize, value_bytes: usize, expires: bool) -> usize {
-    let numbers = varint_bytes(NUMBERS - 1) + varint_bytes(EPOCHS - 1);
-    let expiry = if expires { varint_bytes(u64::MAX) } else { 0 };
+    let numbers = const { varint_bytes(NUMBERS - 1) + varint_bytes(EPOCHS - 1) };
+    let expiry = if expires { const { varint_bytes(u64::MAX) } } else { 0 };
     fixed_bytes(key_bytes, value_bytes) + numbers + expiry + KEYSPACE_BYTES + key_bytes + value_bytes
 }
 

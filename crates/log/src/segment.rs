@@ -217,8 +217,15 @@ impl OpenSegment {
 
     /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
     pub fn has_room(&self, records: usize, padded_bytes: u64) -> bool {
-        self.end_of_frame_with(records, padded_bytes) + self.summary_space_with(records)
-            <= u64::from(self.shape.segment_bytes)
+        self.fits_in_segment(self.end_of_frame_with(records, padded_bytes), records)
+    }
+
+    fn fits_in_segment(&self, end: u64, records: usize) -> bool {
+        end + self.summary_space_with(records) <= u64::from(self.shape.segment_bytes)
+    }
+
+    fn fits_in_memory(&self, end: u64) -> bool {
+        end - u64::from(self.base) <= self.memory.capacity() as u64
     }
 
     /// Space that the summary takes with so many records more, whatever they are.
@@ -238,7 +245,7 @@ impl OpenSegment {
 
     /// Whether `records` more records of `padded_bytes` together fit in what is left of the memory.
     pub fn memory_has_room(&self, records: usize, padded_bytes: u64) -> bool {
-        self.end_of_frame_with(records, padded_bytes) - u64::from(self.base) <= self.memory.capacity() as u64
+        self.fits_in_memory(self.end_of_frame_with(records, padded_bytes))
     }
 
     /// Appends a record to the open frame and returns its offset in the segment.
@@ -249,8 +256,9 @@ impl OpenSegment {
         let bytes = record.bytes();
         let padded = self.shape.padded(bytes);
         debug_assert_eq!(key_hash.keyspace(), record.keyspace, "the digest is that of the record");
+        let end = self.end_of_frame_with(1, padded);
         assert!(
-            self.has_room(1, padded) && self.memory_has_room(1, padded),
+            self.fits_in_segment(end, 1) && self.fits_in_memory(end),
             "record of {bytes} bytes has no room"
         );
         self.open_frame();
@@ -260,12 +268,16 @@ impl OpenSegment {
         let frame = self.open_frame();
         frame.records += 1;
         frame.heads = frame.heads.wrapping_add(header.crc);
+        if gap > 0 {
+            // What is there without a record behind it is what was there before: zeros.
+            self.memory.append(&[&ZEROS[..gap]]);
+        }
         let mut padding = padded as usize - bytes;
         if padding <= ZEROS.len() {
             let padding = &ZEROS[..padding];
-            self.memory.append(&[&ZEROS[..gap], &header, record.key, record.value, padding]);
+            self.memory.append(&[&header, record.key, record.value, padding]);
         } else {
-            self.memory.append(&[&ZEROS[..gap], &header, record.key, record.value]);
+            self.memory.append(&[&header, record.key, record.value]);
             while padding > 0 {
                 let piece = padding.min(ZEROS.len());
                 self.memory.append(&[&ZEROS[..piece]]);

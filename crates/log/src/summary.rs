@@ -132,14 +132,18 @@ pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
 }
 
 /// Space that an entry takes after another (or none), without the footer.
+#[inline]
 pub(crate) fn entry_bytes(entry: &Entry, before: Option<&Entry>) -> usize {
     let (sequence, end) = before.map_or((0, 0), |b| (b.sequence, b.offset + b.bytes));
     let (step, gap) = (entry.sequence.wrapping_sub(sequence), entry.offset - end);
     let flags = unusual(entry, step, gap);
+    let least = DIGEST_BYTES + varint_bytes(units(entry.bytes) << 1);
+    if flags == 0 {
+        return least;
+    }
     let if_set = |flag: u8, value: u64| if flags & flag != 0 { varint_bytes(value) } else { 0 };
-    DIGEST_BYTES
-        + varint_bytes(units(entry.bytes) << 1)
-        + usize::from(flags != 0)
+    least
+        + 1
         + if_set(STEP, zigzag(step as i64))
         + if_set(GAP, units(gap))
         + entry.expires_at_ms.map_or(0, varint_bytes)

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_with};
+use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream};
 use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
@@ -46,10 +46,9 @@ impl Appender<'_> {
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let padded_bytes = lane.shape.padded(record.bytes());
-        let expansion = record.expansion();
-        let class = class_with(offset, padded_bytes, expansion);
-        lane.catalog.expansions.note_record(class, padded_bytes, expansion);
+        let entry = self.open.entries().last().expect("it was appended");
+        lane.catalog.expansions.note(entry);
+        let class = entry.class();
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
             kind: prepared.kind,
@@ -58,7 +57,7 @@ impl Appender<'_> {
             location,
             pointer: pointer(&lane.catalog.packing, location),
             sequence,
-            padded_bytes: padded_bytes as u32,
+            padded_bytes: entry.bytes,
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
