@@ -83,6 +83,10 @@ const fn class_covering(length_class: u8) -> u8 {
 /// The class of a record of so many bytes, with its padding, at an offset of its segment: 0 to 15.
 #[inline]
 pub fn class_of(offset: u32, record_bytes: u64) -> u8 {
+    if record_bytes <= longest(0).min(left_in_page(offset.into())) {
+        // Most are small.
+        return 0;
+    }
     let mut class = class_covering(length_class(record_bytes));
     while record_bytes > class_bytes(class, offset) {
         class += 1;

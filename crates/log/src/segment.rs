@@ -42,8 +42,11 @@ impl SegmentShape {
     }
 
     /// Space that a record takes in a frame.
+    #[inline]
     pub fn padded(&self, record_bytes: usize) -> u64 {
-        (record_bytes as u64).next_multiple_of(u64::from(self.granule_bytes))
+        debug_assert!(self.granule_bytes.is_power_of_two());
+        let below = u64::from(self.granule_bytes) - 1;
+        (record_bytes as u64 + below) & !below
     }
 
     /// The most that a batch of so many records of `padded_bytes` together takes of the room for the longest record: its

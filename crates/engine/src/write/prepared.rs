@@ -54,6 +54,7 @@ impl Prepared {
     }
 
     /// The most that it takes: its sequence number is not known yet, nor which keyspace its database comes to have.
+    #[inline]
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
         shape.padded(self.most_bytes_with(self.value.len()) + raw_field_bytes(self.compressed))
     }
