@@ -1,8 +1,12 @@
 //! What calls cost the devices: a put reads nothing, a hit reads at most once, and what is not there is not looked for on
 //! a device. That the capacity tier gets whole, aligned units only is asserted by every world of these tests.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use bytes::Bytes;
-use esker::Store;
+use esker::{Durability, Store, WriteOptions};
 use esker_device::{Device, Fault, Operation, OperationKind, Runtime};
 use esker_world::Random;
 
@@ -65,6 +69,82 @@ fn costs(seed: u64) {
 #[test]
 fn puts_read_nothing_and_hits_once() {
     cases("device_use::puts_read_nothing_and_hits_once", 30, costs);
+}
+
+/// A store without collection, in which nothing is written twice.
+fn roomy() -> Config {
+    Config { segment_bytes: 1 << 20, capacity_segments: 40, ..Config::new(Tiers::Capacity) }
+}
+
+fn fill(world: &World, store: &Store, keys: u64, value_bytes: usize) {
+    let options = WriteOptions { durability: Some(Durability::None), ..WriteOptions::default() };
+    for number in 0..keys {
+        let key = format!("key {number:012}");
+        let value = value(key.as_bytes(), 1, value_bytes);
+        world.runtime.run(store.put_with(key, value, options)).expect("it is put");
+    }
+    world.runtime.run(store.flush()).expect("it is written");
+}
+
+/// Headers, padding and summaries, but for what a last, short segment rounds up.
+#[test]
+fn a_record_takes_few_bytes_beyond_its_key_and_its_value() {
+    for (value_bytes, keys, beyond_most, ratio_most) in [(100, 50_000, 32.0, 1.3), (4096, 2500, 42.0, 1.03)] {
+        let world = World::new(1, roomy());
+        let store = world.open();
+        let device = world.capacity.as_ref().expect("a capacity tier");
+        let before = device.counters().write_bytes;
+        fill(&world, &store, keys, value_bytes);
+        world.runtime.run(store.close()).expect("it closes");
+        let bytes = (device.counters().write_bytes - before) as f64;
+        let written = store.stats().tiers[0].written;
+        let each = |bytes: u64| bytes as f64 / keys as f64;
+        let user = (16 + value_bytes) as f64;
+        let beyond = each(written.user_bytes) - user + each(written.summary_bytes);
+        assert!(beyond <= beyond_most, "{beyond} bytes beyond a value of {value_bytes}: {written:?}");
+        let ratio = bytes / keys as f64 / user;
+        assert!(ratio <= ratio_most, "{ratio} bytes to the device for a byte of {value_bytes}: {written:?}");
+        assert_eq!(each(written.collected_bytes), 0.0);
+        drop(store);
+        world.end();
+    }
+}
+
+/// A record lies in no page more than it has to where that costs little, and is read with no page more than it lies in.
+#[test]
+fn a_get_reads_the_pages_that_its_record_lies_in() {
+    for (value_bytes, keys, most) in
+        [(100, 4000, 1.03), (500, 2000, 1.13), (2000, 1000, 1.15), (4096, 500, 2.0)]
+    {
+        let world = World::new(1, roomy());
+        let store = world.open();
+        fill(&world, &store, keys, value_bytes);
+        world.runtime.run(store.close()).expect("it closes");
+        drop(store);
+        let store = world.open();
+        // What opening looks at in the background.
+        world.runtime.run(world.runtime.sleep(Duration::from_secs(1)));
+        let pages = Arc::new(AtomicU64::new(0));
+        let count = pages.clone();
+        let device = world.capacity.as_ref().expect("a capacity tier");
+        device.set_observer(Box::new(move |operation| {
+            if operation.kind == OperationKind::Read {
+                let (first, last) =
+                    (operation.offset / 4096, (operation.offset + operation.bytes - 1) / 4096);
+                count.fetch_add(last - first + 1, Ordering::Relaxed);
+            }
+        }));
+        for number in 0..keys {
+            let key = format!("key {number:012}");
+            assert!(world.runtime.run(store.get(key)).expect("it is read").is_some());
+        }
+        let reads = store.stats().activity.device_reads;
+        assert_eq!(reads, keys, "none was in memory");
+        let each = pages.load(Ordering::Relaxed) as f64 / reads as f64;
+        assert!(each <= most, "{each} pages for a get of {value_bytes} bytes");
+        drop(store);
+        world.end();
+    }
 }
 
 /// What collecting read and wrote: there are no gets here, and outputs are written by collecting alone.

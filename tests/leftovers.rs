@@ -3,7 +3,8 @@
 use esker::{Batch, Store};
 use esker_device::{MemoryDevice, MemoryOptions};
 use esker_log::{
-    FOOTER_BYTES, FRAME_HEADER_BYTES, Secret, SlotStart, Superblock, free_marker, record_bytes, slot_start,
+    FOOTER_BYTES, FRAME_HEADER_BYTES, SEQUENCE_EPOCH_SHIFT, Secret, SlotStart, Superblock, free_marker,
+    record_header_bytes, slot_start,
 };
 
 use crate::support::{Config, Tiers, World, value};
@@ -99,7 +100,9 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
 #[test]
 fn records_of_a_segment_that_nobody_knew_of_do_not_complete_the_frame_of_another() {
     const SECTOR_BYTES: usize = 512;
-    let value_bytes = 2 * SECTOR_BYTES - FRAME_HEADER_BYTES - record_bytes(2, 0, false);
+    // So that a record ends where a sector does.
+    let header = record_header_bytes(2, SECTOR_BYTES + 1, 1 << SEQUENCE_EPOCH_SHIFT | 1, None);
+    let value_bytes = 2 * SECTOR_BYTES - FRAME_HEADER_BYTES - header - 2;
     let write = |world: &World, keys: [&'static str; 3]| {
         let store = world.open();
         let mut batch = Batch::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker::{Durability, ErrorKind, Store};
 use esker_device::Runtime;
-use esker_log::{MIN_GRANULE_BYTES, record_bytes};
+use esker_log::{MIN_GRANULE_BYTES, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use esker_world::Random;
 
 use crate::support::{Config, Tiers, World, cases, value};
@@ -24,14 +24,23 @@ fn key(number: u64) -> String {
     format!("key {number:02}")
 }
 
-fn padded(key: &str, value_bytes: usize) -> u64 {
-    (record_bytes(key.len(), value_bytes, false) as u64).next_multiple_of(MIN_GRANULE_BYTES)
+fn padded(key: &str, value_bytes: usize, sequence: u64) -> u64 {
+    let header = record_header_bytes(key.len(), value_bytes, sequence, None);
+    ((header + key.len() + value_bytes) as u64).next_multiple_of(MIN_GRANULE_BYTES)
+}
+
+/// A tombstone, whichever of the numbers it has that are given out here.
+fn tombstone() -> u64 {
+    let of = |number: u64| padded(&key(0), 0, 1 << SEQUENCE_EPOCH_SHIFT | number);
+    assert_eq!(of(0), of((1 << 14) - 1));
+    of(0)
 }
 
 fn put(world: &World, store: &Store, book: &mut Book, key: String, value: Vec<u8>) {
-    let bytes = padded(&key, value.len());
+    let value_bytes = value.len();
     match world.runtime.run(store.put(key.clone(), value)) {
-        Ok(_) => {
+        Ok(sequence) => {
+            let bytes = padded(&key, value_bytes, sequence);
             book.puts.insert(key, bytes);
         }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
@@ -63,7 +72,7 @@ fn quiet(world: &World, store: &Store) -> u64 {
 /// What the store tells is what the current records take, and any of the tombstones.
 fn check(store: &Store, book: &Book, when: &str) {
     let puts: u64 = book.puts.values().sum();
-    let tombstone = padded(&key(0), 0);
+    let tombstone = tombstone();
     let stats = store.stats();
     assert_eq!(stats.live_bytes, stats.tiers.iter().map(|tier| tier.live_bytes).sum::<u64>());
     for tier in &stats.tiers {

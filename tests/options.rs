@@ -16,6 +16,24 @@ use crate::support::opening::{
 const EIO: i32 = 5;
 
 #[test]
+fn a_value_of_the_longest_length_is_stored() {
+    for (key, expires_at_ms) in [("k", None), ("k", Some(u64::MAX)), (&*"k".repeat(300), None)] {
+        let dir = temp();
+        let options = small(Options::directory(dir.path().join("store")));
+        let store = Blocking::open(options).expect("it opens");
+        // Of a put without an expiry, which takes at most ten bytes.
+        let beside = if expires_at_ms.is_none() { 10 } else { 0 };
+        let longest = vec![0xa5; store.store().max_value_bytes(key.len()) as usize + beside];
+        let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
+        let put = |value: Vec<u8>| store.put_with(key.to_owned(), value, options);
+        put(longest.clone()).expect("there is room");
+        assert_eq!(store.get(key).expect("it is read").as_deref(), Some(&longest[..]));
+        assert_eq!(put([&longest[..], b"."].concat()).expect_err("one more").kind(), ErrorKind::Invalid);
+        store.close().expect("it closes");
+    }
+}
+
+#[test]
 fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
     let dir = temp();
     let store = Blocking::open(small(Options::directory(dir.path().join("store")))).expect("it opens");
@@ -34,7 +52,7 @@ fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
     let long_key = Bytes::from(vec![b'k'; 65_537]);
     let limit = store.store().max_value_bytes(1);
     assert!(limit > (1 << 20) * 9 / 10, "most of a segment is to be had for one value: {limit}");
-    let (too_long, limit_word) = (limit as usize + 9, limit.to_string());
+    let (too_long, limit_word) = (limit as usize + 11, limit.to_string());
     let long_value = Bytes::from(vec![1u8; too_long]);
     invalid(store.put("", "v"), &["0 bytes", "1 to 65536"]);
     invalid(store.put(long_key.clone(), "v"), &["65537", "65536"]);

@@ -176,13 +176,13 @@ fn a_store_of_another_format_version_is_refused() {
             theirs[crc_at.clone()],
             "this test computes it as the store does"
         );
-        theirs[copy + 12..copy + 16].copy_from_slice(&2u32.to_le_bytes());
+        theirs[copy + 12..copy + 16].copy_from_slice(&3u32.to_le_bytes());
         let crc = crc_of(&theirs);
         theirs[crc_at].copy_from_slice(&crc.to_le_bytes());
     }
     std::fs::write(&path, &theirs).expect("the file is written");
-    refused(dir.path(), store(), ErrorKind::Invalid, &["data.esker", "version 2", "version 3"]);
-    refused(dir.path(), store().force_format(true), ErrorKind::Invalid, &["version 2"]);
+    refused(dir.path(), store(), ErrorKind::Invalid, &["data.esker", "version 3", "version 4"]);
+    refused(dir.path(), store().force_format(true), ErrorKind::Invalid, &["version 3"]);
     // One that cannot be read at all is damage, and not an empty device.
     theirs[..16384].iter_mut().skip(100).step_by(512).for_each(|byte| *byte ^= 1);
     std::fs::write(&path, &theirs).expect("the file is written");

@@ -129,8 +129,8 @@ fn more_than_the_store_can_address_is_refused_with_both_sizes() {
     let dir = temp();
     let options = small(Options::directory(dir.path().join("store")));
     make(options.clone().capacity_limit_bytes(64 * MIB));
-    // 2^36 granules of 16 bytes.
-    let addressable = (1u64 << 40).to_string();
+    // 2^36 granules of 4 bytes.
+    let addressable = (1u64 << 38).to_string();
     let words = [addressable.as_str(), &(2u64 << 40).to_string()];
     refused(dir.path(), options.capacity_limit_bytes(2 << 40), ErrorKind::Invalid, &words);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use esker_log::{
-    FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RECORD_HEADER_BYTES, RecordView,
-    SUPERBLOCK_COPIES, Secret, SlotStart, Stream, Superblock, slot_start,
+    FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RecordView, SUPERBLOCK_COPIES, Secret,
+    SlotStart, Stream, Superblock, skip_gap, slot_start,
 };
 
 use crate::support::history::{Key, Stamp, stamp_in};
@@ -118,7 +118,8 @@ impl Format {
         FRAME_HEADER_BYTES.next_multiple_of(self.superblock.granule_bytes as usize)
     }
 
-    fn record_at(&self, bytes: &[u8], segment: u64, at: usize) -> Option<(Found, usize, bool)> {
+    /// The record that begins at `at`, its length, and where in it its key begins.
+    fn record_at(&self, bytes: &[u8], segment: u64, at: usize) -> Option<(Found, usize, usize)> {
         let view = RecordView::parse(bytes, &self.secret.identity(segment, at as u32)).ok()?;
         let stamp = (view.kind == Kind::Put)
             .then(|| stamp_in(view.key, view.value).expect("what is on the medium was written by somebody"));
@@ -129,7 +130,7 @@ impl Format {
             offset: at as u32,
             end: (at + view.bytes()) as u32,
         };
-        Some((found, view.bytes(), view.expires_at_ms.is_some()))
+        Some((found, view.bytes(), view.bytes() - view.key_and_value.len()))
     }
 
     fn padded(&self, bytes: usize) -> usize {
@@ -155,12 +156,12 @@ impl Surgeon<'_> {
         self.anatomy.pieces.push(Piece { part, what, range, segment });
     }
 
-    fn record(&mut self, found: &Found, expires: bool) {
+    fn record(&mut self, found: &Found, header: usize) {
         let (at, end) = (found.offset as usize, found.end as usize);
         if found.stamp.is_none() {
             return self.piece(What::Tombstone, at..end);
         }
-        let key = at + RECORD_HEADER_BYTES + if expires { 8 } else { 0 };
+        let key = at + header;
         self.piece(What::RecordHeader, at..key);
         self.piece(What::Key, key..key + found.key.len());
         self.piece(What::Value, key + found.key.len()..end);
@@ -310,9 +311,12 @@ fn dissect_frames(
         let mut at = offset + format.first_record();
         let mut records = Vec::new();
         for _ in 0..header.records {
-            let (found, length, expires) =
+            let begin = skip_gap(&bytes[..end], at);
+            surgeon.piece(What::Padding, at..begin);
+            at = begin;
+            let (found, length, header) =
                 format.record_at(&bytes[at..end], first.segment, at).expect("a store that is not damaged");
-            surgeon.record(&found, expires);
+            surgeon.record(&found, header);
             surgeon.piece(What::Padding, at + length..(at + format.padded(length)).min(end));
             records.push(found);
             at += format.padded(length);
@@ -341,11 +345,15 @@ fn staged_records(surgeon: &mut Surgeon<'_>, format: &Format, segment: u64, byte
             .filter(|h| h.segment == segment);
         let end = header.as_ref().map_or(bytes.len(), |h| frame + h.bytes as usize);
         let mut at = frame + format.first_record();
-        while at < end
-            && let Some((record, length, _)) = format.record_at(&bytes[at..end], segment, at)
-        {
-            surgeon.piece(What::StagedRecord, at..at + length);
-            at += format.padded(length);
+        while at < end {
+            let begin = skip_gap(&bytes[..end], at);
+            let here = bytes.get(begin..end);
+            let Some((record, length, _)) = here.and_then(|here| format.record_at(here, segment, begin))
+            else {
+                break;
+            };
+            surgeon.piece(What::StagedRecord, begin..begin + length);
+            at = begin + format.padded(length);
             found.push(record);
         }
         match header {

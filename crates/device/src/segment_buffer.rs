@@ -137,6 +137,15 @@ impl SegmentBuffer {
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) })
     }
 
+    /// At most so many of the bytes from `start` on: those before the first that [`get`](Self::get) would refuse.
+    pub fn get_up_to(&self, start: usize, bytes: usize) -> &[u8] {
+        // In this order, as in `get`.
+        let published = self.published();
+        let hole = unpack(self.hole.load(Ordering::Acquire));
+        let end = if hole.start >= start && !hole.is_empty() { published.min(hole.start) } else { published };
+        self.get(start..end.min(start.saturating_add(bytes)).max(start)).unwrap_or(&[])
+    }
+
     /// How far the buffer is published. Below it, only the header of the open frame may be missing.
     pub fn published(&self) -> usize {
         self.published.load(Ordering::Acquire)

@@ -1,9 +1,9 @@
 //! What lies on devices.
 
 use esker_log::{
-    Codec, Compressed, Decompressor, Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Kind, RecordView,
-    Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier, claimed_bytes, claimed_head_bytes,
-    scan_segment, seal, slot_start,
+    Claim, Codec, Compressed, Decompressor, Entry, FOOTER_BYTES, Footer, FrameHeader, Identity, Keyspace,
+    Kind, RecordHead, RecordView, Secret, SegmentShape, Stream, SummaryHead, Superblock, Tier, scan_segment,
+    seal, slot_start,
 };
 
 /// That of the corpora, which begin as the files of `crates/log/tests/golden`.
@@ -11,17 +11,20 @@ const SECRET: Secret =
     Secret { digest_key: [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210], salt: 0x5bd1_e995_9e37_79b9 };
 const SEGMENT: u64 = 42;
 const SHAPE: SegmentShape =
-    SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 16 };
+    SegmentShape { tier: Tier::Capacity, segment_bytes: 16 << 10, unit_bytes: 4096, granule_bytes: 4 };
 
 /// A record behind two bytes that say where in its segment it lies.
 pub(crate) fn record(bytes: &[u8]) {
     let Some((offset, record)) = bytes.split_first_chunk::<2>() else { return };
     let identity = identity(u32::from(u16::from_le_bytes(*offset)));
-    let (claimed, head) = (claimed_bytes(record), claimed_head_bytes(record));
+    let claim = Claim::of(record);
     if let Ok(view) = RecordView::parse(record, &identity) {
+        let claim = claim.expect("its header was read");
         assert!(view.bytes() <= record.len(), "a record beyond its bytes");
-        assert_eq!(claimed, Some(view.bytes()), "its header said otherwise");
-        assert!(head.is_some_and(|head| head <= view.bytes()));
+        assert_eq!(claim.bytes, view.bytes(), "its header said otherwise");
+        assert_eq!((claim.key_bytes, claim.sequence), (view.key.len(), view.sequence));
+        let enough = RecordHead::parse(&record[..claim.key_known_bytes], &identity);
+        assert_eq!(enough.expect("its key can be known").key, view.key);
         let _ = view.verify_value(&SECRET);
     }
 }
@@ -87,10 +90,10 @@ fn entry(bytes: &[u8]) -> Entry {
         bytes[range].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
     };
     Entry {
-        key_hash: esker_log::KeyHash { slot: number(0..8), check: number(4..12) },
+        key_hash: SECRET.key_hash(Keyspace::FIRST, &bytes[..12]),
         sequence: number(8..13),
         offset: number(13..14) as u32 * SHAPE.granule_bytes,
-        bytes: 1 + number(15..17) as u32 % 4096,
+        bytes: (1 + number(15..17) as u32 % 4096) * SHAPE.granule_bytes,
         kind: if bytes[17] & 1 == 0 { Kind::Put } else { Kind::Tombstone },
         expansion: bytes[17] >> 2 & 15,
         expires_at_ms: (bytes[17] & 2 != 0).then(|| number(18..24)),

@@ -1,6 +1,6 @@
 //! How a victim's records are read: neighbours together, and not what nobody needs.
 
-use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape};
+use esker_log::{Entry, FRAME_HEADER_BYTES, SegmentShape, gap_before};
 
 /// Gaps up to so long are read through rather than around.
 const MAX_GAP_BYTES: u32 = 32 << 10;
@@ -47,6 +47,8 @@ pub fn copied_bytes<'a>(
     let (mut total, mut frame) = (0, 0);
     for entry in entries {
         let record = shape.padded(entry.bytes as usize);
+        // Frames begin at whole units.
+        let record = record + gap_before(total + frame, record);
         if frame > 0 && frame + record > u64::from(frame_bytes) {
             total += u64::next_multiple_of(frame, u64::from(shape.unit_bytes));
             frame = 0;

@@ -71,7 +71,7 @@ pub struct Move {
     pub slot: u32,
     /// Offset of the copy.
     pub offset: u32,
-    /// Length of the copy.
+    /// Length of the copy, with its padding.
     pub bytes: u32,
 }
 
@@ -245,7 +245,7 @@ impl<H: Host> Copier<'_, H> {
                 let record = match host.need(victim, &entry) {
                     Need::Nothing => continue,
                     Need::Record => view.to_record(),
-                    Need::Tombstone => Record::tombstone(view.keyspace, view.key, view.sequence, secret),
+                    Need::Tombstone => Record::tombstone(view.keyspace, view.key, view.sequence),
                 };
                 if !self.copy(number, entry, &record, host.place(victim, &view)).await? {
                     return Ok(false);
@@ -265,6 +265,7 @@ impl<H: Host> Copier<'_, H> {
     ) -> Result<bool, H::Error> {
         let Some(stream) = self.make_room(record, wanted).await? else { return Ok(false) };
         let output = self.outputs.get_mut(&stream).expect("there is room in it");
+        let padded = output.shape().padded(record.bytes());
         let offset = output.append(record, entry.key_hash);
         self.relocated.moves.push(Move {
             victim,
@@ -273,7 +274,7 @@ impl<H: Host> Copier<'_, H> {
             kind: record.kind,
             slot: output.name().slot,
             offset,
-            bytes: record.bytes() as u32,
+            bytes: padded as u32,
         });
         Ok(true)
     }
@@ -314,15 +315,15 @@ impl<H: Host> Copier<'_, H> {
     async fn fits(&mut self, stream: Stream, padded: u64) -> Result<bool, H::Error> {
         let output = self.output(stream);
         // Closed before it would run over into another write unit, which would be mostly padding.
-        let is_full = output.open_frame_bytes() + padded > u64::from(self.frame_bytes);
-        if is_full || !self.output(stream).memory_has_room(padded) {
+        let is_full = output.open_frame_bytes_with(1, padded) > u64::from(self.frame_bytes);
+        if is_full || !self.output(stream).memory_has_room(1, padded) {
             self.close(stream).await?;
         }
         if !self.output(stream).has_room(1, padded) {
             self.close(stream).await?;
             return Ok(false);
         }
-        if !self.output(stream).memory_has_room(padded) {
+        if !self.output(stream).memory_has_room(1, padded) {
             self.renew_memory(stream, self.memory_bytes(padded))?;
         }
         Ok(true)

@@ -3,7 +3,7 @@
 use esker_log::{FORMAT_VERSION, LAYOUTS};
 use serde::Serialize;
 
-/// A structure of fixed layout.
+/// A structure of the format.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayoutTable {
     /// What it is called.
@@ -15,10 +15,10 @@ pub struct LayoutTable {
 /// A field of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayoutField {
-    /// Byte offset in the structure.
-    pub offset: usize,
-    /// Length in bytes.
-    pub bytes: usize,
+    /// Byte offset in the structure, where it is always the same.
+    pub offset: Option<usize>,
+    /// Length in bytes; nothing for a LEB128 number.
+    pub bytes: Option<usize>,
     /// Its name.
     pub name: &'static str,
     /// What it is for.
@@ -32,7 +32,12 @@ pub fn layout() -> Vec<LayoutTable> {
         fields: layout
             .fields
             .iter()
-            .map(|f| LayoutField { offset: f.offset, bytes: f.bytes, name: f.name, meaning: f.meaning })
+            .map(|f| LayoutField {
+                offset: layout.is_fixed().then_some(f.offset),
+                bytes: (f.bytes > 0).then_some(f.bytes),
+                name: f.name,
+                meaning: f.meaning,
+            })
             .collect(),
     };
     LAYOUTS.into_iter().map(table).collect()

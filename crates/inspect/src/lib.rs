@@ -14,6 +14,7 @@ mod current;
 mod error;
 mod key;
 mod layout;
+mod names;
 mod newest;
 mod overview;
 mod records;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
+use crate::names::key_of;
 use crate::newest::Rule;
 use crate::slots::Segment;
 use crate::store::StoreView;
@@ -63,7 +64,7 @@ pub struct RecordRow {
     pub class: SegmentClass,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length without padding.
+    /// Length without padding; with it where the record is damaged.
     pub bytes: u32,
     /// Its key.
     pub key: Key,
@@ -193,7 +194,7 @@ impl StoreView {
         });
         let key = match parsed {
             Ok(record) => self.key_of(&record),
-            Err(_) => Key::of_digest(&self.databases, &entry.key_hash),
+            Err(_) => key_of(entry, bytes, &self.secret, &self.databases, self.tiers[segment.tier].shape),
         };
         let expired = self.is_expired(entry.expires_at_ms, entry.sequence, now_ms);
         RecordRow {
@@ -202,7 +203,7 @@ impl StoreView {
             segment: segment.number,
             class: SegmentClass::of(segment.stream),
             offset: entry.offset,
-            bytes: entry.bytes,
+            bytes: parsed.map_or(entry.bytes, |record| record.bytes() as u32),
             key,
             tombstone: entry.kind == Kind::Tombstone,
             sequence: entry.sequence,

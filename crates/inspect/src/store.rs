@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, DeviceError, DeviceKind, ReadAt, ReadOnlyFile};
 use esker_log::{
-    Cleared, Databases, KeyHash, Keyspace, Packing, RecordView, Secret, SegmentShape, Superblock,
-    SuperblockError, Tier,
+    Cleared, Databases, KeyHash, Keyspace, MIN_GRANULE_BYTES, Packing, RecordView, SEGMENT_GRANULES_MAX,
+    Secret, SegmentShape, Superblock, SuperblockError, Tier,
 };
 
 use crate::error::{InspectError, Result};
@@ -326,7 +326,8 @@ fn nonsense(superblock: &Superblock) -> Option<String> {
     if !power(unit_bytes, PAGE_BYTES, 1 << 20) || unit_bytes >= segment_bytes {
         return Some(format!("write units of {unit_bytes} bytes"));
     }
-    if !power(granule_bytes, 16, unit_bytes) {
+    let least = MIN_GRANULE_BYTES.max(segment_bytes / SEGMENT_GRANULES_MAX);
+    if !power(granule_bytes, least, unit_bytes) {
         return Some(format!("granules of {granule_bytes} bytes"));
     }
     if !superblock.databases.is_sound() {

@@ -2,8 +2,9 @@
 //!
 //! *Headers* (record, frame, footer, superblock) carry a CRC32C over their **identity** and their bytes: which store, which
 //! segment, which offset. A block that the device returned from the wrong place, or that an earlier life of the segment
-//! left behind, fails. *Values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. *Keys*
-//! are digested by SipHash-1-3-128, so that a client cannot choose keys that collide.
+//! left behind, fails. *Long values* carry an XXH3-64 seeded with the store's salt, bound to the record by its header. The
+//! XXH3-64 of *small values* is seeded with the CRC of their header too, and stands for both. *Keys* are digested by
+//! SipHash-1-3-128, of which 112 bits are used, so that a client cannot choose keys that collide.
 
 use esker_index::{KeyHash, Keyspace};
 use std::hash::Hasher;
@@ -11,6 +12,9 @@ use std::hash::Hasher;
 use esker_planted::{Bug, planted};
 use siphasher::sip128::SipHasher13;
 use twox_hash::{XxHash3_64, xxhash3_64};
+
+/// Values up to this length are checked together with their header.
+pub const SMALL_VALUE_BYTES: usize = 512;
 
 /// What makes the checksums of one store differ from those of every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +40,17 @@ impl Secret {
     /// The digest of a key of a keyspace.
     pub fn key_hash(&self, keyspace: Keyspace, key: &[u8]) -> KeyHash {
         let bits = SipHasher13::new_with_keys(self.digest_key[0], self.digest_key[1]).hash(key);
-        KeyHash { slot: bits.h1, check: bits.h2 }.in_keyspace(keyspace)
+        kept(bits.h1, bits.h2).in_keyspace(keyspace)
     }
 
-    /// The checksum of a value.
-    pub fn value_check(&self, value: &[u8]) -> u64 {
-        XxHash3_64::oneshot_with_seed(self.salt, value)
+    /// The checksum of a value that is long enough to have one of its own.
+    pub fn value_check(&self, value: &[u8]) -> Option<u64> {
+        (value.len() > SMALL_VALUE_BYTES).then(|| self.check(value))
+    }
+
+    /// The checksum of bytes, bound to nothing but the store.
+    pub(crate) fn check(&self, bytes: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(self.salt, bytes)
     }
 
     /// Computes the checksum of a value that is at hand in pieces.
@@ -69,13 +78,28 @@ impl ValueHasher {
         self.0.write(piece);
     }
 
-    /// The checksum of all pieces together, as [`Secret::value_check`] computes it.
+    /// The checksum of all pieces together, as [`Secret::value_check`] computes it of a long value.
     pub fn finish(&self) -> u64 {
         self.0.finish()
     }
 }
 
+/// The digest that is made of the two halves of a hash: of the first, 48 bits are kept, so that a summary has no more to
+/// store. They choose shard and stored hash, which take 41. The lowest bits repeat the highest, as tests use them alone.
+#[inline]
+pub(crate) fn kept(first: u64, check: u64) -> KeyHash {
+    let slot = first & !0xffff;
+    KeyHash { slot: slot | slot >> 48, check }
+}
+
 impl Identity {
+    /// The checksum of a record with a small value, of which head and key have this CRC here.
+    #[inline]
+    pub(crate) fn small_check(&self, crc: u32, value: &[u8]) -> u64 {
+        let seed = self.salt.wrapping_add(u64::from(crc).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        XxHash3_64::oneshot_with_seed(seed, value)
+    }
+
     /// CRC32C over the identity and `parts`.
     #[inline]
     pub fn crc(&self, parts: &[&[u8]]) -> u32 {

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use esker_planted::{Bug, planted};
 use lz4_flex::block::{self, CompressTable};
 
-use crate::record::Damage;
+use crate::header::Damage;
 
 /// What is compressed at once.
 pub const BLOCK_BYTES: usize = 64 << 10;

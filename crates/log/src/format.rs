@@ -1,9 +1,9 @@
 //! The format as text, made from the tables that the encoders use.
 
 use crate::layout::Field;
-use crate::{frame, record, summary, superblock};
+use crate::{frame, header, summary, superblock};
 
-/// A structure of fixed layout.
+/// A structure of the format.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// What it is called.
@@ -12,22 +12,39 @@ pub struct Layout {
     pub fields: &'static [Field],
 }
 
-/// Every structure of fixed layout.
+/// Every structure that is made of fields.
 pub const LAYOUTS: [Layout; 4] = [
     Layout { title: "Superblock prefix", fields: superblock::FIELDS },
     Layout { title: "Frame header", fields: frame::FIELDS },
-    Layout { title: "Record header", fields: record::FIELDS },
+    Layout { title: "Record header", fields: header::FIELDS },
     Layout { title: "Summary footer", fields: summary::FIELDS },
 ];
 
 /// The tables of `docs/format.md`, in Markdown.
 pub fn describe() -> String {
-    let table = |Layout { title, fields }: Layout| {
-        let rows: String = fields
-            .iter()
-            .map(|f| format!("| {} | {} | {} | {} |\n", f.offset, f.bytes, f.name, f.meaning))
-            .collect();
-        format!("### {title}\n\n| offset | bytes | field | meaning |\n|---|---|---|---|\n{rows}\n")
-    };
-    LAYOUTS.map(table).concat()
+    LAYOUTS.map(|layout| layout.describe()).concat()
+}
+
+impl Layout {
+    /// Whether its fields lie at the same offsets always.
+    pub fn is_fixed(&self) -> bool {
+        self.fields.iter().all(|f| f.bytes > 0)
+    }
+
+    fn describe(&self) -> String {
+        let Layout { title, fields } = self;
+        let is_fixed = self.is_fixed();
+        let row = |f: &Field| match f.bytes {
+            _ if is_fixed => format!("| {} | {} | {} | {} |\n", f.offset, f.bytes, f.name, f.meaning),
+            0 => format!("| LEB128 | {} | {} |\n", f.name, f.meaning),
+            bytes => format!("| {bytes} | {} | {} |\n", f.name, f.meaning),
+        };
+        let head = if is_fixed {
+            "| offset | bytes | field | meaning |\n|---|---|---|---|"
+        } else {
+            "| bytes | field | meaning |\n|---|---|---|"
+        };
+        let rows: String = fields.iter().map(row).collect();
+        format!("### {title}\n\n{head}\n{rows}\n")
+    }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A frame is whole when its header and every record in it verify; a second checksum over the same bytes would only
-//! cost time. `durable_through` tells a torn tail from rot: whatever lies below it had reached the medium when this
-//! frame was written.
+//! cost time. `heads` tells whether what is damaged in it are values alone: then all keys are known. `durable_through`
+//! tells a torn tail from rot: whatever lies below it had reached the medium when this frame was written.
 
 use esker_planted::{Bug, planted};
 
@@ -21,7 +21,9 @@ const FREE_MAGIC_VALUE: u64 = u32::from_le_bytes(*b"EFRE") as u64;
 const MAGIC: Field = Field::new("magic", 0, 4, "`EFRM`, or `EFRE` at the start of a free slot");
 const CRC: Field = Field::new("crc", 4, 4, "CRC32C of identity and bytes 8..64");
 const SEGMENT: Field = Field::new("segment", 8, 8, "number of the segment, never reused");
-const EPOCH: Field = Field::new("epoch", 16, 8, "opening of the store in which it was written");
+const EPOCH: Field = Field::new("epoch", 16, 4, "opening of the store in which it was written");
+const HEADS: Field =
+    Field::new("heads", 20, 4, "sum, modulo 2^32, of the CRC32C of each record's identity, head and key");
 const INDEX: Field = Field::new("index", 24, 4, "0, 1, 2 … within the segment");
 const OFFSET: Field = Field::new("offset", 28, 4, "where in the segment it begins");
 const BYTES: Field = Field::new("bytes", 32, 4, "length with header, without padding");
@@ -49,6 +51,7 @@ pub(crate) const FIELDS: &[Field] = &[
     CRC,
     SEGMENT,
     EPOCH,
+    HEADS,
     INDEX,
     OFFSET,
     BYTES,
@@ -95,6 +98,8 @@ pub struct FrameHeader {
     pub segment: u64,
     /// Opening of the store in which it was written.
     pub epoch: u64,
+    /// Sum of the CRCs of heads and keys of its records.
+    pub heads: u32,
     /// Position among the segment's frames.
     pub index: u32,
     /// Byte offset in the segment.
@@ -125,6 +130,7 @@ impl FrameHeader {
         MAGIC.put(&mut to, MAGIC_VALUE);
         SEGMENT.put(&mut to, self.segment);
         EPOCH.put(&mut to, self.epoch);
+        HEADS.put(&mut to, u64::from(self.heads));
         INDEX.put(&mut to, u64::from(self.index));
         OFFSET.put(&mut to, u64::from(self.offset));
         BYTES.put(&mut to, u64::from(self.bytes));
@@ -156,6 +162,7 @@ impl FrameHeader {
         let header = FrameHeader {
             segment,
             epoch: EPOCH.get(from),
+            heads: HEADS.get(from) as u32,
             index: INDEX.get(from) as u32,
             offset: OFFSET.get(from) as u32,
             bytes: BYTES.get(from) as u32,

@@ -5,9 +5,9 @@
 pub struct Field {
     /// Name in `docs/format.md`.
     pub name: &'static str,
-    /// Byte offset in the structure.
+    /// Byte offset in the structure; 0 where it depends on what lies before it.
     pub offset: usize,
-    /// Length in bytes.
+    /// Length in bytes; 0: that of a LEB128 number.
     pub bytes: usize,
     /// What it is for.
     pub meaning: &'static str,
@@ -16,6 +16,11 @@ pub struct Field {
 impl Field {
     pub(crate) const fn new(name: &'static str, offset: usize, bytes: usize, meaning: &'static str) -> Field {
         Field { name, offset, bytes, meaning }
+    }
+
+    /// A field behind others whose lengths vary.
+    pub(crate) const fn variable(name: &'static str, bytes: usize, meaning: &'static str) -> Field {
+        Field { name, offset: 0, bytes, meaning }
     }
 
     #[inline]

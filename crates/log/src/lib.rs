@@ -13,8 +13,10 @@ mod compression;
 mod databases;
 mod format;
 mod frame;
+mod header;
 mod layout;
 mod location;
+mod page;
 mod record;
 mod scan;
 mod segment;
@@ -22,8 +24,9 @@ mod slots;
 mod summary;
 mod superblock;
 mod unsealed;
+mod varint;
 
-pub use checksum::{Identity, Secret, ValueHasher};
+pub use checksum::{Identity, SMALL_VALUE_BYTES, Secret, ValueHasher};
 pub use class::SegmentClass;
 pub use compression::{BLOCK_BYTES, Codec, Compressed, Decompressor, compress};
 pub use databases::{Cleared, Databases};
@@ -32,17 +35,19 @@ pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
     FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
 };
+pub use header::{
+    Claim, Damage, HEADER_BYTES_MAX as RECORD_HEADER_BYTES_MAX, KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,
+    SEQUENCE_EPOCH_SHIFT, header_bytes as record_header_bytes, keyspace_bytes, raw_field_bytes,
+    record_bytes_max,
+};
 pub use layout::Field;
 pub use location::{
-    EXPANSION_MAX, Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, Tier, class_bytes,
-    class_of, class_with,
+    EXPANSION_MAX, Location, MAX_GRANULES, MIN_GRANULE_BYTES, PACKED_BITS, Packing, SEGMENT_GRANULES_MAX,
+    Tier, class_bytes, class_of, class_with, growth_of, length_class, memory_bytes,
 };
-pub use record::{
-    Damage, HEADER_BYTES as RECORD_HEADER_BYTES, KEYSPACE_BYTES as MOST_KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,
-    Record, RecordHead, RecordView, claimed_bytes, claimed_head_bytes, expansion_of, keyspace_bytes,
-    record_bytes,
-};
-pub use scan::{PAGE_BYTES, SegmentScan, scan_segment, scan_segment_up_to};
+pub use page::{GAP_BYTES_MAX, PAGE_BYTES, gap_before, skip_gap};
+pub use record::{Record, RecordHead, RecordView, expansion_of};
+pub use scan::{SegmentScan, scan_segment, scan_segment_up_to};
 pub use segment::{ClosedFrame, OpenSegment, SegmentName, SegmentShape, seal};
 pub use slots::{FoundSlot, SlotEnds, find_in_slots};
 pub use summary::{

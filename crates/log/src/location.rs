@@ -2,7 +2,9 @@
 //!
 //! Locations count *granules*, the unit that records are aligned to. The capacity tier counts up from 0, the fast tier
 //! down from the top, so both can grow until they meet and no bit is spent on the tier. The size class bounds the
-//! record's length from above, so that one read of the right length fetches it.
+//! record's length, and the pages that it lies in, so that one read of the right length fetches it.
+
+use crate::page::{PAGE_BYTES, left_in_page};
 
 /// Which of the two media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,8 +32,13 @@ pub const PACKED_BITS: u32 = LOCATION_BITS + CLASS_BITS;
 /// Granules that the two tiers can have together.
 pub const MAX_GRANULES: u64 = 1 << LOCATION_BITS;
 /// Smallest granule.
-pub const MIN_GRANULE_BYTES: u64 = 16;
-const SMALLEST_CLASS_BYTES: u64 = 576;
+pub const MIN_GRANULE_BYTES: u64 = 4;
+/// Granules of a segment at most: recovery counts those of a record in 23 bits.
+pub const SEGMENT_GRANULES_MAX: u64 = 1 << 23;
+const CLASS_STEP_BYTES: u64 = 576;
+const LAST_CLASS: u8 = (1 << CLASS_BITS) - 1;
+/// Classes of records that lie in one page.
+const ONE_PAGE_CLASSES: u8 = 3;
 
 /// Where a record lies: tier, slot of the tier, byte offset in the segment that occupies the slot, and a bound on its
 /// length.
@@ -47,31 +54,115 @@ pub struct Location {
     pub class: u8,
 }
 
-/// The class of a record of so many bytes: 0 to 15.
-///
-/// Classes lie an eighth above powers of two, because values are powers of two and records a little more.
+/// Classes by length alone: how often the step has to be doubled to cover so many bytes, 0 to 15.
 #[inline]
-pub fn class_of(record_bytes: u64) -> u8 {
-    // How often the smallest bound has to be doubled.
-    let times = record_bytes.saturating_sub(1) / SMALLEST_CLASS_BYTES;
-    (u64::BITS - times.leading_zeros()).min(15) as u8
+pub fn length_class(bytes: u64) -> u8 {
+    let times = bytes.saturating_sub(1) / CLASS_STEP_BYTES;
+    (u64::BITS - times.leading_zeros()).min(u32::from(LAST_CLASS)) as u8
 }
 
-/// Upper bound of a class; the last class has none but the segment.
-pub fn class_bytes(class: u8) -> u64 {
-    if class >= 15 { u64::MAX } else { SMALLEST_CLASS_BYTES << class }
+/// The length class that covers every record of a class, wherever it lies, with its value as it was before it was compressed if
+/// that is of the same length class: what a place says of memory.
+#[inline]
+const fn covers(class: u8) -> u8 {
+    match class {
+        0..ONE_PAGE_CLASSES => class + 1,
+        longer => longer,
+    }
 }
 
-/// Classes by which a compressed value can be longer than what the class of its record says: four times as long. So reads know
-/// how much memory they take at most before they take it, and a few bytes that claim to be many are told by their place.
+/// The least class that covers a length class.
+#[inline]
+const fn class_covering(length_class: u8) -> u8 {
+    match length_class {
+        0..=ONE_PAGE_CLASSES => length_class.saturating_sub(1),
+        longer => longer,
+    }
+}
+
+/// The class of a record of so many bytes, with its padding, at an offset of its segment: 0 to 15.
+#[inline]
+pub fn class_of(offset: u32, record_bytes: u64) -> u8 {
+    if record_bytes <= longest(0).min(left_in_page(offset.into())) {
+        // Most are small.
+        return 0;
+    }
+    let mut class = class_covering(length_class(record_bytes));
+    while record_bytes > class_bytes(class, offset) {
+        class += 1;
+    }
+    class
+}
+
+/// The longest record of a class, wherever it lies. The last class has no bound but the segment.
+///
+/// Bounds lie an eighth above powers of two, because values are powers of two and records a little more. The first three are
+/// of records that lie in one page.
+#[inline]
+const fn longest(class: u8) -> u64 {
+    match class {
+        0 | 1 => CLASS_STEP_BYTES << (class + 1),
+        2 => PAGE_BYTES as u64,
+        3..LAST_CLASS => CLASS_STEP_BYTES << class,
+        _ => u64::MAX,
+    }
+}
+
+/// The most that a record of a class has at an offset of its segment.
+///
+/// None reaches into more pages than the longest of its class fills: a record that lies in a page more is of the next class.
+#[inline]
+pub fn class_bytes(class: u8, offset: u32) -> u64 {
+    let bytes = longest(class);
+    if bytes == u64::MAX {
+        return bytes;
+    }
+    let page = PAGE_BYTES as u64;
+    bytes.min(left_in_page(offset.into()) + (bytes.div_ceil(page) - 1) * page)
+}
+
+/// How often what a place says has to be doubled at most to cover what its record is without compression: four times as long. So
+/// reads know how much memory they take at most before they take it, and a few bytes that claim to be many are told by their place.
 pub const EXPANSION_MAX: u8 = 2;
 
-/// The class of the location of a record of so many bytes, which without compression would be longer by `expansion` classes.
-/// Values that shrink to less than a quarter have a larger one than their length, and are over-read a little.
+/// The class of the location of a record of so many bytes, with its padding, which without compression would be longer by
+/// `expansion` length classes: the least that covers the record where it lies, and four times of which cover it without
+/// compression. Values that shrink to less than a quarter have a larger one than their length, and are over-read.
 #[inline]
-pub fn class_with(record_bytes: u64, expansion: u8) -> u8 {
-    (class_of(record_bytes) + expansion.saturating_sub(EXPANSION_MAX)).min(15)
+pub fn class_with(offset: u32, record_bytes: u64, expansion: u8) -> u8 {
+    let stored = class_of(offset, record_bytes);
+    if expansion == 0 {
+        return stored;
+    }
+    let raw = (length_class(record_bytes) + expansion).min(LAST_CLASS);
+    stored.max(class_covering(raw.saturating_sub(EXPANSION_MAX)))
 }
+
+/// How often what the place of a record of a class says has to be doubled to cover it without compression: 0 where its length
+/// class is the same, else 1 to [`EXPANSION_MAX`].
+pub fn growth_of(class: u8, record_bytes: u64, expansion: u8) -> u8 {
+    let raw = length_class(record_bytes) + expansion;
+    if expansion == 0 { 0 } else { raw.saturating_sub(covers(class)).clamp(1, EXPANSION_MAX) }
+}
+
+/// The most that a record of a class is in memory, if what its place says has to be doubled so often. The last classes have no
+/// bound but the segment.
+pub fn memory_bytes(class: u8, doubled: u8) -> u64 {
+    let length = covers(class).saturating_add(doubled);
+    if length >= LAST_CLASS { u64::MAX } else { CLASS_STEP_BYTES << length }
+}
+
+// What the two kinds of classes say of each other, for all there are.
+const _: () = {
+    let mut class = 0;
+    while class < LAST_CLASS {
+        assert!(longest(class) <= CLASS_STEP_BYTES << covers(class), "no record of it is longer");
+        assert!(covers(class_covering(class)) >= class, "the least that covers it covers it");
+        let less = class_covering(class);
+        assert!(less == 0 || covers(less - 1) < class, "and there is no less");
+        class += 1;
+    }
+};
 
 /// How locations are packed in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,15 +256,51 @@ mod tests {
 
     #[test]
     fn a_class_covers_its_records_and_no_smaller_class_does() {
-        for bytes in [1, 576, 577, 1152, 4144, 4608, 4609, 9 << 20, 100 << 20] {
-            let class = class_of(bytes);
-            assert!(bytes <= class_bytes(class));
-            assert!(class == 0 || bytes > class_bytes(class - 1));
+        for bytes in [1, 132, 576, 577, 1152, 4144, 4608, 4609, 9 << 20, 100 << 20] {
+            for offset in [0, 64, 2000, 3800, 4092, 4096, 4096 + 3964] {
+                let class = class_of(offset, bytes);
+                assert!(bytes <= class_bytes(class, offset));
+                assert!(class == 0 || bytes > class_bytes(class - 1, offset));
+            }
+        }
+    }
+
+    #[test]
+    fn four_times_what_a_place_says_covers_every_value() {
+        let lengths = |most: u64| {
+            (4..11_000).step_by(52).chain((0..16).map(|shift| 4604u64 << shift)).filter(move |b| *b <= most)
+        };
+        for offset in [64, 2000, 3800, 4092, 4096 + 3964] {
+            for raw in lengths(u64::MAX) {
+                for stored in lengths(raw) {
+                    let expansion = length_class(raw) - length_class(stored);
+                    let class = class_with(offset, stored, expansion);
+                    assert!(stored <= class_bytes(class, offset), "it is read with its value");
+                    assert!(raw <= memory_bytes(class, EXPANSION_MAX), "{raw} as {stored} at {offset}");
+                    assert!(raw <= memory_bytes(class, growth_of(class, stored, expansion)));
+                    let is_least = class == class_of(offset, stored)
+                        || CLASS_STEP_BYTES << length_class(raw) > memory_bytes(class - 1, EXPANSION_MAX);
+                    assert!(is_least, "no smaller one does");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_in_one_page_is_read_with_one_page() {
+        for offset in (0..4096).step_by(4) {
+            for bytes in (4..=4096 - u64::from(offset)).step_by(4) {
+                let most = class_bytes(class_of(offset, bytes), offset);
+                let end = u64::from(offset) + most;
+                assert!(end <= 4096, "{bytes} bytes at {offset}: up to {end}");
+            }
         }
     }
 
     #[test]
     fn the_granule_grows_with_the_devices() {
+        assert_eq!(Packing::granule_for(1 << 38), 4);
+        assert_eq!(Packing::granule_for((1 << 38) + 1), 8);
         assert_eq!(Packing::granule_for(1 << 40), 16);
         assert_eq!(Packing::granule_for((1 << 40) + 1), 32);
         assert_eq!(Packing::granule_for(16 << 40), 256);

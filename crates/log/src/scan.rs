@@ -6,21 +6,23 @@
 //!    whatever lies behind is void.
 //! 3. It is **rot** if a later frame says that it was durable when that one was written, or if the caller knows it (a
 //!    later segment of the same lane exists). What still verifies is kept; a record whose value is rotten keeps its
-//!    entry, so that reading its key is an error; what cannot be named is counted as a loss.
+//!    entry, so that reading its key is an error; what cannot be named is counted as a loss. That only values are rotten
+//!    is told of long ones by their own records, and of small ones by the sum of all heads in the frame's header; it also
+//!    tells of one damaged head which it is.
 //!    A header or footer of the segment that lies in the wrong place proves as much as one in its own.
 //! 4. Of a hole in the chain of frames, only the part that is proven durable is a loss. If the proof ends before the
 //!    next frame begins, a frame in between was torn, and the scan ends there as in 2.
 
+use std::ops::Range;
+
 use esker_planted::{Bug, planted};
 
-use crate::checksum::Secret;
+use crate::checksum::{Identity, Secret};
 use crate::frame::FrameHeader;
-use crate::record::{Damage, RecordView};
+use crate::page::{PAGE_BYTES, skip_gap};
+use crate::record::{Claimed, RecordView};
 use crate::segment::SegmentShape;
 use crate::summary::{Entry, FOOTER_BYTES, Footer};
-
-/// What a device is taken to displace as a whole.
-pub const PAGE_BYTES: usize = 4096;
 
 /// What a scan found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub struct SegmentScan {
     /// Where the last accepted frame ends.
     pub tail: u32,
     /// Ranges that were durable and can no longer be read: keys are lost that cannot be named.
-    pub lost: Vec<std::ops::Range<u32>>,
+    pub lost: Vec<Range<u32>>,
     /// Whether something behind the tail was given up as torn.
     pub torn: bool,
 }
@@ -41,7 +43,7 @@ enum FrameState {
     Whole,
     /// Some records do not verify; those whose key is readable were collected.
     Broken {
-        unnamed: Option<u32>,
+        unnamed: Option<Range<u32>>,
     },
 }
 
@@ -130,9 +132,7 @@ pub fn scan_segment_up_to(
                 scan.torn = true;
                 break;
             }
-            if let Some(from) = unnamed {
-                scan.lost.push(from..header.offset + header.bytes);
-            }
+            scan.lost.extend(unnamed);
         }
         next = behind;
         scan.tail = frame_end;
@@ -192,34 +192,76 @@ impl Walk<'_> {
         let end = (header.offset + header.bytes) as usize;
         let mut at = header.offset as usize + self.shape.first_record() as usize;
         let mut state = FrameState::Whole;
+        let mut heads = 0u32;
+        let mut doubts: Vec<Doubt<'_>> = Vec::new();
+        let mut unread_from = None;
         for _ in 0..header.records {
-            // `at` may lie behind the end; below it, it fits in 32 bits.
-            let record = match self.bytes[..end].get(at..) {
-                Some(bytes) => RecordView::parse(bytes, &self.secret.identity(header.segment, at as u32)),
-                None => Err(Damage::Length),
-            };
-            let Ok(record) = record else {
+            let begin = skip_gap(&self.bytes[..end], at);
+            // `begin` may lie behind the end; below it, it fits in 32 bits.
+            let identity = self.secret.identity(header.segment, begin as u32);
+            let claimed = self.bytes[..end].get(begin..);
+            let Some(claimed) = claimed.and_then(|bytes| RecordView::claimed(bytes, &identity).ok()) else {
                 // Without this record's length the ones behind it cannot be found.
-                return FrameState::Broken { unnamed: Some(at.min(end) as u32) };
+                unread_from = Some(begin.min(end) as u32);
+                break;
             };
-            if record.verify_value(self.secret).is_err() {
+            let Claimed { record, crc, damage, .. } = claimed;
+            heads = heads.wrapping_add(crc);
+            at = begin + self.shape.padded(record.bytes()) as usize;
+            if damage.is_some() || record.verify_value(self.secret).is_err() {
                 state = FrameState::Broken { unnamed: None };
                 if planted(Bug::OlderVersionOnDamage) {
-                    at += self.shape.padded(record.bytes()) as usize;
                     continue;
                 }
             }
-            entries.push(Entry {
+            let entry = Entry {
                 key_hash: self.secret.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
-                offset: at as u32,
-                bytes: record.bytes() as u32,
+                offset: begin as u32,
+                bytes: self.shape.padded(record.bytes()) as u32,
                 kind: record.kind,
                 expansion: record.expansion(),
                 expires_at_ms: record.expires_at_ms,
-            });
-            at += self.shape.padded(record.bytes()) as usize;
+            };
+            if damage.is_some() {
+                doubts.push(Doubt { claimed, identity, entry });
+            }
+            entries.push(entry);
         }
-        state
+        let missing = header.heads.wrapping_sub(heads);
+        let is_all_read = unread_from.is_none();
+        if is_all_read && missing == 0 || doubts.is_empty() || planted(Bug::DamagedHeadTaken) {
+            return if is_all_read {
+                state
+            } else {
+                FrameState::Broken { unnamed: unread_from.map(|at| at..end as u32) }
+            };
+        }
+        // Of the records that do not verify some have another head than they had. If it is one, the sum tells its CRC, and
+        // its own checksum that it is that one: then the others' heads are as they were.
+        let changed = doubts.iter().find(|doubt| is_all_read && doubt.had_other_head(missing));
+        let changed = changed.map(|doubt| doubt.entry);
+        let is_doubtful = |entry: &Entry| match changed {
+            Some(changed) => entry.offset == changed.offset,
+            None => doubts.binary_search_by_key(&entry.offset, |doubt| doubt.entry.offset).is_ok(),
+        };
+        let first = changed.unwrap_or(doubts[0].entry);
+        entries.retain(|entry| !is_doubtful(entry));
+        let behind = changed.map_or(end as u32, |changed| changed.offset + changed.bytes);
+        FrameState::Broken { unnamed: Some(first.offset..behind) }
+    }
+}
+
+/// A record of which a small value, or what stands before it, is damaged.
+struct Doubt<'a> {
+    claimed: Claimed<'a>,
+    identity: Identity,
+    entry: Entry,
+}
+
+impl Doubt<'_> {
+    /// Whether all that is damaged is what stands before the value, with a CRC that was larger by so much.
+    fn had_other_head(&self, missing: u32) -> bool {
+        self.claimed.had(self.claimed.crc.wrapping_add(missing), &self.identity)
     }
 }

@@ -2,6 +2,7 @@
 //! it is sealed with its summary.
 //!
 //! Invariants:
+//! * A record lies in no more pages than it has to, where that costs little (`page`).
 //! * Frames begin at multiples of the tier's write unit and the space from frame to frame is a whole number of units.
 //! * There is always room left for the summary of everything appended so far.
 //! * Entries are in the order of their offsets.
@@ -15,6 +16,7 @@ use esker_planted::{Bug, planted};
 use crate::checksum::Secret;
 use crate::frame::{self, FrameHeader, Stream};
 use crate::location::Tier;
+use crate::page::{gap_before, gaps_max};
 use crate::record::Record;
 use crate::summary::{self, Entry, SummaryHead};
 
@@ -30,7 +32,7 @@ pub struct SegmentShape {
     pub segment_bytes: u32,
     /// Writes begin at and are multiples of this.
     pub unit_bytes: u32,
-    /// Records begin at multiples of this.
+    /// Records begin at multiples of this, at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
     pub granule_bytes: u32,
 }
 
@@ -40,8 +42,18 @@ impl SegmentShape {
     }
 
     /// Space that a record takes in a frame.
+    #[inline]
     pub fn padded(&self, record_bytes: usize) -> u64 {
-        (record_bytes as u64).next_multiple_of(u64::from(self.granule_bytes))
+        debug_assert!(self.granule_bytes.is_power_of_two());
+        let below = u64::from(self.granule_bytes) - 1;
+        (record_bytes as u64 + below) & !below
+    }
+
+    /// The most that a batch of so many records of `padded_bytes` together takes of the room for the longest record: its
+    /// records, gaps between them, and their entries in the summary.
+    pub fn batch_bytes_max(&self, records: usize, padded_bytes: u64) -> u64 {
+        let entries = records.saturating_sub(1) * summary::MAX_ENTRY_BYTES;
+        padded_bytes + gaps_max(self.first_record().into(), records, padded_bytes) + entries as u64
     }
 
     /// The longest record that fits in a segment of its own.
@@ -84,6 +96,8 @@ pub struct ClosedFrame {
 struct OpenFrame {
     offset: u32,
     records: u32,
+    /// Sum of the CRCs of their heads and keys.
+    heads: u32,
 }
 
 /// A segment that is being filled.
@@ -192,16 +206,29 @@ impl OpenSegment {
         self.frame.as_ref().map_or(self.tail(), |f| f.offset)
     }
 
-    fn end_of_frame_with(&self, padded_bytes: u64) -> u64 {
-        let header = if self.frame.is_some() { 0 } else { self.shape.first_record() };
-        let end = u64::from(self.tail()) + u64::from(header) + padded_bytes;
+    /// Bytes of the open frame with so many records more, of `padded_bytes` together, at most.
+    pub fn open_frame_bytes_with(&self, records: usize, padded_bytes: u64) -> u64 {
+        let bytes = self.open_frame_bytes();
+        let gaps = gaps_max(u64::from(self.frame_offset()) + bytes, records, padded_bytes);
+        bytes + gaps + padded_bytes
+    }
+
+    fn end_of_frame_with(&self, records: usize, padded_bytes: u64) -> u64 {
+        let end = u64::from(self.frame_offset()) + self.open_frame_bytes_with(records, padded_bytes);
         end.next_multiple_of(u64::from(self.shape.unit_bytes))
     }
 
     /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
     pub fn has_room(&self, records: usize, padded_bytes: u64) -> bool {
-        self.end_of_frame_with(padded_bytes) + self.summary_space_with(records)
-            <= u64::from(self.shape.segment_bytes)
+        self.fits_in_segment(self.end_of_frame_with(records, padded_bytes), records)
+    }
+
+    fn fits_in_segment(&self, end: u64, records: usize) -> bool {
+        end + self.summary_space_with(records) <= u64::from(self.shape.segment_bytes)
+    }
+
+    fn fits_in_memory(&self, end: u64) -> bool {
+        end - u64::from(self.base) <= self.memory.capacity() as u64
     }
 
     /// Space that the summary takes with so many records more, whatever they are.
@@ -215,13 +242,13 @@ impl OpenSegment {
 
     /// Space for records that is left, about.
     pub fn room_bytes(&self) -> u64 {
-        let taken = self.end_of_frame_with(0) + self.summary_space_with(self.entries.len());
+        let taken = self.end_of_frame_with(0, 0) + self.summary_space_with(self.entries.len());
         u64::from(self.shape.segment_bytes).saturating_sub(taken)
     }
 
-    /// Whether so many more bytes of records fit in what is left of the memory.
-    pub fn memory_has_room(&self, padded_bytes: u64) -> bool {
-        self.end_of_frame_with(padded_bytes) - u64::from(self.base) <= self.memory.capacity() as u64
+    /// Whether `records` more records of `padded_bytes` together fit in what is left of the memory.
+    pub fn memory_has_room(&self, records: usize, padded_bytes: u64) -> bool {
+        self.fits_in_memory(self.end_of_frame_with(records, padded_bytes))
     }
 
     /// Appends a record to the open frame and returns its offset in the segment.
@@ -232,29 +259,39 @@ impl OpenSegment {
         let bytes = record.bytes();
         let padded = self.shape.padded(bytes);
         debug_assert_eq!(key_hash.keyspace(), record.keyspace, "the digest is that of the record");
+        let end = self.end_of_frame_with(1, padded);
         assert!(
-            self.has_room(1, padded) && self.memory_has_room(padded),
+            self.fits_in_segment(end, 1) && self.fits_in_memory(end),
             "record of {bytes} bytes has no room"
         );
-        self.open_frame().records += 1;
-        let offset = self.base + self.memory.tail() as u32;
+        self.open_frame();
+        let gap = gap_before(self.tail().into(), padded) as usize;
+        let offset = self.tail() + gap as u32;
         let header = record.encode_header(&self.secret.identity(self.name.segment, offset));
-        let mut gap = padded as usize - bytes;
-        if gap <= ZEROS.len() {
-            self.memory.append(&[&header, record.key, record.value, &ZEROS[..gap]]);
+        let frame = self.open_frame();
+        frame.records += 1;
+        frame.heads = frame.heads.wrapping_add(header.crc);
+        if gap > 0 {
+            // What is there without a record behind it is what was there before: zeros.
+            self.memory.append(&[&ZEROS[..gap]]);
+        }
+        let mut padding = padded as usize - bytes;
+        if padding <= ZEROS.len() {
+            let padding = &ZEROS[..padding];
+            self.memory.append(&[&header, record.key, record.value, padding]);
         } else {
             self.memory.append(&[&header, record.key, record.value]);
-            while gap > 0 {
-                let piece = gap.min(ZEROS.len());
+            while padding > 0 {
+                let piece = padding.min(ZEROS.len());
                 self.memory.append(&[&ZEROS[..piece]]);
-                gap -= piece;
+                padding -= piece;
             }
         }
         let entry = Entry {
             key_hash,
             sequence: record.sequence,
             offset,
-            bytes: bytes as u32,
+            bytes: padded as u32,
             kind: record.kind,
             expansion: record.expansion(),
             expires_at_ms: record.expires_at_ms,
@@ -268,6 +305,7 @@ impl OpenSegment {
         self.frame.get_or_insert_with(|| OpenFrame {
             offset: self.base + self.memory.reserve_header(self.shape.first_record() as usize) as u32,
             records: 0,
+            heads: 0,
         })
     }
 
@@ -280,6 +318,7 @@ impl OpenSegment {
         let header = FrameHeader {
             segment: self.name.segment,
             epoch: self.name.epoch,
+            heads: frame.heads,
             index: self.frames,
             offset: frame.offset,
             bytes: payload_bytes,
@@ -309,10 +348,10 @@ impl OpenSegment {
     ///
     /// # Panics
     /// If a frame is open, or there is no room; ask [`has_room`](Self::has_room) and
-    /// [`memory_has_room`](Self::memory_has_room) for nothing first.
+    /// [`memory_has_room`](Self::memory_has_room) for none first.
     pub fn close_empty_frame(&mut self) -> ClosedFrame {
         assert!(self.frame.is_none(), "a frame that has records is closed first");
-        assert!(self.has_room(0, 0) && self.memory_has_room(0), "an empty frame has no room");
+        assert!(self.has_room(0, 0) && self.memory_has_room(0, 0), "an empty frame has no room");
         let durable_through = self.tail();
         self.open_frame();
         self.close_frame(durable_through).expect("it was opened")

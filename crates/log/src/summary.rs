@@ -1,29 +1,33 @@
 //! A segment's summary: what lies in it, so that opening the store and relocating need not read the records.
 //!
 //! ```text
-//! … last frame | gap | hashes: 16 bytes a record | numbers: LEB128, a few bytes a record | zeros | footer (64)
+//! … last frame | gap | digests: 14 bytes a record | numbers: LEB128, one byte of most records | zeros | footer (64)
 //! ```
 //!
 //! It ends exactly at the segment's end, where the footer is found. Its own checksum makes rot in a record show as
 //! *this key is damaged*, never as an older value.
 use esker_index::KeyHash;
 
-use crate::checksum::Secret;
+use crate::checksum::{Secret, kept};
 use crate::frame::Stream;
+use crate::header::Kind;
 use crate::layout::{Field, is_dense};
-use crate::location::class_with;
-use crate::record::Kind;
+use crate::location::{MIN_GRANULE_BYTES, class_with};
+use crate::varint::{get_varint, put_varint, varint_bytes};
 
 /// Length of the footer.
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC_VALUE: u64 = u32::from_le_bytes(*b"ESUM") as u64;
-const DIGEST_BYTES: usize = 16;
-/// Flag beside the kind: an expiry follows.
-const EXPIRES: u64 = 1 << 6;
-/// Beside the kind, four bits: by how many size classes it would be longer if its value were not compressed.
-const EXPANSION_SHIFT: u32 = 2;
-const EXPANSION_MASK: u64 = 15;
-/// Longest entry: key_hash, and at most 10 + 5 + 5 + 10 + 1 bytes of numbers.
+const DIGEST_BYTES: usize = 14;
+/// What is unusual about an entry, and what follows.
+const TOMBSTONE: u8 = 1;
+const EXPIRES: u8 = 1 << 1;
+const GAP: u8 = 1 << 2;
+const STEP: u8 = 1 << 3;
+/// Four bits: by how many length classes it would be longer if its value were not compressed.
+const EXPANSION_SHIFT: u32 = 4;
+const EXPANSION_MASK: u8 = 15;
+/// Longest entry: a digest, and at most 5 + 1 + 10 + 5 + 10 bytes of numbers.
 pub const MAX_ENTRY_BYTES: usize = DIGEST_BYTES + 31;
 
 const MAGIC: Field = Field::new("magic", 0, 4, "`ESUM`");
@@ -57,11 +61,11 @@ pub struct Entry {
     pub sequence: u64,
     /// Byte offset in the segment.
     pub offset: u32,
-    /// Length on the medium without padding.
+    /// Length on the medium, with the padding to the granule.
     pub bytes: u32,
     /// What the record says.
     pub kind: Kind,
-    /// By how many size classes it would be longer if its value were not compressed.
+    /// By how many length classes it would be longer if its value were not compressed.
     pub expansion: u8,
     /// When it expires.
     pub expires_at_ms: Option<u64>,
@@ -71,7 +75,7 @@ impl Entry {
     /// The class of its location.
     #[inline]
     pub fn class(&self) -> u8 {
-        class_with(u64::from(self.bytes), self.expansion)
+        class_with(self.offset, u64::from(self.bytes), self.expansion)
     }
 }
 
@@ -128,72 +132,52 @@ pub fn space_bytes(entries: usize, unit_bytes: usize) -> usize {
 }
 
 /// Space that an entry takes after another (or none), without the footer.
+#[inline]
 pub(crate) fn entry_bytes(entry: &Entry, before: Option<&Entry>) -> usize {
     let (sequence, end) = before.map_or((0, 0), |b| (b.sequence, b.offset + b.bytes));
-    let numbers = [
-        zigzag(entry.sequence.wrapping_sub(sequence) as i64),
-        u64::from(entry.offset - end),
-        u64::from(entry.bytes),
-        EXPIRES,
-    ];
-    let varint = |value: u64| (64 - (value | 1).leading_zeros() as usize).div_ceil(7);
-    DIGEST_BYTES + numbers.into_iter().chain(entry.expires_at_ms).map(varint).sum::<usize>()
-}
-
-fn put_varint(to: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
+    let (step, gap) = (entry.sequence.wrapping_sub(sequence), entry.offset - end);
+    let flags = unusual(entry, step, gap);
+    let least = DIGEST_BYTES + varint_bytes(units(entry.bytes) << 1);
+    if flags == 0 {
+        return least;
     }
-    to.push(value as u8);
+    let if_set = |flag: u8, value: u64| if flags & flag != 0 { varint_bytes(value) } else { 0 };
+    least
+        + 1
+        + if_set(STEP, zigzag(step as i64))
+        + if_set(GAP, units(gap))
+        + entry.expires_at_ms.map_or(0, varint_bytes)
 }
 
+/// What an entry is beyond a put without expiry that follows the record before it in place and in number, and is as long as
+/// it was before it was compressed.
 #[inline]
-fn get_varint(from: &mut &[u8]) -> Option<u64> {
-    let Some(head) = from.first_chunk::<8>() else { return get_long_varint(from) };
-    let word = u64::from_le_bytes(*head);
-    // The highest bit of a byte says whether another follows.
-    let ends = !word & 0x8080_8080_8080_8080;
-    if ends == 0 {
-        return get_long_varint(from);
-    }
-    let bits = ends.trailing_zeros() + 1;
-    *from = &from[bits as usize / 8..];
-    // Seven bits of each byte, put together in pairs.
-    let word = word & (u64::MAX >> (u64::BITS - bits)) & 0x7f7f_7f7f_7f7f_7f7f;
-    let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
-    let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
-    Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4)
+fn unusual(entry: &Entry, step: u64, gap: u32) -> u8 {
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    flag(entry.kind == Kind::Tombstone, TOMBSTONE)
+        | flag(entry.expires_at_ms.is_some(), EXPIRES)
+        | flag(gap != 0, GAP)
+        | flag(step != 1, STEP)
+        | (entry.expansion & EXPANSION_MASK) << EXPANSION_SHIFT
 }
 
-/// The numbers of an entry: difference of sequence numbers, gap, length, kind.
+/// The length of an entry in units, and whether anything about it is unusual.
 #[inline]
-fn get_numbers(from: &mut &[u8]) -> Option<[u64; 4]> {
-    if let Some(head) = from.first_chunk::<8>() {
-        let word = u64::from_le_bytes(*head);
-        // Most have two bytes of length, and one of everything else.
-        if word & 0x80_80_80_80_80 == 0x00_00_80_00_00 {
-            *from = &from[5..];
-            let byte = |at: u32| word >> (8 * at) & 0x7f;
-            return Some([byte(0), byte(1), byte(2) | byte(3) << 7, byte(4)]);
-        }
+fn get_length(from: &mut &[u8]) -> Option<(u64, bool)> {
+    // Most records are shorter than 256 bytes, or than 32 KiB.
+    if let Some(&[low, high]) = from.first_chunk::<2>() {
+        let number = if low < 0x80 {
+            *from = &from[1..];
+            low.into()
+        } else if high < 0x80 {
+            *from = &from[2..];
+            u64::from(low & 0x7f) | u64::from(high) << 7
+        } else {
+            get_varint(from)?
+        };
+        return Some((number >> 1, number & 1 != 0));
     }
-    Some([get_varint(from)?, get_varint(from)?, get_varint(from)?, get_varint(from)?])
-}
-
-/// One of more than eight bytes, or near the end.
-#[cold]
-fn get_long_varint(from: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    get_varint(from).map(|number| (number >> 1, number & 1 != 0))
 }
 
 fn zigzag(value: i64) -> u64 {
@@ -202,6 +186,13 @@ fn zigzag(value: i64) -> u64 {
 
 fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Offsets and lengths are counted in the smallest granule.
+fn units(bytes: u32) -> u64 {
+    let bytes = u64::from(bytes);
+    assert!(bytes.is_multiple_of(MIN_GRANULE_BYTES), "{bytes} bytes are no whole granules");
+    bytes / MIN_GRANULE_BYTES
 }
 
 /// The summary of a segment of `segment_bytes`: the bytes to write so that they end at the segment's end, a whole
@@ -213,20 +204,26 @@ pub(crate) fn encode(
     segment_bytes: u32,
     unit_bytes: u32,
 ) -> Vec<u8> {
-    let mut body = Vec::with_capacity(entries.len() * (DIGEST_BYTES + 8) + FOOTER_BYTES);
+    let mut body = Vec::with_capacity(entries.len() * (DIGEST_BYTES + 4) + FOOTER_BYTES);
     for entry in entries {
-        body.extend_from_slice(&entry.key_hash.slot.to_le_bytes());
         body.extend_from_slice(&entry.key_hash.check.to_le_bytes());
+        body.extend_from_slice(&entry.key_hash.slot.to_le_bytes()[2..]);
     }
     let (mut sequence, mut end) = (0u64, 0u32);
     for entry in entries {
-        put_varint(&mut body, zigzag(entry.sequence.wrapping_sub(sequence) as i64));
+        let step = entry.sequence.wrapping_sub(sequence);
         let gap = entry.offset.checked_sub(end).expect("entries are in the order of their offsets");
-        put_varint(&mut body, u64::from(gap));
-        put_varint(&mut body, u64::from(entry.bytes));
-        let expires = entry.expires_at_ms.is_some();
-        let expansion = u64::from(entry.expansion) << EXPANSION_SHIFT;
-        put_varint(&mut body, entry.kind as u64 | expansion | if expires { EXPIRES } else { 0 });
+        let flags = unusual(entry, step, gap);
+        put_varint(&mut body, units(entry.bytes) << 1 | u64::from(flags != 0));
+        if flags != 0 {
+            body.push(flags);
+        }
+        if flags & STEP != 0 {
+            put_varint(&mut body, zigzag(step as i64));
+        }
+        if flags & GAP != 0 {
+            put_varint(&mut body, units(gap));
+        }
         if let Some(expiry) = entry.expires_at_ms {
             put_varint(&mut body, expiry);
         }
@@ -333,61 +330,42 @@ impl Footer {
             return None;
         }
         let (digests, mut numbers) = body.split_at_checked(self.entries as usize * DIGEST_BYTES)?;
+        let bytes_of = |units: u64| u32::try_from(units.checked_mul(MIN_GRANULE_BYTES)?).ok();
         let (mut sequence, mut end) = (0u64, 0u32);
-        for digest in digests.chunks_exact(DIGEST_BYTES) {
-            let [step, gap, bytes, kind] = get_numbers(&mut numbers)?;
-            sequence = sequence.wrapping_add(unzigzag(step) as u64);
-            let offset = end.checked_add(u32::try_from(gap).ok()?)?;
-            let bytes = u32::try_from(bytes).ok()?;
-            let expires_at_ms = if kind & EXPIRES != 0 { Some(get_varint(&mut numbers)?) } else { None };
-            let expansion = (kind >> EXPANSION_SHIFT & EXPANSION_MASK) as u8;
-            let half = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
-            f(Entry {
-                key_hash: KeyHash { slot: half(0), check: half(8) },
-                sequence,
-                offset,
-                bytes,
-                kind: Kind::from_byte(kind & !(EXPIRES | EXPANSION_MASK << EXPANSION_SHIFT))?,
-                expansion,
-                expires_at_ms,
-            });
+        let (digests, rest) = digests.as_chunks::<DIGEST_BYTES>();
+        debug_assert!(rest.is_empty());
+        for digest in digests {
+            let (length, is_unusual) = get_length(&mut numbers)?;
+            let (mut kind, mut expires_at_ms, mut offset, mut step) = (Kind::Put, None, end, 1);
+            let mut expansion = 0;
+            if is_unusual {
+                let (&flags, rest) = numbers.split_first()?;
+                numbers = rest;
+                if flags == 0 {
+                    return None;
+                }
+                expansion = flags >> EXPANSION_SHIFT;
+                if flags & STEP != 0 {
+                    step = unzigzag(get_varint(&mut numbers)?) as u64;
+                }
+                if flags & GAP != 0 {
+                    offset = end.checked_add(bytes_of(get_varint(&mut numbers)?)?)?;
+                }
+                if flags & EXPIRES != 0 {
+                    expires_at_ms = Some(get_varint(&mut numbers)?);
+                }
+                if flags & TOMBSTONE != 0 {
+                    kind = Kind::Tombstone;
+                }
+            }
+            sequence = sequence.wrapping_add(step);
+            let bytes = bytes_of(length)?;
+            let word = |at: usize| u64::from_le_bytes(digest[at..at + 8].try_into().expect("eight bytes"));
+            // The last two bytes of the check lie where the half that is not kept would.
+            let key_hash = kept(word(DIGEST_BYTES - 8), word(0));
+            f(Entry { key_hash, sequence, offset, bytes, kind, expansion, expires_at_ms });
             end = offset.checked_add(bytes)?;
         }
         numbers.is_empty().then_some(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_all_lengths_survive() {
-        let edges = (0..64).flat_map(|shift| [(1u64 << shift) - 1, 1 << shift, u64::MAX - (1 << shift)]);
-        let numbers: Vec<u64> = edges.chain([u64::MAX]).collect();
-        // Whatever lies in front and behind: lengths differ, and the last ones are near the end.
-        let mut bytes = Vec::new();
-        numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
-        let mut rest = &bytes[..];
-        let found: Vec<u64> = numbers.iter().map_while(|_| get_varint(&mut rest)).collect();
-        assert_eq!(found, numbers);
-        assert!(rest.is_empty() && get_varint(&mut rest).is_none());
-        for four in numbers.windows(4).chain([&[2, 9, 150, 1][..], &[2, 9, 16_383, 1], &[2, 9, 127, 1]]) {
-            for behind in [0, 8] {
-                let mut bytes = Vec::new();
-                four.iter().for_each(|number| put_varint(&mut bytes, *number));
-                bytes.extend_from_slice(&vec![0xff; behind]);
-                let mut rest = &bytes[..];
-                assert_eq!(get_numbers(&mut rest).as_ref().map(|found| &found[..]), Some(four));
-                assert_eq!(rest.len(), behind);
-            }
-        }
-    }
-
-    #[test]
-    fn a_number_that_does_not_end_is_none() {
-        for len in 0..16 {
-            assert_eq!(get_varint(&mut &vec![0xff; len][..]), None);
-        }
     }
 }

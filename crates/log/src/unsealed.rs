@@ -5,7 +5,8 @@
 
 use crate::checksum::Secret;
 use crate::frame::{FrameHeader, Stream};
-use crate::scan::{PAGE_BYTES, SegmentScan, scan_segment_up_to};
+use crate::page::PAGE_BYTES;
+use crate::scan::{SegmentScan, scan_segment_up_to};
 use crate::segment::SegmentShape;
 use crate::slots::FoundSlot;
 use crate::summary::{FOOTER_BYTES, Footer};

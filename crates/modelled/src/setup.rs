@@ -117,7 +117,7 @@ impl Setup {
 
 /// What a record takes.
 fn record_bytes(value_bytes: u64) -> u64 {
-    (esker_log::record_bytes(KEY_BYTES, value_bytes as usize, false) as u64).next_multiple_of(16)
+    (esker_log::record_bytes_max(KEY_BYTES, value_bytes as usize, false) as u64).next_multiple_of(16)
 }
 
 /// A world in which so much may happen as there is to do.

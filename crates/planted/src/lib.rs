@@ -61,6 +61,8 @@ bugs! {
     RotTakenForTornTail,
     /// A record whose value is damaged is left out, so that an older version shows.
     OlderVersionOnDamage,
+    /// A damaged head of a record with a small value is believed where the frame goes on behind it.
+    DamagedHeadTaken,
     /// A block that was written to the wrong slot is taken for that slot's.
     StrayTaken,
 

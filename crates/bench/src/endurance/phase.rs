@@ -69,7 +69,7 @@ impl Sizes {
 
 /// What a record takes.
 fn record_bytes(arguments: &Arguments) -> u64 {
-    let bytes = esker_log::record_bytes(KEY_BYTES, arguments.value_bytes as usize, true);
+    let bytes = esker_log::record_bytes_max(KEY_BYTES, arguments.value_bytes as usize, true);
     bytes.next_multiple_of(16) as u64 + SUMMARY_BYTES
 }
 

@@ -71,8 +71,12 @@ struct Sizes {
 
 impl Sizes {
     fn of(arguments: &Arguments) -> Result<Sizes> {
-        let record = esker_log::record_bytes(KEY_BYTES, arguments.value_bytes as usize, false) as u64;
-        let record_bytes = record.next_multiple_of(16);
+        // Of the first opening.
+        let sequence = 1 << esker_log::SEQUENCE_EPOCH_SHIFT | arguments.records;
+        let value_bytes = arguments.value_bytes as usize;
+        let header = esker_log::record_header_bytes(KEY_BYTES, value_bytes, sequence, None);
+        let record = (header + KEY_BYTES + value_bytes) as u64;
+        let record_bytes = record.next_multiple_of(esker_log::MIN_GRANULE_BYTES);
         let fits = |records: u64| {
             let frames = (64 + records * record_bytes).next_multiple_of(arguments.iu);
             let summary = esker_log::summary_space_bytes(records as usize, arguments.iu as usize) as u64;

@@ -1,5 +1,6 @@
 //! What a store takes, as arithmetic. Each formula names where it comes from; `tests` compares them with a store.
 
+use esker_log::{Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
 /// The length of segments of stores that are not small.
@@ -23,20 +24,16 @@ const CLIENT_SHARE: u64 = 8;
 const SUPERBLOCKS: u64 = 4;
 const METADATA_STEP: u64 = 1 << 20;
 
-/// Headers of records and frames, the footer, and the summary's part for a record: a digest of 16 bytes and some seven bytes of
-/// numbers (`docs/format.md`).
-const RECORD_HEADER_BYTES: u64 = 32;
+/// Headers of frames, the footer, and the summary's part for a record: a digest of 14 bytes and some six bytes of numbers, as
+/// records have that were moved (`docs/format.md`).
 const FRAME_HEADER_BYTES: u64 = 64;
 const FOOTER_BYTES: u64 = 64;
-const SUMMARY_RECORD_BYTES: f64 = 23.0;
+const SUMMARY_RECORD_BYTES: f64 = 20.0;
 
 /// The longest frames.
 const FRAME_BYTES: u64 = 1 << 20;
 
-/// Granules that a store can address, and the largest granule that is chosen where it need not be
-/// (`crates/log/src/location.rs`, `open/format.rs`).
-const GRANULES_MAX: u64 = 1 << 36;
-const GRANULE_LEAST: u64 = 16;
+/// The largest granule that is chosen where it need not be (`open/format.rs`).
 const GRANULE_ROOMY: u64 = 64;
 
 /// Slots that are open, spare or kept free; of them a small tier has at least; and what a full segment cannot hold
@@ -185,7 +182,7 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64), String> {
             ));
         }
         let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
-        if granule(found) == granule(all) {
+        if granule(found, plan.segment_bytes) == granule(all, plan.segment_bytes) {
             return Ok((tier, fast_bytes));
         }
         all = found;
@@ -208,9 +205,12 @@ struct Tier {
 impl Tier {
     /// In a store of so many bytes.
     fn of(plan: &Plan, unit_bytes: u64, all_bytes: u64) -> Tier {
-        let (granule, segment) = (granule(all_bytes), plan.segment_bytes as f64);
-        let record_bytes =
-            (RECORD_HEADER_BYTES + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
+        let (granule, segment) = (granule(all_bytes, plan.segment_bytes), plan.segment_bytes as f64);
+        // As long as the number of the last put of the first opening makes them.
+        let sequence = 1 << SEQUENCE_EPOCH_SHIFT | plan.keys;
+        let (key, value) = (plan.key_bytes as usize, plan.value_bytes as usize);
+        let header = record_header_bytes(key, value, sequence, None) as u64;
+        let record_bytes = (header + plan.key_bytes + plan.value_bytes).next_multiple_of(granule);
         let frames = (plan.segment_bytes / FRAME_BYTES.min(plan.segment_bytes / 2)) as f64;
         let unit = unit_bytes as f64;
         // The last unit of a frame and of the summary is half empty, in the mean.
@@ -293,9 +293,10 @@ fn metadata_bytes(unit_bytes: u64) -> u64 {
 }
 
 /// The alignment of records in a store of so many bytes: the rule of `open/format.rs`.
-fn granule(all_bytes: u64) -> u64 {
-    let least = |bytes: u64| bytes.div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_LEAST);
-    least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY).max(least(all_bytes))
+fn granule(all_bytes: u64, segment_bytes: u64) -> u64 {
+    let least = Packing::granule_for;
+    let roomy = least(all_bytes.saturating_mul(2)).min(GRANULE_ROOMY);
+    roomy.max(least(all_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
 /// Memory of the index for so many keys, at most.

@@ -53,8 +53,9 @@ fn show_layout(as_json: bool) -> Result<Outcome, Failure> {
         return Ok(Outcome::Well);
     }
     for layout in layout() {
+        let number = |number: Option<usize>| number.map_or("–".to_owned(), |number| number.to_string());
         let row = |f: &LayoutField| {
-            vec![f.offset.to_string(), f.bytes.to_string(), f.name.to_owned(), f.meaning.to_owned()]
+            vec![number(f.offset), number(f.bytes), f.name.to_owned(), f.meaning.to_owned()]
         };
         let rows: Vec<_> = layout.fields.iter().map(row).collect();
         let _ = write!(

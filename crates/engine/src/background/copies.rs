@@ -102,7 +102,7 @@ impl CopyWriter<'_> {
     /// Writes an empty frame to an output of which everything is durable, durably: it says so.
     pub(crate) async fn write_proof(&self, output: &mut OpenSegment) -> Result<()> {
         let tier = self.space.output_tier();
-        if !output.memory_has_room(0) && !output.reuse_memory() {
+        if !output.memory_has_room(0, 0) && !output.reuse_memory() {
             output.replace_memory(self.memory(tier.shape().unit_bytes as usize)?);
         }
         let bytes = self.segment_writer().write_proof(output).await?;

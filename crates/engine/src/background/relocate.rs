@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_gc::{Failed, Outputs, Relocated, Throttle, Victim, copy_needed};
-use esker_log::{Entry, Kind, Location, Stream, Tier as TierName};
+use esker_log::{Entry, Kind, Stream, Tier as TierName};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
@@ -277,9 +277,10 @@ impl<'a> Relocator<'a> {
             let (victim, entry) = (&victims[m.victim].0, &m.entry);
             let old = self.space.location(tier, victim.slot, entry);
             // A record is copied as it is, and of a tombstone nothing is read.
-            let class = old.class;
-            let new = Location { tier: output.name(), slot: m.slot, offset: m.offset, class };
-            let old_bytes = victim.shape.padded(entry.bytes as usize) as i64;
+            let copy = Entry { offset: m.offset, bytes: m.bytes, ..*entry };
+            self.catalog.expansions.note(&copy);
+            let new = self.space.location(output.name(), m.slot, &copy);
+            let old_bytes = i64::from(entry.bytes);
             if m.kind == Kind::Put {
                 self.space.tier(tier).slot(victim.slot).hold_copies();
             }
@@ -291,7 +292,7 @@ impl<'a> Relocator<'a> {
                 }
                 _ => relocated.out_of_room_at.is_none_or(|at| m.victim < at),
             };
-            let new_bytes = output.shape().padded(m.bytes as usize) as i64;
+            let new_bytes = i64::from(m.bytes);
             match m.kind {
                 _ if !is_live => {}
                 Kind::Put => output.add_live(m.slot, new_bytes),

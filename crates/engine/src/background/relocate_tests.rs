@@ -17,8 +17,15 @@ const CAPACITY: TierName = TierName::Capacity;
 /// A store with sealed segments, and what should be found in it.
 struct Filled {
     bench: Bench,
-    keys: BTreeMap<String, (Vec<u8>, Option<u64>)>,
+    /// Values, the sequence numbers that they had at first, and when they expire.
+    keys: BTreeMap<String, (Vec<u8>, u64, Option<u64>)>,
     gone: Vec<String>,
+}
+
+/// Length of a record without padding.
+fn record_bytes(key: &str, value: &[u8], sequence: u64, expires_at_ms: Option<u64>) -> usize {
+    let (key, value) = (key.len(), value.len());
+    esker_log::record_header_bytes(key, value, sequence, expires_at_ms) + key + value
 }
 
 fn value(number: usize) -> Vec<u8> {
@@ -41,14 +48,14 @@ impl Filled {
     }
 
     fn put(&mut self, key: &str, value: Vec<u8>) {
-        self.bench.run(self.bench.put(key, &value, SYNC)).expect("it is put");
-        self.keys.insert(key.to_owned(), (value, None));
+        let sequence = self.bench.run(self.bench.put(key, &value, SYNC)).expect("it is put");
+        self.keys.insert(key.to_owned(), (value, sequence, None));
     }
 
     /// What readers are to find from now on.
     fn expect(&mut self, key: &str, value: Option<Vec<u8>>) {
         match value {
-            Some(value) => drop(self.keys.insert(key.to_owned(), (value, None))),
+            Some(value) => drop(self.keys.insert(key.to_owned(), (value, 0, None))),
             None => {
                 self.keys.remove(key);
                 self.gone.push(key.to_owned());
@@ -112,20 +119,23 @@ impl Filled {
     fn check_but(&self, damaged: &str) {
         let Bench { catalog, space, .. } = &self.bench;
         let mut live: BTreeMap<(TierName, u32), i64> = BTreeMap::new();
-        for (key, (value, expires)) in &self.keys {
+        for (key, (value, sequence, expires)) in &self.keys {
             let hash = catalog.hash_in(0, key.as_bytes());
             self.bench.run(catalog.verify(&hash)).expect("it is verified");
             let found = self.bench.run(self.bench.get(key));
-            if key == damaged {
+            let sequence = if key == damaged {
                 assert!(matches!(found, Err(Error::Corrupt { .. })), "{key} is damaged");
+                *sequence
             } else {
                 let found = found.unwrap_or_else(|error| panic!("{key}: {error}"));
-                assert!(found.is_some_and(|(found, _)| found == *value), "{key} has another value, or none");
-            }
+                let (found, sequence) = found.unwrap_or_else(|| panic!("{key} is not there"));
+                assert!(found == *value, "{key} has another value");
+                sequence
+            };
             let pointer = catalog.index.get(&hash).expect("it is in the index");
             let location = catalog.packing.unpack(pointer.get());
-            let bytes = esker_log::record_bytes(key.len(), value.len(), expires.is_some());
-            let padded = space.tier(location.tier).shape().padded(bytes) as i64;
+            let padded =
+                space.tier(location.tier).shape().padded(record_bytes(key, value, sequence, *expires)) as i64;
             *live.entry((location.tier, location.slot)).or_default() += padded;
         }
         for key in &self.gone {
@@ -237,8 +247,8 @@ fn what_expires_during_the_copy_does_not_come_back() {
         let bench = Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(seed) };
         let at_ms = bench.world.wall_clock_ms() + 30_000;
         let mut filled = Filled::new(bench, 0);
-        filled.bench.run(filled.bench.put_expiring("brief", &value(3), at_ms)).expect("it is put");
-        filled.keys.insert("brief".into(), (value(3), Some(at_ms)));
+        let sequence = filled.bench.run(filled.bench.put_expiring("brief", &value(3), at_ms));
+        filled.keys.insert("brief".into(), (value(3), sequence.expect("it is put"), Some(at_ms)));
         for number in 0.. {
             if filled.bench.space.first_tier().slots().count(SlotState::Sealed) == 1 {
                 break;
@@ -313,8 +323,8 @@ fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
         assert_eq!(filled.relocate(&[victim]).ok(), Some(Outcome::Freed(0)));
         assert_eq!(filled.state(victim), SlotState::Damaged, "or else reading the key would not be an error");
         filled.check_but(&key);
-        let shape = tier.shape();
-        let bytes = shape.padded(esker_log::record_bytes(key.len(), filled.keys[&key].0.len(), false));
+        let (value, sequence, expires) = &filled.keys[&key];
+        let bytes = tier.shape().padded(record_bytes(&key, value, *sequence, *expires));
         assert_eq!(tier.slot(victim).live_bytes(), bytes as i64, "only that record is still there");
     }
 }

@@ -4,32 +4,38 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use esker_log::{Compressed, EXPANSION_MAX, class_with, expansion_of};
+use esker_log::{Compressed, EXPANSION_MAX, Entry, growth_of, memory_bytes};
 use esker_planted::{Bug, planted};
 
 const CLASSES: usize = 16;
 
-/// Of each size class by how many classes a record of it can be longer without compression.
+/// Of each size class how often what a place says has to be doubled to cover what a record of it is without compression.
 #[derive(Default)]
 pub(crate) struct Expansions([AtomicU8; CLASSES]);
 
 impl Expansions {
-    /// A record of this class, which has this expansion by its own length, is about to be found.
+    /// The record of an entry is about to be found where that says that it lies.
     #[inline]
-    pub(crate) fn note(&self, class: u8, expansion: u8) {
+    pub(crate) fn note(&self, entry: &Entry) {
+        self.note_record(entry.class(), entry.bytes.into(), entry.expansion);
+    }
+
+    /// A record of this class, of so many bytes and with this expansion, is about to be found.
+    #[inline]
+    pub(crate) fn note_record(&self, class: u8, record_bytes: u64, expansion: u8) {
         if expansion == 0 {
             return;
         }
-        let by = expansion.min(EXPANSION_MAX);
+        let by = growth_of(class, record_bytes, expansion);
         let known = &self.0[usize::from(class)];
         if known.load(Ordering::Relaxed) < by {
             known.fetch_max(by, Ordering::Relaxed);
         }
     }
 
-    /// The class that bounds what records of a class are in memory.
-    pub(crate) fn in_memory(&self, class: u8) -> u8 {
-        (class + self.0[usize::from(class)].load(Ordering::Relaxed)).min(CLASSES as u8 - 1)
+    /// The most that a record of a class is in memory.
+    pub(crate) fn in_memory(&self, class: u8) -> u64 {
+        memory_bytes(class, self.0[usize::from(class)].load(Ordering::Relaxed))
     }
 
     /// Whether records of a class can be shorter than what the class before covers.
@@ -38,12 +44,12 @@ impl Expansions {
     }
 }
 
-/// Whether a compressed value can be as long as its record states, by the class of its place. What it states was not read from
+/// Whether a compressed value can be as long as its record states, by its place. What it states was not read from
 /// the place alone: the index had the class from who appended it, or from a summary.
 pub(crate) fn can_be(how: Compressed, value_bytes: usize, record_bytes: usize, class: u8, most: u64) -> bool {
-    let expansion = expansion_of(record_bytes, value_bytes, Some(how));
-    let by_class = class_with(record_bytes as u64, expansion) <= class;
-    by_class && u64::from(how.raw_bytes) <= most || planted(Bug::StatedLengthBelieved)
+    let raw_bytes = record_bytes as u64 - value_bytes as u64 + u64::from(how.raw_bytes);
+    raw_bytes <= memory_bytes(class, EXPANSION_MAX) && u64::from(how.raw_bytes) <= most
+        || planted(Bug::StatedLengthBelieved)
 }
 
 #[cfg(test)]
@@ -56,9 +62,10 @@ mod tests {
     fn a_length_that_its_place_does_not_allow_is_not_believed() {
         let how = |raw_bytes| Compressed { codec: Codec::Lz4, raw_bytes };
         let segment_bytes = 16 << 20;
-        // A record of 100 bytes, of which 50 are a value that says that it was 4096: its place has the class of a quarter.
-        assert!(can_be(how(4096), 50, 100, 1, segment_bytes));
-        assert!(!can_be(how(4096), 50, 100, 0, segment_bytes), "the place is that of a shorter one");
+        // A record of 100 bytes, of which 50 are a value that says that it was 4096: four times the first class covers it.
+        assert!(can_be(how(4096), 50, 100, 0, segment_bytes));
+        assert!(!can_be(how(8192), 50, 100, 0, segment_bytes), "the place is that of a shorter one");
+        assert!(can_be(how(8192), 50, 100, 1, segment_bytes));
         assert!(!can_be(how(1 << 20), 50, 100, 1, segment_bytes));
         assert!(!can_be(how(u32::MAX), 50, 100, 1, segment_bytes));
         // The last classes have no bound, but nothing is longer than a segment.
@@ -69,14 +76,15 @@ mod tests {
     #[test]
     fn a_class_grows_by_what_was_met_and_by_no_more_than_four_times() {
         let expansions = Expansions::default();
-        expansions.note(3, 0);
-        assert_eq!(expansions.in_memory(3), 3);
-        expansions.note(3, 1);
-        assert_eq!((expansions.in_memory(3), expansions.in_memory(4)), (4, 4));
-        expansions.note(3, 9);
-        expansions.note(3, 1);
-        assert_eq!(expansions.in_memory(3), 3 + EXPANSION_MAX);
-        expansions.note(14, 2);
-        assert_eq!(expansions.in_memory(14), 15, "the last has no bound but the segment");
+        expansions.note_record(3, 4608, 0);
+        assert_eq!(expansions.in_memory(3), 4608);
+        expansions.note_record(3, 4608, 1);
+        assert_eq!((expansions.in_memory(3), expansions.in_memory(4)), (2 * 4608, 2 * 4608));
+        assert!(expansions.are_there(3) && !expansions.are_there(4));
+        expansions.note_record(3, 4608, 2);
+        expansions.note_record(3, 4608, 1);
+        assert_eq!(expansions.in_memory(3), 4608 << EXPANSION_MAX);
+        expansions.note_record(14, 576 << 14, 1);
+        assert_eq!(expansions.in_memory(14), u64::MAX, "the last has no bound but the segment");
     }
 }

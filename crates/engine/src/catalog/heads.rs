@@ -1,8 +1,8 @@
-//! Reading what stands before the value of a record: header, expiry and key. The header's checksum covers all of them, so
+//! Reading what stands before the value of a record: header and key; and a small value, which has one checksum with them. So
 //! they are verified. Of a record that is not in memory only the beginning is read.
 
 use bytes::Bytes;
-use esker_log::{Damage, Kind, RecordHead, claimed_head_bytes, class_bytes};
+use esker_log::{Claim, Damage, Kind, RecordHead, class_bytes};
 
 use crate::base::error::Result;
 use crate::catalog::Catalog;
@@ -10,8 +10,8 @@ use crate::catalog::cache::Cached;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 
-/// What is read of a record at first. Few keys are longer, and a device reads whole blocks anyway.
-pub(crate) const HEAD_BYTES: u64 = 256;
+/// What is read of a record at first. Few heads with their keys and small values are longer.
+pub(crate) const HEAD_BYTES: u64 = 1024;
 
 /// A key with what is known of it, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ impl Catalog {
             // What was read says now that the key is longer than what it said before.
             Head::Longer(_) => {
                 let Place { location, segment, .. } = *place;
-                Err(Damaged { damage: Damage::Header, key: None, segment, offset: location.offset })
+                let (damage, offset) = (Damage::Header, location.offset);
+                Err(Damaged { damage, key: None, claimed_key: None, segment, offset })
             }
         })
     }
@@ -61,11 +62,12 @@ impl Catalog {
         let Place { location, segment, .. } = *place;
         let offset = location.offset;
         let parse = |bytes: &[u8]| {
-            let damaged = |damage, key| Damaged { damage, key, segment, offset };
+            let damaged = |damage, key, claimed_key| Damaged { damage, key, claimed_key, segment, offset };
             let head = RecordHead::parse(bytes, &self.space.secret.identity(segment, offset));
-            let head = head.map_err(|damage| damaged(damage, None))?;
+            let claimed = || Claim::key(bytes).map(<[u8]>::to_vec);
+            let head = head.map_err(|damage| damaged(damage, None, claimed()))?;
             if head.kind != Kind::Put {
-                return Err(damaged(Damage::Header, Some(head.key.to_vec())));
+                return Err(damaged(Damage::Header, Some(head.key.to_vec()), None));
             }
             Ok(KeyEntry {
                 key: Bytes::copy_from_slice(head.key),
@@ -88,7 +90,7 @@ impl Catalog {
             count(&|| self.space.counters.cache_hit());
             return Ok(Head::Read(Ok(KeyEntry::of(&cached))));
         }
-        let most = class_bytes(location.class);
+        let most = class_bytes(location.class, offset);
         let (tier, bytes) = (self.space.tier(location.tier), bytes.min(most));
         let (buffer, at) = match in_background {
             false => tier.read(location.slot, offset, bytes).await?,
@@ -96,7 +98,7 @@ impl Catalog {
         };
         count(&|| self.space.counters.device_read());
         let read = &buffer[at..];
-        Ok(match claimed_head_bytes(read) {
+        Ok(match Claim::of(read).map(|claim| claim.key_known_bytes) {
             Some(claimed) if claimed > read.len() && claimed as u64 <= most => Head::Longer(claimed),
             _ => Head::Read(parse(read)),
         })

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use bytes::Bytes;
 use esker_index::{Occupant, Pointer};
-use esker_log::{Entry, Kind, Location, RecordView, claimed_bytes, class_bytes};
+use esker_log::{Claim, Entry, Kind, Location, RecordView, class_bytes};
 use esker_planted::{Bug, planted};
 
 use crate::catalog::Catalog;
@@ -130,7 +130,7 @@ impl Catalog {
     pub(crate) fn length_in_memory(&self, pointer: Pointer) -> Option<i64> {
         let Place { location, segment, .. } = self.unchecked_place(pointer);
         let segment_buffer = self.space.buffered.find(location.tier, location.slot, segment)?;
-        let bytes = claimed_bytes(segment_buffer.record(location.offset))?;
+        let bytes = Claim::of(segment_buffer.record(location.offset))?.bytes;
         Some(self.space.tier(location.tier).shape().padded(bytes) as i64)
     }
 
@@ -138,10 +138,10 @@ impl Catalog {
     /// segment, within what its size class allows.
     pub(crate) fn estimate(&self, pointer: Pointer) -> i64 {
         let location = self.packing.unpack(pointer.get());
-        let most = class_bytes(location.class);
+        let most = class_bytes(location.class, location.offset);
         let least = match self.expansions.are_there(location.class) {
             true => 0,
-            false => location.class.checked_sub(1).map_or(0, class_bytes),
+            false => location.class.checked_sub(1).map_or(0, |class| class_bytes(class, location.offset)),
         };
         let bytes = match self.space.slot(location).record_bytes() {
             0 => most,

@@ -1,7 +1,7 @@
 //! Reading and verifying records: from the segment's memory, the read cache, or the device.
 
 use bytes::Bytes;
-use esker_log::{Compressed, Damage, Kind, Location, RecordView, class_bytes};
+use esker_log::{Claim, Compressed, Damage, Kind, Location, RecordView, class_bytes};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
@@ -16,8 +16,9 @@ impl Catalog {
         let tier = self.space.tier(location.tier);
         let identity = self.space.secret.identity(segment, location.offset);
         let verify = |bytes: &[u8], source: Source<'_>| {
-            let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
-            let named = |damage| (damage, Some(record.key.to_vec()));
+            let claimed = |damage| (damage, None, Claim::key(bytes).map(<[u8]>::to_vec));
+            let record = RecordView::parse(bytes, &identity).map_err(claimed)?;
+            let named = |damage| (damage, Some(record.key.to_vec()), None);
             if source != Source::Memory {
                 record.verify_value(&self.space.secret).map_err(named)?;
             }
@@ -33,7 +34,13 @@ impl Catalog {
         };
         let whole = |bytes: &[u8], source: Source<'_>| {
             let offset = location.offset;
-            verify(bytes, source).map_err(|(damage, key)| Damaged { damage, key, segment, offset })
+            verify(bytes, source).map_err(|(damage, key, claimed_key)| Damaged {
+                damage,
+                key,
+                claimed_key,
+                segment,
+                offset,
+            })
         };
         if let Some(segment_buffer) = self.space.buffered.find(location.tier, location.slot, segment) {
             self.space.counters.memory_hit();
@@ -43,12 +50,12 @@ impl Catalog {
             self.space.counters.cache_hit();
             return Ok(Ok(cached));
         }
-        let (mut buffer, at) = tier.read(location.slot, location.offset, class_bytes(location.class)).await?;
+        let most = class_bytes(location.class, location.offset);
+        let (mut buffer, at) = tier.read(location.slot, location.offset, most).await?;
         self.space.counters.device_read();
         let record = if buffer.is_own() && buffer.len() >= LARGE_BYTES {
             // Handed out as it is, without what was read behind it. Memory of the device's is wanted back.
-            let end = esker_log::claimed_bytes(&buffer[at..])
-                .map_or(buffer.len(), |bytes| at.saturating_add(bytes));
+            let end = Claim::of(&buffer[at..]).map_or(buffer.len(), |claim| at.saturating_add(claim.bytes));
             buffer.shrink(end);
             let buffer = buffer.into_bytes(..);
             whole(&buffer[at..], Source::Owned(&buffer))
@@ -95,6 +102,8 @@ pub(crate) struct Damaged {
     pub(crate) damage: Damage,
     /// The key, where the header still tells.
     pub(crate) key: Option<Vec<u8>>,
+    /// What the header claims is the key, where that is not certain.
+    pub(crate) claimed_key: Option<Vec<u8>>,
     pub(crate) segment: u64,
     pub(crate) offset: u32,
 }
@@ -117,7 +126,7 @@ pub(crate) const LARGE_BYTES: usize = 256 << 10;
 /// Where the bytes of a record come from.
 #[derive(Clone, Copy, PartialEq)]
 enum Source<'a> {
-    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that its value is
+    /// The memory that its segment was built in. The header's checksum tells whether there is a record; that a long value is
     /// what was put needs no proof, as with the cache.
     Memory,
     Device,

@@ -98,6 +98,14 @@ impl Catalog {
         entry.filter(|_| slot.segment() == segment)
     }
 
+    /// The key of a damaged record at a place: what it claims, if the summary of its segment says so too.
+    pub(crate) async fn key_of(&self, place: &Place, damaged: &Damaged) -> Option<Vec<u8>> {
+        let claimed = damaged.claimed_key.as_ref()?;
+        let entry = self.entry_at(place).await?;
+        (self.space.secret.key_hash(entry.key_hash.keyspace(), claimed) == entry.key_hash)
+            .then(|| claimed.clone())
+    }
+
     /// Verifies the unverified overwrites of one segment by means of its summary, of which `entries` are those that may be needed.
     /// Returns those that still may: what anything leads to, and what may go on hiding older versions of its key.
     pub(crate) async fn verify_segment(

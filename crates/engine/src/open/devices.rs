@@ -237,7 +237,6 @@ fn validate(options: &Options) -> Result<()> {
         _ => Ok(()),
     };
     power(OptionName::IndirectionUnit, options.indirection_unit_bytes, PAGE_BYTES, 1 << 20)?;
-    // Recovery counts a record's granules in 23 bits: 128 MiB of the smallest.
     power(OptionName::Segment, options.segment_bytes, 64 << 10, 1 << 27)?;
     if !(5..=50).contains(&options.reserve_percent) {
         let what = format!("is {}; it has to be 5 to 50", options.reserve_percent);

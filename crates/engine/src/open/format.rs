@@ -5,7 +5,9 @@ use std::sync::Arc;
 use esker_device::{
     Buffer, Device, DeviceKind, Runtime, SIGNATURE_BYTES, Source, WriteMode, foreign_signature,
 };
-use esker_log::{Cleared, Databases, Packing, SegmentShape, Superblock, SuperblockError, Tier};
+use esker_log::{
+    Cleared, Databases, Packing, SEGMENT_GRANULES_MAX, SegmentShape, Superblock, SuperblockError, Tier,
+};
 
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
@@ -144,7 +146,7 @@ async fn format(
     let digest_key = [runtime.random(), runtime.random()];
     let salt = runtime.random();
     let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
-    let granule_bytes = granule_for(total + 2 * plan.segment_bytes);
+    let granule_bytes = granule_for(total + 2 * plan.segment_bytes, plan.segment_bytes);
     let mut superblocks = Vec::new();
     for (tier, found) in tiers.iter().zip(found) {
         if !plan.create {
@@ -245,9 +247,9 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
 /// now. A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
 const ROOMY_GRANULE_BYTES: u64 = 64;
 
-fn granule_for(total_bytes: u64) -> u64 {
+fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
-    roomy.max(Packing::granule_for(total_bytes))
+    roomy.max(Packing::granule_for(total_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
 }
 
 /// The shape of a tier's segments.

@@ -173,7 +173,8 @@ impl Opened {
 
     /// Live records, by slot: all of them are of one length, but for tombstones.
     fn live(&self) -> BTreeMap<u32, i64> {
-        let padded = self.tier.shape().padded(esker_log::record_bytes(1, 300, false)) as i64;
+        let header = esker_log::record_header_bytes(1, 300, 1, None);
+        let padded = self.tier.shape().padded(header + 1 + 300) as i64;
         let puts =
             (0..).zip(self.tier.slots().all()).map(|(slot, s)| (slot, s.live_bytes() - s.tombstone_bytes()));
         puts.filter(|(_, bytes)| *bytes != 0).map(|(slot, bytes)| (slot, bytes / padded)).collect()

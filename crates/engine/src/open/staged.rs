@@ -60,9 +60,8 @@ pub(super) async fn write(
         for record in batch.iter().filter(|record| record.is_newest || !planted(Bug::StagedNewestAlone)) {
             let offset = open.append(&view(record).to_record(), record.entry.key_hash);
             if record.is_newest {
-                let class = record.entry.class();
-                let location = Location { tier: tier.name(), slot: open.name().slot, offset, class };
-                places.push((record.entry, location));
+                let entry = Entry { offset, ..record.entry };
+                places.push((entry, space.location(tier.name(), open.name().slot, &entry)));
             }
         }
         if open.open_frame_bytes() >= FRAME_BYTES {
@@ -99,7 +98,7 @@ fn take_in(catalog: &Catalog, entry: Entry, location: Location) {
         tier.add_tombstones(location.slot, padded);
     } else {
         catalog.space.add_live(location, padded);
-        catalog.expansions.note(location.class, entry.expansion);
+        catalog.expansions.note(&entry);
         catalog.index.load(entry.key_hash, catalog.pointer(location));
     }
 }

@@ -28,13 +28,12 @@ impl Reader {
     }
 
     fn hint_at(&self, pointer: Pointer) -> usize {
-        let class = self.catalog.packing.unpack(pointer.get()).class;
-        let in_memory = self.catalog.expansions.in_memory(class);
+        let location = self.catalog.packing.unpack(pointer.get());
         let most = self.writer.max_value_bytes(0, true);
-        let value = class_bytes(in_memory).min(most);
+        let value = self.catalog.expansions.in_memory(location.class).min(most);
         // What is stored is there beside it until it is decompressed: small records lie in memory of the device's.
-        let beside = class_bytes(class).min(most);
-        let is_beside = in_memory > class && beside >= LARGE_BYTES as u64;
+        let beside = class_bytes(location.class, location.offset).min(most);
+        let is_beside = self.catalog.expansions.are_there(location.class) && beside >= LARGE_BYTES as u64;
         (value + if is_beside { beside } else { 0 }) as usize
     }
 }

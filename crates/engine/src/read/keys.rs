@@ -1,7 +1,7 @@
 //! Iterating over keys without their values.
 //!
-//! Of a record that is not in memory only the beginning is read (`catalog/heads`). The value is not looked at: damage in it is
-//! found by whoever reads it.
+//! Of a record that is not in memory only the beginning is read (`catalog/heads`). A long value is not looked at: damage in
+//! it is found by whoever reads it.
 
 use esker_index::{Cursor as IndexCursor, KeyHash, Pointer};
 use futures_util::future::join_all;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use esker_device::Buffer;
 use esker_index::KeyHash;
-use esker_log::{Damage, Decompressor, Kind, RecordHead, class_bytes};
+use esker_log::{Damage, Decompressor, Kind, RecordHead};
 use futures_util::future::join;
 
 use crate::base::error::Result;
@@ -112,7 +112,7 @@ impl Reader {
                 continue;
             };
             let location = self.catalog.packing.unpack(pointer.get());
-            if class_bytes(self.catalog.expansions.in_memory(location.class)) <= WHOLE_BYTES {
+            if self.catalog.expansions.in_memory(location.class) <= WHOLE_BYTES {
                 return Ok(None);
             }
             let Some(place) = self.catalog.place(&hash, pointer) else { continue };
@@ -161,6 +161,7 @@ impl Reader {
         if !is_it || value_end > segment_bytes || !can_be {
             return Ok(None);
         }
+        // A small value, all of which is in what was read, was verified with its head.
         let (check, sequence, expires_at_ms) = (head.value_check, head.sequence, head.expires_at_ms);
         let mut part = Part::of(&head, cut(start, end, head.raw_bytes() as usize));
         let mut hasher = self.space.secret.value_hasher();
@@ -190,7 +191,7 @@ impl Reader {
             (at, skip) = (next, skip_after);
         }
         let Ok(part) = part.finish() else { return Ok(None) };
-        if hasher.finish() != check {
+        if check.is_some_and(|check| check != hasher.finish()) {
             return Ok(None);
         }
         let may_show = self.writer.may_show(key, hash, sequence, expires_at_ms).await;

@@ -68,7 +68,10 @@ impl Reader {
                     continue;
                 }
                 Ok(Ok(record)) => self.current(keyspace, place, record).await,
-                Ok(Err(damage)) => Err(damage.into_error(None)),
+                Ok(Err(damaged)) => {
+                    let key = self.catalog.key_of(&place, &damaged).await;
+                    Err(damaged.into_error(key.as_deref()))
+                }
                 Err(error) => Err(error),
             };
             match sifted {

@@ -5,7 +5,7 @@
 //! does not verify a second time either.
 
 use esker_gc::{Span, plan_reads};
-use esker_log::{Damage, Entry, RecordView, Tier as TierName};
+use esker_log::{Claim, Damage, Entry, RecordView, Tier as TierName};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
@@ -181,8 +181,12 @@ impl<'a> SegmentVerification<'a> {
     /// Whether a record verifies; if not, what is wrong and whose it is.
     fn verify(&self, entry: &Entry, bytes: &[u8]) -> std::result::Result<(), (Damage, Option<Vec<u8>>)> {
         let identity = self.space.secret.identity(self.segment, entry.offset);
-        let record = RecordView::parse(bytes, &identity).map_err(|damage| (damage, None))?;
-        record.verify_value(&self.space.secret).map_err(|damage| (damage, Some(record.key.to_vec())))
+        // What it claims is its key is, if the summary says so.
+        let digest = |key: &[u8]| self.space.secret.key_hash(entry.key_hash.keyspace(), key);
+        let key = || Claim::key(bytes).filter(|key| digest(key) == entry.key_hash);
+        let record = RecordView::parse(bytes, &identity);
+        let verified = record.and_then(|record| record.verify_value(&self.space.secret));
+        verified.map_err(|damage| (damage, key().map(<[u8]>::to_vec)))
     }
 
     /// Reads a record that did not verify once more. Nothing, if it does now, or nobody needs it any more.
@@ -195,7 +199,8 @@ impl<'a> SegmentVerification<'a> {
         };
         let Err((damage, key)) = found else { return Ok(None) };
         let is_needed = self.catalog.is_current(self.tier, self.slot, entry) && self.is_there();
-        let damaged = Damaged { damage, key, segment: self.segment, offset: entry.offset };
+        let (segment, offset) = (self.segment, entry.offset);
+        let damaged = Damaged { damage, key, claimed_key: None, segment, offset };
         Ok(is_needed.then(|| damaged.into_error(None)))
     }
 }

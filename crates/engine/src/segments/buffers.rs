@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
-use esker_log::{RECORD_HEADER_BYTES, Tier as TierName};
+use esker_log::{Claim, RECORD_HEADER_BYTES_MAX, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
@@ -65,9 +65,8 @@ impl BufferedSegment {
     /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
         let at = offset as usize;
-        let header = self.buffer.get(at..at + RECORD_HEADER_BYTES);
-        let bytes = header.and_then(esker_log::claimed_bytes);
-        bytes.and_then(|bytes| self.buffer.get(at..at.saturating_add(bytes))).unwrap_or(&[])
+        let claim = Claim::of(self.buffer.get_up_to(at, RECORD_HEADER_BYTES_MAX));
+        claim.and_then(|claim| self.buffer.get(at..at.saturating_add(claim.bytes))).unwrap_or(&[])
     }
 }
 

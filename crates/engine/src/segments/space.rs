@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
-use esker_log::{Entry, FOOTER_BYTES, Footer, Location, Secret, Superblock, Tier as TierName};
+use esker_log::{
+    Entry, FOOTER_BYTES, Footer, Location, SEQUENCE_EPOCH_SHIFT, Secret, Superblock, Tier as TierName,
+};
 use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
 
@@ -24,9 +26,6 @@ use crate::segments::tier::Tier;
 /// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
 /// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
 pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
-
-/// Each opening has so many bits of sequence numbers to itself: a trillion writes.
-pub(crate) const SEQUENCE_EPOCH_SHIFT: u32 = 40;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
 /// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.

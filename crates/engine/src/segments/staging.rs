@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_device::PrivateFile;
-use esker_log::{Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape};
+use esker_log::{
+    Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape, skip_gap,
+};
 use esker_planted::{Bug, planted};
 
 use crate::base::error::{Error, Result};
@@ -258,7 +260,7 @@ pub(crate) fn read(
         }
         let mut bytes = vec![0u8; shape.segment_bytes as usize];
         file.read_exact_at(&mut bytes, at + STAGING_HEADER_BYTES).map_err(io)?;
-        let walk = Walk { bytes: &bytes, secret, shape, segment: head.segment };
+        let walk = Walk { bytes: &bytes, secret, shape, segment: head.segment, epoch };
         let (entries, damaged_at) = walk.entries();
         if let Some(offset) = damaged_at {
             left.damage.push(format!("segment {} is damaged at {offset}", head.segment));
@@ -274,6 +276,8 @@ struct Walk<'a> {
     secret: &'a Secret,
     shape: SegmentShape,
     segment: u64,
+    /// Opening of the store in which it was written.
+    epoch: u64,
 }
 
 impl Walk<'_> {
@@ -312,12 +316,13 @@ impl Walk<'_> {
         let mut at = frame + FRAME_HEADER_BYTES.next_multiple_of(self.shape.granule_bytes as usize);
         let mut whole = entries.len();
         while at < end {
-            let Some(record) = self.record(at, end) else { break };
+            let begin = skip_gap(&self.bytes[..end], at);
+            let Some(record) = self.record(begin, end) else { break };
             entries.push(Entry {
                 key_hash: self.secret.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
-                offset: at as u32,
-                bytes: record.bytes() as u32,
+                offset: begin as u32,
+                bytes: self.shape.padded(record.bytes()) as u32,
                 kind: record.kind,
                 expansion: record.expansion(),
                 expires_at_ms: record.expires_at_ms,
@@ -325,7 +330,7 @@ impl Walk<'_> {
             if !record.batch_goes_on || planted(Bug::TornBatchTaken) {
                 whole = entries.len();
             }
-            at += self.shape.padded(record.bytes()) as usize;
+            at = begin + self.shape.padded(record.bytes()) as usize;
         }
         entries.truncate(whole);
         at
@@ -334,10 +339,16 @@ impl Walk<'_> {
     /// Whether anything of the segment lies behind an offset: it was written in its order, so what is there was whole. What
     /// is found is not believed for anything else.
     fn goes_on(&self, from: usize) -> bool {
+        // Whatever was there before may look like a header, but hardly like one of this opening, whose numbers begin with its
+        // own: so few are worth their checksums.
+        let claims = |at: &usize| {
+            let claim = Claim::of(&self.bytes[*at..]);
+            claim.is_some_and(|claim| claim.sequence >> esker_log::SEQUENCE_EPOCH_SHIFT >= self.epoch)
+        };
         let granules = (from..self.bytes.len()).step_by(self.shape.granule_bytes as usize).skip(1);
         let mut units = (0..self.bytes.len()).step_by(self.shape.unit_bytes as usize).filter(|&at| at > from);
         units.any(|at| self.closed_frame(at).is_some())
-            || granules.into_iter().any(|at| self.record(at, self.bytes.len()).is_some())
+            || granules.filter(claims).any(|at| self.record(at, self.bytes.len()).is_some())
     }
 }
 

@@ -35,7 +35,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
     let mut bytes = vec![0; SHAPE.segment_bytes as usize];
     for &at in &offsets {
         // Whatever is behind the records: the header of the open frame is not written yet.
-        let end = at + 1540;
+        let end = at + 1526;
         bytes[at..end].copy_from_slice(open.memory().buffer().slice(at..end));
     }
     for &first in [&offsets[0], &offsets[3]] {
@@ -46,7 +46,7 @@ fn memory() -> (Vec<u8>, Vec<usize>) {
 }
 
 fn walk(bytes: &[u8]) -> (usize, Option<usize>) {
-    let (entries, damaged) = Walk { bytes, secret: &SECRET, shape: SHAPE, segment: 9 }.entries();
+    let (entries, damaged) = Walk { bytes, secret: &SECRET, shape: SHAPE, segment: 9, epoch: 0 }.entries();
     (entries.len(), damaged)
 }
 

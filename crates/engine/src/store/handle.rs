@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use esker_log::{Databases, Keyspace, RECORD_HEADER_BYTES};
+use esker_log::{Databases, Keyspace, RECORD_HEADER_BYTES_MAX};
 
 use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
@@ -313,7 +313,7 @@ impl Store {
         self.space.health.check_writable()?;
         self.space.look_at_room();
         // For the shortest record.
-        self.writer.check_room(self.writer.lane.shape.padded(RECORD_HEADER_BYTES + 1))
+        self.writer.check_room(self.writer.lane.shape.padded(RECORD_HEADER_BYTES_MAX + 1))
     }
 
     /// The time by which keys expire, in milliseconds since the Unix epoch: the wall clock's. A time to live counts from this

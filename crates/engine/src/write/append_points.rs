@@ -96,8 +96,15 @@ impl AppendPoints {
     }
 
     /// Whether its open frame would be longer than `target_bytes` with so many bytes more.
-    pub(crate) fn runs_over(&self, point: AppendPoint, padded: u64, target_bytes: u32) -> bool {
-        let longer = |open: &Open| open.segment.open_frame_bytes() + padded > u64::from(target_bytes);
+    pub(crate) fn runs_over(
+        &self,
+        point: AppendPoint,
+        records: usize,
+        padded: u64,
+        target_bytes: u32,
+    ) -> bool {
+        let bytes = |open: &Open| open.segment.open_frame_bytes_with(records, padded);
+        let longer = |open: &Open| bytes(open) > u64::from(target_bytes);
         self.has_records(point) && self.open[point.0].as_ref().is_some_and(longer)
     }
 

@@ -212,8 +212,7 @@ impl Writer {
         // What is too long does not depend on what can be made of it, nor on the keyspace.
         let bytes: u64 = records.iter().map(|r| r.most_padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
-        let summaries = records.len().saturating_sub(1) * esker_log::MAX_ENTRY_BYTES;
-        if bytes + summaries as u64 > limit {
+        if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
             let records = records.len();
             let what = format!(
                 "allows batches of {limit} bytes; this one has {bytes} in {records} records, so split it"

@@ -263,7 +263,7 @@ fn a_failed_operation_fails_the_waiters_and_everything_after() {
                 false => Fault::None,
             }));
             let durabilities = seldom_sync();
-            let (puts, flushed) = bench.run(join(put_many(&bench, 120, &durabilities), async {
+            let (puts, flushed) = bench.run(join(put_many(&bench, 240, &durabilities), async {
                 bench.sleep(Duration::from_micros(400)).await;
                 bench.writer.flush().await
             }));

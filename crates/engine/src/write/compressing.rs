@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use esker_log::{Codec, Compressed, class_of, compress};
+use esker_log::{Codec, Compressed, compress, length_class};
 
 use crate::base::compression::Compression;
 
@@ -59,7 +59,7 @@ impl Compressing {
         if value.len() < VALUE_BYTES_MIN {
             return None;
         }
-        let tries = &self.0[usize::from(class_of(value.len() as u64))];
+        let tries = &self.0[usize::from(length_class(value.len() as u64))];
         if !tries.is_due() {
             return None;
         }

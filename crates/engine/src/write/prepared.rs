@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Compressed, Kind, MOST_KEYSPACE_BYTES, Record, SegmentShape, keyspace_bytes};
+use esker_log::{Compressed, Kind, Record, SegmentShape, raw_field_bytes};
 
 use crate::base::counters::Counters;
 use crate::catalog::appended::{Appended, Replaced};
@@ -20,7 +20,7 @@ pub(crate) struct Prepared {
     pub(crate) hash: KeyHash,
     /// `None` for what is about a keyspace, whichever database has it.
     pub(crate) database: Option<u8>,
-    pub(crate) value_check: u64,
+    pub(crate) value_check: Option<u64>,
     pub(crate) expires_at_ms: Option<u64>,
     /// Drawn before it is appended where the key is reserved for that; else given under the lane's lock.
     pub(crate) sequence: Option<u64>,
@@ -48,19 +48,24 @@ impl Prepared {
         }
     }
 
+    /// What it would take with a sequence number.
+    pub(crate) fn padded_bytes_numbered(&self, shape: SegmentShape, sequence: u64) -> u64 {
+        shape.padded(self.record(sequence, false, false).bytes())
+    }
+
+    /// The most that it takes: its sequence number is not known yet, nor which keyspace its database comes to have.
+    #[inline]
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        let beside = keyspace_bytes(self.hash.keyspace());
-        shape.padded(self.bytes_with(self.value.len()) + beside)
+        shape.padded(self.most_bytes_with(self.value.len()) + raw_field_bytes(self.compressed))
     }
 
-    /// As [`padded_bytes`](Self::padded_bytes), at most: if the value were not compressed, and whichever keyspace its database
-    /// comes to have.
+    /// As [`padded_bytes`](Self::padded_bytes), at most: if the value were not compressed.
     pub(crate) fn most_padded_bytes(&self, shape: SegmentShape) -> u64 {
-        shape.padded(self.bytes_with(self.raw_bytes()) + MOST_KEYSPACE_BYTES)
+        shape.padded(self.most_bytes_with(self.raw_bytes()))
     }
 
-    fn bytes_with(&self, value_bytes: usize) -> usize {
-        esker_log::record_bytes(self.key.len(), value_bytes, self.expires_at_ms.is_some())
+    fn most_bytes_with(&self, value_bytes: usize) -> usize {
+        esker_log::record_bytes_max(self.key.len(), value_bytes, self.expires_at_ms.is_some())
     }
 
     /// Length of the value as users see it.

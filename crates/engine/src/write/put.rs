@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use esker_index::KeyHash;
-use esker_log::{Keyspace, Kind, MAX_KEY_BYTES, MOST_KEYSPACE_BYTES};
+use esker_log::{Keyspace, Kind, MAX_KEY_BYTES};
 use esker_planted::{Bug, planted};
 
 use crate::base::durability::Durability;
@@ -34,8 +34,10 @@ impl Writer {
     /// The longest value under a key of so many bytes, in any keyspace.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
         let lane = self.large.as_ref().unwrap_or(&self.lane);
-        let overhead = (esker_log::record_bytes(key_bytes, 0, expires) + MOST_KEYSPACE_BYTES) as u64;
-        lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes()) - overhead
+        let record = lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes());
+        // With the header of a value of that length.
+        let overhead = esker_log::record_bytes_max(key_bytes, record as usize, expires) as u64 - record;
+        record - overhead
     }
 
     /// A record of a database, or, where that is not named, of the first keyspace.

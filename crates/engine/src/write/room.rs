@@ -12,6 +12,7 @@ use crate::base::health::Health;
 use crate::base::requests::Requests;
 use crate::base::when_full::WhenFull;
 use crate::catalog::clock::Life;
+use crate::catalog::lookup::Found;
 use crate::write::Writer;
 use crate::write::prepared::Prepared;
 
@@ -69,7 +70,11 @@ impl Writer {
             // What has expired for good may have ceased to count before the put displaces it.
             let counted = found
                 .filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
-            bytes = bytes.saturating_sub(counted.map_or(0, |found| found.record.padded_bytes.into()));
+            if let Some(Found { record, .. }) = counted {
+                // That numbers grow does not keep anybody from writing the same again.
+                let same = put.padded_bytes_numbered(self.lane.shape, record.sequence);
+                bytes = same.saturating_sub(record.padded_bytes.into());
+            }
             self.find_room(bytes).await;
         }
         self.check_room(bytes)

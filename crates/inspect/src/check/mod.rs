@@ -10,7 +10,6 @@
 //! Nothing is written, and damage is never an error here: it is a finding.
 
 mod index;
-mod names;
 pub(crate) mod report;
 mod segment;
 mod slots;

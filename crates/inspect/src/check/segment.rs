@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use esker_log::{
     Damage, Entry, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, Kind, RecordView, SegmentScan,
-    next_expiry_ms, scan_segment,
+    gap_before, next_expiry_ms, scan_segment,
 };
 
-use super::names::key_of;
 use super::report::{Finding, Findings, Severity};
+use crate::names::key_of;
 use crate::slots::{Content, Segment};
 use crate::store::{StoreView, TierView};
 use crate::versions::Version;
@@ -229,9 +229,11 @@ impl SegmentCheck<'_> {
     ) -> Option<String> {
         let shape = self.tier().shape;
         let first = header.offset + (FRAME_HEADER_BYTES as u32).next_multiple_of(shape.granule_bytes);
-        let padded = |entry: &Entry| entry.bytes.next_multiple_of(shape.granule_bytes);
-        let end = entries.last().map_or(first, |entry| entry.offset + padded(entry));
-        let dense = entries.windows(2).all(|pair| pair[0].offset + padded(&pair[0]) == pair[1].offset);
+        let end = entries.last().map_or(first, |entry| entry.offset + entry.bytes);
+        let dense = entries.windows(2).all(|pair| {
+            let end = u64::from(pair[0].offset + pair[0].bytes);
+            end + gap_before(end, pair[1].bytes.into()) == u64::from(pair[1].offset)
+        });
         let begins = entries.first().is_none_or(|entry| entry.offset == first);
         let opened = self.tier().superblock.epoch;
         let says = |what: String| Some(what);
@@ -267,6 +269,9 @@ impl SegmentCheck<'_> {
         let start = header.offset + FRAME_HEADER_BYTES as u32;
         let first = entries.first().map_or(start, |entry| entry.offset);
         self.zeros(start..first.max(start), "behind a frame header");
+        for pair in entries.windows(2) {
+            self.zeros(pair[0].offset + pair[0].bytes..pair[1].offset, "at the end of a page");
+        }
         let end = header.offset.saturating_add(header.bytes).max(start);
         self.zeros(end..header.offset + header.padded_bytes, "behind a frame");
     }
@@ -274,18 +279,19 @@ impl SegmentCheck<'_> {
     /// 3. Whether a record is damaged.
     fn record(&mut self, entry: &Entry) -> bool {
         let (start, end) = (entry.offset as usize, entry.offset as usize + entry.bytes as usize);
-        let wrong = match self.bytes.get(start..end) {
-            Some(bytes) => self.wrong(entry, bytes),
-            None => Some("it lies behind the end of its segment".to_owned()),
+        let checked = match self.bytes.get(start..end) {
+            Some(bytes) => self.verify(entry, bytes),
+            None => Err("it lies behind the end of its segment".to_owned()),
         };
-        let Some(what) = wrong else {
-            let granule = self.tier().shape.granule_bytes;
-            let padded = (end as u32).next_multiple_of(granule).min(self.bytes.len() as u32);
-            self.zeros(end as u32..padded, "behind a record");
-            return false;
+        let what = match checked {
+            Ok(bytes) => {
+                self.zeros(entry.offset + bytes as u32..end as u32, "behind a record");
+                return false;
+            }
+            Err(what) => what,
         };
         let bytes = self.bytes.get(start..end.min(self.bytes.len())).unwrap_or(&[]);
-        let key = key_of(entry, bytes, &self.view.secret, &self.view.databases);
+        let key = key_of(entry, bytes, &self.view.secret, &self.view.databases, self.tier().shape);
         let mut finding = self.finding(entry.offset, Severity::Damage, what, "");
         let version = Version::new(&self.view.packing, self.tier().name(), self.segment.slot, entry, true);
         (finding.key, finding.place) = (Some(key), Some(version.place()));
@@ -293,26 +299,27 @@ impl SegmentCheck<'_> {
         true
     }
 
-    /// What is wrong with a record.
-    fn wrong(&self, entry: &Entry, bytes: &[u8]) -> Option<String> {
+    /// The length of a record without padding, or what is wrong with it.
+    fn verify(&self, entry: &Entry, bytes: &[u8]) -> Result<usize, String> {
         let secret = &self.view.secret;
         let record = match RecordView::parse(bytes, &secret.identity(self.segment.number, entry.offset)) {
             Ok(record) => record,
             // The bytes end where the summary says that it does.
-            Err(Damage::Length) => return Some(Damage::Header.to_string()),
-            Err(damage) => return Some(damage.to_string()),
+            Err(Damage::Length) => return Err(Damage::Header.to_string()),
+            Err(damage) => return Err(damage.to_string()),
         };
-        let same = (record.sequence, record.kind, record.expires_at_ms, record.bytes() as u32)
+        let padded = self.tier().shape.padded(record.bytes()) as u32;
+        let same = (record.sequence, record.kind, record.expires_at_ms, padded)
             == (entry.sequence, entry.kind, entry.expires_at_ms, entry.bytes)
             && record.expansion() == entry.expansion;
         if !same || secret.key_hash(record.keyspace, record.key) != entry.key_hash {
-            return Some("the record is another one than the summary says".to_owned());
+            return Err("the record is another one than the summary says".to_owned());
         }
         if record.kind == Kind::Tombstone && !(record.value.is_empty() && record.expires_at_ms.is_none()) {
-            return Some("a tombstone has a value or an expiry".to_owned());
+            return Err("a tombstone has a value or an expiry".to_owned());
         }
         let verified = record.verify_value(secret).and_then(|()| self.view.raw_value(&record).map(drop));
-        verified.err().map(|damage| damage.to_string())
+        verified.map(|()| record.bytes()).map_err(|damage| damage.to_string())
     }
 
     /// 4. Padding is zeros.

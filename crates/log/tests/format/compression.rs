@@ -1,6 +1,6 @@
 use esker_log::{
     BLOCK_BYTES, Codec, Compressed, Damage, Decompressor, EXPANSION_MAX, Record, RecordView, class_of,
-    class_with, compress, expansion_of, record_bytes,
+    class_with, compress, expansion_of, memory_bytes,
 };
 use proptest::prelude::*;
 
@@ -153,17 +153,19 @@ fn damaged_bytes_give_errors_or_as_many_bytes_as_were_stated() {
 #[test]
 fn the_class_of_a_place_says_how_long_a_value_can_be() {
     let how = |raw_bytes| Some(Compressed { codec: Codec::Lz4, raw_bytes });
-    for raw_bytes in [129u32, 4096, 100_000, 1 << 20, 16 << 20, u32::MAX] {
-        for shrunk in [1, 2, 3, 5, 20, 300] {
-            let value_bytes = (raw_bytes / shrunk).max(2) as usize - 1;
-            let record = record_bytes(16, value_bytes, false);
-            let expansion = expansion_of(record, value_bytes, how(raw_bytes));
-            let class = class_with(record as u64, expansion);
-            let raw_class = class_of(record_bytes(16, raw_bytes as usize, false) as u64);
-            assert!(class >= class_of(record as u64) && class <= raw_class, "{raw_bytes} by {shrunk}");
-            assert!(class + EXPANSION_MAX >= raw_class, "{raw_bytes} by {shrunk}");
+    for offset in [64, 1000, 4092] {
+        for raw_bytes in [129u32, 4096, 100_000, 1 << 20, 16 << 20, u32::MAX] {
+            for shrunk in [1, 2, 3, 5, 20, 300] {
+                let value_bytes = (raw_bytes / shrunk).max(2) as usize - 1;
+                let record = 34 + value_bytes;
+                let expansion = expansion_of(record, value_bytes, how(raw_bytes));
+                let class = class_with(offset, record as u64, expansion);
+                assert!(class >= class_of(offset, record as u64), "{raw_bytes} by {shrunk}");
+                let raw_record = 34 + u64::from(raw_bytes);
+                assert!(raw_record <= memory_bytes(class, EXPANSION_MAX), "{raw_bytes} by {shrunk}");
+            }
         }
     }
     assert_eq!(expansion_of(100, 50, None), 0);
-    assert_eq!(class_with(u64::MAX, 15), 15);
+    assert_eq!(class_with(64, u64::MAX, 15), 15);
 }

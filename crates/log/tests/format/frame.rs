@@ -9,6 +9,7 @@ fn header() -> FrameHeader {
     FrameHeader {
         segment: 0x0102_0304_0506_0708,
         epoch: 11,
+        heads: 0x0a0b_0c0d,
         index: 2,
         offset: 8192,
         bytes: 5000,
@@ -24,7 +25,7 @@ fn header() -> FrameHeader {
 #[test]
 fn any_frame_header_comes_back() {
     let strategy =
-        (any::<[u64; 3]>(), any::<[u32; 4]>(), 0..1u32 << 30, 64..1u32 << 30, 0..1u32 << 30, any::<u32>());
+        (any::<[u64; 3]>(), any::<[u32; 5]>(), 0..1u32 << 30, 64..1u32 << 30, 0..1u32 << 30, any::<u32>());
     random(
         "any_frame_header_comes_back",
         256,
@@ -32,7 +33,8 @@ fn any_frame_header_comes_back() {
         |(wide, narrow, offset, bytes, padding, durable)| {
             let header = FrameHeader {
                 segment: wide[0],
-                epoch: wide[1],
+                epoch: wide[1] >> 32,
+                heads: narrow[4],
                 index: narrow[0],
                 offset,
                 bytes,

@@ -1,5 +1,5 @@
-//! A superblock and a segment of format version 3, kept as files: whatever is changed, they must still be read. Of versions 1
-//! and 2, which no release wrote, only the superblocks are kept: they are refused by name.
+//! A superblock and a segment of format version 4, kept as files: whatever is changed, they must still be read. Of versions 1
+//! to 3, which no release wrote, only the superblocks are kept: they are refused by name.
 //!
 //! `ESKER_BLESS=1 cargo test -p esker-log --test format golden` writes them again. That is right only while no release
 //! has written the format; afterwards a change is a new version with files of its own.
@@ -25,8 +25,8 @@ fn path(name: &str) -> PathBuf {
 const LZ4: &[u8] = &[0x1f, b'a', 1, 0, 0xaf, 0x50, b'a', b'a', b'a', b'a', b'a'];
 
 /// The records: a put, a put that expires and a tombstone in a batch; then, in a second frame, an empty value, a key of
-/// another keyspace, and in a third one a compressed value that expires.
-fn records() -> [Record<'static>; 6] {
+/// another keyspace, in a third one a compressed value that expires, and a long value of the next opening.
+fn records() -> [Record<'static>; 7] {
     [
         put(b"river", b"meander", 101),
         Record { expires_at_ms: Some(1_800_000_000_000), batch_goes_on: true, ..put(b"oxbow", b"lake", 102) },
@@ -39,12 +39,13 @@ fn records() -> [Record<'static>; 6] {
             expires_at_ms: Some(1_800_000_000_000),
             ..put(b"delta", LZ4, 106)
         },
+        put(b"sea", &[b'~'; 520], 2 << 40 | 1),
     ]
 }
 
 fn write_segment() -> Vec<u8> {
     let name = SegmentName { segment: SEGMENT, slot: SLOT, epoch: 7, stream: Stream::LANE, opened_at: 100 };
-    let mut open = open(shape(SEGMENT_BYTES, 4096, 16), name);
+    let mut open = open(shape(SEGMENT_BYTES, 4096, 4), name);
     let records = records();
     for (i, record) in records.iter().enumerate() {
         open.append(record, SECRET.key_hash(record.keyspace, record.key));
@@ -74,11 +75,11 @@ fn golden(name: &str, write: impl Fn() -> Vec<u8>) -> Vec<u8> {
 }
 
 fn golden_segment() -> Vec<u8> {
-    golden("v3-segment.bin", write_segment)
+    golden("v4-segment.bin", write_segment)
 }
 
 fn golden_superblock() -> Vec<u8> {
-    golden("v3-superblock.bin", write_superblock)
+    golden("v4-superblock.bin", write_superblock)
 }
 
 /// The golden image as `docs/format.md` shows it.
@@ -102,9 +103,9 @@ pub(crate) fn worked_example() -> String {
     };
     [
         dump("Superblock, copy 0, at offset 0 of the device:", &superblock, 0..352),
-        dump("First frame, at offset 0 of the segment:", &segment, 0..240),
-        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 224),
-        dump("Summary: digests and numbers of the six entries:", &segment, start..start + 144),
+        dump("First frame, at offset 0 of the segment:", &segment, 0..160),
+        dump("Second frame, at the next write unit:", &segment, 4096..4096 + 208),
+        dump("Summary: digests and numbers of the seven entries:", &segment, start..start + 144),
         dump("Footer, the last 64 bytes of the segment:", &segment, end..segment.len()),
         dump("Free marker, after the segment was freed:", &free_marker(&SECRET, SEGMENT, SLOT), 0..64),
         "\n".into(),
@@ -113,8 +114,8 @@ pub(crate) fn worked_example() -> String {
 }
 
 #[test]
-fn the_code_still_writes_version_3() {
-    assert_eq!(FORMAT_VERSION, 3, "a new version needs golden files of its own beside these");
+fn the_code_still_writes_version_4() {
+    assert_eq!(FORMAT_VERSION, 4, "a new version needs golden files of its own beside these");
     assert!(golden_segment() == write_segment(), "the bytes of a segment have changed");
     assert!(golden_superblock() == write_superblock(), "the bytes of a superblock have changed");
 }
@@ -125,8 +126,8 @@ fn the_golden_superblock_opens() {
 }
 
 #[test]
-fn versions_1_and_2_are_refused_by_name() {
-    for found in [1, 2] {
+fn earlier_versions_are_refused_by_name() {
+    for found in [1, 2, 3] {
         let bytes = std::fs::read(path(&format!("v{found}-superblock.bin"))).expect("a golden file");
         assert_eq!(Superblock::find(&bytes), Err(SuperblockError::Version { found }));
     }
@@ -139,9 +140,9 @@ fn the_golden_segment_opens() {
     assert_eq!((first.segment, first.epoch, first.stream, first.opened_at), (SEGMENT, 7, Stream::LANE, 100));
     let footer =
         Footer::parse(&bytes[bytes.len() - FOOTER_BYTES..], &SECRET, SEGMENT_BYTES).expect("a footer");
-    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (106, 8192, 6));
+    assert_eq!((footer.max_sequence, footer.tail, footer.entries), (2 << 40 | 1, 8192, 7));
     let entries = footer.entries(&bytes[footer.start as usize..], &SECRET).expect("entries");
-    let offsets = [64, 112, 176, 4160, 4208, 4256];
+    let offsets = [64, 92, 120, 4160, 4176, 4200, 4240];
     for ((entry, record), offset) in entries.iter().zip(records()).zip(offsets) {
         assert_eq!(
             *entry,
@@ -149,7 +150,7 @@ fn the_golden_segment_opens() {
                 key_hash: SECRET.key_hash(record.keyspace, record.key),
                 sequence: record.sequence,
                 offset,
-                bytes: record.bytes() as u32,
+                bytes: record.bytes().next_multiple_of(4) as u32,
                 kind: record.kind,
                 expansion: 0,
                 expires_at_ms: record.expires_at_ms,
@@ -166,18 +167,19 @@ fn the_golden_segment_opens() {
             assert_eq!(read.raw_value().expect("it decompresses")[..], [b'a'; 200]);
         }
     }
-    let scan = scan_segment(&bytes, &SECRET, shape(SEGMENT_BYTES, 4096, 16), SEGMENT, true);
+    let scan = scan_segment(&bytes, &SECRET, shape(SEGMENT_BYTES, 4096, 4), SEGMENT, true);
     assert_eq!((scan.entries, scan.tail, scan.lost.len()), (entries, 8192, 0));
 }
 
 #[test]
-fn digests_and_checksums_of_version_3() {
+fn digests_and_checksums_of_version_4() {
     let digest = SECRET.key_hash(Keyspace::FIRST, b"river");
     assert_eq!((digest.slot, digest.check), (GOLDEN_DIGEST.0, GOLDEN_DIGEST.1));
-    assert_eq!(SECRET.value_check(b"meander"), GOLDEN_VALUE_CHECK);
+    assert_eq!(SECRET.value_check(&[7; 512]), None);
+    assert_eq!(SECRET.value_check(&[7; 513]), Some(GOLDEN_VALUE_CHECK));
     assert_eq!(SECRET.identity(SEGMENT, 64).crc(&[b"abc", b"", b"def"]), GOLDEN_CRC);
 }
 
-const GOLDEN_DIGEST: (u64, u64) = (11511475839043375669, 1521320922814012704);
-const GOLDEN_VALUE_CHECK: u64 = 15601377675133175795;
+const GOLDEN_DIGEST: (u64, u64) = (11511475839043411904, 1521320922814012704);
+const GOLDEN_VALUE_CHECK: u64 = 6816697270266245474;
 const GOLDEN_CRC: u32 = 705341986;

@@ -45,16 +45,22 @@ fn anything_of_40_bits_unpacks() {
 
 #[test]
 fn a_class_is_the_least_that_covers_its_records() {
-    for class in 0..15 {
-        let bound = class_bytes(class);
-        assert_eq!(class_of(bound), class);
-        assert_eq!(class_of(bound + 1), class + 1);
-        assert!(bound.is_multiple_of(64), "a bound ends with a cache line");
+    for offset in [64, 1000, 4092, 8192] {
+        for class in 0..15 {
+            let bound = class_bytes(class, offset);
+            assert!(class_of(offset, bound) <= class && class_of(offset, bound + 1) > class);
+            assert_eq!(class_bytes(class_of(offset, bound), offset), bound);
+            let end = u64::from(offset) + bound;
+            assert!(
+                bound.is_multiple_of(64) || end.is_multiple_of(4096),
+                "it ends with a cache line or a page"
+            );
+        }
     }
-    assert_eq!((class_of(0), class_of(u64::MAX), class_bytes(15)), (0, 15, u64::MAX));
+    assert_eq!((class_of(0, 0), class_of(0, u64::MAX), class_bytes(15, 0)), (0, 15, u64::MAX));
     // A value of a power of two with a short key is over-read by less than an eighth.
-    for shift in 9..20 {
-        let record = esker_log::record_bytes(16, 1 << shift, true) as u64;
-        assert!(class_bytes(class_of(record)) <= (1 << shift) + (1 << shift) / 8, "2^{shift}");
+    for shift in 12..20 {
+        let record = esker_log::record_bytes_max(16, 1 << shift, true) as u64;
+        assert!(class_bytes(class_of(0, record), 0) <= (1 << shift) + (1 << shift) / 8, "2^{shift}");
     }
 }

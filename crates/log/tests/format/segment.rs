@@ -1,7 +1,7 @@
 use esker_device::SegmentBuffer;
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, FrameHeader, Keyspace, OpenSegment, RecordView, scan_segment,
-    summary_space_bytes,
+    Entry, FOOTER_BYTES, Footer, FrameHeader, Keyspace, OpenSegment, RecordView, record_bytes_max,
+    scan_segment, summary_space_bytes,
 };
 use proptest::prelude::*;
 
@@ -38,7 +38,11 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
         let record = RecordView::parse(&bytes[entry.offset as usize..], &identity).expect("a record");
         assert_eq!(record.verify_value(&SECRET), Ok(()));
         assert_eq!(
-            (SECRET.key_hash(Keyspace::FIRST, record.key), record.sequence, record.bytes() as u32),
+            (
+                SECRET.key_hash(Keyspace::FIRST, record.key),
+                record.sequence,
+                shape.padded(record.bytes()) as u32
+            ),
             (entry.key_hash, entry.sequence, entry.bytes)
         );
     }
@@ -54,7 +58,7 @@ fn check_sealed(segment: OpenSegment) -> Vec<Entry> {
 
 /// `(granule, unit, segment)` of stores that can be.
 fn shapes() -> impl Strategy<Value = (u32, u32, u32)> {
-    (4..13u32, 12..17u32, 2..20u32)
+    (2..13u32, 12..17u32, 2..20u32)
         .prop_map(|(granule, unit, units)| (1 << granule, 1 << unit, units << unit))
 }
 
@@ -131,8 +135,9 @@ fn the_longest_record_fits_alone_and_no_longer_one() {
         let shape = shape(bytes, unit, granule);
         let most = shape.max_record_bytes() as usize;
         let data = vec![3u8; most];
-        let value = most.saturating_sub(esker_log::RECORD_HEADER_BYTES + 1 + less);
-        if most < esker_log::RECORD_HEADER_BYTES + 1 {
+        let overhead = record_bytes_max(1, most, false) - most;
+        let value = most.saturating_sub(overhead + less);
+        if most < overhead {
             return;
         }
         let mut longest = open(shape, name(8));
@@ -182,7 +187,7 @@ fn a_segment_goes_on_in_other_memory() {
     let mut sequence = 0;
     let record_room = padded(shape, 3, 3000);
     while open.has_room(1, record_room) {
-        if !open.memory_has_room(record_room) {
+        if !open.memory_has_room(1, record_room) {
             open.close_frame(0);
             let used = open.replace_memory(small());
             bytes.extend_from_slice(used.buffer().slice(0..used.tail()));

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use esker_device::SegmentBuffer;
 use esker_log::{
     Census, Cleared, Databases, ExpiryWatermark, Keyspace, Kind, OpenSegment, Record, Secret, SegmentName,
-    SegmentShape, Stream, Superblock, Tier, record_bytes,
+    SegmentShape, Stream, Superblock, Tier, record_bytes_max,
 };
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
@@ -85,12 +85,23 @@ pub(crate) struct Written {
     pub(crate) open: OpenSegment,
 }
 
-/// Writes a segment of `frames` frames of three records. `durable(i, offsets)`: what frame `i` says was durable, where
-/// `offsets` are those of the frames up to itself.
+/// Writes a segment of `frames` frames of three records with long values. `durable(i, offsets)`: what frame `i` says was
+/// durable, where `offsets` are those of the frames up to itself.
 pub(crate) fn write(
     shape: SegmentShape,
     name: SegmentName,
     frames: usize,
+    durable: impl Fn(usize, &[u32]) -> u32,
+) -> Written {
+    write_values(shape, name, frames, |j| 700 + 300 * j, durable)
+}
+
+/// As [`write`], with values as long as that of the first, second and third record of a frame shall be.
+pub(crate) fn write_values(
+    shape: SegmentShape,
+    name: SegmentName,
+    frames: usize,
+    value_bytes: impl Fn(usize) -> usize,
     durable: impl Fn(usize, &[u32]) -> u32,
 ) -> Written {
     let mut open = open(shape, name);
@@ -100,7 +111,7 @@ pub(crate) fn write(
         let mut records = Vec::new();
         for j in 0..3 {
             let key = format!("key {i} {j}");
-            let value = vec![(i * 16 + j) as u8; 700 + 300 * j];
+            let value = vec![(i * 16 + j) as u8; value_bytes(j)];
             sequence += 1;
             records.push(open.append(
                 &put(key.as_bytes(), &value, sequence),
@@ -166,7 +177,7 @@ fn cleared() -> Cleared {
     cleared
 }
 
-/// `record_bytes` of a record.
+/// The most that a record takes.
 pub(crate) fn padded(shape: SegmentShape, key: usize, value: usize) -> u64 {
-    shape.padded(record_bytes(key, value, false))
+    shape.padded(record_bytes_max(key, value, false))
 }

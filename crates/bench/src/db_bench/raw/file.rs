@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use esker_device::{Device, DeviceError, Direct, OpenOptions, WriteMode, block_on};
-use esker_log::{class_bytes, class_of, record_bytes};
+use esker_log::{class_bytes, class_of, record_bytes_max};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -176,8 +176,8 @@ impl Asked {
             Raw::RecordRead => {
                 let values = Values::compressible(config.seed, config.compression_ratio);
                 let stored_bytes = values.stored_bytes(value_bytes, config.compression);
-                let record = record_bytes(config.key_size, stored_bytes, false) as u64;
-                (class_bytes(class_of(record)) as usize).next_multiple_of(block_bytes).min(PIECE_BYTES)
+                let record = record_bytes_max(config.key_size, stored_bytes, false) as u64;
+                (class_bytes(class_of(0, record), 0) as usize).next_multiple_of(block_bytes).min(PIECE_BYTES)
             }
         };
         // Records begin where the one before ends, values in the raw at multiples of their length.

@@ -206,7 +206,7 @@ impl Loader {
         if shard >= self.counts.len() || self.cleared.covers(&candidate.hash, entry.sequence) {
             return 0;
         }
-        self.expansions.note(entry.class(), entry.expansion);
+        self.expansions.note(entry);
         if !candidate.place.is_put() {
             self.partition.left.push(candidate);
             return 0;

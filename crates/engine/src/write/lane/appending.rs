@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream, class_with};
+use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream};
 use esker_planted::{Bug, planted};
 
 use super::{Lane, LaneState};
@@ -46,9 +46,9 @@ impl Appender<'_> {
         let sequence = self.first_sequence + at as u64;
         let record = prepared.record(sequence, at + 1 < self.records.len(), self.short_lived);
         let offset = self.open.append(&record, prepared.hash);
-        let expansion = record.expansion();
-        let class = class_with(record.bytes() as u64, expansion);
-        lane.catalog.expansions.note(class, expansion);
+        let entry = self.open.entries().last().expect("it was appended");
+        lane.catalog.expansions.note(entry);
+        let class = entry.class();
         let location = Location { tier: lane.shape.tier, slot: self.open.name().slot, offset, class };
         Appended {
             kind: prepared.kind,
@@ -57,7 +57,7 @@ impl Appender<'_> {
             location,
             pointer: pointer(&lane.catalog.packing, location),
             sequence,
-            padded_bytes: lane.shape.padded(record.bytes()) as u32,
+            padded_bytes: entry.bytes,
             replaces: prepared.replaces,
             expires_at_ms: prepared.expires_at_ms,
             expired: prepared.expired,
@@ -183,7 +183,7 @@ impl Lane {
         records: usize,
         padded: u64,
     ) -> Option<AppendPoint> {
-        if state.points.runs_over(wanted, padded, self.frame_target_bytes) {
+        if state.points.runs_over(wanted, records, padded, self.frame_target_bytes) {
             // Before it would run over into another write unit, which would be mostly padding.
             self.close_point(state, wanted);
         }

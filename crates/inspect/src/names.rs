@@ -3,7 +3,10 @@
 //! The summary says the key's digest, and the record where the key should be. So whatever gives that digest is the key: the
 //! bytes there as the header says, or with another length, or with one bit turned back.
 
-use esker_log::{Databases, Entry, KeyHash, RECORD_HEADER_BYTES, Secret, claimed_head_bytes, keyspace_bytes};
+use esker_log::{
+    Claim, Databases, Entry, KeyHash, RECORD_HEADER_BYTES_MAX, Secret, SegmentShape, keyspace_bytes,
+    record_header_bytes,
+};
 
 use crate::key::Key;
 
@@ -13,26 +16,41 @@ const LENGTHS: usize = 2048;
 const BITS_OF: usize = 512;
 
 /// The key of a record that begins at the start of `bytes`.
-pub(super) fn key_of(entry: &Entry, bytes: &[u8], secret: &Secret, databases: &Databases) -> Key {
+pub(crate) fn key_of(
+    entry: &Entry,
+    bytes: &[u8],
+    secret: &Secret,
+    databases: &Databases,
+    shape: SegmentShape,
+) -> Key {
     let keyspace = entry.key_hash.keyspace();
-    let head =
-        RECORD_HEADER_BYTES + if entry.expires_at_ms.is_some() { 8 } else { 0 } + keyspace_bytes(keyspace);
-    let space = bytes.get(head..entry.bytes as usize).unwrap_or(&[]);
-    let claimed = claimed_head_bytes(bytes).and_then(|bytes| bytes.checked_sub(head)).unwrap_or(0);
     let is_it = |key: &[u8]| secret.key_hash(keyspace, key) == entry.key_hash;
-    let lengths = std::iter::once(claimed).chain(1..=space.len().min(LENGTHS));
-    let whole = lengths.filter_map(|length| space.get(..length)).find(|key| is_it(key));
-    if let Some(key) = whole {
+    let claimed = Claim::key(bytes);
+    let tried = (1..=LENGTHS).flat_map(|key| places(entry, key, shape));
+    let whole = claimed.into_iter().chain(tried.filter_map(|(at, key)| bytes.get(at..at + key)));
+    if let Some(key) = whole.into_iter().find(|key| is_it(key)) {
         return Key::named(databases.database(keyspace), key);
     }
-    let turned = space
-        .get(..claimed)
-        .filter(|key| key.len() <= BITS_OF)
-        .and_then(|key| turned(key, secret, entry.key_hash));
-    match turned {
+    let short = claimed.filter(|key| key.len() <= BITS_OF);
+    match short.and_then(|key| turned(key, secret, entry.key_hash)) {
         Some(key) => Key::named(databases.database(keyspace), &key),
         None => Key::of_digest(databases, &entry.key_hash),
     }
+}
+
+/// Where in a record a key of so many bytes can begin: behind a header as long as the rest of the entry makes it, with or
+/// without the length that the value had before it was compressed.
+fn places(entry: &Entry, key: usize, shape: SegmentShape) -> impl Iterator<Item = (usize, usize)> {
+    let Entry { sequence, expires_at_ms, bytes, .. } = *entry;
+    let padding = shape.granule_bytes as usize - 1;
+    let beside = keyspace_bytes(entry.key_hash.keyspace());
+    let fits = move |at: &usize| {
+        let Some(longest) = (bytes as usize).checked_sub(at + key) else { return false };
+        let plain = |value: usize| beside + record_header_bytes(key, value, sequence, expires_at_ms);
+        let fits = |value: usize| (plain(value)..=plain(value) + 5).contains(at);
+        fits(longest) || fits(longest.saturating_sub(padding))
+    };
+    (0..=RECORD_HEADER_BYTES_MAX).filter(fits).map(move |at| (at, key))
 }
 
 /// The key that differs in one bit.
@@ -50,12 +68,14 @@ fn turned(key: &[u8], secret: &Secret, wanted: KeyHash) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use esker_log::{Identity, Keyspace, Kind, Record};
+    use esker_log::{Identity, Keyspace, Kind, Record, Tier};
 
     use super::*;
 
     #[test]
     fn a_key_is_named_whatever_hit_its_record() {
+        let shape =
+            SegmentShape { tier: Tier::Fast, segment_bytes: 1 << 20, unit_bytes: 4096, granule_bytes: 16 };
         for number in [0, 3] {
             let keyspace = Keyspace::new(number).expect("one of sixteen");
             let (secret, databases) =
@@ -67,7 +87,7 @@ mod tests {
                 key,
                 value: b"and a value",
                 compressed: None,
-                value_check: 0,
+                value_check: None,
                 sequence: 7,
                 expires_at_ms: Some(5),
                 batch_goes_on: false,
@@ -79,22 +99,22 @@ mod tests {
                 key_hash: secret.key_hash(keyspace, key),
                 sequence: 7,
                 offset: 64,
-                bytes: bytes.len() as u32,
+                bytes: shape.padded(bytes.len()) as u32,
                 kind: Kind::Put,
                 expansion: 0,
                 expires_at_ms: Some(5),
             };
             let named = Key::named(if number == 3 { 4 } else { 0 }, key);
-            assert_eq!(key_of(&entry, &bytes, &secret, &databases), named);
+            assert_eq!(key_of(&entry, &bytes, &secret, &databases, shape), named);
             for bit in 0..8 * (header.len() + key.len()) {
                 let mut hit = bytes.clone();
                 hit[bit / 8] ^= 1 << (bit % 8);
                 // With a bit of the key and its length both unknown there is no name.
-                assert_eq!(key_of(&entry, &hit, &secret, &databases), named, "bit {bit}");
+                assert_eq!(key_of(&entry, &hit, &secret, &databases, shape), named, "bit {bit}");
             }
             let gone = vec![0; bytes.len()];
             let unnamed = Key::of_digest(&databases, &entry.key_hash);
-            assert_eq!(key_of(&entry, &gone, &secret, &databases), unnamed);
+            assert_eq!(key_of(&entry, &gone, &secret, &databases, shape), unnamed);
         }
     }
 }

@@ -1,0 +1,110 @@
+//! Numbers of few bytes: LEB128, seven bits a byte, the lowest first; the highest bit says that another byte follows.
+
+/// Longest of a number of 64 bits.
+pub(crate) const LONGEST_BYTES: usize = 10;
+
+/// How many bytes a number takes.
+#[inline]
+pub(crate) const fn varint_bytes(value: u64) -> usize {
+    if value < 0x80 {
+        return 1;
+    }
+    let bits = 64 - value.leading_zeros() as usize;
+    // A seventh, rounded up, of up to 64.
+    (9 * bits + 64) / 64
+}
+
+/// Writes a number at `at`, and says where it ends.
+#[inline(always)]
+pub(crate) fn write_varint(to: &mut [u8], mut at: usize, mut value: u64) -> usize {
+    while value >= 0x80 {
+        to[at] = value as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    to[at] = value as u8;
+    at + 1
+}
+
+/// Adds a number.
+pub(crate) fn put_varint(to: &mut Vec<u8>, value: u64) {
+    let mut bytes = [0u8; LONGEST_BYTES];
+    let len = write_varint(&mut bytes, 0, value);
+    to.extend_from_slice(&bytes[..len]);
+}
+
+/// Takes a number off the front; nothing if the bytes end before it does, or it has more than 64 bits' worth of bytes.
+#[inline]
+pub(crate) fn get_varint(from: &mut &[u8]) -> Option<u64> {
+    match from.split_first() {
+        Some((&byte, rest)) if byte < 0x80 => {
+            *from = rest;
+            Some(byte.into())
+        }
+        _ => get_more(from),
+    }
+}
+
+/// One of more than a byte.
+#[inline]
+fn get_more(from: &mut &[u8]) -> Option<u64> {
+    let Some(head) = from.first_chunk::<8>() else { return get_long(from) };
+    let word = u64::from_le_bytes(*head);
+    // The highest bit of a byte says whether another follows.
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return get_long(from);
+    }
+    let bits = ends.trailing_zeros() + 1;
+    *from = &from[bits as usize / 8..];
+    // Seven bits of each byte, put together in pairs.
+    let word = word & (u64::MAX >> (u64::BITS - bits)) & 0x7f7f_7f7f_7f7f_7f7f;
+    let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+    Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4)
+}
+
+/// One of more than eight bytes, or near the end.
+#[cold]
+fn get_long(from: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = from.split_first()?;
+        *from = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_lengths_survive() {
+        let edges = (0..64).flat_map(|shift| [(1u64 << shift) - 1, 1 << shift, u64::MAX - (1 << shift)]);
+        let numbers: Vec<u64> = edges.chain([u64::MAX]).collect();
+        // Whatever lies in front and behind: lengths differ, and the last ones are near the end.
+        let mut bytes = Vec::new();
+        numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
+        assert_eq!(bytes.len(), numbers.iter().map(|number| varint_bytes(*number)).sum::<usize>());
+        let mut rest = &bytes[..];
+        let found: Vec<u64> = numbers.iter().map_while(|_| get_varint(&mut rest)).collect();
+        assert_eq!(found, numbers);
+        assert!(rest.is_empty() && get_varint(&mut rest).is_none());
+        for number in numbers {
+            for behind in [0, 8] {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, number);
+                bytes.extend_from_slice(&vec![0xff; behind]);
+                let mut rest = &bytes[..];
+                assert_eq!(get_varint(&mut rest), Some(number));
+                assert_eq!(rest.len(), behind);
+            }
+        }
+        assert_eq!(get_varint(&mut &[0xff; 16][..]), None, "it has no end");
+    }
+}
