@@ -1,6 +1,6 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -70,7 +70,8 @@ pub(crate) struct Service {
     pub(crate) budget: Arc<Budget>,
     /// How many connections there may be.
     pub(crate) connection_limits: Arc<ConnectionLimits>,
-    pub(crate) port: u16,
+    /// Where it is listened for RESP.
+    pub(crate) listening: Vec<SocketAddr>,
     /// What Redis calls what the store does when it is full.
     pub(crate) policy: Policy,
     pub(crate) counters: Counters,
@@ -127,7 +128,7 @@ impl Service {
         config: Config,
         users: Users,
         tls: Option<Arc<Tls>>,
-        port: u16,
+        listening: Vec<SocketAddr>,
     ) -> Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
@@ -173,7 +174,7 @@ impl Service {
             backups: Backups::new(config.backup_dir.clone()),
             drive: DriveLog::new(config.drive_log.clone()),
             config,
-            port,
+            listening,
             policy,
             counters: Counters::default(),
             reloads: Reloads::default(),
@@ -192,6 +193,11 @@ impl Service {
         };
         service.observe_as_needed();
         service
+    }
+
+    /// The port of RESP; 0 if there is none.
+    pub(crate) fn port(&self) -> u16 {
+        self.listening.first().map_or(0, SocketAddr::port)
     }
 
     /// What values of so many bytes take beside themselves while they are written: what is compressed is there a second time.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,13 +9,14 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::channels::{Channels, Mailbox};
+use crate::base::address::Address;
 
 /// What others see of a connection.
 pub(crate) struct Client {
     /// Unique in this run of the server.
     pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
     connected: Instant,
     /// When it was last heard of, in milliseconds since then.
     active_ms: AtomicU64,
@@ -208,6 +208,7 @@ impl Client {
             ('t', kept.is_some()),
             ('R', kept.is_some_and(|kept| kept.is_broken)),
             ('B', kept.is_some_and(|kept| kept.broadcasts)),
+            ('U', self.peer.is_local()),
         ]
         .iter()
         .filter_map(|(flag, has)| has.then_some(*flag))
@@ -254,8 +255,8 @@ impl Clients {
     pub(crate) fn enter<'a>(
         &'a self,
         id: u64,
-        peer: SocketAddr,
-        local: SocketAddr,
+        peer: Address,
+        local: Address,
         user: &str,
         channels: &'a Channels,
     ) -> Present<'a> {

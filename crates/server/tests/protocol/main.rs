@@ -23,3 +23,4 @@ mod session;
 mod strings;
 mod tracking;
 mod transactions;
+mod unix_socket;

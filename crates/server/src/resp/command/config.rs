@@ -270,6 +270,7 @@ impl Change {
 /// The server's own settings, after those that whoever started it gave.
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
+    let socket = service.config.unix.as_ref();
     let mut settings = service.config.settings.clone();
     let (durability, when_full) = (service.store.durability(), service.store.when_full());
     // What was given is how it was at the start.
@@ -285,7 +286,9 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", service.databases().len().to_string()),
-        ("port", service.port.to_string()),
+        ("port", service.port().to_string()),
+        ("unixsocket", socket.map_or_else(String::new, |socket| socket.path.display().to_string())),
+        ("unixsocketperm", socket.map_or_else(|| "0".to_owned(), |socket| format!("{:o}", socket.mode))),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         // What users may fill of the devices, beyond which keys are dropped or puts refused.

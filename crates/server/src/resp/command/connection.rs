@@ -81,7 +81,7 @@ pub(in crate::resp) async fn auth(
         2 => (b"default".as_slice(), command.argument(1)),
         _ => (command.argument(1), command.argument(2)),
     };
-    match service.users.log_in(name, password, session.peer.ip()).await {
+    match service.users.log_in(name, password, &session.peer).await {
         Some(user) => {
             log_in(session, Some(user));
             replies.simple("OK");
@@ -111,7 +111,7 @@ pub(in crate::resp) async fn hello(
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
             let (user, password) = (arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b""));
-            login = service.users.log_in(user, password, session.peer.ip()).await;
+            login = service.users.log_in(user, password, &session.peer).await;
             if login.is_none() {
                 return replies.error(words::WRONG_PASSWORD);
             }
