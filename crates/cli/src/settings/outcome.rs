@@ -318,7 +318,9 @@ impl Settings {
         }
         if config.resp.is_empty() && config.resp_tls.is_empty() && config.unix.is_none() {
             let given = self.get("resp").expect("resp has a default");
-            return Err(format!("{given} is none, and there is neither resp-tls nor unix-socket: nobody could reach the store"));
+            return Err(format!(
+                "{given} is none, and there is neither resp-tls nor unix-socket: nobody could reach the store"
+            ));
         }
         for (name, addresses) in config.addresses() {
             if let Some(address) = config.exposed(name, &addresses) {
@@ -348,7 +350,9 @@ impl Settings {
         self.require("unix-socket-mode", "unix-socket", "there is no socket without it")?;
         let mode = match self.get("unix-socket-mode").map(|given| &given.value) {
             Some(&Value::Mode(mode)) => mode,
-            other => unreachable!("unix-socket-mode is a mode with a default in the table, and not {other:?}"),
+            other => {
+                unreachable!("unix-socket-mode is a mode with a default in the table, and not {other:?}")
+            }
         };
         Ok(self.path("unix-socket").map(|path| UnixSocket { path, mode }))
     }

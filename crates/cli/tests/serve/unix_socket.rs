@@ -84,7 +84,8 @@ fn redis_cli_speaks_by_a_unix_socket() {
     let server = Serving::start(directory.path(), &["--dir", "store", "--unix-socket", "esker.sock"]);
     let cli = |arguments: &[&str]| {
         let mut command = Command::new("redis-cli");
-        let output = command.current_dir(directory.path()).args(["-s", "esker.sock"]).args(arguments).output();
+        let output =
+            command.current_dir(directory.path()).args(["-s", "esker.sock"]).args(arguments).output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     assert_eq!(cli(&["SET", "k", "v"]), "OK\n");

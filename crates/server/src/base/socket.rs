@@ -71,9 +71,7 @@ impl Stream {
     /// Sends a few bytes if the kernel takes them at once, and closes.
     pub(crate) fn say_and_close(self, text: &str) {
         let _ = match self {
-            Stream::Network(stream) => {
-                stream.into_std().and_then(|mut stream| stream.write(text.as_bytes()))
-            }
+            Stream::Network(stream) => stream.into_std().and_then(|mut stream| stream.write(text.as_bytes())),
             Stream::Local(stream) => stream.into_std().and_then(|mut stream| stream.write(text.as_bytes())),
         };
     }

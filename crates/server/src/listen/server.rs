@@ -199,11 +199,7 @@ async fn finish(mut clients: JoinSet<()>, wait: Duration) {
     }
 }
 
-async fn accept(
-    listener: Arc<Listener>,
-    door: Door,
-    accepted: mpsc::Sender<(Door, Stream, Address)>,
-) {
+async fn accept(listener: Arc<Listener>, door: Door, accepted: mpsc::Sender<(Door, Stream, Address)>) {
     loop {
         let (stream, peer) = next(&listener).await;
         if accepted.send((door, stream, peer)).await.is_err() {

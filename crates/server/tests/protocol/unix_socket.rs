@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 
 use esker_server::{Access, Config, Error, Limits, Password, Sockets, UnixSocket};
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -53,9 +54,8 @@ async fn clients_are_shown_as_redis_shows_them() {
     }
     let info = remote.text("INFO server").await;
     let port = server.resp[0].port();
-    let listeners = format!(
-        "\r\nlistener0:name=tcp,bind=127.0.0.1,port={port}\r\nlistener1:name=unix,bind={shown}\r\n"
-    );
+    let listeners =
+        format!("\r\nlistener0:name=tcp,bind=127.0.0.1,port={port}\r\nlistener1:name=unix,bind={shown}\r\n");
     assert!(info.contains(&listeners), "{info}");
     remote.ask("MONITOR", "+OK\r\n").await;
     local.ask("GET k", "$1\r\nv\r\n").await;
@@ -104,7 +104,8 @@ async fn a_dead_servers_socket_is_replaced_and_nothing_else() {
     client(&path).await.ask("PING", "+PONG\r\n").await;
     // A live one.
     let error = Sockets::bind(&alone(&path)).unwrap_err();
-    let expected = format!("cannot listen on the unix socket {}: another server listens on it", path.display());
+    let expected =
+        format!("cannot listen on the unix socket {}: another server listens on it", path.display());
     assert!(matches!(&error, Error::UnixSocket { path: named, .. } if *named == path), "{error}");
     assert_eq!(error.to_string(), expected);
     client(&path).await.ask("PING", "+PONG\r\n").await;
@@ -148,8 +149,7 @@ async fn of_servers_that_start_together_one_has_the_socket() {
         drop(UnixListener::bind(&path).unwrap());
         let turn = Arc::new(Barrier::new(SERVERS));
         let start = |_| {
-            let (turn, config, runtime) =
-                (turn.clone(), alone(&path), tokio::runtime::Handle::current());
+            let (turn, config, runtime) = (turn.clone(), alone(&path), tokio::runtime::Handle::current());
             std::thread::spawn(move || {
                 let _inside = runtime.enter();
                 turn.wait();
@@ -164,6 +164,22 @@ async fn of_servers_that_start_together_one_has_the_socket() {
         drop(have);
         assert!(!path.exists());
     }
+}
+
+/// Between two steps of another server a socket looks like that of a dead one.
+#[tokio::test]
+async fn a_server_waits_for_another_that_makes_its_socket() {
+    let (directory, path) = scratch();
+    let other = std::fs::File::open(directory.path()).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let error = Sockets::bind(&alone(&path)).unwrap_err().to_string();
+    assert!(error.ends_with("another process has its directory locked"), "{error}");
+    let config = alone(&path);
+    let waits = tokio::task::spawn_blocking(move || Sockets::bind(&config).map(drop));
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!waits.is_finished());
+    drop(other);
+    waits.await.unwrap().unwrap();
 }
 
 /// Users of this machine are told apart from who comes by TCP.
