@@ -15,6 +15,7 @@ use crate::base::policy::Policy;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
+pub(crate) mod acl_log;
 pub(crate) mod backups;
 pub(crate) mod calls;
 mod changes;
@@ -35,6 +36,7 @@ pub mod status;
 pub(crate) mod tracking;
 pub(crate) mod watchers;
 
+use acl_log::AclLog;
 use backups::Backups;
 use changes::Changes;
 use channels::Channels;
@@ -86,6 +88,8 @@ pub(crate) struct Service {
     pub(crate) tracking: Arc<Tracking>,
     changes: Changes,
     pub(crate) slowlog: Slowlog,
+    /// What was refused to users.
+    pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
     /// What requests that may be made again were answered.
@@ -137,7 +141,8 @@ impl Service {
         let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
         // The slow log and the scripts are of what clients said, so they are a part of their memory.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
-        let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
+        let acl_log_bytes = slowlog_bytes / 4;
+        let client_bytes = limits.client_bytes_max - slowlog_bytes - acl_log_bytes - script_bytes;
         let databases = (0..config.databases).map(|number| store.database(number));
         let databases = databases.collect::<Result<_, _>>().expect("a store has all that can be configured");
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
@@ -180,6 +185,7 @@ impl Service {
             reloads: Reloads::default(),
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
+            acl_log: AclLog::new(acl_log_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
             retries: Retries::new(retries_bytes, of_retries),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -193,10 +193,15 @@ impl Client {
         self.verb.load(Ordering::Relaxed).into()
     }
 
+    /// How long it has been connected.
+    pub(crate) fn age(&self) -> Duration {
+        self.connected.elapsed()
+    }
+
     /// The line of CLIENT LIST, without its end. `verb` is the name of the last verb.
     pub(crate) fn describe(&self, verb: &str, text: &mut Vec<u8>) {
         let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
-        let age_ms = self.connected.elapsed().as_millis() as u64;
+        let age_ms = self.age().as_millis() as u64;
         let idle_ms = age_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed));
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
         let [channels, patterns, shard_channels] =

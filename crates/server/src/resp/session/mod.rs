@@ -18,6 +18,7 @@ use crate::service::clients::Client;
 
 pub(super) mod audit;
 pub(super) mod queue;
+pub(in crate::resp) mod refused;
 pub(super) mod slow;
 pub(in crate::resp) mod subscriptions;
 pub(in crate::resp) mod tracking;
