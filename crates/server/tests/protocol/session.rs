@@ -20,6 +20,9 @@ async fn clients_are_listed_and_killed() {
     assert_eq!(client.text("CLIENT LIST ID 2 7").await.lines().count(), 1);
     assert!(client.text("CLIENT INFO").await.starts_with("id=1 "));
     client.ask("CLIENT KILL ID 1", ":0\r\n").await;
+    client.ask("CLIENT KILL ID 2 MAXAGE 1000", ":0\r\n").await;
+    client.ask("CLIENT KILL MAXAGE 0", "-ERR maxage should be greater than 0\r\n").await;
+    client.ask("CLIENT KILL MAXAGE x", "-ERR maxage is not an integer or out of range\r\n").await;
     client.ask("CLIENT KILL ID 2", ":1\r\n").await;
     other.expect_end().await;
     let mut third = server.client().await;
