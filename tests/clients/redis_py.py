@@ -148,6 +148,43 @@ def pool():
     in_threads(8, work)
 
 
+def caching():
+    """Client-side caching: a value is read once, and again when somebody else has changed it. It is of RESP3."""
+    if os.environ["PROTOCOL"] != "3":
+        return
+    from redis.cache import CacheConfig
+
+    where = {"host": os.environ["HOST"], "port": int(os.environ["PORT"]), "protocol": 3}
+    who = {"username": login, "password": os.environ.get("PASSWORD") or None}
+    keeper = redis.Redis(**where, **who, **tls, cache_config=CacheConfig())
+    client.set("app:cached", "one")
+    same([keeper.get("app:cached") for _ in range(3)], [b"one"] * 3)
+    same(keeper.get_cache().size, 1)
+    reads = lambda: client.info("stats")["keyspace_hits"]
+    before = reads() if not login else 0
+    same(keeper.get("app:cached"), b"one")
+    same(reads() if not login else 0, before)
+    client.set("app:cached", "two")
+    until = time.monotonic() + 10
+    while keeper.get("app:cached") != b"two":
+        same(time.monotonic() < until, True)
+    same(keeper.get_cache().size, 1)
+    client.delete("app:cached")
+    until = time.monotonic() + 10
+    while keeper.get("app:cached") is not None:
+        same(time.monotonic() < until, True)
+    keeper.close()
+
+
+def unix_socket():
+    """The same server by its unix socket."""
+    path = os.environ["SOCKET"]
+    local = redis.Redis.from_url(f"unix://{path}", username=login, password=os.environ.get("PASSWORD") or None)
+    local.set("app:socket", "here")
+    same(client.get("app:socket"), b"here")
+    same(local.client_info()["addr"], f"{path}:0")
+
+
 def restart():
     client.mset({f"app:kept:{n}": n for n in range(100)})
     print("kill the server", flush=True)
@@ -156,4 +193,4 @@ def restart():
     same(client.incr("app:n"), 42)
 
 
-hold(handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, lock, scripts, large, pool, restart)
+hold(handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, lock, scripts, large, pool, caching, unix_socket, restart)

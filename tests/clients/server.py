@@ -43,9 +43,10 @@ class Server:
         self.access, self.folder, self.port = access, folder, free_port()
         self.http = f"127.0.0.1:{free_port()}"
         self.process, self.certificate = None, None
+        self.socket = os.path.join(folder, "esker.sock")
         self.variables = {**os.environ}
         at = f"127.0.0.1:{self.port}"
-        flags = ["--dir", os.path.join(folder, "store"), "--http", self.http]
+        flags = ["--dir", os.path.join(folder, "store"), "--http", self.http, "--unix-socket", self.socket]
         if access == "password":
             self.variables["ESKER_PASSWORD"] = PASSWORD
         if access in ("user", "tls"):
@@ -71,6 +72,7 @@ class Server:
         return {
             "HOST": "127.0.0.1",
             "PORT": str(self.port),
+            "SOCKET": self.socket,
             "HTTP": f"http://{self.http}/",
             "PROTOCOL": str(protocol),
             "LOGIN": USER if users else "",

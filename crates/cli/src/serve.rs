@@ -192,6 +192,8 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         biased;
         name = ended(&mut terminate, &mut interrupt) => {
             tracing::info!("{name}: ending at once; the store was not open yet, and nothing was acknowledged");
+            // It removes the unix socket.
+            drop(sockets);
             std::process::exit(0);
         }
         opened = open(options, &sockets, &config, &notify) => {
@@ -409,8 +411,9 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
         if addresses.is_empty() { String::new() } else { format!(" {name}={}", shown(addresses)) }
     };
     let line = format!(
-        "ready resp={}{}{} store={} keys={} recovery_ms={:.1}\n",
+        "ready resp={}{}{}{} store={} keys={} recovery_ms={:.1}\n",
         shown(&addresses.resp),
+        addresses.unix.map_or_else(String::new, |path| format!(" unix={}", path.display())),
         if_any("http", &addresses.http),
         if_any("grpc", &addresses.grpc),
         names(places),

@@ -27,6 +27,8 @@ mod service;
 mod tls;
 #[path = "serve/transfer.rs"]
 mod transfer;
+#[path = "serve/unix_socket.rs"]
+mod unix_socket;
 
 fn esker(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
@@ -70,7 +72,9 @@ impl Serving {
     }
 
     fn start_with(directory: &Path, arguments: &[&str], environment: &[(&str, &str)], log: Stdio) -> Serving {
-        let arguments = [&["serve", "--resp", "127.0.0.1:0"], arguments].concat();
+        let given = arguments.contains(&"--resp");
+        let resp: &[&str] = if given { &[] } else { &["--resp", "127.0.0.1:0"] };
+        let arguments = [&["serve"], resp, arguments].concat();
         let mut command = esker(directory, &arguments);
         let command = command.env("ESKER_MEMORY", "128m").envs(environment.iter().copied());
         let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();

@@ -12,13 +12,13 @@
 //! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is disconnected.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+use crate::base::address::Address;
 use crate::base::config::Access;
 use crate::base::counting::count;
 use crate::base::notices::Notices;
@@ -223,7 +223,7 @@ impl Users {
     }
 
     /// The user, if name and password are right. It may take long, and does not block the thread.
-    pub(crate) async fn log_in(&self, name: &[u8], password: &[u8], from: IpAddr) -> Option<Arc<User>> {
+    pub(crate) async fn log_in(&self, name: &[u8], password: &[u8], from: &Address) -> Option<Arc<User>> {
         let roster = self.roster();
         let named = std::str::from_utf8(name).ok();
         if let Some(everyone) = &roster.everyone {
@@ -231,7 +231,7 @@ impl Users {
         }
         let user = named.and_then(|name| roster.named.get(name));
         let secret = user.and_then(|user| user.secret.as_ref());
-        let attempt = self.checker.attempt(name, password, secret, from);
+        let attempt = self.checker.attempt(name, password, secret, from.origin());
         let may_check = || self.throttle.look(attempt) == Verdict::Check;
         let checked = match self.throttle.look(attempt) {
             Verdict::Check => self.checker.check(name, password, secret, may_check).await,
@@ -248,17 +248,17 @@ impl Users {
     }
 
     /// Writes a line about a login that failed. Whoever sends it chose the name.
-    fn note_failure(&self, name: &[u8], from: IpAddr, was_checked: bool, blocks: bool) {
+    fn note_failure(&self, name: &[u8], from: &Address, was_checked: bool, blocks: bool) {
         let user = name[..name.len().min(NAME_SHOWN_BYTES)].escape_ascii();
         if blocks {
-            tracing::warn!(address = %from, %user, "too many wrong passwords; refusing logins for a while");
+            tracing::warn!(address = %from.holder(), %user, "too many wrong passwords; refusing logins for a while");
         } else if let Some(left_out) = self.notices.turn() {
             let why = if was_checked {
                 "wrong user or password"
             } else {
                 "a password that was wrong before, or too many wrong ones"
             };
-            tracing::warn!(address = %from, %user, left_out, "login failed: {why}");
+            tracing::warn!(address = %from.holder(), %user, left_out, "login failed: {why}");
         }
     }
 }

@@ -9,7 +9,6 @@
 //! connection ends after a minute. One too many ends an older one (`places`), so that a probe is always answered.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,13 +21,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::auth::User;
 use crate::base::accept::until_stop;
-use crate::base::address::Origin;
+use crate::base::address::Address;
 use crate::base::shutdown::Stop;
+use crate::base::socket::{Listener, Stream};
 use crate::service::Service;
 
 mod metrics;
@@ -56,15 +55,15 @@ type Answer = Response<Full<Bytes>>;
 /// Serves the connections of a listener, each as `connection` does, until the stop; then those that are open come to their
 /// end, or this is dropped with them.
 pub(crate) async fn listen<F>(
-    listener: Arc<TcpListener>,
+    listener: Arc<Listener>,
     stop: Stop,
-    connection: impl Fn(TcpStream, SocketAddr, Busy) -> F,
+    connection: impl Fn(Stream, Address, Busy) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut places = Places::default();
     until_stop(listener, stop, |connections, stream, peer| {
-        let (origin, busy) = (Origin::of(peer.ip()), Busy::default());
+        let (origin, busy) = (peer.origin(), Busy::default());
         places.make_room(origin);
         let task = connections.spawn(connection(stream, peer, busy.clone()));
         places.take(origin, busy, task);
@@ -75,7 +74,7 @@ pub(crate) async fn listen<F>(
 /// Serves one connection. `user` is who it speaks for before it has said anything.
 pub(crate) async fn serve<S>(
     stream: S,
-    address: IpAddr,
+    address: Address,
     user: Option<Arc<User>>,
     service: &Service,
     busy: &Busy,
@@ -85,7 +84,7 @@ pub(crate) async fn serve<S>(
     let user = user.as_ref();
     let answer = async |request| {
         busy.set(true);
-        let answer = answer(&request, address, user, service).await;
+        let answer = answer(&request, &address, user, service).await;
         busy.set(false);
         Ok::<_, Infallible>(answer)
     };
@@ -96,7 +95,7 @@ pub(crate) async fn serve<S>(
 }
 
 /// Serves one request of a connection while the store is being opened: the process answers, and is not ready.
-pub(crate) async fn serve_loading<S>(stream: S, address: IpAddr, progress: impl Fn() -> String)
+pub(crate) async fn serve_loading<S>(stream: S, address: Address, progress: impl Fn() -> String)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -128,7 +127,7 @@ fn http1() -> hyper::server::conn::http1::Builder {
 
 async fn answer(
     request: &Request<Incoming>,
-    address: IpAddr,
+    address: &Address,
     user: Option<&Arc<User>>,
     service: &Service,
 ) -> Answer {
@@ -178,7 +177,7 @@ fn not_ready(reason: &str) -> Answer {
 }
 
 /// Whether the request brings the name and the password of a user, whatever its rights.
-async fn log_in(request: &Request<Incoming>, address: IpAddr, service: &Service) -> bool {
+async fn log_in(request: &Request<Incoming>, address: &Address, service: &Service) -> bool {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some((scheme, coded)) = given.and_then(|given| given.split_once(' ')) else { return false };
     let decoded = Base64::decode_vec(coded.trim()).unwrap_or_default();

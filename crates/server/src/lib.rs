@@ -30,7 +30,7 @@ mod tls;
 const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
-pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles};
+pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles, UnixSocket};
 pub use base::error::{Error, Result};
 pub use base::keyspace_events::KeyspaceEvents;
 pub use base::limits::Limits;

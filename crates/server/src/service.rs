@@ -1,6 +1,6 @@
 //! What every connection works on: the store, the settings, the users, the counters.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,6 +15,7 @@ use crate::base::policy::Policy;
 use crate::budget::Budget;
 use crate::tls::Tls;
 
+pub(crate) mod acl_log;
 pub(crate) mod backups;
 pub(crate) mod calls;
 mod changes;
@@ -35,6 +36,7 @@ pub mod status;
 pub(crate) mod tracking;
 pub(crate) mod watchers;
 
+use acl_log::AclLog;
 use backups::Backups;
 use changes::Changes;
 use channels::Channels;
@@ -70,7 +72,8 @@ pub(crate) struct Service {
     pub(crate) budget: Arc<Budget>,
     /// How many connections there may be.
     pub(crate) connection_limits: Arc<ConnectionLimits>,
-    pub(crate) port: u16,
+    /// Where it is listened for RESP.
+    pub(crate) listening: Vec<SocketAddr>,
     /// What Redis calls what the store does when it is full.
     pub(crate) policy: Policy,
     pub(crate) counters: Counters,
@@ -85,6 +88,8 @@ pub(crate) struct Service {
     pub(crate) tracking: Arc<Tracking>,
     changes: Changes,
     pub(crate) slowlog: Slowlog,
+    /// What was refused to users.
+    pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
     pub(crate) scripts: Scripts,
     /// What requests that may be made again were answered.
@@ -127,7 +132,7 @@ impl Service {
         config: Config,
         users: Users,
         tls: Option<Arc<Tls>>,
-        port: u16,
+        listening: Vec<SocketAddr>,
     ) -> Service {
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
@@ -136,7 +141,8 @@ impl Service {
         let slowlog_bytes = SLOWLOG_BYTES.min(limits.client_bytes_max / 64);
         // The slow log and the scripts are of what clients said, so they are a part of their memory.
         let script_bytes = limits.client_bytes_max / SCRIPTS_PART;
-        let client_bytes = limits.client_bytes_max - slowlog_bytes - script_bytes;
+        let acl_log_bytes = slowlog_bytes / 4;
+        let client_bytes = limits.client_bytes_max - slowlog_bytes - acl_log_bytes - script_bytes;
         let databases = (0..config.databases).map(|number| store.database(number));
         let databases = databases.collect::<Result<_, _>>().expect("a store has all that can be configured");
         let given = |name: &str| config.settings.iter().find(|(known, _)| known == name);
@@ -173,12 +179,13 @@ impl Service {
             backups: Backups::new(config.backup_dir.clone()),
             drive: DriveLog::new(config.drive_log.clone()),
             config,
-            port,
+            listening,
             policy,
             counters: Counters::default(),
             reloads: Reloads::default(),
             clients: Clients::default(),
             slowlog: Slowlog::new(slowlog_bytes),
+            acl_log: AclLog::new(acl_log_bytes),
             expiring: Expiring::default(),
             scripts: Scripts::new(script_bytes),
             retries: Retries::new(retries_bytes, of_retries),
@@ -192,6 +199,11 @@ impl Service {
         };
         service.observe_as_needed();
         service
+    }
+
+    /// The port of RESP; 0 if there is none.
+    pub(crate) fn port(&self) -> u16 {
+        self.listening.first().map_or(0, SocketAddr::port)
     }
 
     /// What values of so many bytes take beside themselves while they are written: what is compressed is there a second time.

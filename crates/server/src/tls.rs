@@ -4,7 +4,6 @@
 //! used then, the old ones stay. Connections that are open keep what they were opened with.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
@@ -13,13 +12,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::base::address::Address;
 use crate::base::config::TlsFiles;
 use crate::base::notices::Notices;
+use crate::base::socket::Stream;
 use crate::{Error, Result};
 
 /// Protocols that a client may choose from.
@@ -84,11 +84,11 @@ impl Tls {
     /// Shakes hands, for so long at most.
     pub(crate) async fn shake_hands(
         &self,
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: Stream,
+        peer: &Address,
         application: Application,
         wait: Option<Duration>,
-    ) -> io::Result<TlsStream<TcpStream>> {
+    ) -> io::Result<TlsStream<Stream>> {
         let shaken = self.accept(stream, application);
         let shaken = match wait {
             Some(wait) => timeout(wait, shaken).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
@@ -98,7 +98,7 @@ impl Tls {
     }
 
     /// Writes a line about a handshake that failed. Who only looks whether the port is open is not worth one.
-    fn note_failure(&self, peer: SocketAddr, error: &io::Error) {
+    fn note_failure(&self, peer: &Address, error: &io::Error) {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
             tracing::debug!(%peer, %error, "TLS handshake failed");
@@ -108,7 +108,7 @@ impl Tls {
         }
     }
 
-    async fn accept(&self, stream: TcpStream, application: Application) -> io::Result<TlsStream<TcpStream>> {
+    async fn accept(&self, stream: Stream, application: Application) -> io::Result<TlsStream<Stream>> {
         let config = {
             let current = self.current.read().expect("nobody panics with it");
             match application {
@@ -130,7 +130,7 @@ fn is_no_tls(error: &io::Error) -> bool {
 }
 
 /// DNS names of a client's certificate, which are names of users here. It was verified in the handshake.
-pub(crate) fn certificate_names(stream: &TlsStream<TcpStream>) -> Vec<String> {
+pub(crate) fn certificate_names(stream: &TlsStream<Stream>) -> Vec<String> {
     let certificates = stream.get_ref().1.peer_certificates();
     let Some(certificate) = certificates.and_then(|chain| chain.first()) else { return Vec::new() };
     match webpki::EndEntityCert::try_from(certificate) {

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Switch,
     /// One of a few words.
     Choice(&'static [&'static str]),
+    /// Permissions of a file, in octal digits.
+    Mode,
     /// When a write is acknowledged.
     Durability,
     /// How values are compressed.
@@ -43,6 +45,7 @@ pub(crate) enum Value {
     Count(u64),
     Time(Duration),
     Switch(bool),
+    Mode(u32),
     Durability(Durability),
     Compression(Compression),
 }
@@ -70,6 +73,12 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Value::Text(text.to_owned()),
             Kind::Choice(_) => return Err(format!("'{text}' is not {}", self.form())),
+            Kind::Mode => match u32::from_str_radix(text, 8) {
+                Ok(mode) if mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    Value::Mode(mode)
+                }
+                _ => return Err(format!("'{text}' is not {}", self.form())),
+            },
             Kind::Durability => Value::Durability(text.parse().map_err(|error: Error| error.to_string())?),
             Kind::Compression => Value::Compression(text.parse().map_err(|error: Error| error.to_string())?),
         })
@@ -95,6 +104,7 @@ impl Kind {
             Kind::Time => "a time such as 500ms, 30s or 5m".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Mode => "permissions in octal, such as 700 or 0770".to_owned(),
             Kind::Durability => Durability::WORDS.to_owned(),
             Kind::Compression => Compression::WORDS.to_owned(),
         }
@@ -111,6 +121,7 @@ impl Kind {
             Kind::Time => "TIME",
             Kind::Switch => "BOOL",
             Kind::Choice(_) => "WORD",
+            Kind::Mode => "OCTAL",
             Kind::Durability => "WHEN",
             Kind::Compression => "HOW",
         }
@@ -184,6 +195,7 @@ mod tests {
         let expected = ["127.0.0.1:7970", "127.0.0.1:7971", "[::1]:2"].map(|text| text.parse().unwrap());
         assert_eq!(ports, Value::Addresses(expected.to_vec()));
         assert_eq!(Kind::Count(1, 9).parse("9"), Ok(Value::Count(9)));
+        assert_eq!(Kind::Mode.parse("0770"), Ok(Value::Mode(0o770)));
         assert_eq!(Kind::Switch.parse("yes"), Ok(Value::Switch(true)));
         assert_eq!(Kind::Choice(&["a", "b"]).parse("b"), Ok(Value::Text("b".to_owned())));
         for (kind, text, expected) in [
@@ -192,6 +204,9 @@ mod tests {
             (Kind::Addresses, "65536", "HOST:PORT"),
             (Kind::Count(1, 9), "10", "in 1..=9"),
             (Kind::Count(1, u64::MAX), "0", "at least 1"),
+            (Kind::Mode, "8", "in octal"),
+            (Kind::Mode, "+7", "in octal"),
+            (Kind::Mode, "1777", "in octal"),
             (Kind::Switch, "maybe", "true or false"),
             (Kind::Choice(&["a", "b"]), "c", "a, b"),
         ] {

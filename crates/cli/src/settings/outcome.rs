@@ -9,7 +9,7 @@ use esker_device::Backend;
 use esker_engine::{Compression, Durability, OptionName, Options, WhenFull};
 use esker_server::{
     Access, ClientCertificates, Config, Error, KeyspaceEvents, LOGIN_BYTES, Limits, Password, TlsFiles,
-    setting_of,
+    UnixSocket, setting_of,
 };
 
 use super::kind::Value;
@@ -291,6 +291,7 @@ impl Settings {
         let config = Config {
             resp: self.addresses("resp"),
             resp_tls: self.addresses("resp-tls"),
+            unix: self.unix_socket()?,
             http: self.addresses("http"),
             http_tls: self.addresses("http-tls"),
             grpc: self.addresses("grpc"),
@@ -315,9 +316,11 @@ impl Settings {
             self.exclude("allow-unauthenticated", "password-file", why)?;
             self.exclude("allow-unauthenticated", "users", why)?;
         }
-        if config.resp.is_empty() && config.resp_tls.is_empty() {
+        if config.resp.is_empty() && config.resp_tls.is_empty() && config.unix.is_none() {
             let given = self.get("resp").expect("resp has a default");
-            return Err(format!("{given} is none, and there is no resp-tls: nobody could reach the store"));
+            return Err(format!(
+                "{given} is none, and there is neither resp-tls nor unix-socket: nobody could reach the store"
+            ));
         }
         for (name, addresses) in config.addresses() {
             if let Some(address) = config.exposed(name, &addresses) {
@@ -341,6 +344,17 @@ impl Settings {
             });
         }
         Ok(config)
+    }
+
+    fn unix_socket(&self) -> Result<Option<UnixSocket>, String> {
+        self.require("unix-socket-mode", "unix-socket", "there is no socket without it")?;
+        let mode = match self.get("unix-socket-mode").map(|given| &given.value) {
+            Some(&Value::Mode(mode)) => mode,
+            other => {
+                unreachable!("unix-socket-mode is a mode with a default in the table, and not {other:?}")
+            }
+        };
+        Ok(self.path("unix-socket").map(|path| UnixSocket { path, mode }))
     }
 
     /// The password of the user default, from wherever it is given.

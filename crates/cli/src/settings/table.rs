@@ -75,6 +75,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("threads", "workers"),
     ("timeout", "idle-timeout"),
     ("tls-port", "resp-tls"),
+    ("unixsocket", "unix-socket"),
+    ("unixsocketperm", "unix-socket-mode"),
 ];
 
 #[rustfmt::skip]
@@ -119,6 +121,10 @@ settings! {
         "Addresses that answer RESP, the protocol of Redis, in plain text, or none.";
     NETWORK "resp-tls" Kind::Addresses, "" else "no TLS port",
         "Addresses that answer RESP over TLS, beside the plain ones.";
+    NETWORK "unix-socket" Kind::Path, "" else "no unix socket",
+        "Path of a unix socket that answers RESP in plain text, beside the addresses or, where they are none, alone.";
+    NETWORK "unix-socket-mode" Kind::Mode, "700",
+        "Permissions of the unix socket, in octal: whoever may write to it may connect.";
     NETWORK "http" Kind::Addresses, "" else "no HTTP",
         "Addresses of the live page at /, /status.json, /metrics, /healthz, /readyz and /readyz/write over plain HTTP.";
     NETWORK "http-tls" Kind::Addresses, "" else "no HTTPS",

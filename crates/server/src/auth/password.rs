@@ -8,7 +8,6 @@
 //! keyed hash under a key that only this process has and that is forgotten when the users are read again.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use argon2::password_hash::phc::PasswordHash;
@@ -19,6 +18,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
 use super::throttle::Attempt;
+use crate::base::address::Origin;
 use crate::{Error, Result};
 
 /// Memory that checking a password takes, beyond the budget of the clients.
@@ -146,7 +146,7 @@ impl Checker {
         name: &[u8],
         password: &[u8],
         secret: Option<&Secret>,
-        from: IpAddr,
+        from: Origin,
     ) -> Attempt {
         let against = match secret {
             Some(Secret::Hash(hash)) => hash,

@@ -1,10 +1,16 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use super::*;
 use crate::Password;
 
 /// Name, password, rights and prefixes.
 type Row<'a> = (&'a str, Option<&'a str>, &'a [Right], &'a [&'a str]);
 
-const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const HERE: Address = Address::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+
+fn at(address: [u8; 4]) -> Address {
+    Address::Network(SocketAddr::new(address.into(), 1))
+}
 
 fn with_password(text: &str) -> Access {
     Access { password: Some(Password::new(text)), ..Access::default() }
@@ -34,19 +40,19 @@ fn write(path: &Path, users: &[Row<'_>]) {
 async fn without_users_everybody_is_the_default_user_with_any_password() {
     let users = Users::open(&Access::default()).unwrap();
     assert_eq!(users.unnamed().unwrap().name(), "default");
-    assert!(users.log_in(b"default", b"whatever", HERE).await.is_some());
-    assert!(users.log_in(b"root", b"whatever", HERE).await.is_none());
+    assert!(users.log_in(b"default", b"whatever", &HERE).await.is_some());
+    assert!(users.log_in(b"root", b"whatever", &HERE).await.is_none());
 }
 
 #[tokio::test]
 async fn a_password_of_the_settings_is_the_default_users() {
     let users = Users::open(&with_password("open sesame")).unwrap();
     assert!(users.unnamed().is_none() && users.default_has_password());
-    let user = users.log_in(b"default", b"open sesame", HERE).await.unwrap();
+    let user = users.log_in(b"default", b"open sesame", &HERE).await.unwrap();
     assert!(user.is_admin() && user.may_write(b"any"));
     for (name, password) in [("default", "open"), ("default", ""), ("root", "open sesame")] {
         assert!(
-            users.log_in(name.as_bytes(), password.as_bytes(), HERE).await.is_none(),
+            users.log_in(name.as_bytes(), password.as_bytes(), &HERE).await.is_none(),
             "{name} {password}"
         );
     }
@@ -61,26 +67,26 @@ async fn users_of_a_file_have_rights() {
     ]);
     let users = Users::open(&access).unwrap();
     assert!(users.unnamed().is_none() && !users.default_has_password());
-    let ann = users.log_in(b"ann", b"a", HERE).await.unwrap();
+    let ann = users.log_in(b"ann", b"a", &HERE).await.unwrap();
     assert!(ann.may_read(b"app:1") && ann.may_write(b"tmp:") && !ann.may_read(b"ap") && !ann.is_admin());
-    let bob = users.log_in(b"bob", b"b", HERE).await.unwrap();
+    let bob = users.log_in(b"bob", b"b", &HERE).await.unwrap();
     assert!(bob.may_read(b"x") && !bob.may_write(b"x") && !bob.writes());
-    assert!(users.log_in(b"bob", b"a", HERE).await.is_none());
-    assert!(users.log_in(b"robot", b"", HERE).await.is_none(), "a user without a password");
+    assert!(users.log_in(b"bob", b"a", &HERE).await.is_none());
+    assert!(users.log_in(b"robot", b"", &HERE).await.is_none(), "a user without a password");
     assert!(users.of_certificate(["else", "robot"]).unwrap().is_admin());
     assert!(users.of_certificate(["else"]).is_none());
     // From memory now, and only this password.
-    assert!(users.log_in(b"bob", b"b", HERE).await.is_some());
-    assert!(users.log_in(b"bob", b"c", HERE).await.is_none());
-    assert!(users.log_in(b"ann", b"b", HERE).await.is_none());
+    assert!(users.log_in(b"bob", b"b", &HERE).await.is_some());
+    assert!(users.log_in(b"bob", b"c", &HERE).await.is_none());
+    assert!(users.log_in(b"ann", b"b", &HERE).await.is_none());
 }
 
 #[tokio::test]
 async fn guessing_ends_in_a_block_even_with_the_right_password() {
     let users = Users::open(&with_password("right")).unwrap();
-    guess(&users, "default", 10, HERE).await;
-    assert!(users.log_in(b"default", b"right", HERE).await.is_none());
-    assert!(users.log_in(b"default", b"right", IpAddr::from([10, 1, 1, 1])).await.is_some());
+    guess(&users, "default", 10, &HERE).await;
+    assert!(users.log_in(b"default", b"right", &HERE).await.is_none());
+    assert!(users.log_in(b"default", b"right", &at([10, 1, 1, 1])).await.is_some());
 }
 
 #[tokio::test]
@@ -89,8 +95,8 @@ async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
         file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
     let path = access.users.clone().unwrap();
     let users = Users::open(&access).unwrap();
-    let ann = users.log_in(b"ann", b"a", HERE).await.unwrap();
-    let bob = users.log_in(b"bob", b"b", HERE).await.unwrap();
+    let ann = users.log_in(b"ann", b"a", &HERE).await.unwrap();
+    let bob = users.log_in(b"bob", b"b", &HERE).await.unwrap();
     let mut changed = UserFile::read(&path).unwrap();
     let mut entry = changed.users()["ann"].clone();
     entry.rights = vec![Right::Write];
@@ -104,8 +110,8 @@ async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
     let ann = users.refresh(&ann).unwrap();
     assert!(!ann.reads() && ann.writes() && !ann.is_outdated());
     assert!(users.refresh(&bob).is_none());
-    assert!(users.log_in(b"bob", b"b", HERE).await.is_none());
-    assert!(users.log_in(b"bob", b"new", HERE).await.is_some());
+    assert!(users.log_in(b"bob", b"b", &HERE).await.is_none());
+    assert!(users.log_in(b"bob", b"new", &HERE).await.is_some());
 
     std::fs::write(&path, "users = 3").unwrap();
     users.reload().unwrap_err();
@@ -154,7 +160,7 @@ fn nothing_that_is_printed_shows_a_secret() {
 }
 
 /// So many wrong passwords, each another one.
-async fn guess(users: &Users, name: &str, times: usize, from: IpAddr) {
+async fn guess(users: &Users, name: &str, times: usize, from: &Address) {
     for turn in 0..times {
         let wrong = format!("guess {turn}");
         assert!(users.log_in(name.as_bytes(), wrong.as_bytes(), from).await.is_none(), "{wrong}");
@@ -165,9 +171,9 @@ async fn guess(users: &Users, name: &str, times: usize, from: IpAddr) {
 async fn the_same_wrong_password_again_and_again_locks_nobody_out() {
     let users = Users::open(&with_password("right")).unwrap();
     for _ in 0..50 {
-        assert!(users.log_in(b"default", b"out of date", HERE).await.is_none());
+        assert!(users.log_in(b"default", b"out of date", &HERE).await.is_none());
     }
-    assert!(users.log_in(b"default", b"right", HERE).await.is_some());
+    assert!(users.log_in(b"default", b"right", &HERE).await.is_some());
 }
 
 #[tokio::test]
@@ -175,18 +181,18 @@ async fn guessing_at_one_user_locks_no_other_out_at_the_same_address() {
     let (_directory, access) =
         file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
     let users = Users::open(&access).unwrap();
-    guess(&users, "ann", 10, HERE).await;
-    assert!(users.log_in(b"ann", b"a", HERE).await.is_none(), "guessing goes on at full speed");
-    assert!(users.log_in(b"bob", b"b", HERE).await.is_some());
+    guess(&users, "ann", 10, &HERE).await;
+    assert!(users.log_in(b"ann", b"a", &HERE).await.is_none(), "guessing goes on at full speed");
+    assert!(users.log_in(b"bob", b"b", &HERE).await.is_some());
 }
 
 #[tokio::test]
 async fn however_many_addresses_guess_another_one_gets_in() {
     let users = Users::open(&with_password("right")).unwrap();
     for n in 0..6000_u32 {
-        guess(&users, "default", 2, IpAddr::from((0x0a00_0000 + n).to_be_bytes())).await;
+        guess(&users, "default", 2, &at((0x0a00_0000 + n).to_be_bytes())).await;
     }
-    assert!(users.log_in(b"default", b"right", IpAddr::from([192, 0, 2, 1])).await.is_some());
+    assert!(users.log_in(b"default", b"right", &at([192, 0, 2, 1])).await.is_some());
 }
 
 /// Whoever may read the file, a service that runs as another user than whoever changes it, may do so afterwards.

@@ -10,7 +10,6 @@
 //! - What is remembered is bounded; whoever was wrong least is forgotten first, and nobody else is blocked instead.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ const ENTRIES_MAX: usize = 8192;
 /// A login: the user and the password by marks that only this process can make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    pub(super) from: IpAddr,
+    pub(super) from: Origin,
     pub(super) user: u64,
     /// Of the password with what it is checked against, so that a wrong one can become right.
     pub(super) password: u64,
@@ -48,8 +47,7 @@ struct Key {
 
 impl Key {
     fn of(attempt: Attempt) -> [Key; 2] {
-        let origin = Origin::of(attempt.from);
-        [Some(attempt.user), None].map(|user| Key { origin, user })
+        [Some(attempt.user), None].map(|user| Key { origin: attempt.from, user })
     }
 
     /// Wrong passwords in a row.
@@ -157,7 +155,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn attempt(from: [u8; 4], user: u64, password: u64) -> Attempt {
-        Attempt { from: IpAddr::from(from), user, password }
+        Attempt { from: Origin::of(from.into()), user, password }
     }
 
     /// Ten wrong passwords of one user.

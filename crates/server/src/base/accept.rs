@@ -1,20 +1,20 @@
 //! Accepting connections, and the end of their tasks.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::base::address::Address;
 use crate::base::shutdown::Stop;
+use crate::base::socket::{Listener, Stream};
 
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The next connection.
-pub(crate) async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+pub(crate) async fn next(listener: &Listener) -> (Stream, Address) {
     loop {
         match listener.accept().await {
             Ok(connection) => return connection,
@@ -29,9 +29,9 @@ pub(crate) async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 /// Hands every connection of a listener to `take`, which may give it a task, until the stop; then the tasks that are left come to
 /// their end, or this is dropped with them.
 pub(crate) async fn until_stop(
-    listener: Arc<TcpListener>,
+    listener: Arc<Listener>,
     mut stop: Stop,
-    mut take: impl FnMut(&mut JoinSet<()>, TcpStream, SocketAddr),
+    mut take: impl FnMut(&mut JoinSet<()>, Stream, Address),
 ) {
     let mut tasks = JoinSet::new();
     loop {

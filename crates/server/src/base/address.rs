@@ -1,14 +1,65 @@
-//! Where a connection comes from, as far as one holder of addresses is told from another.
+//! Where a connection comes from: its address, and as far as one holder of addresses is told from another, its origin.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 
-/// An IPv4 address or an IPv6 /64: whoever has one IPv6 address mostly has all of its /64.
+/// One end of a connection. It is shown as Redis shows it: the path of a unix socket with a port of 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Network(SocketAddr),
+    /// A process on this machine that came by a unix socket.
+    Local {
+        /// The socket that it came by: it has no address of its own.
+        socket: Arc<Path>,
+        /// The user whose process it is, as the kernel says.
+        uid: u32,
+    },
+}
+
+impl Address {
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            Address::Network(address) => Origin::of(address.ip()),
+            Address::Local { uid, .. } => Origin::User(*uid),
+        }
+    }
+
+    /// Who holds the address, for the log: a machine, or a user of this one.
+    pub(crate) fn holder(&self) -> String {
+        match self {
+            Address::Network(address) => address.ip().to_string(),
+            Address::Local { socket, uid } => format!("{} (uid {uid})", socket.display()),
+        }
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Address::Local { .. })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Network(address) => address.fmt(f),
+            Address::Local { socket, .. } => write!(f, "{}:0", socket.display()),
+        }
+    }
+}
+
+/// Whose connections are bounded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Origin(IpAddr);
+pub(crate) enum Origin {
+    /// An IPv4 address or an IPv6 /64: whoever has one IPv6 address mostly has all of its /64.
+    Network(IpAddr),
+    /// A user of this machine, by unix socket.
+    User(u32),
+}
 
 impl Origin {
     pub(crate) fn of(address: IpAddr) -> Origin {
-        Origin(match address.to_canonical() {
+        Origin::Network(match address.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) & !u128::from(u64::MAX)).into(),
             v4 => v4,
         })
@@ -26,5 +77,14 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
+    }
+
+    #[test]
+    fn users_of_this_machine_are_told_apart() {
+        let of = |uid| Address::Local { socket: Path::new("/run/esker.sock").into(), uid };
+        assert_eq!(of(1).origin(), of(1).origin());
+        assert_ne!(of(1).origin(), of(2).origin());
+        assert_eq!(of(1).to_string(), "/run/esker.sock:0");
+        assert_eq!(of(1).holder(), "/run/esker.sock (uid 1)");
     }
 }

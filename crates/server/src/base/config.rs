@@ -17,6 +17,8 @@ pub struct Config {
     pub resp: Vec<SocketAddr>,
     /// Addresses that answer RESP over TLS.
     pub resp_tls: Vec<SocketAddr>,
+    /// A unix socket that answers RESP in plain text.
+    pub unix: Option<UnixSocket>,
     /// Addresses of `/metrics`, `/healthz`, `/readyz` and `/readyz/write` over plain HTTP.
     pub http: Vec<SocketAddr>,
     /// The same over HTTPS.
@@ -43,6 +45,15 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
     /// What decides which lines are logged; without it `CONFIG` knows no `log`.
     pub log: Option<Arc<dyn LogFilter>>,
+}
+
+/// A unix socket. Whoever may write to its file may connect, and is no more asked for a password than who comes by TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where its file is made. That of a server that is dead is replaced.
+    pub path: PathBuf,
+    /// The file's permissions.
+    pub mode: u32,
 }
 
 /// The filter of the log, which belongs to whoever started the server.
@@ -121,6 +132,7 @@ impl Config {
         Config {
             resp: vec![address],
             resp_tls: Vec::new(),
+            unix: None,
             http: Vec::new(),
             http_tls: Vec::new(),
             grpc: Vec::new(),

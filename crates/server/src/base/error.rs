@@ -15,6 +15,14 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// A unix socket cannot be made.
+    #[error("cannot listen on the unix socket {path}: {what}")]
+    UnixSocket {
+        /// The path asked for.
+        path: PathBuf,
+        /// Why not.
+        what: String,
+    },
     /// Other machines would be served without a password.
     #[error(
         "other machines reach {address}, and nobody needs a password: set a password or users, or allow it with \

@@ -15,3 +15,4 @@ pub(crate) mod rate;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod slice;
+pub(crate) mod socket;

@@ -121,5 +121,5 @@ pub(super) fn note_if_slow<Q: Asked>(service: &Service, call: &Call, about: Abou
         arguments.push(format!("... ({} more keys)", about.more).into_bytes());
     }
     let name = call.user.name().as_bytes().to_vec();
-    service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, call.client.peer, name);
+    service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, call.client.peer.clone(), name);
 }

@@ -1,7 +1,6 @@
 //! Who calls, and the memory of its calls.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tonic::Status;
 use super::error;
 use super::frames::Waiting;
 use crate::auth::User;
+use crate::base::address::Address;
 use crate::base::pace::Pace;
 use crate::budget::{Piece, Pieces, Share};
 use crate::service::Service;
@@ -27,7 +27,7 @@ const WATCHES_MAX: usize = 32;
 
 /// What one connection's calls share.
 pub(super) struct Client {
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Address,
     /// Who it is without a word: by its certificate, or because nobody needs a password.
     unnamed: Option<Arc<User>>,
     /// The last `authorization` that was right, and whose it is: checking a password is slow.
@@ -47,7 +47,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(
-        peer: SocketAddr,
+        peer: Address,
         unnamed: Option<Arc<User>>,
         share: Share,
         service: &Service,
@@ -95,7 +95,7 @@ impl Client {
                 "authorization is Basic with user and password in base64, or Bearer with a password",
             )
         })?;
-        let user = service.users.log_in(&name, &password, self.peer.ip()).await.ok_or_else(wrong)?;
+        let user = service.users.log_in(&name, &password, &self.peer).await.ok_or_else(wrong)?;
         *self.known.lock().expect("nobody panics with it") = Some((given.clone(), user.clone()));
         Ok(user)
     }

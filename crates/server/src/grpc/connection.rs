@@ -7,7 +7,6 @@
 //! no further call is taken, and lets those that run finish.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +31,7 @@ use super::frames::Frames;
 use super::health::Health;
 use super::{DESCRIPTORS, pb};
 use crate::auth::User;
+use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::budget::Share;
 use crate::service::{Dropped, Service};
@@ -68,7 +68,7 @@ pub(crate) const FLOOR_BYTES: usize = WINDOW_BYTES as usize + (64 << 10) + CALLS
 /// Serves one connection.
 pub(crate) async fn serve<S>(
     stream: S,
-    peer: SocketAddr,
+    peer: Address,
     user: Option<Arc<User>>,
     share: Share,
     service: Arc<Service>,
@@ -76,7 +76,7 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(peer, user, share, &service);
+    let client = Client::new(peer.clone(), user, share, &service);
     let calls = {
         let (client, service, stop) = (client.clone(), service.clone(), stop.clone());
         service_fn(move |request| {

@@ -20,7 +20,6 @@ use super::error::{closed, invalid, missed, no_right, of_store, stopping, too_ma
 use super::pb;
 use super::pb::change::Kind;
 use super::pb::watch_response::{Changes, Message, Progress, Started};
-use crate::base::address::Origin;
 use crate::base::shutdown::Stop;
 use crate::budget::Piece;
 use crate::service::Service;
@@ -116,7 +115,7 @@ pub(super) async fn watch(
     let (prefixes, keys) = (copied(prefixes), copied(keys));
     let keyspace = call.store.keyspace_number();
     let wanted = Wanted { keyspace, prefixes, keys, queue_bytes, may_see };
-    let (service, origin) = (esker.service.clone(), Origin::of(call.client.peer.ip()));
+    let (service, origin) = (esker.service.clone(), call.client.peer.origin());
     let watching = service.watchers.watch(&call.store, origin, wanted).ok_or_else(|| {
         too_many_watches("there are as many watches as there may be, or as this address may have")
     })?;

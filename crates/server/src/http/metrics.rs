@@ -11,6 +11,8 @@ use crate::base::process::resident_bytes;
 use crate::service::status::disk_bytes;
 use crate::service::{Reloads, Service};
 
+mod features;
+
 /// Metrics as text.
 struct Text(String);
 
@@ -79,6 +81,7 @@ pub(crate) fn text(service: &Service) -> String {
     text.gauge("resident_memory_bytes", "Memory of the process.", resident_bytes().unwrap_or(0));
     reloads(&mut text, service);
     server(&mut text, service);
+    features::features(&mut text, service);
     let stats = service.store.stats();
     store(&mut text, &stats);
     drive(&mut text, service, &stats);

@@ -1,7 +1,6 @@
 //! Who is let in: connections are bounded in all, by where they come from, and by the memory for their floors.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use crate::base::address::Origin;
@@ -61,8 +60,7 @@ impl Gatekeeper {
     }
 
     /// Lets a connection in, or says why not. `beyond` is what its protocols take on top of what every connection does.
-    pub(crate) fn admit(self: &Arc<Gatekeeper>, address: IpAddr, beyond: usize) -> Result<Ticket, TooMany> {
-        let origin = Origin::of(address);
+    pub(crate) fn admit(self: &Arc<Gatekeeper>, origin: Origin, beyond: usize) -> Result<Ticket, TooMany> {
         let mut open = self.open.lock().expect("nobody panics with it");
         if open.connections >= self.limits.connections() {
             return Err(TooMany::InAll);
@@ -99,7 +97,7 @@ mod tests {
     fn places_are_bounded_and_free_again() {
         let budget = Budget::new(400 << 10, 100 << 10, std::time::Duration::ZERO);
         let gatekeeper = Gatekeeper::new(budget.clone(), ConnectionLimits::new(3, 2));
-        let admit = |last| gatekeeper.admit(IpAddr::from([10, 0, 0, last]), 0);
+        let admit = |last| gatekeeper.admit(Origin::of([10, 0, 0, last].into()), 0);
         let (one, two) = (admit(1).unwrap(), admit(1).unwrap());
         assert_eq!(admit(1).unwrap_err(), TooMany::FromAddress);
         let three = admit(2).unwrap();
@@ -114,6 +112,6 @@ mod tests {
             Budget::new(20 << 10, 20 << 10, std::time::Duration::ZERO),
             ConnectionLimits::new(3, 3),
         );
-        assert_eq!(tight.admit(IpAddr::from([1, 1, 1, 1]), 0).unwrap_err(), TooMany::Memory);
+        assert_eq!(tight.admit(Origin::of([1, 1, 1, 1].into()), 0).unwrap_err(), TooMany::Memory);
     }
 }

@@ -1,19 +1,17 @@
 //! One connection, from the handshake to its end.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::admit::Ticket;
 use super::sockets::Door;
+use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
+use crate::base::socket::{Listener, Stream};
 use crate::budget::Share;
 use crate::http::Busy;
 use crate::resp::Peer;
@@ -27,30 +25,23 @@ pub(super) fn start(
     stop: &Stop,
     ticket: Ticket,
     door: Door,
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Address,
 ) {
     let counters = &service.counters;
     count(&counters.connections_accepted, 1);
     let id = counters.connections_accepted.load(Ordering::Relaxed);
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, %peer, "cannot set TCP_NODELAY");
-    }
-    if let Some(after) = service.config.limits.keepalive
-        && let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive(after))
-    {
-        tracing::debug!(%error, %peer, "cannot set SO_KEEPALIVE");
-    }
-    let Ok(local) = stream.local_addr() else { return };
+    stream.tune(service.config.limits.keepalive, &peer);
+    let Ok(local) = stream.local_address(&peer) else { return };
     let (service, mut stop) = (service.clone(), stop.clone());
     clients.spawn(async move {
         let Ticket { place, share } = ticket;
         count(&service.counters.connections_open, 1);
-        let mut of = Peer { id, address: peer, local, user: service.users.unnamed() };
+        let mut of = Peer { id, address: peer.clone(), local, user: service.users.unnamed() };
         let ended = if door.tls {
             let shaken = tokio::select! {
                 biased;
-                shaken = shake_hands(stream, peer, door, &service) => shaken,
+                shaken = shake_hands(stream, &peer, door, &service) => shaken,
                 () = stop.announced() => Err(std::io::ErrorKind::ConnectionAborted.into()),
             };
             match shaken {
@@ -70,14 +61,6 @@ pub(super) fn start(
             tracing::debug!(%error, %peer, "connection ended");
         }
     });
-}
-
-/// Asks whether the other end is there after so much silence, and three times before it is taken for dead, as Redis does.
-fn keepalive(after: Duration) -> TcpKeepalive {
-    /// What the kernel takes, in seconds.
-    const RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32_767)];
-    let within = |time: Duration| time.clamp(RANGE[0], RANGE[1]);
-    TcpKeepalive::new().with_time(within(after)).with_interval(within(after / 3)).with_retries(3)
 }
 
 async fn converse<S>(
@@ -101,28 +84,28 @@ where
 }
 
 async fn shake_hands(
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: &Address,
     door: Door,
     service: &Service,
-) -> std::io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+) -> std::io::Result<tokio_rustls::server::TlsStream<Stream>> {
     let tls = service.tls.as_ref().expect("an address of TLS is refused without its files");
     let shaken = tls.shake_hands(stream, peer, door.application, service.config.limits.login_wait).await;
     shaken.inspect_err(|_| count(&service.counters.tls_failures, 1))
 }
 
-pub(super) async fn serve_http(listener: Arc<TcpListener>, door: Door, stop: Stop, service: Arc<Service>) {
-    let connection = |stream: TcpStream, peer: SocketAddr, busy: Busy| {
+pub(super) async fn serve_http(listener: Arc<Listener>, door: Door, stop: Stop, service: Arc<Service>) {
+    let connection = |stream: Stream, peer: Address, busy: Busy| {
         let service = service.clone();
         async move {
             let user = service.users.unnamed();
             if !door.tls {
-                return http::serve(stream, peer.ip(), user, &service, &busy).await;
+                return http::serve(stream, peer, user, &service, &busy).await;
             }
-            if let Ok(stream) = shake_hands(stream, peer, door, &service).await {
+            if let Ok(stream) = shake_hands(stream, &peer, door, &service).await {
                 let names = certificate_names(&stream);
                 let user = service.users.of_certificate(names.iter().map(String::as_str)).or(user);
-                http::serve(stream, peer.ip(), user, &service, &busy).await;
+                http::serve(stream, peer, user, &service, &busy).await;
             }
         }
     };

@@ -6,17 +6,17 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::admit::Gatekeeper;
 use super::sockets::{Door, Sockets, refuse};
 use crate::base::accept::until_stop;
+use crate::base::address::Address;
 use crate::base::shutdown::{Stop, Stopper};
+use crate::base::socket::{Listener, Stream};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
 use crate::service::connection_limits::ConnectionLimits;
@@ -52,7 +52,7 @@ impl Sockets {
         let loading =
             Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });
         let (stopper, stop) = Stopper::new();
-        for (door, _, listener) in &self.listeners {
+        for (door, listener) in &self.listeners {
             tokio::spawn(loading.clone().listen(listener.clone(), *door, stop.clone()));
         }
         let opened = opening.await;
@@ -63,7 +63,7 @@ impl Sockets {
 }
 
 impl Loading {
-    async fn listen(self: Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+    async fn listen(self: Arc<Loading>, listener: Arc<Listener>, door: Door, stop: Stop) {
         let wait = self.limits.closing_wait;
         let mut stopped = stop.clone();
         let listening = async {
@@ -82,30 +82,30 @@ impl Loading {
         }
     }
 
-    async fn listen_http(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
-        let connection = |stream: TcpStream, peer: SocketAddr, _: Busy| {
+    async fn listen_http(self: &Arc<Loading>, listener: Arc<Listener>, door: Door, stop: Stop) {
+        let connection = |stream: Stream, peer: Address, _: Busy| {
             let loading = self.clone();
             async move {
-                if let Ok(stream) = loading.open(stream, peer, door).await {
-                    http::serve_loading(stream, peer.ip(), &*loading.progress).await;
+                if let Ok(stream) = loading.open(stream, &peer, door).await {
+                    http::serve_loading(stream, peer, &*loading.progress).await;
                 }
             }
         };
         http::listen(listener, stop, connection).await;
     }
 
-    async fn listen_clients(self: &Arc<Loading>, listener: Arc<TcpListener>, door: Door, stop: Stop) {
+    async fn listen_clients(self: &Arc<Loading>, listener: Arc<Listener>, door: Door, stop: Stop) {
         let told = stop.clone();
-        let take = |clients: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr| match self
+        let take = |clients: &mut JoinSet<()>, stream: Stream, peer: Address| match self
             .gatekeeper
-            .admit(peer.ip(), door.floor_bytes())
+            .admit(peer.origin(), door.floor_bytes())
         {
             Err(why) => refuse(why, door, stream),
             Ok(ticket) => {
                 let (loading, stop) = (self.clone(), told.clone());
                 clients.spawn(async move {
                     let _ticket = ticket;
-                    if let Err(error) = loading.converse(stream, peer, door, stop).await {
+                    if let Err(error) = loading.converse(stream, &peer, door, stop).await {
                         tracing::debug!(%error, %peer, "connection ended");
                     }
                 });
@@ -114,7 +114,7 @@ impl Loading {
         until_stop(listener, stop, take).await;
     }
 
-    async fn converse(&self, stream: TcpStream, peer: SocketAddr, door: Door, stop: Stop) -> io::Result<()> {
+    async fn converse(&self, stream: Stream, peer: &Address, door: Door, stop: Stop) -> io::Result<()> {
         let mut stream = self.open(stream, peer, door).await?;
         if door.application == Application::Grpc {
             grpc::serve_loading(stream, self.progress.clone(), stop).await;
@@ -124,7 +124,7 @@ impl Loading {
     }
 
     /// What is behind the handshake, if the door has one.
-    async fn open(&self, stream: TcpStream, peer: SocketAddr, door: Door) -> io::Result<Box<dyn Duplex>> {
+    async fn open(&self, stream: Stream, peer: &Address, door: Door) -> io::Result<Box<dyn Duplex>> {
         match &self.tls {
             Some(tls) if door.tls => {
                 let wait = self.limits.login_wait;

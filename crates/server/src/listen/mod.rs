@@ -7,6 +7,7 @@ mod admit;
 mod connections;
 mod loading;
 mod server;
+mod socket_file;
 mod sockets;
 
 pub use server::{Control, Server};

@@ -5,7 +5,6 @@
 //! 3. Connections answer the commands that they read, and end. 4. HTTP ends last, so that it can be asked until then.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,17 +12,19 @@ use std::time::Duration;
 
 use esker_engine::Store;
 use futures_util::future::BoxFuture;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::admit::Gatekeeper;
 use super::connections::{serve_http, start};
+use super::socket_file::SocketFile;
 use super::sockets::{Addresses, Door, Listening, Sockets, refuse};
 use crate::base::accept::{next, note_panic};
+use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
+use crate::base::socket::{Listener, Stream};
 use crate::service::Service;
 use crate::service::status::Sampler;
 use crate::tls::Application;
@@ -34,6 +35,8 @@ const TLS_LOOK: Duration = Duration::from_secs(10);
 
 /// A server that listens and is ready to run.
 pub struct Server {
+    /// Dropped before the listeners.
+    socket_file: Option<SocketFile>,
     listeners: Vec<Listening>,
     service: Arc<Service>,
 }
@@ -76,9 +79,9 @@ impl Server {
 
     /// A server on addresses that are listened on already, with the same configuration.
     pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
-        let port = sockets.addresses().resp.first().map_or(0, SocketAddr::port);
-        let service = Service::new(store, config, sockets.users, sockets.tls, port);
-        Server { listeners: sockets.listeners, service: Arc::new(service) }
+        let listening = sockets.addresses().resp;
+        let service = Service::new(store, config, sockets.users, sockets.tls, listening);
+        Server { socket_file: sockets.socket_file, listeners: sockets.listeners, service: Arc::new(service) }
     }
 
     /// Where it is listened.
@@ -114,7 +117,7 @@ impl Server {
         let (mut acceptors, mut watching) = (JoinSet::new(), JoinSet::new());
         // Who watches is not told: it is dropped at the end.
         let (_never, watched) = Stopper::new();
-        for (door, _, listener) in self.listeners {
+        for (door, listener) in self.listeners {
             match door.application {
                 Application::Resp | Application::Grpc => {
                     acceptors.spawn(accept(listener, door, accepted.clone()))
@@ -135,8 +138,8 @@ impl Server {
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();
         let admit =
-            |clients: &mut JoinSet<()>, (door, stream, peer): (Door, TcpStream, SocketAddr)| match gatekeeper
-                .admit(peer.ip(), door.floor_bytes())
+            |clients: &mut JoinSet<()>, (door, stream, peer): (Door, Stream, Address)| match gatekeeper
+                .admit(peer.origin(), door.floor_bytes())
             {
                 Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
                 Err(why) => {
@@ -157,6 +160,7 @@ impl Server {
         }
 
         // 2.
+        drop(self.socket_file);
         acceptors.shutdown().await;
         drop(incoming);
         // 3.
@@ -195,11 +199,7 @@ async fn finish(mut clients: JoinSet<()>, wait: Duration) {
     }
 }
 
-async fn accept(
-    listener: Arc<TcpListener>,
-    door: Door,
-    accepted: mpsc::Sender<(Door, TcpStream, SocketAddr)>,
-) {
+async fn accept(listener: Arc<Listener>, door: Door, accepted: mpsc::Sender<(Door, Stream, Address)>) {
     loop {
         let (stream, peer) = next(&listener).await;
         if accepted.send((door, stream, peer)).await.is_err() {

@@ -1,13 +1,15 @@
 //! Addresses that are listened on, and what is spoken there.
 
-use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 
 use super::admit::{TLS_BYTES, TooMany};
+use super::socket_file::SocketFile;
 use crate::auth::Users;
+use crate::base::socket::{Listener, Stream};
 use crate::tls::{Application, Tls};
 use crate::{Config, Error, Result, grpc};
 
@@ -41,8 +43,8 @@ impl Config {
     }
 }
 
-/// A socket that is listened on, what is spoken there, and its address.
-pub(super) type Listening = (Door, SocketAddr, Arc<TcpListener>);
+/// A socket that is listened on, and what is spoken there.
+pub(super) type Listening = (Door, Arc<Listener>);
 
 /// The addresses that are listened on, by protocol: plain ones first, with the ports that the kernel chose for port 0.
 #[non_exhaustive]
@@ -50,6 +52,8 @@ pub(super) type Listening = (Door, SocketAddr, Arc<TcpListener>);
 pub struct Addresses {
     /// Those of RESP.
     pub resp: Vec<SocketAddr>,
+    /// The unix socket of RESP.
+    pub unix: Option<PathBuf>,
     /// Those of HTTP.
     pub http: Vec<SocketAddr>,
     /// Those of gRPC.
@@ -59,17 +63,29 @@ pub struct Addresses {
 impl Addresses {
     pub(super) fn of(listeners: &[Listening]) -> Addresses {
         let of = |application| {
-            let these = listeners.iter().filter(|(door, ..)| door.application == application);
-            these.map(|&(_, bound, _)| bound).collect()
+            let these = listeners.iter().filter(|(door, _)| door.application == application);
+            these
+                .filter_map(|(_, listener)| match **listener {
+                    Listener::Network(_, bound) => Some(bound),
+                    Listener::Local(..) => None,
+                })
+                .collect()
         };
-        Addresses { resp: of(Application::Resp), http: of(Application::Http), grpc: of(Application::Grpc) }
+        let unix = listeners.iter().find_map(|(_, listener)| match &**listener {
+            Listener::Local(_, path) => Some(path.to_path_buf()),
+            Listener::Network(..) => None,
+        });
+        let (resp, http, grpc) = (of(Application::Resp), of(Application::Http), of(Application::Grpc));
+        Addresses { resp, unix, http, grpc }
     }
 }
 
 /// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
 #[derive(Debug)]
 pub struct Sockets {
-    pub(crate) listeners: Vec<Listening>,
+    /// That of the unix socket. It must be dropped before the listeners, and so stands before them.
+    pub(super) socket_file: Option<SocketFile>,
+    pub(super) listeners: Vec<Listening>,
     pub(super) users: Users,
     pub(crate) tls: Option<Arc<Tls>>,
 }
@@ -96,13 +112,21 @@ impl Sockets {
                     socket.set_reuseaddr(true)?;
                     socket.bind(address)?;
                     let listener = socket.listen(LISTEN_BACKLOG)?;
-                    Ok((listener.local_addr()?, Arc::new(listener)))
+                    let bound = listener.local_addr()?;
+                    Ok(Listener::Network(listener, bound))
                 };
-                let (bound, listener) = listen().map_err(|source| Error::Bind { address, source })?;
-                listeners.push((Door { application, tls }, bound, listener));
+                let listener = listen().map_err(|source| Error::Bind { address, source })?;
+                listeners.push((Door { application, tls }, Arc::new(listener)));
             }
         }
-        Ok(Sockets { listeners, users, tls })
+        // Last, so that no socket lies there for a server that does not come up.
+        let mut socket_file = None;
+        if let Some(socket) = &config.unix {
+            let (file, listener) = SocketFile::listen(socket, LISTEN_BACKLOG)?;
+            listeners.push((Door { application: Application::Resp, tls: false }, Arc::new(listener)));
+            socket_file = Some(file);
+        }
+        Ok(Sockets { socket_file, listeners, users, tls })
     }
 
     /// Where it is listened.
@@ -112,11 +136,10 @@ impl Sockets {
 }
 
 /// Says why a connection is not let in, where that is cheap.
-pub(crate) fn refuse(why: TooMany, door: Door, stream: TcpStream) {
+pub(crate) fn refuse(why: TooMany, door: Door, stream: Stream) {
     tracing::debug!(%why, "connection refused");
     if !door.tls && door.application == Application::Resp {
         // A fresh socket takes so few bytes at once, so nothing waits and no task is needed.
-        let text = format!("-ERR {why}\r\n");
-        let _ = stream.into_std().and_then(|mut stream| stream.write(text.as_bytes()));
+        stream.say_and_close(&format!("-ERR {why}\r\n"));
     }
 }

@@ -13,8 +13,6 @@
 //! are run and answered.
 
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -32,22 +30,26 @@ use super::wire::commands::Commands;
 use super::wire::frame::{Parser, Unparsed};
 use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
-use crate::auth::{User, Users};
+use crate::auth::User;
+use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::slice::{Slice, behind_the_others};
 use crate::budget::Share;
 use crate::service::channels::Overflown;
-use crate::service::clients::Client;
 use crate::service::{Dropped, Service};
+
+mod interrupts;
+
+use interrupts::{Interrupt, Interrupts, interrupts};
 
 /// The other end of a connection.
 pub(crate) struct Peer {
     /// Unique in this run of the server.
     pub(crate) id: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     /// This end.
-    pub(crate) local: SocketAddr,
+    pub(crate) local: Address,
     /// Who it speaks for before it has said anything.
     pub(crate) user: Option<Arc<User>>,
 }
@@ -93,9 +95,9 @@ where
 {
     let address = peer.address;
     let name = peer.user.as_ref().map_or("", |user| user.name());
-    let present = service.clients.enter(peer.id, address, peer.local, name, &service.channels);
+    let present = service.clients.enter(peer.id, address.clone(), peer.local, name, &service.channels);
     let client = present.client.clone();
-    let mut session = Session::new(address, peer.user, client.clone());
+    let mut session = Session::new(address.clone(), peer.user, client.clone());
     session.share = Some(share);
     let mut conversation = Conversation::new(stream, session, service, stop);
     let ended = conversation.talk().await;
@@ -123,32 +125,6 @@ where
         transport.stream.shutdown().await
     };
     timeout(service.config.limits.closing_wait, goodbye).await?
-}
-
-/// What happens to a conversation while it waits.
-enum Interrupt {
-    Killed,
-    Stopped,
-    /// The users were read again.
-    Users,
-    /// It is told what another client would be told.
-    Told,
-}
-
-type Interrupts = Pin<Box<dyn Future<Output = Interrupt> + Send>>;
-
-/// The next interrupt. Must be made before the session's user is looked at, or else it could miss a reading in between.
-fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
-    let mut reloads = users.reloads();
-    Box::pin(async move {
-        tokio::select! {
-            biased;
-            () = client.killed() => Interrupt::Killed,
-            () = stop.announced() => Interrupt::Stopped,
-            () = client.begins_to_listen() => Interrupt::Told,
-            Ok(()) = reloads.changed() => Interrupt::Users,
-        }
-    })
 }
 
 /// Takes the session's user anew if the users were read again.

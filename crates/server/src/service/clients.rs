@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use super::channels::{Channels, Mailbox};
+use crate::base::address::Address;
 
 /// What others see of a connection.
 pub(crate) struct Client {
     /// Unique in this run of the server.
     pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
     connected: Instant,
     /// When it was last heard of, in milliseconds since then.
     active_ms: AtomicU64,
@@ -193,10 +193,15 @@ impl Client {
         self.verb.load(Ordering::Relaxed).into()
     }
 
+    /// How long it has been connected.
+    pub(crate) fn age(&self) -> Duration {
+        self.connected.elapsed()
+    }
+
     /// The line of CLIENT LIST, without its end. `verb` is the name of the last verb.
     pub(crate) fn describe(&self, verb: &str, text: &mut Vec<u8>) {
         let Introduction { name, library, library_version, user } = self.introduction(|known| known.clone());
-        let age_ms = self.connected.elapsed().as_millis() as u64;
+        let age_ms = self.age().as_millis() as u64;
         let idle_ms = age_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed));
         let multi = self.queued.load(Ordering::Relaxed) as i64 - 1;
         let [channels, patterns, shard_channels] =
@@ -208,6 +213,7 @@ impl Client {
             ('t', kept.is_some()),
             ('R', kept.is_some_and(|kept| kept.is_broken)),
             ('B', kept.is_some_and(|kept| kept.broadcasts)),
+            ('U', self.peer.is_local()),
         ]
         .iter()
         .filter_map(|(flag, has)| has.then_some(*flag))
@@ -254,8 +260,8 @@ impl Clients {
     pub(crate) fn enter<'a>(
         &'a self,
         id: u64,
-        peer: SocketAddr,
-        local: SocketAddr,
+        peer: Address,
+        local: Address,
         user: &str,
         channels: &'a Channels,
     ) -> Present<'a> {

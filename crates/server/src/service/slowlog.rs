@@ -4,9 +4,10 @@
 //! written down.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::base::address::Address;
 
 /// What took long, with its arguments as far as they are kept.
 #[derive(Clone)]
@@ -16,7 +17,7 @@ pub(crate) struct Entry {
     pub(crate) at_s: u64,
     pub(crate) took_us: u64,
     pub(crate) arguments: Vec<Vec<u8>>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Address,
     pub(crate) name: Vec<u8>,
 }
 
@@ -73,7 +74,7 @@ impl Slowlog {
         at_s: u64,
         took_us: u64,
         arguments: Vec<Vec<u8>>,
-        peer: SocketAddr,
+        peer: Address,
         name: Vec<u8>,
     ) {
         let mut entries = self.lock();

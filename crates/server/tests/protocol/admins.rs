@@ -88,6 +88,95 @@ async fn admins_see_what_users_may() {
     assert_ne!(root.text("ACL GENPASS").await, passwords[0]);
 }
 
+/// The entries of ACL LOG, the newest first: count, reason, context, object and user, after a look at the rest.
+async fn refused(admin: &mut Client, count: usize) -> Vec<String> {
+    admin.send(format!("ACL LOG {count}\r\n")).await;
+    let entries: usize = admin.line().await[1..].parse().unwrap();
+    let mut found = Vec::new();
+    for _ in 0..entries {
+        assert_eq!(admin.line().await, "*20");
+        let mut fields = Vec::new();
+        for name in [
+            "count",
+            "reason",
+            "context",
+            "object",
+            "username",
+            "age-seconds",
+            "client-info",
+            "entry-id",
+            "timestamp-created",
+            "timestamp-last-updated",
+        ] {
+            admin.skip_line().await;
+            assert_eq!(admin.line().await, name);
+            let value = admin.line().await;
+            fields.push(match value.strip_prefix(':') {
+                Some(number) => number.to_owned(),
+                None => admin.line().await,
+            });
+        }
+        assert!((0.0..30.0).contains(&fields[5].parse::<f64>().unwrap()), "{fields:?}");
+        assert!(fields[6].contains(" addr=127.0.0.1:") && fields[6].starts_with("id="), "{fields:?}");
+        assert!(fields[8].len() == 13 && fields[8] <= fields[9], "{fields:?}");
+        found.push(fields[..5].join(" "));
+    }
+    found
+}
+
+/// As redis-server 7.0 answers to users with the same rights, but for the database.
+#[tokio::test]
+async fn what_was_refused_is_in_the_log_of_acl() {
+    let (server, _directory) = with_users().await;
+    let mut root = user(&server, "root").await;
+    let mut ann = server.client().await;
+    for line in ["auth ann bad", "HELLO 3 AUTH ann worse", "AUTH nobody x"] {
+        ann.ask(line, "-WRONGPASS invalid username-password pair or user is disabled.\r\n").await;
+    }
+    // Who has not logged in is not refused anything.
+    ann.ask("GET b", "-NOAUTH Authentication required.\r\n").await;
+    ann.ask("AUTH ann x", "+OK\r\n").await;
+    for line in ["GET b", "get b", "MGET app:1 c", "PUBLISH b x", "SUBSCRIBE app:1 d", "FLUSHALL"] {
+        ann.send(format!("{line}\r\n")).await;
+        assert!(ann.line().await.starts_with("-NOPERM"), "{line}");
+    }
+    for line in ["CONFIG GET x", "ACL LOG", "CLIENT LIST", "SCRIPT FLUSH"] {
+        ann.send(format!("{line}\r\n")).await;
+        assert!(ann.line().await.starts_with("-NOPERM"), "{line}");
+    }
+    ann.ask("MULTI", "+OK\r\n").await;
+    ann.send("GET c\r\n").await;
+    assert!(ann.line().await.starts_with("-NOPERM"));
+    ann.ask("DISCARD", "+OK\r\n").await;
+    ann.send(command(&["EVAL", "return redis.call('lastsave')", "0"])).await;
+    assert!(ann.line().await.starts_with("-ERR"));
+    let found = refused(&mut root, 50).await;
+    let expected = [
+        "1 command lua lastsave ann",
+        "1 key multi c ann",
+        "1 command toplevel script|flush ann",
+        "1 command toplevel client|list ann",
+        "1 command toplevel acl|log ann",
+        "1 command toplevel config|get ann",
+        "1 command toplevel flushall ann",
+        "1 channel toplevel d ann",
+        "1 channel toplevel b ann",
+        "1 key toplevel c ann",
+        "2 key toplevel b ann",
+        "1 auth toplevel AUTH nobody",
+        "1 auth toplevel HELLO ann",
+        "1 auth toplevel auth ann",
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(refused(&mut root, 2).await.len(), 2);
+    assert_eq!(refused(&mut root, 0).await.len(), 0);
+    root.ask("ACL LOG -1", "*0\r\n").await;
+    root.ask("CONFIG SET acllog-max-len 3", "+OK\r\n").await;
+    assert_eq!(refused(&mut root, 50).await, expected[..3]);
+    root.ask("ACL LOG RESET", "+OK\r\n").await;
+    root.ask("ACL LOG", "*0\r\n").await;
+}
+
 #[tokio::test]
 async fn monitors_see_commands_without_secrets() {
     let (server, _directory) = with_users().await;

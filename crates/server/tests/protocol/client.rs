@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_server::{Config, Limits};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -38,9 +38,10 @@ impl Running {
     }
 }
 
-pub(crate) struct Client(pub(crate) TcpStream);
+/// By TCP, or another way.
+pub(crate) struct Client<S = TcpStream>(pub(crate) S);
 
-impl Client {
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }

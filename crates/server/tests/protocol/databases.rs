@@ -31,6 +31,61 @@ async fn clients_have_the_database_that_they_chose() {
     assert!(one.text("CLIENT INFO").await.contains(" db=0 "), "as a new connection is");
 }
 
+/// A cache of several databases evicts of all of them, each keeps its count, and events are of the database whose key went.
+#[tokio::test]
+async fn a_full_cache_evicts_of_all_databases() {
+    let server = Running::start_with(
+        |options| {
+            let small = options.segment_bytes(64 << 10).capacity_limit_bytes(4 << 20);
+            small.when_full(esker_engine::WhenFull::Evict).compression(esker_engine::Compression::Off)
+        },
+        plain(),
+    )
+    .await;
+    let (mut client, mut listener) = (server.client().await, Frames::connect(server.resp[0]).await);
+    client.ask("CONFIG SET notify-keyspace-events Ee", "+OK\r\n").await;
+    listener.ask("PSUBSCRIBE __keyevent@*__:evicted").await;
+    let value = "v".repeat(2000);
+    // Names are of one database only after the swap.
+    client.ask("SWAPDB 2 5", "+OK\r\n").await;
+    for round in 0..600 {
+        for database in [0, 2, 7] {
+            client.send(format!("SELECT {database}\r\nSET d{database}-{round} {value}\r\n")).await;
+            client.expect("+OK\r\n+OK\r\n").await;
+        }
+    }
+    let info = client.text("INFO").await;
+    let number = |name: &str| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} in {info}")).parse().unwrap()
+    };
+    let evicted = number("evicted_keys");
+    assert!(evicted > 100, "{evicted} were evicted");
+    let mut left = 0;
+    for database in [0, 2, 7] {
+        client.ask(&format!("SELECT {database}"), "+OK\r\n").await;
+        client.send("DBSIZE\r\n").await;
+        let keys: u64 = client.line().await[1..].parse().unwrap();
+        assert!((1..600).contains(&keys), "{keys} of database {database}");
+        let (mut found, mut lines) = (0, String::new());
+        (0..600).for_each(|round| lines += &format!("EXISTS d{database}-{round}\r\n"));
+        client.send(lines).await;
+        for _ in 0..600 {
+            found += u64::from(client.line().await == ":1");
+        }
+        assert_eq!(found, keys, "database {database}");
+        left += keys;
+    }
+    assert_eq!(left + evicted, 1800);
+    for _ in 0..evicted {
+        let told = listener.next().await;
+        let [_, _, Frame::Bulk(channel), Frame::Bulk(key)] = told.elements() else { panic!("{told:?}") };
+        let (channel, key) = (String::from_utf8_lossy(channel), String::from_utf8_lossy(key));
+        let (of, _) = key[1..].split_once('-').unwrap();
+        assert_eq!(channel, format!("__keyevent@{of}__:evicted"), "{key}");
+    }
+}
+
 #[tokio::test]
 async fn there_are_as_many_databases_as_were_asked_for() {
     let server = Running::start(Config { databases: 2, ..plain() }).await;

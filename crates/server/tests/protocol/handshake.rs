@@ -5,7 +5,7 @@ use crate::client::{Running, command, plain};
 fn hello(protocol: u8, id: u64) -> String {
     let head = if protocol == 3 { "%7" } else { "*14" };
     format!(
-        "{head}\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.2.5\r\n$5\r\nproto\r\n:{protocol}\r\n\
+        "{head}\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.4.2\r\n$5\r\nproto\r\n:{protocol}\r\n\
          $2\r\nid\r\n:{id}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
     )
 }

@@ -23,3 +23,5 @@ mod session;
 mod strings;
 mod tracking;
 mod transactions;
+mod transcript;
+mod unix_socket;

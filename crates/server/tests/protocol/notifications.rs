@@ -10,7 +10,8 @@ use esker_server::Limits;
 
 use crate::client::{Running, limited, plain};
 use crate::frames::{Frame, Frames};
-use crate::redis::{Redis, here};
+use crate::redis::Redis;
+use crate::transcript::{compare, lines, record};
 
 const FILE: &str = "notifications.txt";
 
@@ -25,13 +26,10 @@ async fn told(address: SocketAddr, protocol: u8) -> String {
     client.ask("FLUSHALL").await;
     listener.send("PSUBSCRIBE __key*@*__:*").await;
     listener.next().await;
-    let file = std::fs::read_to_string(here(FILE)).unwrap();
     let mut text = String::new();
-    for line in file.lines() {
+    for line in lines(FILE) {
         let Some(command) = line.strip_prefix("> ") else {
-            if line.is_empty() || line.starts_with('#') {
-                text += &format!("{line}\n");
-            }
+            text += &format!("{line}\n");
             continue;
         };
         let (reply, _) = client.ask(command).await;
@@ -71,34 +69,19 @@ async fn event(listener: &mut Frames, protocol: u8) -> (String, String, String) 
     (payload, name, database)
 }
 
-#[track_caller]
-fn compare(found: &str, whose: &str) {
-    let expected = std::fs::read_to_string(here(FILE)).unwrap();
-    let differs = expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
-    if let Some(at) = differs {
-        let near =
-            |text: &str| text.lines().skip(at.saturating_sub(4)).take(10).collect::<Vec<_>>().join("\n");
-        panic!("{whose}, line {}: expected\n{}\nfound\n{}", at + 1, near(&expected), near(found));
-    }
-    assert_eq!(expected.lines().count(), found.lines().count(), "{whose}");
-}
-
 #[tokio::test]
 async fn events_are_those_of_redis() {
-    if std::env::var_os("ESKER_RECORD").is_some() {
-        let redis = Redis::start().await.expect("recording needs a redis-server");
-        std::fs::write(here(FILE), told(redis.address, 2).await).unwrap();
-    }
+    record(FILE, async |redis| told(redis, 2).await).await;
     for protocol in [2, 3] {
         let server = Running::start(plain()).await;
-        compare(&told(server.resp[0], protocol).await, "Esker");
+        compare(FILE, &told(server.resp[0], protocol).await, "Esker");
     }
     let Some(redis) = Redis::start().await else {
         eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
         return;
     };
     for protocol in [2, 3] {
-        compare(&told(redis.address, protocol).await, "redis-server");
+        compare(FILE, &told(redis.address, protocol).await, "redis-server");
     }
 }
 

@@ -18,7 +18,7 @@ async fn info_has_what_clients_look_for() {
         let info = client.text(all).await;
         for line in [
             "# Server",
-            "redis_version:7.2.5",
+            "redis_version:7.4.2",
             "redis_mode:standalone",
             &format!("tcp_port:{}", server.resp[0].port()),
             "connected_clients:1",

@@ -20,6 +20,9 @@ async fn clients_are_listed_and_killed() {
     assert_eq!(client.text("CLIENT LIST ID 2 7").await.lines().count(), 1);
     assert!(client.text("CLIENT INFO").await.starts_with("id=1 "));
     client.ask("CLIENT KILL ID 1", ":0\r\n").await;
+    client.ask("CLIENT KILL ID 2 MAXAGE 1000", ":0\r\n").await;
+    client.ask("CLIENT KILL MAXAGE 0", "-ERR maxage should be greater than 0\r\n").await;
+    client.ask("CLIENT KILL MAXAGE x", "-ERR maxage is not an integer or out of range\r\n").await;
     client.ask("CLIENT KILL ID 2", ":1\r\n").await;
     other.expect_end().await;
     let mut third = server.client().await;
@@ -385,8 +388,8 @@ async fn commands_wait_while_they_are_paused() {
 async fn lolwut_tells_the_version() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("LOLWUT", "$17\r\nRedis ver. 7.2.5\n\r\n").await;
-    client.ask("LOLWUT VERSION 5 1 1", "$17\r\nRedis ver. 7.2.5\n\r\n").await;
+    client.ask("LOLWUT", "$17\r\nRedis ver. 7.4.2\n\r\n").await;
+    client.ask("LOLWUT VERSION 5 1 1", "$17\r\nRedis ver. 7.4.2\n\r\n").await;
 }
 
 #[tokio::test]

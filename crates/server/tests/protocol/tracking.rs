@@ -16,7 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{EACH_BYTES, PATIENCE, Running, command, limited, narrow, plain};
 use crate::frames::{Frame, Frames};
-use crate::redis::{Redis, here};
+use crate::redis::Redis;
+use crate::transcript::{compare, lines, record};
 
 const FILE: &str = "tracking.txt";
 const NAMES: [char; 3] = ['A', 'B', 'C'];
@@ -104,13 +105,10 @@ fn each(frame: &Frame) -> Vec<String> {
 async fn transcript(address: SocketAddr) -> String {
     let mut actors = Actors::new(address).await;
     actors.connections.get_mut(&'C').unwrap().0.ask("FLUSHALL").await;
-    let file = std::fs::read_to_string(here(FILE)).unwrap();
     let mut text = String::new();
-    for line in file.lines() {
+    for line in lines(FILE) {
         let Some((name, said)) = line.split_once("> ") else {
-            if line.is_empty() || line.starts_with('#') {
-                text += &format!("{line}\n");
-            }
+            text += &format!("{line}\n");
             continue;
         };
         text += &format!("{line}\n");
@@ -133,31 +131,16 @@ async fn transcript(address: SocketAddr) -> String {
     text
 }
 
-#[track_caller]
-fn compare(found: &str, whose: &str) {
-    let expected = std::fs::read_to_string(here(FILE)).unwrap();
-    let differs = expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
-    if let Some(at) = differs {
-        let near =
-            |text: &str| text.lines().skip(at.saturating_sub(4)).take(10).collect::<Vec<_>>().join("\n");
-        panic!("{whose}, line {}: expected\n{}\nfound\n{}", at + 1, near(&expected), near(found));
-    }
-    assert_eq!(expected.lines().count(), found.lines().count(), "{whose}");
-}
-
 #[tokio::test]
 async fn clients_that_keep_keys_are_told_as_by_redis() {
-    if std::env::var_os("ESKER_RECORD").is_some() {
-        let redis = Redis::start().await.expect("recording needs a redis-server");
-        std::fs::write(here(FILE), transcript(redis.address).await).unwrap();
-    }
+    record(FILE, transcript).await;
     let server = Running::start(plain()).await;
-    compare(&transcript(server.resp[0]).await, "Esker");
+    compare(FILE, &transcript(server.resp[0]).await, "Esker");
     let Some(redis) = Redis::start().await else {
         eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
         return;
     };
-    compare(&transcript(redis.address).await, "redis-server");
+    compare(FILE, &transcript(redis.address).await, "redis-server");
 }
 
 /// A client that keeps what it reads, as client libraries do.

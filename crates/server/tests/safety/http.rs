@@ -53,6 +53,57 @@ async fn metrics_are_well_formed_and_count() {
     }
 }
 
+/// What clients use beside keys, and each database.
+#[tokio::test]
+async fn metrics_tell_databases_channels_tracking_and_scripts() {
+    let server = Running::start(config()).await;
+    let mut client = server.client().await;
+    client.ask("SET a 1", "+OK\r\n").await;
+    client.ask("SELECT 3", "+OK\r\n").await;
+    client.ask("MSET b 1 c 1", "+OK\r\n").await;
+    client.ask("EVAL return(1) 0", ":1\r\n").await;
+    client.ask("CLIENT TRACKING ON", "+OK\r\n").await;
+    client.ask("MGET b d", "*2\r\n$1\r\n1\r\n$-1\r\n").await;
+    let mut other = server.client().await;
+    other.ask("CLIENT TRACKING ON BCAST PREFIX p", "+OK\r\n").await;
+    other.ask("SSUBSCRIBE s", "*3\r\n$10\r\nssubscribe\r\n$1\r\ns\r\n:1\r\n").await;
+    other.ask("PSUBSCRIBE x*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nx*\r\n:1\r\n").await;
+    let (_, text) = server.get("/metrics", "").await;
+    for line in [
+        "esker_database_keys{database=\"0\"} 1",
+        "esker_database_keys{database=\"1\"} 0",
+        "esker_database_keys{database=\"3\"} 2",
+        "esker_subscribed_names{kind=\"channel\"} 0",
+        "esker_subscribed_names{kind=\"pattern\"} 1",
+        "esker_subscribed_names{kind=\"shard\"} 1",
+        "esker_tracking_clients 2",
+        "esker_tracking_keys 2",
+        "esker_tracking_items 2",
+        "esker_tracking_prefixes 1",
+        "esker_scripts 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+}
+
+/// Every metric is in the table of the manual, which may stand for several with one pattern, and the table has no other.
+#[tokio::test]
+async fn the_manual_has_every_metric() {
+    let server = Running::start(config()).await;
+    let (_, text) = server.get("/metrics", "").await;
+    let there = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next());
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let is_told = |name: &str| {
+        manual.contains(&format!("`{name}`"))
+            || manual.contains(&format!("`{name}{{"))
+            || name.starts_with("esker_store_") && name.ends_with("_total")
+            || name.starts_with("esker_tier_device_")
+    };
+    let untold: Vec<_> = there.filter(|name| !is_told(name)).collect();
+    assert!(untold.is_empty(), "{untold:?}");
+}
+
 /// Alert rules and dashboards that name what is not there are silent.
 #[tokio::test]
 async fn what_is_packaged_names_metrics_that_are_there() {

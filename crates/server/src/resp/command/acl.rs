@@ -5,14 +5,15 @@ use esker_engine::Store;
 use super::describe::help::help;
 use super::{pubsub, rights};
 use crate::auth::User;
-use crate::resp::session::Session;
+use crate::resp::session::{Session, refused};
 use crate::resp::verbs::history::{CATEGORIES, is_in};
 use crate::resp::verbs::{Verb, find};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
-use crate::service::Service;
+use crate::service::acl_log::Reason;
+use crate::service::{Service, wall_clock_ms};
 
 pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let word = command.argument(1);
@@ -23,7 +24,11 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
     let for_admins = |count, name| {
         exact(count, name)?;
         let admin = session.user.as_ref().is_some_and(|user| user.is_admin());
-        if admin { Ok(()) } else { Err(words::no_right_to_run(&format!("acl|{name}"))) }
+        let full = format!("acl|{name}");
+        if !admin && let Some(verb) = find(command) {
+            refused::note(Reason::Command, full.as_bytes(), verb, session, service);
+        }
+        if admin { Ok(()) } else { Err(words::no_right_to_run(&full)) }
     };
     let answered = match word {
         _ if is(word, "help") => {
@@ -49,7 +54,9 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
             count => for_admins(count, "dryrun").and_then(|()| dry_run(command, service, replies)),
         },
         _ if is(word, "genpass") => generate_password(command, replies),
-        _ if is(word, "log") => for_admins(command.len(), "log").and_then(|()| log(command, replies)),
+        _ if is(word, "log") => {
+            for_admins(command.len(), "log").and_then(|()| log(command, service, replies))
+        }
         _ => Err(words::unknown_subcommand("ACL", command)),
     };
     if let Err(error) = answered {
@@ -147,18 +154,58 @@ fn generate_password(command: Command<'_>, replies: &mut Replies) -> Result<(), 
     Ok(())
 }
 
-/// `ACL LOG [count | RESET]`: what was refused is in the server's log, and not kept for clients.
-fn log(command: Command<'_>, replies: &mut Replies) -> Result<(), String> {
+/// Entries that ACL LOG returns if it is not told how many.
+const LOG_DEFAULT: usize = 10;
+
+/// `ACL LOG [count | RESET]`.
+fn log(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result<(), String> {
     match command.len() {
-        2 => replies.array(0),
-        3 if is(command.argument(2), "reset") => replies.simple("OK"),
+        2 => entries(LOG_DEFAULT, service, replies),
+        3 if is(command.argument(2), "reset") => {
+            service.acl_log.clear();
+            replies.simple("OK");
+        }
         3 => {
-            parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
-            replies.array(0);
+            let count = parse_integer(command.argument(2)).ok_or(words::NOT_AN_INTEGER)?;
+            entries(usize::try_from(count).unwrap_or(0), service, replies);
         }
         _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
     }
     Ok(())
+}
+
+/// The newest entries of the log, as Redis since 7.2 tells them.
+fn entries(count: usize, service: &Service, replies: &mut Replies) {
+    let (found, now_ms) = (service.acl_log.newest(count), wall_clock_ms());
+    replies.array(found.len());
+    for entry in found {
+        let refusal = &entry.refusal;
+        replies.map(10);
+        replies.bulk(b"count");
+        replies.integer(entry.count as i64);
+        for (name, text) in [
+            ("reason", refusal.reason.name().as_bytes()),
+            ("context", refusal.context.as_bytes()),
+            ("object", &refusal.object),
+            ("username", &refusal.user),
+        ] {
+            replies.bulk(name.as_bytes());
+            replies.bulk(text);
+        }
+        replies.bulk(b"age-seconds");
+        let age_ms = now_ms.saturating_sub(entry.updated_ms);
+        replies.double(&(age_ms as f64 / 1000.0).to_string());
+        replies.bulk(b"client-info");
+        replies.bulk(&entry.client);
+        for (name, number) in [
+            ("entry-id", entry.id),
+            ("timestamp-created", entry.created_ms),
+            ("timestamp-last-updated", entry.updated_ms),
+        ] {
+            replies.bulk(name.as_bytes());
+            replies.integer(number as i64);
+        }
+    }
 }
 
 /// What the right to monitor allows, in those words.

@@ -1,25 +1,51 @@
 //! Whether a command may run.
 
 use super::{rights, subcommands};
-use crate::resp::session::Session;
+use crate::resp::session::{Session, refused};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
+use crate::service::Service;
+use crate::service::acl_log::Reason;
+
+/// Why a command may not run.
+pub(in crate::resp) struct NotAdmitted {
+    /// The answer.
+    pub(in crate::resp) text: String,
+    /// What it was refused for want of a right.
+    refused: Option<(Reason, Vec<u8>)>,
+}
+
+impl From<String> for NotAdmitted {
+    fn from(text: String) -> NotAdmitted {
+        NotAdmitted { text, refused: None }
+    }
+}
+
+impl NotAdmitted {
+    /// Notes it for admins if it was a matter of rights.
+    pub(in crate::resp) fn note(&self, verb: &Verb, session: &Session, service: &Service) {
+        if let Some((reason, object)) = &self.refused {
+            refused::note(*reason, object, verb, session, service);
+        }
+    }
+}
 
 /// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.
 /// A subcommand is looked at by whoever answers it, and here too where that is not before EXEC.
-pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, String> {
+pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
     let verb = verbs::find(command).ok_or_else(|| unknown(command))?;
     if !verb.accepts(command.len()) {
-        return Err(words::wrong_arguments(verb.name));
+        return Err(words::wrong_arguments(verb.name).into());
     }
     if session.transaction.is_some() {
         subcommands::check(verb, command)?;
     }
     let database = session.database_of_next();
-    check_rights(verb, command, session, database).map_err(|denied| denied.text(verb))?;
+    check_rights(verb, command, session, database)
+        .map_err(|denied| NotAdmitted { text: denied.text(verb), refused: denied.noted(verb, command) })?;
     if session.hears_only() && !verb.is_for_subscribers() {
-        return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)));
+        return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)).into());
     }
     Ok(verb)
 }
@@ -57,6 +83,13 @@ pub(in crate::resp) fn admit_in_script(
     verb: &Verb,
     command: Command<'_>,
     session: &Session,
+    service: &Service,
 ) -> Result<(), &'static str> {
-    check_rights(verb, command, session, session.database()).map_err(|denied| denied.text_in_script())
+    check_rights(verb, command, session, session.database()).map_err(|denied| {
+        if let Some((reason, object)) = denied.noted(verb, command) {
+            let user = session.user.as_ref().map_or("", |user| user.name());
+            refused::note_of(reason, "lua", &object, user.as_bytes(), verb.name, session, service);
+        }
+        denied.text_in_script()
+    })
 }

@@ -11,15 +11,15 @@ use super::durability;
 use super::pauses;
 use super::rights;
 use super::tracking;
-use crate::resp::session::audit;
-use crate::resp::session::{Answers, Session};
-use crate::resp::verbs::Needs;
+use crate::resp::session::{Answers, Session, audit, refused};
 use crate::resp::verbs::table::VERBS;
+use crate::resp::verbs::{self, Needs};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
+use crate::service::acl_log::Reason;
 use crate::service::clients::Client;
 
 /// Name, least and greatest number of arguments with both words, what it needs, and the answer.
@@ -56,7 +56,11 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Serv
         return replies.error(&words::wrong_arguments(&format!("client|{name}")));
     }
     if !session.user.as_ref().is_some_and(|user| rights::has(needs, user)) {
-        return replies.error(&words::no_right_to_run(&format!("client|{name}")));
+        let full = format!("client|{name}");
+        if let Some(verb) = verbs::find(command) {
+            refused::note(Reason::Command, full.as_bytes(), verb, session, service);
+        }
+        return replies.error(&words::no_right_to_run(&full));
     }
     answer(command, session, service, replies);
 }
@@ -213,6 +217,11 @@ fn kill(command: Command<'_>, session: &mut Session, service: &Service, replies:
             _ if is(filter, "type") => match type_of(value) {
                 Ok(kind) => chosen.retain(|client| kind.is_of(client)),
                 Err(error) => return replies.error(&error),
+            },
+            _ if is(filter, "maxage") => match parse_integer(value).map(u64::try_from) {
+                Some(Ok(seconds @ 1..)) => chosen.retain(|client| client.age().as_secs() >= seconds),
+                Some(_) => return replies.error("ERR maxage should be greater than 0"),
+                None => return replies.error("ERR maxage is not an integer or out of range"),
             },
             _ if is(filter, "skipme") && is(value, "yes") => skip_me = true,
             _ if is(filter, "skipme") && is(value, "no") => skip_me = false,

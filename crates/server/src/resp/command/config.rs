@@ -137,6 +137,7 @@ fn set(command: Command<'_>, service: &Service) -> Result<String, String> {
 
 const SLOWER_THAN: &str = "slowlog-log-slower-than";
 const SLOWLOG_LENGTH: &str = "slowlog-max-len";
+const ACL_LOG_LENGTH: &str = "acllog-max-len";
 const MAXCLIENTS: &str = "maxclients";
 const DURABILITY: &str = "durability";
 const COMPRESSION: &str = "compression";
@@ -148,9 +149,10 @@ const KEYSPACE_EVENTS: &str = "notify-keyspace-events";
 const TRACKED_KEYS: &str = "tracking-table-max-keys";
 
 /// What can be set while the server runs; a reload sets the last seven as the settings say.
-const CHANGEABLE: [&str; 12] = [
+const CHANGEABLE: [&str; 13] = [
     SLOWER_THAN,
     SLOWLOG_LENGTH,
+    ACL_LOG_LENGTH,
     KEYSPACE_EVENTS,
     TRACKED_KEYS,
     MAXMEMORY_POLICY,
@@ -256,6 +258,7 @@ impl Change {
         match name {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
             SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
+            ACL_LOG_LENGTH => service.acl_log.set_length(number as usize),
             TRACKED_KEYS => service.tracking.set_keys_max(number as usize),
             MAXCLIENTS => {
                 service.connection_limits.set(number as usize, service.connection_limits.per_address())
@@ -270,6 +273,7 @@ impl Change {
 /// The server's own settings, after those that whoever started it gave.
 fn settings(service: &Service) -> Vec<(String, String)> {
     let limits = &service.config.limits;
+    let socket = service.config.unix.as_ref();
     let mut settings = service.config.settings.clone();
     let (durability, when_full) = (service.store.durability(), service.store.when_full());
     // What was given is how it was at the start.
@@ -285,7 +289,9 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         (BACKGROUND_LIMIT, service.store.background_bytes_per_s().unwrap_or(0).to_string()),
         (SCRUB_LIMIT, service.store.scrub_bytes_per_s().map_or("-1".to_owned(), |bytes| bytes.to_string())),
         ("databases", service.databases().len().to_string()),
-        ("port", service.port.to_string()),
+        ("port", service.port().to_string()),
+        ("unixsocket", socket.map_or_else(String::new, |socket| socket.path.display().to_string())),
+        ("unixsocketperm", socket.map_or_else(|| "0".to_owned(), |socket| format!("{:o}", socket.mode))),
         (MAXCLIENTS, service.connection_limits.connections().to_string()),
         ("proto-max-bulk-len", limits.bulk_bytes_max.to_string()),
         // What users may fill of the devices, beyond which keys are dropped or puts refused.
@@ -301,6 +307,7 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("latency-monitor-threshold", "0".to_owned()),
         (SLOWER_THAN, service.slowlog.slower_than_us.load(Ordering::Relaxed).to_string()),
         (SLOWLOG_LENGTH, service.slowlog.length().to_string()),
+        (ACL_LOG_LENGTH, service.acl_log.length().to_string()),
     ] {
         if !settings.iter().any(|(given, _)| given == name) {
             settings.push((name.to_owned(), value));

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::server::{ROLE, RUN_MODE};
 use crate::auth::User;
-use crate::resp::session::Session;
+use crate::resp::session::{Session, refused};
 use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
+use crate::service::acl_log::Reason;
 use crate::service::clients::NAME_BYTES_MAX;
 
 pub(super) fn ping(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
@@ -81,12 +82,15 @@ pub(in crate::resp) async fn auth(
         2 => (b"default".as_slice(), command.argument(1)),
         _ => (command.argument(1), command.argument(2)),
     };
-    match service.users.log_in(name, password, session.peer.ip()).await {
+    match service.users.log_in(name, password, &session.peer).await {
         Some(user) => {
             log_in(session, Some(user));
             replies.simple("OK");
         }
-        None => replies.error(words::WRONG_PASSWORD),
+        None => {
+            refuse_login(name, command, session, service);
+            replies.error(words::WRONG_PASSWORD);
+        }
     }
 }
 
@@ -111,8 +115,9 @@ pub(in crate::resp) async fn hello(
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
             let (user, password) = (arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b""));
-            login = service.users.log_in(user, password, session.peer.ip()).await;
+            login = service.users.log_in(user, password, &session.peer).await;
             if login.is_none() {
+                refuse_login(user, command, session, service);
                 return replies.error(words::WRONG_PASSWORD);
             }
         } else if is(option, "setname") && arguments.len() >= 1 {
@@ -152,6 +157,12 @@ pub(in crate::resp) async fn hello(
     }
     replies.bulk(b"modules");
     replies.array(0);
+}
+
+/// Notes a login that failed, for admins.
+fn refuse_login(name: &[u8], command: Command<'_>, session: &Session, service: &Service) {
+    let verb = if is(command.verb(), "hello") { "hello" } else { "auth" };
+    refused::note_of(Reason::Auth, "toplevel", command.verb(), name, verb, session, service);
 }
 
 fn log_in(session: &mut Session, user: Option<Arc<User>>) {

@@ -87,7 +87,7 @@ fn server(service: &Service, text: &mut String) {
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
     line(text, "run_id", &service.run_id);
-    line(text, "tcp_port", service.port);
+    line(text, "tcp_port", service.port());
     line(text, "server_time_usec", wall_clock_us());
     line(text, "uptime_in_seconds", uptime);
     line(text, "uptime_in_days", uptime / 86_400);
@@ -95,6 +95,21 @@ fn server(service: &Service, text: &mut String) {
     line(text, "configured_hz", 0);
     line(text, "config_file", "");
     line(text, "io_threads_active", 0);
+    listeners(service, text);
+}
+
+/// Where it is listened for RESP, as Redis since 7.2 tells it.
+fn listeners(service: &Service, text: &mut String) {
+    let plain = service.config.resp.len();
+    for (index, address) in service.listening.iter().enumerate() {
+        let name = if index < plain { "tcp" } else { "tls" };
+        let bound = format_args!("name={name},bind={},port={}", address.ip(), address.port());
+        line(text, &format!("listener{index}"), bound);
+    }
+    if let Some(socket) = &service.config.unix {
+        let bound = format_args!("name=unix,bind={}", socket.path.display());
+        line(text, &format!("listener{}", service.listening.len()), bound);
+    }
 }
 
 fn clients(service: &Service, text: &mut String) {

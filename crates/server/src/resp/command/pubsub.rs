@@ -7,13 +7,14 @@ use super::describe::help::help;
 use super::tracking;
 use crate::auth::User;
 use crate::resp::session::subscriptions::Subscriptions;
-use crate::resp::session::{Session, audit};
-use crate::resp::verbs::Verb;
+use crate::resp::session::{Session, audit, refused};
+use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::{self, Pattern};
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
+use crate::service::acl_log::Reason;
 use crate::service::channels::{Kind, Letter, Message};
 use crate::service::events::database_of;
 
@@ -95,7 +96,8 @@ fn add(
     service: &Service,
     replies: &mut Replies,
 ) {
-    if !command.arguments(1).all(|name| may_listen(kind, name, session)) {
+    if let Some(name) = command.arguments(1).find(|name| !may_listen(kind, name, session)) {
+        refuse_channel(name, command, session, service);
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
     }
     let most = service.config.limits.arguments_max;
@@ -201,6 +203,13 @@ pub(super) fn spublish(
     publish_to(Kind::Shard, command, session, service, replies);
 }
 
+/// Notes a channel that the client may not use, for admins.
+fn refuse_channel(name: &[u8], command: Command<'_>, session: &Session, service: &Service) {
+    if let Some(verb) = verbs::find(command) {
+        refused::note(Reason::Channel, name, verb, session, service);
+    }
+}
+
 fn publish_to(
     kind: Kind,
     command: Command<'_>,
@@ -210,6 +219,7 @@ fn publish_to(
 ) {
     let channel = command.argument(1);
     if !session.user.as_ref().is_some_and(|user| may_publish(channel, user)) {
+        refuse_channel(channel, command, session, service);
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
     }
     let receivers = match &mut session.outbox {

@@ -4,10 +4,12 @@ use esker_engine::Store;
 
 use super::databases;
 use super::set::SetOptions;
+use super::subcommands::full_name;
 use crate::auth::User;
 use crate::resp::verbs::{Needs, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
+use crate::service::acl_log::Reason;
 
 /// Why a user may not run a command.
 pub(super) enum Denied {
@@ -17,20 +19,31 @@ pub(super) enum Denied {
     Verb,
     /// It has no right to this subcommand.
     Subcommand(&'static str),
-    /// It has no right to one of the keys.
-    Key,
+    /// It has no right to the key that is this argument.
+    Key(usize),
     /// It has no right to this database.
     Database(u8),
 }
 
 impl Denied {
+    /// What is noted of it for admins: the reason and what was refused. Who has not logged in is not refused anything.
+    pub(super) fn noted(&self, verb: &Verb, command: Command<'_>) -> Option<(Reason, Vec<u8>)> {
+        match self {
+            Denied::Unnamed => None,
+            Denied::Verb => Some((Reason::Command, full_name(verb, command).into_bytes())),
+            Denied::Subcommand(name) => Some((Reason::Command, format!("{}|{name}", verb.name).into_bytes())),
+            Denied::Key(index) => Some((Reason::Key, command.argument(*index).to_vec())),
+            Denied::Database(database) => Some((Reason::Database, database.to_string().into_bytes())),
+        }
+    }
+
     /// The answer to the command.
     pub(super) fn text(&self, verb: &Verb) -> String {
         match self {
             Denied::Unnamed => words::NO_LOGIN.to_owned(),
             Denied::Verb => words::no_right_to_run(verb.name),
             Denied::Subcommand(name) => words::no_right_to_run(&format!("{}|{name}", verb.name)),
-            Denied::Key => words::NO_RIGHT_TO_KEY.to_owned(),
+            Denied::Key(_) => words::NO_RIGHT_TO_KEY.to_owned(),
             Denied::Database(database) => words::no_right_to_database(*database),
         }
     }
@@ -40,7 +53,7 @@ impl Denied {
         let name = match self {
             Denied::Unnamed | Denied::Verb => verb.name.to_owned(),
             Denied::Subcommand(name) => format!("{}|{name}", verb.name),
-            Denied::Key => {
+            Denied::Key(_) => {
                 return "This user has no permissions to access one of the keys used as arguments".to_owned();
             }
             Denied::Database(database) => {
@@ -56,7 +69,7 @@ impl Denied {
             Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
                 "The user executing the script can't run this command or subcommand"
             }
-            Denied::Key => {
+            Denied::Key(_) => {
                 "The user executing the script can't access at least one of the keys mentioned in the command arguments"
             }
             Denied::Database(_) => "The user executing the script can't access the database",
@@ -69,7 +82,7 @@ impl Denied {
             Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
                 "no permission to execute the command or subcommand"
             }
-            Denied::Key => "no permission to touch the specified keys",
+            Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Database(_) => "no permission to access the database",
         })
     }
@@ -134,8 +147,8 @@ pub(super) fn check(
     let key_allowed = |key: &[u8]| {
         (needs == Needs::Write || user.may_read(key)) && (needs == Needs::Read || user.may_write(key))
     };
-    if !verb.keys.of(command).all(|index| key_allowed(command.argument(index))) {
-        return Err(Denied::Key);
+    if let Some(index) = verb.keys.of(command).find(|&index| !key_allowed(command.argument(index))) {
+        return Err(Denied::Key(index));
     }
     if user.may_use_all_databases() {
         return Ok(());

@@ -84,6 +84,8 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &
         "client" if is(word, "info") => LINE_BYTES_MAX,
         "client" if is(word, "trackinginfo") => tracking::answer_bytes(session),
         "config" if is(word, "get") => config::answer_bytes(service),
+        // An entry takes more than the names of its fields.
+        "acl" if is(word, "log") => service.acl_log.held_bytes(),
         "slowlog" if is(word, "get") => service.slowlog.held_bytes(),
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
         "acl" => of_acl(word, service),

@@ -106,6 +106,10 @@ pub(super) async fn next(
         Ok(verb) => verb,
         Err(error) => {
             let verb = verbs::find(batch.command(first));
+            if let Some(verb) = verb {
+                error.note(verb, session, service);
+            }
+            let error = error.text;
             if verb.is_some_and(|verb| matches!(run_of(verb), Run::Alone(Alone::Exec))) {
                 transaction::abort(session, &error, replies);
             } else {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 
 use super::transaction::databases_of;
+use crate::base::address::Address;
 use crate::resp::session::{Session, slow};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
@@ -45,7 +46,11 @@ fn tell(verb: &Verb, command: Command<'_>, database: u8, session: &Session, serv
 }
 
 fn line(verb: &Verb, command: Command<'_>, database: u8, session: &Session, now_us: u64) -> Bytes {
-    let (seconds, rest, peer) = (now_us / 1_000_000, now_us % 1_000_000, session.peer);
+    let (seconds, rest, peer) = (now_us / 1_000_000, now_us % 1_000_000, &session.peer);
+    let peer = match peer {
+        Address::Local { socket, .. } => format!("unix:{}", socket.display()),
+        Address::Network(address) => address.to_string(),
+    };
     let mut line = format!("{seconds}.{rest:06} [{database} {peer}]");
     for argument in slow::shortened(command, verb.has_secrets(), ARGUMENTS_MAX, ARGUMENT_BYTES_MAX) {
         line.push_str(" \"");

@@ -148,7 +148,7 @@ impl Caller<'_> {
         if !is_allowed {
             return Err("This Redis command is not allowed from script".into());
         }
-        admit_in_script(verb, command, self.session)?;
+        admit_in_script(verb, command, self.session, self.service)?;
         let publishes = verb.group == "pubsub";
         if self.is_read_only && (publishes || matches!(run, Run::Update(_))) {
             return Err("Write commands are not allowed from read-only scripts.".into());

@@ -68,10 +68,12 @@ pub(in crate::resp) fn compiled(body: &[u8], service: &Service) -> Result<Arc<Sc
     let reins = Arc::new(Reins::default());
     let memory = COMPILED_BYTES * body.len() + IDLE_BYTES;
     reins.begin(Instant::now() + service.config.limits.script_time, memory, false);
-    let outcome = sandbox::take_reins(&interpreter, &reins).map_err(|error| refused(&error)).and_then(|()| {
-        let _ = interpreter.lua.set_memory_limit(interpreter.lua.used_memory() + memory);
-        compile(&mut interpreter, &script)
-    });
+    let outcome = sandbox::take_reins(&mut interpreter, &reins, false)
+        .map_err(|error| refused(&error))
+        .and_then(|()| {
+            let _ = interpreter.lua.set_memory_limit(interpreter.lua.used_memory() + memory);
+            compile(&mut interpreter, &script)
+        });
     give_back(interpreter, service);
     outcome.map(|_| script)
 }

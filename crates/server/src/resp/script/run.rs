@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mlua::{Function, MultiValue, Value};
+use mlua::{MultiValue, Value};
 
 use super::call::{Caller, Keys};
 use super::known::{self, Unknown};
@@ -51,6 +51,9 @@ const SHORT: Duration = Duration::from_millis(1);
 
 /// Memory of its interpreter.
 const SHORT_MEMORY: usize = 1 << 20;
+
+/// What a run may be given without a look at its memory.
+const UNLIMITED_BYTES: usize = 16 << 10;
 
 /// Memory that a script may have which runs for long.
 pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
@@ -210,9 +213,14 @@ fn run_in(
     protocol: crate::resp::wire::reply::Protocol,
 ) -> mlua::Result<Answered> {
     let (command, lua) = (call.command, interpreter.lua.clone());
-    sandbox::take_reins(interpreter, &turn.reins)?;
+    sandbox::take_reins(interpreter, &turn.reins, turn.is_short)?;
     lua.remove_app_data::<Failure>();
-    let _ = lua.set_memory_limit(lua.used_memory() + turn.memory);
+    let limit = lua.used_memory() + turn.memory;
+    // Where memory is limited each allocation is made as a call that may fail, which is slow: so the little that every run
+    // needs is made before.
+    if interpreter.compiled(&call.script.sha).is_none() || command.bytes() > UNLIMITED_BYTES {
+        let _ = lua.set_memory_limit(limit);
+    }
     let mut replies = Replies::new();
     replies.protocol = protocol;
     let function = match known::compile(interpreter, &call.script) {
@@ -253,16 +261,17 @@ fn run_in(
     };
     let caller = RefCell::new(caller);
     replies.limit(turn.answers);
+    let held = &interpreter.held;
     let outcome = lua.scope(|scope| {
-        let function_of = |raises: bool| -> mlua::Result<Function> {
-            let caller = &caller;
-            scope.create_function(move |lua, arguments: MultiValue| {
-                caller.borrow_mut().call(lua, &arguments, raises)
-            })
-        };
-        interpreter.redis.raw_set("call", function_of(true)?)?;
-        interpreter.redis.raw_set("pcall", function_of(false)?)?;
-        let value = match interpreter.run.call::<(bool, Value)>(function) {
+        let answer = scope.create_function(|lua, arguments: MultiValue| {
+            caller.borrow_mut().call(lua, &arguments, !held.catch_next(false))
+        })?;
+        interpreter.redis.raw_set("call", answer)?;
+        let _ = lua.set_memory_limit(limit);
+        let ended = interpreter.run.call::<(bool, Value)>(function);
+        // What follows is ours.
+        let _ = lua.set_memory_limit(0);
+        let value = match ended {
             Ok((true, value)) => {
                 to_reply::answer(&value, turn.reins.protocol.load(Ordering::Relaxed), &mut replies);
                 return Ok(());

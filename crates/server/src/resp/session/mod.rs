@@ -1,6 +1,5 @@
 //! What a connection remembers of its client between commands.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use esker_engine::{Durability, Store, WriteOptions};
@@ -10,6 +9,7 @@ use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::User;
+use crate::base::address::Address;
 use crate::budget::{Refused, Share};
 use crate::service::Service;
 use crate::service::calls::Tally;
@@ -18,6 +18,7 @@ use crate::service::clients::Client;
 
 pub(super) mod audit;
 pub(super) mod queue;
+pub(in crate::resp) mod refused;
 pub(super) mod slow;
 pub(in crate::resp) mod subscriptions;
 pub(in crate::resp) mod tracking;
@@ -40,7 +41,7 @@ pub(crate) struct Session {
     /// Unique in this run of the server.
     pub(crate) id: u64,
     /// The other end of the socket.
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Address,
     /// Who the client speaks for; `None` before it has said so where it must.
     pub(crate) user: Option<Arc<User>>,
     /// The database that the client chose; while a script runs, the one that it did.
@@ -85,7 +86,7 @@ pub(crate) struct Session {
 const READ_WIDTH: usize = 32;
 
 impl Session {
-    pub(crate) fn new(peer: SocketAddr, user: Option<Arc<User>>, client: Arc<Client>) -> Session {
+    pub(crate) fn new(peer: Address, user: Option<Arc<User>>, client: Arc<Client>) -> Session {
         Session {
             id: client.id,
             peer,
@@ -135,7 +136,7 @@ impl Session {
     /// As a new connection would be.
     pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
-        let fresh = Session::new(self.peer, service.users.unnamed(), self.client.clone());
+        let fresh = Session::new(self.peer.clone(), service.users.unnamed(), self.client.clone());
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
         *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
         self.client.forget_introduction();

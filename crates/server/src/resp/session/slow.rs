@@ -17,7 +17,13 @@ pub(in crate::resp) fn note(
     service: &Service,
 ) {
     let arguments = shortened(command, secret, ARGUMENTS_MAX, ARGUMENT_BYTES_MAX);
-    service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, session.peer, session.client.name());
+    service.slowlog.note(
+        wall_clock_ms() / 1000,
+        took_us,
+        arguments,
+        session.peer.clone(),
+        session.client.name(),
+    );
 }
 
 /// The arguments of a command, as many and as long as they may be. Of one that may have secrets only the verb is shown.

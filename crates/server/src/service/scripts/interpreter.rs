@@ -1,6 +1,7 @@
 //! An interpreter of Lua that runs one script after the other.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mlua::{Function, Lua, Table};
@@ -13,15 +14,36 @@ const COMPILED_MAX: usize = 64;
 
 /// The reins of the run at hand, as functions of the interpreter reach them.
 #[derive(Clone, Default)]
-pub(crate) struct Held(Arc<Mutex<Arc<Reins>>>);
+pub(crate) struct Held(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    reins: Mutex<Arc<Reins>>,
+    is_over: AtomicBool,
+    catches_next: AtomicBool,
+}
 
 impl Held {
     pub(crate) fn get(&self) -> Arc<Reins> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.reins.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set(&self, reins: Arc<Reins>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reins;
+        *self.0.reins.lock().unwrap_or_else(PoisonError::into_inner) = reins;
+    }
+
+    /// Notes whether a script was ended, and is stopped at each of its instructions.
+    pub(crate) fn note_over(&self, is_over: bool) {
+        self.0.is_over.store(is_over, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next call of a command answers an error instead of raising it. Tells how it was.
+    pub(crate) fn catch_next(&self, catches: bool) -> bool {
+        self.0.catches_next.swap(catches, Ordering::Relaxed)
     }
 }
 
@@ -38,6 +60,8 @@ pub(crate) struct Interpreter {
     pub(crate) run: Function,
     /// Removes what a script left behind.
     pub(crate) clean: Function,
+    /// Whether its last run was a first attempt; none before it has run.
+    pub(crate) is_short: Option<bool>,
     compiled: HashMap<Sha, Function>,
 }
 
@@ -48,7 +72,17 @@ impl Interpreter {
         [environment, globals, redis]: [Table; 3],
         [run, clean]: [Function; 2],
     ) -> Interpreter {
-        Interpreter { lua, held, environment, globals, redis, run, clean, compiled: HashMap::new() }
+        Interpreter {
+            lua,
+            held,
+            environment,
+            globals,
+            redis,
+            run,
+            clean,
+            is_short: None,
+            compiled: HashMap::new(),
+        }
     }
 
     pub(crate) fn compiled(&self, sha: &Sha) -> Option<Function> {

@@ -25,12 +25,13 @@ function made.resume(...)
     return seen(resume(...))
 end
 
--- A table that shows another one, and takes nothing.
-local shields = {}
+-- A table that shows another one, and takes nothing. All of them by themselves, and in a row.
+local shields, row = {}, {}
 local function shield(of)
     local meta = { __index = of, __newindex = ours.refuse_write, __metatable = false }
     local shielded = setmetatable({}, meta)
     shields[shielded] = true
+    row[#row + 1] = shielded
     return shielded
 end
 
@@ -45,11 +46,11 @@ end
 
 -- Library functions write into a table without asking it.
 local function clean()
-    for shielded in next, shields do
-        local key = next(shielded)
+    for i = 1, #row do
+        local key = next(row[i])
         while key ~= nil do
-            rawset(shielded, key, nil)
-            key = next(shielded)
+            rawset(row[i], key, nil)
+            key = next(row[i])
         end
     end
 end

@@ -18,8 +18,10 @@ const CHUNK: &str = "@user_script";
 /// The name of what we wrote ourselves.
 const PRELUDE: &str = "=prelude";
 
-/// A collection begins when there is so much of what there was after the last one.
+/// A collection begins when there is so much of what there was after the last one. What is no longer used counts until it is
+/// collected, so it is collected soon; not so where little memory is used, and a run again with more costs little.
 const PAUSE_PERCENT: i32 = 125;
+const SHORT_PAUSE_PERCENT: i32 = 300;
 
 /// After so many instructions it is asked whether the script may go on.
 const INSTRUCTIONS: u32 = 1000;
@@ -56,9 +58,8 @@ pub(in crate::resp) struct Failure {
 /// Makes an interpreter.
 pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
     let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
-    // What is no longer used counts until it is collected, so it is collected soon.
-    lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE_PERCENT)));
     let held = Held::default();
+    hook(&lua, &held, INSTRUCTIONS)?;
     let prelude = Prelude::load(&lua, &held)?;
     let (globals, redis) = globals(&lua, &held, &prelude)?;
     let environment: Table = prelude.shield.call(globals.clone())?;
@@ -129,6 +130,7 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     of_strings.raw_set("__metatable", false)?;
     lua.set_type_metatable::<LuaString>(Some(of_strings));
     let redis = libs::redis::table(lua, held)?;
+    redis.raw_set("pcall", call_caught(lua, held, &redis)?)?;
     let libraries = [
         ("string", string),
         ("math", math),
@@ -171,10 +173,35 @@ fn function<R: mlua::IntoLuaMulti + 'static>(
     lua.create_function(move |lua, value: Value| ours(lua, &held.get(), value))
 }
 
-/// Lets a script run as long as its reins do.
-pub(in crate::resp) fn take_reins(interpreter: &Interpreter, reins: &Arc<Reins>) -> mlua::Result<()> {
+/// `redis.pcall`: as `redis.call`, which each run makes anew, and errors are answers.
+fn call_caught(lua: &Lua, held: &Held, redis: &Table) -> mlua::Result<Function> {
+    let (held, redis) = (held.clone(), redis.clone());
+    lua.create_function(move |_, arguments: MultiValue| {
+        let call = redis.raw_get::<Function>("call")?;
+        held.catch_next(true);
+        let answer = call.call::<Value>(arguments);
+        // It may have failed before it was answered.
+        held.catch_next(false);
+        answer
+    })
+}
+
+/// Lets a script run as long as its reins do. `is_short`: it is a first attempt.
+pub(in crate::resp) fn take_reins(
+    interpreter: &mut Interpreter,
+    reins: &Arc<Reins>,
+    is_short: bool,
+) -> mlua::Result<()> {
     interpreter.held.set(reins.clone());
-    hook(&interpreter.lua, &interpreter.held, INSTRUCTIONS)
+    if interpreter.is_short.replace(is_short) != Some(is_short) {
+        let percent = if is_short { SHORT_PAUSE_PERCENT } else { PAUSE_PERCENT };
+        interpreter.lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(percent)));
+    }
+    if interpreter.held.is_over() {
+        interpreter.held.note_over(false);
+        hook(&interpreter.lua, &interpreter.held, INSTRUCTIONS)?;
+    }
+    Ok(())
 }
 
 /// A script that is over could catch the error and go on: from then on each of its instructions is one.
@@ -185,6 +212,7 @@ fn hook(lua: &Lua, held: &Held, instructions: u32) -> mlua::Result<()> {
             Ok(()) => Ok(VmState::Continue),
             Err(stop) => {
                 if instructions > 1 {
+                    held.note_over(true);
                     hook(lua, &held, 1)?;
                 }
                 Err(Raised::Stop(stop).into())

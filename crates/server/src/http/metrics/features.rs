@@ -1,0 +1,31 @@
+//! Databases, and what clients use beside keys: channels, client-side caching, scripts.
+
+use super::Text;
+use crate::service::Service;
+use crate::service::channels::Kind;
+use crate::service::tracking::Totals;
+
+pub(super) fn features(text: &mut Text, service: &Service) {
+    let keys = service.databases().iter().enumerate();
+    let keys = keys.map(|(number, store)| format!("{{database=\"{number}\"}} {}", store.len()));
+    text.lines("database_keys", "Keys of each database.", keys);
+    let of = |(label, kind)| ("kind", label, service.channels.names_bytes(kind).1 as u64);
+    let kinds = [("channel", Kind::Channel), ("pattern", Kind::Pattern), ("shard", Kind::Shard)].map(of);
+    text.labelled("subscribed_names", "gauge", "Names that anybody subscribes to, by kind.", &kinds);
+    let Totals { keys, items, prefixes } = service.tracking.totals();
+    let (scripts, script_bytes) = service.scripts.cache().size();
+    for (name, help, value) in [
+        (
+            "tracking_clients",
+            "Clients that are told of changes of the keys that they keep.",
+            service.tracking.clients(),
+        ),
+        ("tracking_keys", "Keys that are remembered for them.", keys),
+        ("tracking_items", "Pairs of such a key and a client that keeps it.", items),
+        ("tracking_prefixes", "Prefixes of keys of which they are told all changes.", prefixes),
+        ("scripts", "Scripts that are known.", scripts),
+        ("scripts_bytes", "Memory of scripts that are known.", script_bytes),
+    ] {
+        text.gauge(name, help, value);
+    }
+}

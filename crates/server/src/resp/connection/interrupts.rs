@@ -1,0 +1,34 @@
+//! What reaches a client that waits.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::auth::Users;
+use crate::base::shutdown::Stop;
+use crate::service::clients::Client;
+
+/// What happens to a conversation while it waits.
+pub(super) enum Interrupt {
+    Killed,
+    Stopped,
+    /// The users were read again.
+    Users,
+    /// It is told what another client would be told.
+    Told,
+}
+
+pub(super) type Interrupts = Pin<Box<dyn Future<Output = Interrupt> + Send>>;
+
+/// The next interrupt. Must be made before the session's user is looked at, or else it could miss a reading in between.
+pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
+    let mut reloads = users.reloads();
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = client.killed() => Interrupt::Killed,
+            () = stop.announced() => Interrupt::Stopped,
+            () = client.begins_to_listen() => Interrupt::Told,
+            Ok(()) = reloads.changed() => Interrupt::Users,
+        }
+    })
+}

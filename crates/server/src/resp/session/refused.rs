@@ -1,0 +1,39 @@
+//! Notes what was refused to a client in the log of ACL.
+
+use super::Session;
+use crate::resp::verbs::Verb;
+use crate::service::acl_log::{Reason, Refusal};
+use crate::service::{Service, wall_clock_ms};
+
+/// Notes what was refused to the client's user.
+pub(in crate::resp) fn note(
+    reason: Reason,
+    object: &[u8],
+    verb: &Verb,
+    session: &Session,
+    service: &Service,
+) {
+    let context = if session.transaction.is_some() { "multi" } else { "toplevel" };
+    let user = session.user.as_ref().map_or("", |user| user.name());
+    note_of(reason, context, object, user.as_bytes(), verb.name, session, service);
+}
+
+/// Notes what was refused in such a context to a user that the client may only have said to be.
+pub(in crate::resp) fn note_of(
+    reason: Reason,
+    context: &'static str,
+    object: &[u8],
+    user: &[u8],
+    verb: &str,
+    session: &Session,
+    service: &Service,
+) {
+    let mut client = Vec::new();
+    session.client.describe(verb, &mut client);
+    // Nobody that there is has so long a name.
+    let user = &user[..user.len().min(NAME_BYTES_MAX)];
+    let refusal = Refusal { reason, context, object: object.to_vec(), user: user.to_vec() };
+    service.acl_log.note(refusal, client, wall_clock_ms());
+}
+
+const NAME_BYTES_MAX: usize = 128;
