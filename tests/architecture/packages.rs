@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-bench", &["esker-device", "esker-log", "esker-gc", "esker-engine", "esker-size"]),
     ("esker-compare", &["esker-bench", "esker-size"]),
     ("esker-cli", &[
-        "esker-device", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
+        "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-size",
         "esker-ftl", "esker-nvme", "esker-modelled",
     ]),
     ("esker-fuzzed", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
