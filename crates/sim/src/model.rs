@@ -297,10 +297,12 @@ impl Model {
         let latest_ms = self.latest_ms;
         let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
         let fit = candidates.clone().find(fits);
-        // It may have been dropped as it was when the reading began: then nothing that was begun since need be visible yet, such
-        // as a delete.
         if stamp.is_none() && evicts && fit != Some(from) {
-            slot.dropped[number] = slot.dropped[number].max(from + 1);
+            // If nothing else explains it, it was dropped, and stays so. Else it may have been, or a delete that was begun since is
+            // seen, which may not be durable yet: nothing follows.
+            if fit.is_none() {
+                slot.dropped[number] = slot.dropped[number].max(from + 1);
+            }
             return fit.is_none();
         }
         let Some(at) = fit else {
