@@ -5,7 +5,7 @@ import sys
 import time
 
 import redis
-from harness import fails, hold, in_threads, login, same, url
+from harness import fails, hold, in_threads, login, password, protocol, same, url
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -150,13 +150,11 @@ def pool():
 
 def caching():
     """Client-side caching: a value is read once, and again when somebody else has changed it. It is of RESP3."""
-    if os.environ["PROTOCOL"] != "3":
+    if protocol != 3:
         return
     from redis.cache import CacheConfig
 
-    where = {"host": os.environ["HOST"], "port": int(os.environ["PORT"]), "protocol": 3}
-    who = {"username": login, "password": os.environ.get("PASSWORD") or None}
-    keeper = redis.Redis(**where, **who, **tls, cache_config=CacheConfig())
+    keeper = redis.Redis.from_url(url(), cache_config=CacheConfig())
     client.set("app:cached", "one")
     same([keeper.get("app:cached") for _ in range(3)], [b"one"] * 3)
     same(keeper.get_cache().size, 1)
@@ -179,7 +177,7 @@ def caching():
 def unix_socket():
     """The same server by its unix socket."""
     path = os.environ["SOCKET"]
-    local = redis.Redis.from_url(f"unix://{path}", username=login, password=os.environ.get("PASSWORD") or None)
+    local = redis.Redis.from_url(f"unix://{path}", username=login, password=password)
     local.set("app:socket", "here")
     same(client.get("app:socket"), b"here")
     same(local.client_info()["addr"], f"{path}:0")
@@ -193,4 +191,7 @@ def restart():
     same(client.incr("app:n"), 42)
 
 
-hold(handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, lock, scripts, large, pool, caching, unix_socket, restart)
+hold(
+    handshake, binary, pipeline, transaction, expiry, scan, numbers, errors, lock, scripts, large, pool, caching,
+    unix_socket, restart,
+)
