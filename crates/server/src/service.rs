@@ -17,6 +17,7 @@ use crate::tls::Tls;
 
 pub(crate) mod acl_log;
 pub(crate) mod backups;
+mod bounded_log;
 pub(crate) mod calls;
 mod changes;
 pub(crate) mod channels;

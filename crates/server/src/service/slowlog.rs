@@ -3,10 +3,9 @@
 //! Commands of a pipeline that went to the store together took that long together; the first of them is the one that is
 //! written down.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::bounded_log::{BoundedLog, Kept};
 use crate::base::address::Address;
 
 /// What took long, with its arguments as far as they are kept.
@@ -21,46 +20,27 @@ pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
 }
 
-struct Entries {
-    newest_last: VecDeque<Entry>,
-    /// As it was asked for.
-    length: usize,
-    next_id: u64,
-    /// Memory of all entries, and the most that it may be.
-    bytes: usize,
-    bytes_max: usize,
-}
-
 /// The last slow commands.
 pub(crate) struct Slowlog {
     /// Commands that take so many microseconds are kept; none if it is negative.
     pub(crate) slower_than_us: AtomicI64,
-    entries: Mutex<Entries>,
+    pub(crate) entries: BoundedLog<Entry>,
 }
 
 /// Memory of an argument beside its bytes: its place, which may be there twice, and what its allocation adds.
 const ARGUMENT_BESIDE_BYTES: usize = 64;
 
-/// However long the log is asked to be.
-const LENGTH_MAX: usize = 10_000;
-
-impl Entry {
-    /// Memory that it takes; its place among the others may be there twice, since their buffer doubles.
-    fn held_bytes(&self) -> usize {
+impl Kept for Entry {
+    fn beside_bytes(&self) -> usize {
         let arguments = self.arguments.iter().map(|argument| ARGUMENT_BESIDE_BYTES + argument.capacity());
-        2 * size_of::<Entry>() + arguments.sum::<usize>() + self.name.capacity()
+        arguments.sum::<usize>() + self.name.capacity()
     }
 }
 
 impl Slowlog {
     /// A log of at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Slowlog {
-        let entries = Entries { newest_last: VecDeque::new(), length: 128, next_id: 0, bytes: 0, bytes_max };
-        Slowlog { slower_than_us: AtomicI64::new(10_000), entries: Mutex::new(entries) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        Slowlog { slower_than_us: AtomicI64::new(10_000), entries: BoundedLog::new(bytes_max) }
     }
 
     pub(crate) fn is_slow(&self, took_us: u64) -> bool {
@@ -77,51 +57,6 @@ impl Slowlog {
         peer: Address,
         name: Vec<u8>,
     ) {
-        let mut entries = self.lock();
-        let id = entries.next_id;
-        entries.next_id += 1;
-        let entry = Entry { id, at_s, took_us, arguments, peer, name };
-        entries.bytes += entry.held_bytes();
-        entries.newest_last.push_back(entry);
-        entries.shorten();
-    }
-
-    pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
-        self.lock().newest_last.iter().rev().take(count).cloned().collect()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.lock().newest_last.len()
-    }
-
-    /// Memory of all entries.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.lock().bytes
-    }
-
-    pub(crate) fn clear(&self) {
-        let mut entries = self.lock();
-        entries.newest_last.clear();
-        entries.bytes = 0;
-    }
-
-    pub(crate) fn length(&self) -> usize {
-        self.lock().length
-    }
-
-    pub(crate) fn set_length(&self, length: usize) {
-        let mut entries = self.lock();
-        entries.length = length;
-        entries.shorten();
-    }
-}
-
-impl Entries {
-    /// Forgets the oldest as long as there are too many, or they take too much.
-    fn shorten(&mut self) {
-        while self.newest_last.len() > self.length.min(LENGTH_MAX) || self.bytes > self.bytes_max {
-            let Some(oldest) = self.newest_last.pop_front() else { return };
-            self.bytes -= oldest.held_bytes();
-        }
+        self.entries.add(|id| Entry { id, at_s, took_us, arguments, peer, name });
     }
 }

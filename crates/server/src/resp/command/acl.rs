@@ -162,7 +162,7 @@ fn log(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result
     match command.len() {
         2 => entries(LOG_DEFAULT, service, replies),
         3 if is(command.argument(2), "reset") => {
-            service.acl_log.clear();
+            service.acl_log.entries.clear();
             replies.simple("OK");
         }
         3 => {
@@ -176,7 +176,7 @@ fn log(command: Command<'_>, service: &Service, replies: &mut Replies) -> Result
 
 /// The newest entries of the log, as Redis since 7.2 tells them.
 fn entries(count: usize, service: &Service, replies: &mut Replies) {
-    let (found, now_ms) = (service.acl_log.newest(count), wall_clock_ms());
+    let (found, now_ms) = (service.acl_log.entries.newest(count), wall_clock_ms());
     replies.array(found.len());
     for entry in found {
         let refusal = &entry.refusal;

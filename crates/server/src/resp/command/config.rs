@@ -257,8 +257,8 @@ impl Change {
         };
         match name {
             SLOWER_THAN => service.slowlog.slower_than_us.store(number, Ordering::Relaxed),
-            SLOWLOG_LENGTH => service.slowlog.set_length(number as usize),
-            ACL_LOG_LENGTH => service.acl_log.set_length(number as usize),
+            SLOWLOG_LENGTH => service.slowlog.entries.set_length(number as usize),
+            ACL_LOG_LENGTH => service.acl_log.entries.set_length(number as usize),
             TRACKED_KEYS => service.tracking.set_keys_max(number as usize),
             MAXCLIENTS => {
                 service.connection_limits.set(number as usize, service.connection_limits.per_address())
@@ -306,8 +306,8 @@ fn settings(service: &Service) -> Vec<(String, String)> {
         ("latency-tracking-info-percentiles", PERCENTILES.map(|percent| percent.to_string()).join(" ")),
         ("latency-monitor-threshold", "0".to_owned()),
         (SLOWER_THAN, service.slowlog.slower_than_us.load(Ordering::Relaxed).to_string()),
-        (SLOWLOG_LENGTH, service.slowlog.length().to_string()),
-        (ACL_LOG_LENGTH, service.acl_log.length().to_string()),
+        (SLOWLOG_LENGTH, service.slowlog.entries.length().to_string()),
+        (ACL_LOG_LENGTH, service.acl_log.entries.length().to_string()),
     ] {
         if !settings.iter().any(|(given, _)| given == name) {
             settings.push((name.to_owned(), value));

@@ -17,9 +17,11 @@ const SLOWLOG_DEFAULT: usize = 10;
 
 pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     match command.argument(1) {
-        word if is(word, "len") && command.len() == 2 => replies.integer(service.slowlog.len() as i64),
+        word if is(word, "len") && command.len() == 2 => {
+            replies.integer(service.slowlog.entries.len() as i64)
+        }
         word if is(word, "reset") && command.len() == 2 => {
-            service.slowlog.clear();
+            service.slowlog.entries.clear();
             audit::note(session, "SLOWLOG RESET");
             replies.simple("OK");
         }
@@ -35,7 +37,7 @@ pub(super) fn slowlog(command: Command<'_>, session: &mut Session, service: &Ser
             let Some(wanted) = wanted else {
                 return replies.error("ERR count should be greater than or equal to -1");
             };
-            let entries = service.slowlog.newest(wanted);
+            let entries = service.slowlog.entries.newest(wanted);
             replies.array(entries.len());
             for entry in entries {
                 replies.array(6);

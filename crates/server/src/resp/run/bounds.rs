@@ -85,8 +85,8 @@ fn answer_bytes(verb: &Verb, command: Command<'_>, session: &Session, service: &
         "client" if is(word, "trackinginfo") => tracking::answer_bytes(session),
         "config" if is(word, "get") => config::answer_bytes(service),
         // An entry takes more than the names of its fields.
-        "acl" if is(word, "log") => service.acl_log.held_bytes(),
-        "slowlog" if is(word, "get") => service.slowlog.held_bytes(),
+        "acl" if is(word, "log") => service.acl_log.entries.held_bytes(),
+        "slowlog" if is(word, "get") => service.slowlog.entries.held_bytes(),
         "latency" if is(word, "histogram") => count.max(VERBS_COUNT) * HISTOGRAM_BYTES,
         "acl" => of_acl(word, service),
         _ if verb.group == "pubsub" => pubsub::answer_bytes(command, session, service),
