@@ -32,9 +32,9 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(StatedLengthBelieved, "esker_engine", "catalog::expansions::tests::a_length_that_its_place_does_not_allow_is_not_believed"),
     row(NoRoomForSummary, "format", "segment::has_room_is_exact"),
     row(TornFrameTaken, "format", "scan::a_torn_last_frame_is_dropped_whole_wherever_it_was_cut"),
-    row(RotTakenForTornTail, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),
-    row(OlderVersionOnDamage, "format", "scan::rot_of_a_value_that_was_durable_keeps_its_entry"),
-    row(DamagedHeadTaken, "format", "scan::rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame"),
+    row(RotTakenForTornTail, "format", "rot::rot_of_a_value_that_was_durable_keeps_its_entry"),
+    row(OlderVersionOnDamage, "format", "rot::rot_of_a_value_that_was_durable_keeps_its_entry"),
+    row(DamagedHeadTaken, "format", "rot::rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame"),
     row(StrayTaken, "format", "frame::the_start_of_a_slot_is_free_taken_or_unknown"),
 
     row(AcknowledgedBeforeFlush, "esker_engine", "write::committer::tests::a_sync_put_is_seen_and_acknowledged_only_when_it_is_durable"),

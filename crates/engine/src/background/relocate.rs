@@ -270,7 +270,8 @@ impl<'a> Relocator<'a> {
     }
 
     /// The copies are durable: the index goes from the old places to the new ones, except where a newer put was there
-    /// first. The victims may stay, if there is no room for what else is in them. Tombstones count where they were if not everything was copied: then they will be copied again.
+    /// first. The victims may stay, if there is no room for what else is in them. Tombstones count where they were if not
+    /// everything was copied: then they will be copied again.
     fn swing(&self, tier: TierName, victims: &Victims, relocated: &Relocated) {
         let output = self.space.output_tier();
         for m in &relocated.moves {

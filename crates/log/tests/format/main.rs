@@ -8,6 +8,7 @@ mod golden;
 mod hostile;
 mod location;
 mod record;
+mod rot;
 mod scan;
 mod segment;
 mod slots;

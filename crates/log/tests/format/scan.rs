@@ -1,32 +1,31 @@
 use esker_log::{
-    Claim, FRAME_HEADER_BYTES, FrameHeader, SMALL_VALUE_BYTES, SegmentScan, SegmentShape, Stream,
-    scan_segment, scan_segment_up_to,
+    FRAME_HEADER_BYTES, FrameHeader, SegmentScan, SegmentShape, Stream, scan_segment, scan_segment_up_to,
 };
 
-use crate::world::{SECRET, Written, name, shape, write, write_values};
+use crate::world::{SECRET, Written, name, shape, write};
 
-const FRAMES: usize = 6;
-const UNIT: usize = 4096;
+pub(crate) const FRAMES: usize = 6;
+pub(crate) const UNIT: usize = 4096;
 
-fn small() -> SegmentShape {
+pub(crate) fn small() -> SegmentShape {
     shape(65_536, UNIT as u32, 16)
 }
 
 /// Each frame says that everything before it was durable.
-fn durable() -> Written {
+pub(crate) fn durable() -> Written {
     write(small(), name(8), FRAMES, |i, offsets| offsets[i])
 }
 
 /// No frame knows of any durability.
-fn unproven() -> Written {
+pub(crate) fn unproven() -> Written {
     write(small(), name(8), FRAMES, |_, _| 0)
 }
 
-fn scan(written: &Written, bytes: &[u8], wholly_durable: bool) -> SegmentScan {
+pub(crate) fn scan(written: &Written, bytes: &[u8], wholly_durable: bool) -> SegmentScan {
     scan_segment(bytes, &SECRET, written.shape, written.segment, wholly_durable)
 }
 
-fn flipped(written: &Written, at: usize) -> Vec<u8> {
+pub(crate) fn flipped(written: &Written, at: usize) -> Vec<u8> {
     let mut bytes = written.bytes.clone();
     bytes[at] ^= 1;
     bytes
@@ -34,7 +33,7 @@ fn flipped(written: &Written, at: usize) -> Vec<u8> {
 
 /// The scan found exactly the records of these frames, and of each only the first `some` where it says so.
 #[track_caller]
-fn found(written: &Written, scan: &SegmentScan, frames: impl IntoIterator<Item = usize>) {
+pub(crate) fn found(written: &Written, scan: &SegmentScan, frames: impl IntoIterator<Item = usize>) {
     let wanted: Vec<u32> = frames.into_iter().flat_map(|i| written.frames[i].records.clone()).collect();
     let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
     assert_eq!(offsets, wanted);
@@ -45,7 +44,7 @@ fn found(written: &Written, scan: &SegmentScan, frames: impl IntoIterator<Item =
 
 /// Exactly this range was durable and cannot be read.
 #[track_caller]
-fn one_loss(scan: &SegmentScan, lost: std::ops::Range<u32>) {
+pub(crate) fn one_loss(scan: &SegmentScan, lost: std::ops::Range<u32>) {
     assert_eq!(scan.lost, vec![lost]);
 }
 
@@ -127,156 +126,6 @@ fn rot_of_a_header_that_was_durable_is_a_loss() {
                 found(&written, &scan, (0..FRAMES).filter(|&f| f != i));
                 one_loss(&scan, frame.offset as u32..frame.end as u32);
                 assert_eq!(scan.tail as usize, written.frames[FRAMES - 1].end);
-            }
-        }
-    }
-}
-
-/// Segments whose frames are known to be durable up to the last one of the number, with long values and with small ones.
-fn all_durable() -> Vec<(Written, bool, usize)> {
-    let small_values = |durable: &dyn Fn(usize, &[u32]) -> u32| {
-        write_values(small(), name(8), FRAMES, |j| [100, 0, 512][j], durable)
-    };
-    vec![
-        (durable(), false, FRAMES - 1),
-        (unproven(), true, FRAMES),
-        (small_values(&|i, offsets| offsets[i]), false, FRAMES - 1),
-        (small_values(&|_, _| 0), true, FRAMES),
-    ]
-}
-
-/// Where in a segment the key of a record, its value and its end are.
-fn parts(written: &Written, record: u32) -> (usize, usize, usize) {
-    let at = record as usize;
-    let claim = Claim::of(&written.bytes[at..]).expect("a record");
-    let key = at + claim.header_bytes;
-    (key, key + claim.key_bytes, at + claim.bytes)
-}
-
-#[test]
-fn rot_of_a_value_that_was_durable_keeps_its_entry() {
-    for (written, wholly_durable, last) in all_durable() {
-        for i in 0..last {
-            for &record in &written.frames[i].records {
-                let (_, value, end) = parts(&written, record);
-                for byte in (value..end).step_by(60).chain((value < end).then(|| end - 1)) {
-                    let scan = scan(&written, &flipped(&written, byte), wholly_durable);
-                    found(&written, &scan, 0..FRAMES);
-                    assert!(scan.lost.is_empty());
-                }
-            }
-        }
-    }
-}
-
-/// Offsets of all records.
-fn all(written: &Written) -> impl Iterator<Item = u32> {
-    written.frames.iter().flat_map(|frame| frame.records.iter().copied())
-}
-
-#[test]
-fn rot_of_a_head_hides_no_key_whose_value_rots_too() {
-    for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
-        let [first, second, third] = written.frames[2].records[..] else { panic!("three records") };
-        for (rotten, other) in [(first, third), (third, first)] {
-            let (_, value, _) = parts(&written, rotten);
-            let (key, _, end) = parts(&written, other);
-            let mut bytes = written.bytes.clone();
-            (bytes[value], bytes[key]) = (!bytes[value], !bytes[key]);
-            let scan = scan(&written, &bytes, wholly_durable);
-            let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
-            let wanted: Vec<u32> = all(&written).filter(|at| *at != other).collect();
-            assert_eq!(offsets, wanted, "the one whose value is damaged is named");
-            one_loss(&scan, other..(end as u32).next_multiple_of(16));
-        }
-        // Where a length is lost too, what still verifies is kept.
-        let (_, value, _) = parts(&written, first);
-        let mut bytes = written.bytes.clone();
-        (bytes[value], bytes[third as usize]) = (!bytes[value], 0);
-        let scan = scan(&written, &bytes, wholly_durable);
-        let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
-        assert_eq!(offsets, all(&written).filter(|at| *at != first && *at != third).collect::<Vec<_>>());
-        assert!(offsets.contains(&second));
-        one_loss(&scan, first..written.frames[2].payload_end as u32);
-    }
-}
-
-#[test]
-fn of_two_damaged_heads_neither_is_believed() {
-    for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
-        let mut bytes = written.bytes.clone();
-        for &record in &written.frames[2].records[..2] {
-            let (key, _, _) = parts(&written, record);
-            bytes[key] = !bytes[key];
-        }
-        let scan = scan(&written, &bytes, wholly_durable);
-        let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
-        let damaged = &written.frames[2].records[..2];
-        assert_eq!(offsets, all(&written).filter(|at| !damaged.contains(at)).collect::<Vec<_>>());
-        one_loss(&scan, damaged[0]..written.frames[2].payload_end as u32);
-    }
-}
-
-#[test]
-fn rot_of_all_small_values_of_a_frame_keeps_their_entries() {
-    for (written, wholly_durable, _) in all_durable().into_iter().skip(2) {
-        let mut bytes = written.bytes.clone();
-        for &record in &written.frames[2].records {
-            let (_, value, end) = parts(&written, record);
-            bytes[value..end].fill(0xee);
-        }
-        let scan = scan(&written, &bytes, wholly_durable);
-        found(&written, &scan, 0..FRAMES);
-        assert!(scan.lost.is_empty());
-    }
-}
-
-#[test]
-fn rot_of_a_record_header_loses_no_more_than_the_rest_of_its_frame() {
-    for (written, wholly_durable, last) in all_durable() {
-        for i in 0..last {
-            let frame = &written.frames[i];
-            for (j, &record) in frame.records.iter().enumerate() {
-                let (key, value, end) = parts(&written, record);
-                let key = key..value;
-                let checks = value - 7 - 12..value - 7;
-                for byte in record as usize..value {
-                    let scan = scan(&written, &flipped(&written, byte), wholly_durable);
-                    let offsets: Vec<u32> = scan.entries.iter().map(|e| e.offset).collect();
-                    // A checksum of a value that is wrong says nothing of the key.
-                    if checks.contains(&byte) && scan.lost.is_empty() {
-                        found(&written, &scan, 0..FRAMES);
-                        continue;
-                    }
-                    let wanted: Vec<u32> = written
-                        .frames
-                        .iter()
-                        .enumerate()
-                        .flat_map(|(f, frame)| &frame.records[..if f == i { j } else { 3 }])
-                        .copied()
-                        .collect();
-                    let place = format!("record {j} of frame {i}, byte {}", byte - record as usize);
-                    let others: Vec<u32> = all(&written).filter(|at| *at != record).collect();
-                    let is_small = end - value <= SMALL_VALUE_BYTES;
-                    if is_small && offsets == others {
-                        // Its length with padding is what it was. If its length is, the sum of all heads says which it is.
-                        let whole = record..(end as u32).next_multiple_of(16);
-                        let rest = record..frame.payload_end as u32;
-                        assert!(
-                            scan.lost == [whole.clone()] || scan.lost == [rest],
-                            "{place}: {:?}",
-                            scan.lost
-                        );
-                        assert!(!key.contains(&byte) || scan.lost[0] == whole, "{place}");
-                        continue;
-                    }
-                    assert!(
-                        !(is_small && key.contains(&byte)),
-                        "{place}: the key says nothing of the length"
-                    );
-                    assert_eq!(offsets, wanted, "{place}");
-                    one_loss(&scan, record..frame.payload_end as u32);
-                }
             }
         }
     }
