@@ -78,6 +78,8 @@ pub(super) struct Unverified {
     pub(super) segments: Vec<Displaced>,
     /// The last write that was seen, and when.
     pub(super) written: (u64, Duration),
+    /// Since there are too many of them: how many had been verified in all when that was last looked at, and when it was.
+    pub(super) verified: Option<(u64, Duration)>,
     /// There was nothing else to do in the last step.
     pub(super) at_leisure: bool,
     /// Segments that had been begun when none of the unverified overwrites was against a sealed one.

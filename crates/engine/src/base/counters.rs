@@ -128,6 +128,10 @@ impl Counters {
         Counters::add(&self.hidden_found, hidden);
     }
 
+    pub(crate) fn overwrites_verified(&self) -> u64 {
+        self.overwrites_verified.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn count_scrubbed(&self, bytes: u64, damages: u64) {
         Counters::add(&self.scrubbed_bytes, bytes);
         Counters::add(&self.scrub_damages, damages);

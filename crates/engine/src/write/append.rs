@@ -25,7 +25,7 @@ impl Writer {
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
-        self.admission.wait(&self.space, bytes).await;
+        self.admission.wait(&self.space, &self.catalog.index, records.len(), bytes).await;
         let only_deletes = records.iter().all(|r| r.kind == Kind::Tombstone);
         let mut refused = 0;
         loop {

@@ -83,7 +83,7 @@ impl Writer {
             return;
         }
         let bytes = row.prepared.iter().map(|put| put.padded_bytes(self.lane.shape)).sum();
-        self.admission.wait(&self.space, bytes).await;
+        self.admission.wait(&self.space, &self.catalog.index, row.prepared.len(), bytes).await;
         if row.prepared.len() > 1 {
             self.catalog.touch_displaced(row.prepared.iter().map(|put| put.hash));
         }

@@ -11,7 +11,7 @@ use esker_index::Pointer;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
-use super::{CALM, ENTRY_BYTES};
+use super::{CALM, ENTRY_BYTES, RENEW_BELOW};
 
 use crate::background::reclaimer::{Displaced, Reclaimer};
 use crate::base::error::Result;
@@ -20,6 +20,8 @@ use crate::segments::slot::SlotState;
 
 /// Where unverified overwrites take more memory than they should, so many segments' are verified before anything else is done.
 const AT_A_TIME: usize = 8;
+/// Where they take so many times what they should, relocation waits until they take less, unless slots run short.
+const AT_ONCE: f64 = 1.2;
 /// So much of what unverified overwrites may take they have as long as there are writers, and so much at rest.
 const AT_WORK: f64 = 0.5;
 const AT_REST: f64 = 1.0 / 16.0;
@@ -32,11 +34,30 @@ impl Reclaimer<'_> {
     /// Verifies unverified overwrites if they take more memory than they should, whatever else there is to do.
     pub(super) async fn verify_beyond_limit(&mut self) -> Result<()> {
         self.unverified.at_leisure = false;
-        for _ in 0..AT_A_TIME {
-            if self.catalog.index.unverified_pressure() <= 1.0 || !self.verify_most(1.0).await? {
+        if self.catalog.index.unverified_pressure() <= 1.0 {
+            self.unverified.verified = None;
+            return Ok(());
+        }
+        let so_far = |reclaimer: &Self| {
+            let verified = reclaimer.space.counters.overwrites_verified();
+            (verified, reclaimer.space.runtime.now())
+        };
+        // What other work takes of the time counts, or else writers would be let in at a rate that is not kept up with.
+        let (known, since) = self.unverified.verified.take().unwrap_or_else(|| so_far(self));
+        for number in 0.. {
+            let pressure = self.catalog.index.unverified_pressure();
+            let others_wait = pressure < AT_ONCE || self.space.urgency() > RENEW_BELOW;
+            if pressure <= 1.0 || (number >= AT_A_TIME && others_wait) {
                 break;
             }
+            if !self.verify_most(1.0).await? {
+                self.writer.admission.cannot_verify();
+                return Ok(());
+            }
         }
+        let (verified, now) = so_far(self);
+        self.writer.admission.verified(verified - known, now - since);
+        self.unverified.verified = Some((verified, now));
         Ok(())
     }
 
@@ -65,31 +86,35 @@ impl Reclaimer<'_> {
         (at + QUIET_AFTER).saturating_sub(now)
     }
 
-    /// Verifies the unverified overwrites of the segment that had most of them when they were counted, of those that are left of that.
+    /// Verifies the unverified overwrites of the segment that had most of them when they were counted, of those that are left of
+    /// that; false if none are against a sealed segment.
     async fn verify_most(&mut self, urgency: f64) -> Result<bool> {
-        if self.are_out_of_reach() {
-            return Ok(false);
+        let Some(Displaced { tier, slot, offsets }) = self.next_displaced() else { return Ok(false) };
+        let (began, mut bytes) = (self.space.runtime.now(), 0);
+        let mut entries = self.space.read_entries(self.space.tier(tier), slot).await;
+        if let Ok(Some(entries)) = &mut entries {
+            bytes = entries.len() as u64 * ENTRY_BYTES;
+            entries.retain(|entry| offsets.binary_search(&entry.offset).is_ok());
         }
-        if self.unverified.segments.is_empty() {
+        self.with_entries(tier, slot, entries, async |entries| {
+            self.catalog.verify_segment(tier, slot, entries).await.map(drop)
+        })
+        .await?;
+        self.relocator.did_other_work(bytes, began, urgency).await;
+        Ok(true)
+    }
+
+    /// What is left to verify, most first. They are counted again when none of those is left that were counted.
+    fn next_displaced(&mut self) -> Option<Displaced> {
+        while !self.are_out_of_reach() {
+            while let Some(displaced) = self.unverified.segments.pop() {
+                if self.is_sealed(displaced.tier, displaced.slot) {
+                    return Some(displaced);
+                }
+            }
             self.count_unverified();
         }
-        while let Some(Displaced { tier, slot, offsets }) = self.unverified.segments.pop() {
-            if self.is_sealed(tier, slot) {
-                let (began, mut bytes) = (self.space.runtime.now(), 0);
-                let mut entries = self.space.read_entries(self.space.tier(tier), slot).await;
-                if let Ok(Some(entries)) = &mut entries {
-                    bytes = entries.len() as u64 * ENTRY_BYTES;
-                    entries.retain(|entry| offsets.binary_search(&entry.offset).is_ok());
-                }
-                self.with_entries(tier, slot, entries, async |entries| {
-                    self.catalog.verify_segment(tier, slot, entries).await.map(drop)
-                })
-                .await?;
-                self.relocator.did_other_work(bytes, began, urgency).await;
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        None
     }
 
     /// Looks at every unverified overwrite that there is: first how many there are of each segment, then which those are of
