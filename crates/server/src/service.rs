@@ -65,7 +65,7 @@ pub(crate) struct Service {
     pub(crate) store: Store,
     databases: Vec<Store>,
     pub(crate) config: Config,
-    pub(crate) users: Users,
+    pub(crate) users: Arc<Users>,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Bytes that one group of reads should return at most.
     pub(crate) read_bytes_goal: usize,
@@ -131,7 +131,7 @@ impl Service {
     pub(crate) fn new(
         store: Store,
         config: Config,
-        users: Users,
+        users: Arc<Users>,
         tls: Option<Arc<Tls>>,
         listening: Vec<SocketAddr>,
     ) -> Service {

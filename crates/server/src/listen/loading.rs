@@ -1,18 +1,20 @@
-//! While the store is being opened: who comes is told so, instead of being left to wait. RESP answers `-LOADING`, HTTP 503, and
-//! gRPC `NOT_SERVING` and `UNAVAILABLE`.
+//! While the store is being opened: who comes is told so, instead of being left to wait. RESP answers `-LOADING` to what is about
+//! keys, HTTP 503, and gRPC `NOT_SERVING` and `UNAVAILABLE`.
 //!
-//! There is no store and so no [`Service`](crate::service::Service) yet. Nobody logs in, and connections end when the store is
-//! open; their clients come again.
+//! There is no store and so no [`Service`](crate::service::Service) yet. Connections end when the store is open; their clients
+//! come again.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
 use super::admit::Gatekeeper;
 use super::sockets::{Door, Sockets, refuse};
+use crate::auth::{User, Users};
 use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::{Stop, Stopper};
@@ -20,7 +22,7 @@ use crate::base::socket::{Listener, Stream};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
 use crate::service::connection_limits::ConnectionLimits;
-use crate::tls::{Application, Tls};
+use crate::tls::{Application, Tls, certificate_names};
 use crate::{Config, Limits, grpc, resp};
 
 /// A stream of bytes in both directions.
@@ -31,7 +33,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 /// What connections share.
 struct Loading {
     tls: Option<Arc<Tls>>,
+    users: Arc<Users>,
     limits: Limits,
+    databases: u8,
+    /// Connections so far.
+    accepted: AtomicU64,
     gatekeeper: Arc<Gatekeeper>,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 }
@@ -49,8 +55,15 @@ impl Sockets {
         let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
         let most = ConnectionLimits::new(limits.connections_max, limits.connections_per_address_max);
         let gatekeeper = Gatekeeper::new(budget, most);
-        let loading =
-            Arc::new(Loading { tls: self.tls.clone(), limits, gatekeeper, progress: Arc::new(progress) });
+        let loading = Arc::new(Loading {
+            tls: self.tls.clone(),
+            users: self.users.clone(),
+            limits,
+            databases: config.databases,
+            accepted: AtomicU64::new(0),
+            gatekeeper,
+            progress: Arc::new(progress),
+        });
         let (stopper, stop) = Stopper::new();
         for (door, listener) in &self.listeners {
             tokio::spawn(loading.clone().listen(listener.clone(), *door, stop.clone()));
@@ -86,7 +99,7 @@ impl Loading {
         let connection = |stream: Stream, peer: Address, _: Busy| {
             let loading = self.clone();
             async move {
-                if let Ok(stream) = loading.open(stream, &peer, door).await {
+                if let Ok((stream, _)) = loading.open(stream, &peer, door).await {
                     http::serve_loading(stream, peer, &*loading.progress).await;
                 }
             }
@@ -115,22 +128,40 @@ impl Loading {
     }
 
     async fn converse(&self, stream: Stream, peer: &Address, door: Door, stop: Stop) -> io::Result<()> {
-        let mut stream = self.open(stream, peer, door).await?;
+        let local = stream.local_address(peer)?;
+        let (mut stream, user) = self.open(stream, peer, door).await?;
         if door.application == Application::Grpc {
             grpc::serve_loading(stream, self.progress.clone(), stop).await;
             return Ok(());
         }
-        resp::serve_loading(&mut stream, &self.limits, stop).await
+        let opening = resp::Opening {
+            limits: &self.limits,
+            users: &self.users,
+            databases: self.databases,
+            progress: &*self.progress,
+        };
+        let id = self.accepted.fetch_add(1, Ordering::Relaxed) + 1;
+        let peer = resp::Peer { id, address: peer.clone(), local, user };
+        resp::serve_loading(&mut stream, peer, opening, stop).await
     }
 
-    /// What is behind the handshake, if the door has one.
-    async fn open(&self, stream: Stream, peer: &Address, door: Door) -> io::Result<Box<dyn Duplex>> {
+    /// What is behind the handshake, if the door has one, and whom the client speaks for before it has said anything.
+    async fn open(
+        &self,
+        stream: Stream,
+        peer: &Address,
+        door: Door,
+    ) -> io::Result<(Box<dyn Duplex>, Option<Arc<User>>)> {
+        let unnamed = self.users.unnamed();
         match &self.tls {
             Some(tls) if door.tls => {
                 let wait = self.limits.login_wait;
-                Ok(Box::new(tls.shake_hands(stream, peer, door.application, wait).await?))
+                let stream = tls.shake_hands(stream, peer, door.application, wait).await?;
+                let names = certificate_names(&stream);
+                let user = self.users.of_certificate(names.iter().map(String::as_str)).or(unnamed);
+                Ok((Box::new(stream), user))
             }
-            _ => Ok(Box::new(stream)),
+            _ => Ok((Box::new(stream), unnamed)),
         }
     }
 }

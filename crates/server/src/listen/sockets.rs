@@ -86,7 +86,7 @@ pub struct Sockets {
     /// That of the unix socket. It must be dropped before the listeners, and so stands before them.
     pub(super) socket_file: Option<SocketFile>,
     pub(super) listeners: Vec<Listening>,
-    pub(super) users: Users,
+    pub(super) users: Arc<Users>,
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
@@ -94,7 +94,7 @@ impl Sockets {
     /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
-        let users = Users::open(&config.access)?;
+        let users = Arc::new(Users::open(&config.access)?);
         let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let doors = [
             (Application::Resp, false, &config.resp),

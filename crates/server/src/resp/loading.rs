@@ -1,21 +1,31 @@
-//! What a client is told while the store is being opened: `-LOADING` to every command but QUIT, as Redis does. Nobody logs in,
-//! and nothing is kept of a command, so a client holds little however much it sends.
+//! What a client is told while the store is being opened: as Redis does, `-LOADING` to every command that is about keys. What it
+//! says of itself is taken: HELLO, AUTH, SELECT, CLIENT; and INFO says that it is loading. Clients that give up where HELLO is
+//! an error wait then.
+//!
+//! Nothing but that is kept of a command, so a client holds little however much it sends.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::wire::commands::Commands;
+use super::command::{admit, client, connection, databases, info};
+use super::connection::Peer;
+use super::session::Session;
+use super::wire::commands::{Command, Commands};
 use super::wire::frame::Parser;
+use super::wire::reply::Replies;
 use crate::Limits;
+use crate::auth::Users;
 use crate::base::shutdown::Stop;
+use crate::service::clients::Client;
 
-const LOADING: &[u8] = b"-LOADING Esker is loading the dataset in memory\r\n";
+const LOADING: &str = "LOADING Esker is loading the dataset in memory";
 
-/// Room for one read.
+/// Room for one read, and for answers that wait.
 const READ_BYTES: usize = 4 << 10;
 
 /// Longer commands are refused before they are there, and so is what follows them.
@@ -27,60 +37,117 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long a client may be silent, and may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What is known of a server whose store is being opened.
+pub(crate) struct Opening<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) users: &'a Users,
+    pub(crate) databases: u8,
+    /// How far it is.
+    pub(crate) progress: &'a (dyn Fn() -> String + Send + Sync),
+}
+
 /// Answers one client until it leaves or the store is open. The connection ends then: who logs in and what is allowed is
 /// asked anew.
-pub(crate) async fn serve_loading<S>(stream: &mut S, limits: &Limits, mut stop: Stop) -> io::Result<()>
+pub(crate) async fn serve_loading<S>(
+    stream: &mut S,
+    peer: Peer,
+    opening: Opening<'_>,
+    mut stop: Stop,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut parser = Parser::new(&Limits {
         command_bytes_max: COMMAND_BYTES_MAX,
         bulk_bytes_max: READ_BYTES,
-        ..limits.before_login()
+        ..opening.limits.before_login()
     });
-    let (mut input, mut answers) = (BytesMut::new(), Vec::new());
-    let mut leaving = false;
-    while !leaving {
-        input.reserve(READ_BYTES);
-        let read = tokio::select! {
-            biased;
-            () = stop.announced() => break,
-            read = timeout(PATIENCE, stream.read_buf(&mut input)) => read??,
-        };
-        if read == 0 {
-            return Ok(());
+    let name = peer.user.as_ref().map_or("", |user| user.name());
+    let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
+    let mut session = Session::new(peer.address, peer.user, Arc::new(client));
+    let (mut input, mut replies, mut commands) = (BytesMut::new(), Replies::new(), Commands::default());
+    while !session.leaving {
+        commands.clear();
+        let (consumed, parsed) = parser.parse(&mut input, &mut commands, 1);
+        let data = input.split_to(consumed).freeze();
+        answer_all(&commands, &data, &mut session, &opening, &mut replies).await;
+        if parsed.is_err() && !session.leaving {
+            // Too long, or no command at all; who sent it is told the same.
+            replies.error(LOADING);
+            session.leaving = true;
         }
-        answers.clear();
-        leaving = answer(&mut parser, &mut input, &mut answers);
-        timeout(PATIENCE, stream.write_all(&answers)).await??;
-        timeout(PATIENCE, stream.flush()).await??;
+        let waits = consumed == 0 || session.leaving;
+        if waits || replies.unsent_bytes() > READ_BYTES {
+            timeout(PATIENCE, send(stream, &mut replies)).await??;
+        }
+        if waits && !session.leaving {
+            input.reserve(READ_BYTES);
+            let read = tokio::select! {
+                biased;
+                () = stop.announced() => break,
+                read = timeout(PATIENCE, stream.read_buf(&mut input)) => read??,
+            };
+            if read == 0 {
+                return Ok(());
+            }
+        }
     }
     timeout(LINGER, linger(stream)).await.unwrap_or(Ok(()))
 }
 
-/// Answers the commands that are there; says whether nothing more is to be read.
-fn answer(parser: &mut Parser, input: &mut BytesMut, answers: &mut Vec<u8>) -> bool {
-    let mut commands = Commands::default();
-    loop {
-        commands.clear();
-        let (consumed, parsed) = parser.parse(input, &mut commands, 1);
-        let data = input.split_to(consumed).freeze();
-        for index in 0..commands.len() {
-            if commands.get(index, &data).verb().eq_ignore_ascii_case(b"quit") {
-                answers.extend_from_slice(b"+OK\r\n");
-                return true;
-            }
-            answers.extend_from_slice(LOADING);
-        }
-        if parsed.is_err() {
-            // Too long, or no command at all; who sent it is told the same.
-            answers.extend_from_slice(LOADING);
-            return true;
-        }
-        if consumed == 0 {
-            return false;
-        }
+async fn answer_all(
+    commands: &Commands,
+    data: &Bytes,
+    session: &mut Session,
+    opening: &Opening<'_>,
+    replies: &mut Replies,
+) {
+    for index in 0..commands.len() {
+        answer(commands.get(index, data), session, opening, replies).await;
     }
+}
+
+async fn answer(command: Command<'_>, session: &mut Session, opening: &Opening<'_>, replies: &mut Replies) {
+    let verb = match admit::admit(command, session) {
+        Ok(verb) => verb,
+        Err(refused) => return replies.error(&refused.text),
+    };
+    let logged_in = match verb.name {
+        "hello" => connection::hello(command, session, opening.users, replies).await,
+        "auth" => connection::auth(command, session, opening.users, replies).await,
+        "quit" => {
+            session.leaving = true;
+            return replies.simple("OK");
+        }
+        // A browser is told nothing.
+        "post" | "host:" => {
+            session.leaving = true;
+            return;
+        }
+        "reset" => {
+            session.reset(opening.users, replies);
+            return replies.simple("RESET");
+        }
+        "echo" => return replies.bulk(command.argument(1)),
+        "select" => return databases::enter(command, session, opening.databases, replies),
+        "info" => return info::while_opening(command, &(opening.progress)(), replies),
+        "client" if client::alone(command, session, replies) => return,
+        _ => return replies.error(LOADING),
+    };
+    if let Err(refusal) = logged_in {
+        replies.error(refusal.text());
+    }
+}
+
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, replies: &mut Replies) -> io::Result<()> {
+    while replies.unsent_bytes() > 0 {
+        let sent = stream.write(&replies.unsent::<1>().0[0]).await?;
+        if sent == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        replies.mark_sent(sent);
+    }
+    stream.flush().await
 }
 
 /// Ends this side, and reads what the other one still sends: an end with bytes unread would take the answer away.
@@ -94,12 +161,22 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::address::Address;
+    use crate::base::config::{Access, Password};
 
     /// What a client hears that sends these bytes in such pieces.
-    async fn told(bytes: &[u8], piece: usize) -> String {
+    async fn told(bytes: &[u8], piece: usize, access: &Access) -> String {
         let (mut client, mut server) = tokio::io::duplex(64 << 10);
         let (_stopper, stop) = crate::base::shutdown::Stopper::new();
-        let serving = tokio::spawn(async move { serve_loading(&mut server, &Limits::default(), stop).await });
+        let users = Users::open(access).unwrap();
+        let address = Address::Network("127.0.0.1:1".parse().unwrap());
+        let peer = Peer { id: 7, address: address.clone(), local: address, user: users.unnamed() };
+        let serving = tokio::spawn(async move {
+            let limits = Limits::default();
+            let opening =
+                Opening { limits: &limits, users: &users, databases: 16, progress: &|| "half".to_owned() };
+            serve_loading(&mut server, peer, opening, stop).await
+        });
         for piece in bytes.chunks(piece) {
             // It may have ended before the last of it.
             let _ = client.write_all(piece).await;
@@ -111,26 +188,85 @@ mod tests {
         heard
     }
 
+    fn loading() -> String {
+        format!("-{LOADING}\r\n")
+    }
+
     #[tokio::test]
-    async fn every_command_is_told_so_however_it_is_cut() {
-        let loading = std::str::from_utf8(LOADING).unwrap();
+    async fn every_command_on_keys_is_told_so_however_it_is_cut() {
+        let free = Access::default();
         for piece in [1, 3, 4096] {
-            let heard = told(b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n\r\nAUTH x\r\nHELLO 3\r\n", piece).await;
-            assert_eq!(heard, loading.repeat(4), "{piece}");
+            let heard =
+                told(b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n\r\nMULTI\r\nCONFIG GET x\r\n", piece, &free);
+            assert_eq!(heard.await, loading().repeat(4), "{piece}");
             assert_eq!(
-                told(b"GET a\r\nquit\r\nPING\r\n", piece).await,
-                format!("{loading}+OK\r\n"),
+                told(b"GET a\r\nquit\r\nPING\r\n", piece, &free).await,
+                format!("{}+OK\r\n", loading()),
                 "{piece}"
             );
         }
+        let many = told(&b"GET a\r\n".repeat(5000), 4096, &free).await;
+        assert_eq!(many, loading().repeat(5000));
+    }
+
+    #[tokio::test]
+    async fn a_client_introduces_itself() {
+        let free = Access::default();
+        let heard = told(
+            b"HELLO 3 SETNAME me\r\nCLIENT GETNAME\r\nCLIENT SETINFO LIB-NAME it\r\nCLIENT INFO\r\nSELECT 15\r\nSELECT 16\r\n\
+              ECHO hi\r\nCLIENT LIST\r\nCLIENT FOO\r\nHELLO 4\r\nFOO\r\nGET\r\nRESET\r\nCLIENT GETNAME\r\nINFO persistence\r\n\
+              INFO\r\nPOST x\r\nPING\r\n",
+            4096,
+            &free,
+        )
+        .await;
+        let (hello, heard) = heard.split_once("$7\r\nmodules\r\n*0\r\n").expect(&heard);
+        assert!(
+            hello.starts_with("%7\r\n") && hello.contains("$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:7\r\n"),
+            "{hello}"
+        );
+        let heard = heard.strip_prefix("$2\r\nme\r\n+OK\r\n").expect(heard);
+        let (info, heard) = heard.split_once("lib-name=it lib-ver=\n\r\n").expect(heard);
+        assert!(info.contains("id=7 addr=127.0.0.1:1 ") && info.contains(" name=me "), "{info}");
+        let expected = "+OK\r\n-ERR DB index is out of range\r\n$2\r\nhi\r\n".to_owned()
+            + &loading()
+            + "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n-NOPROTO unsupported protocol version\r\n\
+               -ERR unknown command 'FOO', with args beginning with: \r\n\
+               -ERR wrong number of arguments for 'get' command\r\n+RESET\r\n$-1\r\n\
+               $43\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n\r\n";
+        let heard = heard.strip_prefix(&expected).unwrap_or_else(|| panic!("{heard}\n{expected}"));
+        assert!(heard.contains("\r\nredis_version:") && heard.ends_with("opening:half\r\n\r\n"), "{heard}");
+    }
+
+    #[tokio::test]
+    async fn who_must_log_in_must_do_it_now_too() {
+        let closed = Access { password: Some(Password::new("right")), ..Access::default() };
+        let none = "-NOAUTH Authentication required.\r\n";
+        let heard = told(b"PING\r\nINFO\r\nCLIENT ID\r\nSELECT 0\r\nQUIT\r\n", 4096, &closed).await;
+        assert_eq!(heard, none.repeat(4) + "+OK\r\n");
+        let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+        let heard = told(
+            b"AUTH wrong\r\nHELLO 3 AUTH default wrong\r\nGET a\r\nHELLO\r\nAUTH right\r\nPING\r\nRESET\r\nPING\r\n\
+              AUTH default right\r\nGET a\r\n",
+            4096,
+            &closed,
+        )
+        .await;
+        let unnamed = "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                       version at the same time\r\n";
+        let loading = loading();
+        assert_eq!(
+            heard,
+            format!("{wrong}{wrong}{none}{unnamed}+OK\r\n{loading}+RESET\r\n{none}+OK\r\n{loading}")
+        );
     }
 
     #[tokio::test]
     async fn a_long_command_is_refused_before_it_is_there() {
-        let loading = std::str::from_utf8(LOADING).unwrap();
+        let (free, loading) = (Access::default(), loading());
         let long = format!("PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{}\r\n", "x".repeat(100_000));
-        assert_eq!(told(long.as_bytes(), 4096).await, loading.repeat(2));
-        assert_eq!(told(&[b'x'; 100_000], 4096).await, loading);
-        assert_eq!(told(b"*1\r\n!", 4096).await, loading);
+        assert_eq!(told(long.as_bytes(), 4096, &free).await, loading.repeat(2));
+        assert_eq!(told(&[b'x'; 100_000], 4096, &free).await, loading);
+        assert_eq!(told(b"*1\r\n!", 4096, &free).await, loading);
     }
 }

@@ -23,5 +23,5 @@ mod wire;
 
 pub(crate) use command::hyperloglog::fuzzed as fuzzed_hyperloglog;
 pub(crate) use connection::{Peer, serve};
-pub(crate) use loading::serve_loading;
+pub(crate) use loading::{Opening, serve_loading};
 pub(crate) use wire::fuzzed;

@@ -70,6 +70,31 @@ pub(crate) struct Introduction {
 }
 
 impl Client {
+    pub(crate) fn new(id: u64, peer: Address, local: Address, user: &str) -> Client {
+        let introduction = Introduction { user: user.to_owned(), ..Introduction::default() };
+        Client {
+            id,
+            peer,
+            local,
+            connected: Instant::now(),
+            active_ms: AtomicU64::new(0),
+            verb: AtomicU8::new(u8::MAX),
+            protocol: AtomicU8::new(2),
+            database: AtomicU8::new(0),
+            queued: AtomicU64::new(0),
+            subscriptions: Default::default(),
+            introduction: Mutex::new(introduction),
+            introduced_bytes: AtomicUsize::new(0),
+            killed: AtomicBool::new(false),
+            kill: Notify::new(),
+            mailbox: Channels::mailbox(),
+            is_told: AtomicBool::new(false),
+            told: Notify::new(),
+            has_left: AtomicBool::new(false),
+            kept: Mutex::new(None),
+        }
+    }
+
     /// Lets `change` look at or change the introduction.
     pub(crate) fn introduction<T>(&self, change: impl FnOnce(&mut Introduction) -> T) -> T {
         let mut introduction = self.introduction.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,28 +290,7 @@ impl Clients {
         user: &str,
         channels: &'a Channels,
     ) -> Present<'a> {
-        let introduction = Introduction { user: user.to_owned(), ..Introduction::default() };
-        let client = Arc::new(Client {
-            id,
-            peer,
-            local,
-            connected: Instant::now(),
-            active_ms: AtomicU64::new(0),
-            verb: AtomicU8::new(u8::MAX),
-            protocol: AtomicU8::new(2),
-            database: AtomicU8::new(0),
-            queued: AtomicU64::new(0),
-            subscriptions: Default::default(),
-            introduction: Mutex::new(introduction),
-            introduced_bytes: AtomicUsize::new(0),
-            killed: AtomicBool::new(false),
-            kill: Notify::new(),
-            mailbox: Channels::mailbox(),
-            is_told: AtomicBool::new(false),
-            told: Notify::new(),
-            has_left: AtomicBool::new(false),
-            kept: Mutex::new(None),
-        });
+        let client = Arc::new(Client::new(id, peer, local, user));
         self.lock().insert(id, client.clone());
         Present { clients: self, channels, client }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use esker_engine::{Options, Store};
 use esker_server::status::{State, Status};
-use esker_server::{Addresses, Config, Server, Sockets};
+use esker_server::{Access, Addresses, Config, Right, Server, Sockets, UserEntry, UserFile};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -71,9 +71,18 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     let config = Config { http: vec![here()], grpc: vec![here()], ..Config::resp(here()) };
     let server = start(config);
     let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
-    for line in ["PING", "GET a", "AUTH x", "HELLO 3", "INFO"] {
+    for line in ["PING", "GET a", "SET a 1", "CONFIG GET x", "DBSIZE"] {
         client.ask(line, LOADING).await;
     }
+    // What clients say first is taken.
+    client.ask("CLIENT SETNAME me", "+OK\r\n").await;
+    client.ask("SELECT 15", "+OK\r\n").await;
+    client.ask("SELECT 16", "-ERR DB index is out of range\r\n").await;
+    let mut greeted = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    greeted.ask("HELLO 3", "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
+    let mut curious = Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    curious.send("INFO esker\r\nQUIT\r\n").await;
+    assert_eq!(curious.rest().await, "$28\r\n# Esker\r\nopening:0 % is read\r\n\r\n+OK\r\n");
     let mut leaving = Client(TcpStream::connect(server.resp[0]).await.unwrap());
     leaving.send("SET a 1\r\nQUIT\r\nPING\r\n").await;
     assert_eq!(leaving.rest().await, format!("{LOADING}+OK\r\n"));
@@ -141,6 +150,30 @@ async fn the_same_over_tls() {
     client.ask("PING", LOADING).await;
     let mut http = authority.connect(server.http[0], None).await.unwrap();
     assert_eq!(get_over(&mut http, "/readyz", "").await.0, 503);
+    server.serving.abort();
+}
+
+#[tokio::test]
+async fn who_logs_in_with_a_certificate_does_so_meanwhile_too() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    let mut file = UserFile::default();
+    file.set("ann", UserEntry { rights: vec![Right::Read], ..UserEntry::default() }).unwrap();
+    file.write(&path).unwrap();
+    let config = Config {
+        resp_tls: vec![here()],
+        tls: Some(authority.files(Some(false))),
+        access: Access { users: Some(path), ..Access::default() },
+        ..Config::resp(here())
+    };
+    let server = start(config);
+    let mut ann = Client(authority.connect(server.resp[1], Some("ann")).await.unwrap());
+    ann.ask("ECHO hi", "$2\r\nhi\r\n").await;
+    ann.ask("GET a", LOADING).await;
+    ann.ask("FLUSHALL", "-NOPERM this user has no permissions to run the 'flushall' command\r\n").await;
+    let mut nobody = Client(authority.connect(server.resp[1], None).await.unwrap());
+    nobody.ask("ECHO hi", "-NOAUTH Authentication required.\r\n").await;
     server.serving.abort();
 }
 

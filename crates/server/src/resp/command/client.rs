@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use Answered::{Alone, Shared};
+
 use super::connection::check_name;
 use super::describe::help::help;
 use super::durability;
@@ -23,38 +25,44 @@ use crate::service::acl_log::Reason;
 use crate::service::clients::Client;
 
 /// Name, least and greatest number of arguments with both words, what it needs, and the answer.
-pub(super) type Subcommand = (&'static str, usize, usize, Needs, super::Answer);
+pub(super) type Subcommand = (&'static str, usize, usize, Needs, Answered);
+
+/// What a subcommand is answered from.
+#[derive(Clone, Copy)]
+pub(super) enum Answered {
+    /// The connection alone, so that it is answered while the store is being opened too.
+    Alone(fn(Command<'_>, &mut Session, &mut Replies)),
+    /// What connections share.
+    Shared(super::Answer),
+}
 
 pub(super) static SUBCOMMANDS: [Subcommand; 19] = [
-    ("id", 2, 2, Needs::Login, id),
-    ("getname", 2, 2, Needs::Login, get_name),
-    ("setname", 3, 3, Needs::Login, set_name),
-    ("setinfo", 4, 4, Needs::Login, set_info),
-    ("info", 2, 2, Needs::Login, info),
-    ("reply", 3, 3, Needs::Login, reply),
-    ("no-evict", 3, 3, Needs::Login, no_effect),
-    ("no-touch", 3, 3, Needs::Login, no_effect),
-    ("getredir", 2, 2, Needs::Login, tracking::get_redirection),
-    ("tracking", 3, usize::MAX, Needs::Login, tracking::tracking),
-    ("caching", 3, 3, Needs::Login, tracking::caching),
-    ("trackinginfo", 2, 2, Needs::Login, tracking::info),
-    ("durability", 2, 4, Needs::Login, durability::client),
-    ("list", 2, usize::MAX, Needs::Monitor, list),
-    ("kill", 3, usize::MAX, Needs::Admin, kill),
-    ("pause", 3, usize::MAX, Needs::Admin, pauses::pause),
-    ("unpause", 2, 2, Needs::Admin, pauses::unpause),
-    ("unblock", 3, usize::MAX, Needs::Admin, pauses::unblock),
-    ("help", 2, 2, Needs::Login, |command, _, _, replies| help("client", command, replies)),
+    ("id", 2, 2, Needs::Login, Alone(id)),
+    ("getname", 2, 2, Needs::Login, Alone(get_name)),
+    ("setname", 3, 3, Needs::Login, Alone(set_name)),
+    ("setinfo", 4, 4, Needs::Login, Alone(set_info)),
+    ("info", 2, 2, Needs::Login, Alone(info)),
+    ("reply", 3, 3, Needs::Login, Shared(reply)),
+    ("no-evict", 3, 3, Needs::Login, Alone(no_effect)),
+    ("no-touch", 3, 3, Needs::Login, Alone(no_effect)),
+    ("getredir", 2, 2, Needs::Login, Shared(tracking::get_redirection)),
+    ("tracking", 3, usize::MAX, Needs::Login, Shared(tracking::tracking)),
+    ("caching", 3, 3, Needs::Login, Shared(tracking::caching)),
+    ("trackinginfo", 2, 2, Needs::Login, Shared(tracking::info)),
+    ("durability", 2, 4, Needs::Login, Shared(durability::client)),
+    ("list", 2, usize::MAX, Needs::Monitor, Shared(list)),
+    ("kill", 3, usize::MAX, Needs::Admin, Shared(kill)),
+    ("pause", 3, usize::MAX, Needs::Admin, Shared(pauses::pause)),
+    ("unpause", 2, 2, Needs::Admin, Shared(pauses::unpause)),
+    ("unblock", 3, usize::MAX, Needs::Admin, Shared(pauses::unblock)),
+    ("help", 2, 2, Needs::Login, Alone(|command, _, replies| help("client", command, replies))),
 ];
 
 pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    let found = SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name));
-    let Some(&(name, least, most, needs, answer)) = found else {
-        return replies.error(&words::unknown_subcommand("CLIENT", command));
+    let (name, needs, answered) = match named(command) {
+        Ok(named) => named,
+        Err(error) => return replies.error(&error),
     };
-    if !(least..=most).contains(&command.len()) {
-        return replies.error(&words::wrong_arguments(&format!("client|{name}")));
-    }
     if !session.user.as_ref().is_some_and(|user| rights::has(needs, user)) {
         let full = format!("client|{name}");
         if let Some(verb) = verbs::find(command) {
@@ -62,19 +70,45 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Serv
         }
         return replies.error(&words::no_right_to_run(&full));
     }
-    answer(command, session, service, replies);
+    match answered {
+        Alone(answer) => answer(command, session, replies),
+        Shared(answer) => answer(command, session, service, replies),
+    }
 }
 
-fn id(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+/// Answers what needs the connection alone, or says why not; `false` if it needs more. Everybody who has logged in may
+/// have all of that.
+pub(in crate::resp) fn alone(command: Command<'_>, session: &mut Session, replies: &mut Replies) -> bool {
+    match named(command) {
+        Ok((.., Alone(answer))) => answer(command, session, replies),
+        Ok((.., Shared(_))) => return false,
+        Err(error) => replies.error(&error),
+    }
+    true
+}
+
+/// The subcommand that a command names, what it needs, and what answers it.
+fn named(command: Command<'_>) -> Result<(&'static str, Needs, Answered), String> {
+    let found = SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name));
+    let Some(&(name, least, most, needs, answered)) = found else {
+        return Err(words::unknown_subcommand("CLIENT", command));
+    };
+    if !(least..=most).contains(&command.len()) {
+        return Err(words::wrong_arguments(&format!("client|{name}")));
+    }
+    Ok((name, needs, answered))
+}
+
+fn id(_: Command<'_>, session: &mut Session, replies: &mut Replies) {
     replies.integer(session.id as i64);
 }
 
-fn get_name(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+fn get_name(_: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let name = session.client.name();
     replies.bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
 }
 
-fn set_name(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+fn set_name(command: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let name = command.argument(2);
     if let Err(error) = check_name("Client names", name) {
         return replies.error(&error);
@@ -84,7 +118,7 @@ fn set_name(command: Command<'_>, session: &mut Session, _: &Service, replies: &
 }
 
 /// Libraries introduce themselves with one attribute per call.
-fn set_info(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+fn set_info(command: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let (attribute, value) = (command.argument(2), command.argument(3));
     let Some(known) = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known)) else {
         return replies.error(&format!("ERR Unrecognized option '{}'", shown(attribute, 128)));
@@ -104,7 +138,7 @@ fn describe(client: &Client, line: &mut Vec<u8>) {
     client.describe(VERBS.get(client.last_verb()).map_or("NULL", |verb| verb.name), line);
 }
 
-fn info(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+fn info(_: Command<'_>, session: &mut Session, replies: &mut Replies) {
     let mut line = Vec::new();
     describe(&session.client, &mut line);
     line.push(b'\n');
@@ -128,7 +162,7 @@ fn reply(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut
 }
 
 /// NO-EVICT and NO-TOUCH: nobody is evicted for memory, and no key for not being used.
-fn no_effect(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+fn no_effect(command: Command<'_>, _: &mut Session, replies: &mut Replies) {
     match command.argument(2) {
         word if is(word, "on") || is(word, "off") => replies.simple("OK"),
         _ => replies.error(words::SYNTAX),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::server::{ROLE, RUN_MODE};
-use crate::auth::User;
+use crate::auth::{User, Users};
 use crate::resp::session::{Session, refused};
 use crate::resp::version::REDIS_VERSION;
 use crate::resp::wire::commands::Command;
@@ -48,7 +48,7 @@ pub(super) fn quit(_: Command<'_>, session: &mut Session, _: &Service, replies: 
 }
 
 pub(super) fn reset(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    session.reset(service, replies);
+    session.reset(&service.users, replies);
     replies.simple("RESET");
 }
 
@@ -59,48 +59,65 @@ pub(super) fn http(_: Command<'_>, session: &mut Session, _: &Service, _: &mut R
 }
 
 const HELLO_UNNAMED: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
-                             <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
-                             RESP protocol version at the same time";
+                             AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
+                             protocol version at the same time";
 
-/// `AUTH [user] password`.
-pub(in crate::resp) async fn auth(
-    command: Command<'_>,
-    session: &mut Session,
-    service: &Service,
-    replies: &mut Replies,
-) {
-    if command.len() > 3 {
-        return replies.error(words::SYNTAX);
-    }
-    let (name, password) = match command.len() {
-        2 if !service.users.default_has_password() => {
-            return replies.error(
-                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
-                 configuration is correct?",
-            );
-        }
-        2 => (b"default".as_slice(), command.argument(1)),
-        _ => (command.argument(1), command.argument(2)),
-    };
-    match service.users.log_in(name, password, &session.peer).await {
-        Some(user) => {
-            log_in(session, Some(user));
-            replies.simple("OK");
-        }
-        None => {
-            refuse_login(name, command, session, service);
-            replies.error(words::WRONG_PASSWORD);
+/// What a command that logs in found wrong.
+pub(in crate::resp) enum Refusal<'c> {
+    /// The password of this user.
+    Login(&'c [u8]),
+    /// Something else, which is the answer.
+    Error(String),
+}
+
+impl Refusal<'_> {
+    /// The answer.
+    pub(in crate::resp) fn text(&self) -> &str {
+        match self {
+            Refusal::Login(_) => words::WRONG_PASSWORD,
+            Refusal::Error(text) => text,
         }
     }
 }
 
-/// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Nothing changes unless all of it is good.
-pub(in crate::resp) async fn hello(
-    command: Command<'_>,
+impl From<&str> for Refusal<'_> {
+    fn from(text: &str) -> Self {
+        Refusal::Error(text.to_owned())
+    }
+}
+
+/// `AUTH [user] password`.
+pub(in crate::resp) async fn auth<'c>(
+    command: Command<'c>,
     session: &mut Session,
-    service: &Service,
+    users: &Users,
     replies: &mut Replies,
-) {
+) -> Result<(), Refusal<'c>> {
+    if command.len() > 3 {
+        return Err(words::SYNTAX.into());
+    }
+    let (name, password) = match command.len() {
+        2 if !users.default_has_password() => {
+            return Err("ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                        your configuration is correct?"
+                .into());
+        }
+        2 => (b"default".as_slice(), command.argument(1)),
+        _ => (command.argument(1), command.argument(2)),
+    };
+    let user = users.log_in(name, password, &session.peer).await.ok_or(Refusal::Login(name))?;
+    log_in(session, Some(user));
+    replies.simple("OK");
+    Ok(())
+}
+
+/// `HELLO [2|3 [AUTH user password] [SETNAME name]]`. Nothing changes unless all of it is good.
+pub(in crate::resp) async fn hello<'c>(
+    command: Command<'c>,
+    session: &mut Session,
+    users: &Users,
+    replies: &mut Replies,
+) -> Result<(), Refusal<'c>> {
     let mut protocol = replies.protocol;
     let (mut name, mut login) = (None, None);
     let mut arguments = command.arguments(1);
@@ -108,30 +125,28 @@ pub(in crate::resp) async fn hello(
         protocol = match parse_integer(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
-            Some(_) => return replies.error("NOPROTO unsupported protocol version"),
-            None => return replies.error("ERR Protocol version is not an integer or out of range"),
+            Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+            None => return Err("ERR Protocol version is not an integer or out of range".into()),
         };
     }
     while let Some(option) = arguments.next() {
         if is(option, "auth") && arguments.len() >= 2 {
             let (user, password) = (arguments.next().unwrap_or(b""), arguments.next().unwrap_or(b""));
-            login = service.users.log_in(user, password, &session.peer).await;
+            login = users.log_in(user, password, &session.peer).await;
             if login.is_none() {
-                refuse_login(user, command, session, service);
-                return replies.error(words::WRONG_PASSWORD);
+                return Err(Refusal::Login(user));
             }
         } else if is(option, "setname") && arguments.len() >= 1 {
             name = arguments.next();
-            if let Err(error) = check_name("Client names", name.unwrap_or_default()) {
-                return replies.error(&error);
-            }
+            check_name("Client names", name.unwrap_or_default()).map_err(Refusal::Error)?;
         } else {
-            return replies.error(&format!("ERR Syntax error in HELLO option '{}'", shown(option, 128)));
+            let text = format!("ERR Syntax error in HELLO option '{}'", shown(option, 128));
+            return Err(Refusal::Error(text));
         }
     }
     let user = match login {
         Some(user) => Some(user),
-        None if session.user.is_none() => return replies.error(HELLO_UNNAMED),
+        None if session.user.is_none() => return Err(HELLO_UNNAMED.into()),
         None => session.user.take(),
     };
     log_in(session, user);
@@ -157,12 +172,22 @@ pub(in crate::resp) async fn hello(
     }
     replies.bulk(b"modules");
     replies.array(0);
+    Ok(())
 }
 
-/// Notes a login that failed, for admins.
-fn refuse_login(name: &[u8], command: Command<'_>, session: &Session, service: &Service) {
-    let verb = if is(command.verb(), "hello") { "hello" } else { "auth" };
-    refused::note_of(Reason::Auth, "toplevel", command.verb(), name, verb, session, service);
+/// Answers a refusal, and notes a login that failed for admins.
+pub(in crate::resp) fn refuse_login(
+    refusal: &Refusal<'_>,
+    command: Command<'_>,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    if let Refusal::Login(name) = refusal {
+        let verb = if is(command.verb(), "hello") { "hello" } else { "auth" };
+        refused::note_of(Reason::Auth, "toplevel", command.verb(), name, verb, session, service);
+    }
+    replies.error(refusal.text());
 }
 
 fn log_in(session: &mut Session, user: Option<Arc<User>>) {

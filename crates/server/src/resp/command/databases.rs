@@ -58,13 +58,23 @@ fn copy_target(command: Command<'_>) -> Option<u8> {
 }
 
 /// The database that a SELECT chooses, or what it is answered.
-pub(in crate::resp) fn selected(command: Command<'_>, service: &Service) -> Result<u8, &'static str> {
+pub(in crate::resp) fn selected(command: Command<'_>, databases: u8) -> Result<u8, &'static str> {
     let number = database_number(command.argument(1))?;
-    service.database_of(number).ok_or(words::NO_SUCH_DATABASE)
+    u8::try_from(number).ok().filter(|number| *number < databases).ok_or(words::NO_SUCH_DATABASE)
 }
 
 pub(super) fn select(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    match selected(command, service) {
+    enter(command, session, service.config.databases, replies);
+}
+
+/// SELECT, where there are so many databases.
+pub(in crate::resp) fn enter(
+    command: Command<'_>,
+    session: &mut Session,
+    databases: u8,
+    replies: &mut Replies,
+) {
+    match selected(command, databases) {
         Ok(database) => {
             session.enter(database);
             replies.simple("OK");

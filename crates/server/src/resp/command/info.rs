@@ -38,6 +38,23 @@ static SECTIONS: &[(&str, Section)] = &[
     (STATUS, status),
 ];
 
+static OPENING: &[(&str, fn(&str, &mut String))] = &[
+    ("Server", |_, text| {
+        program(text);
+        line(text, "process_id", std::process::id());
+    }),
+    ("Persistence", |_, text| {
+        line(text, "loading", 1);
+        line(text, "async_loading", 0);
+    }),
+    ("Replication", |_, text| {
+        line(text, "role", ROLE);
+        line(text, "connected_slaves", 0);
+    }),
+    ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
+    ("Esker", |progress, text| line(text, "opening", progress)),
+];
+
 /// What is shown only to those who ask for just that: one line, for programs.
 const STATUS: &str = "Status";
 
@@ -48,6 +65,16 @@ const BY_NAME: [&str; 3] = ["Commandstats", "Latencystats", STATUS];
 pub(super) const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+    replies.text(sections(command, SECTIONS, service).as_bytes());
+}
+
+/// What is told while the store is being opened; `progress` is how far it is.
+pub(in crate::resp) fn while_opening(command: Command<'_>, progress: &str, replies: &mut Replies) {
+    replies.text(sections(command, OPENING, progress).as_bytes());
+}
+
+/// The sections that a command asks for, of something.
+fn sections<T: ?Sized>(command: Command<'_>, sections: &[(&str, fn(&T, &mut String))], of: &T) -> String {
     let everything = |word| ["all", "everything"].iter().any(|all| is(word, all));
     let by_default = |word, name: &str| is(word, "default") && !BY_NAME.contains(&name);
     let asked = |name: &str| match command.len() {
@@ -57,14 +84,14 @@ pub(super) fn info(command: Command<'_>, _: &mut Session, service: &Service, rep
             .any(|word| everything(word) && name != STATUS || by_default(word, name) || is(word, name)),
     };
     let mut text = String::new();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| asked(name)) {
+    for (name, section) in sections.iter().filter(|(name, _)| asked(name)) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
         let _ = write!(text, "# {name}\r\n");
-        section(service, &mut text);
+        section(of, &mut text);
     }
-    replies.text(text.as_bytes());
+    text
 }
 
 fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
@@ -75,8 +102,8 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn server(service: &Service, text: &mut String) {
-    let uptime = service.uptime().as_secs();
+/// What program this is.
+fn program(text: &mut String) {
     line(text, "redis_version", REDIS_VERSION);
     line(text, "redis_git_sha1", "00000000");
     line(text, "redis_git_dirty", 0);
@@ -85,6 +112,11 @@ fn server(service: &Service, text: &mut String) {
     line(text, "esker_version", env!("CARGO_PKG_VERSION"));
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
+}
+
+fn server(service: &Service, text: &mut String) {
+    let uptime = service.uptime().as_secs();
+    program(text);
     line(text, "process_id", std::process::id());
     line(text, "run_id", &service.run_id);
     line(text, "tcp_port", service.port());
@@ -277,10 +309,14 @@ fn replication(service: &Service, text: &mut String) {
     line(text, "connected_slaves", 0);
     line(text, "master_failover_state", "no-failover");
     line(text, "master_replid", &service.run_id);
+    line(text, "master_replid2", "0".repeat(40));
     line(text, "master_repl_offset", 0);
     line(text, "second_repl_offset", -1);
-    line(text, "repl_backlog_active", 0);
-    line(text, "repl_backlog_size", 0);
+    for name in
+        ["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"]
+    {
+        line(text, name, 0);
+    }
 }
 
 /// As Redis, nothing for an empty database.

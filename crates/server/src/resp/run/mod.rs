@@ -264,8 +264,15 @@ async fn run_alone(
     replies: &mut Replies,
 ) {
     match alone {
-        Alone::Hello => connection::hello(command, session, service, replies).await,
-        Alone::Auth => connection::auth(command, session, service, replies).await,
+        Alone::Hello | Alone::Auth => {
+            let done = match alone {
+                Alone::Hello => connection::hello(command, session, &service.users, replies).await,
+                _ => connection::auth(command, session, &service.users, replies).await,
+            };
+            if let Err(refusal) = done {
+                connection::refuse_login(&refusal, command, session, service, replies);
+            }
+        }
         Alone::FlushAll => iterate::flush(command, true, session, service, replies).await,
         Alone::FlushOne => iterate::flush(command, false, session, service, replies).await,
         Alone::Swap => databases::swap(command, session, service, replies).await,

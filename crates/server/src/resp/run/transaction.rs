@@ -55,7 +55,7 @@ pub(super) fn queue(
     match transaction.push(verb, command, limits) {
         Ok(queued) => {
             if verb.name == "select"
-                && let Ok(database) = selected(command, service)
+                && let Ok(database) = selected(command, service.config.databases)
             {
                 transaction.choose(database);
             }
@@ -139,7 +139,7 @@ pub(super) fn databases_of(commands: &[Queued], session: &Session, service: &Ser
     let of = |(verb, copied): &Queued| {
         let before = database;
         if verb.name == "select" && admit_again(verb, copied.command(), session, before).is_ok() {
-            database = selected(copied.command(), service).unwrap_or(before);
+            database = selected(copied.command(), service.config.databases).unwrap_or(before);
         }
         before
     };

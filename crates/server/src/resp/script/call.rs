@@ -212,7 +212,7 @@ impl Caller<'_> {
 
     /// From here on the view is about the database that a SELECT chooses, if there is such.
     fn choose(&mut self, command: Command<'_>) -> Result<(), Refused> {
-        let Ok(database) = selected(command, self.service) else { return Ok(()) };
+        let Ok(database) = selected(command, self.service.config.databases) else { return Ok(()) };
         if !self.keys.listed.iter().all(|key| self.view.has(database, key)) {
             return Err(Refused::Elsewhere(database));
         }

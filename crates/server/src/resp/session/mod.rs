@@ -8,7 +8,7 @@ use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
 use super::wire::reply::{Protocol, Replies};
-use crate::auth::User;
+use crate::auth::{User, Users};
 use crate::base::address::Address;
 use crate::budget::{Refused, Share};
 use crate::service::Service;
@@ -134,9 +134,9 @@ impl Session {
     }
 
     /// As a new connection would be.
-    pub(crate) fn reset(&mut self, service: &Service, replies: &mut Replies) {
+    pub(crate) fn reset(&mut self, users: &Users, replies: &mut Replies) {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
-        let fresh = Session::new(self.peer.clone(), service.users.unnamed(), self.client.clone());
+        let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone());
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
         *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
         self.client.forget_introduction();
