@@ -1,8 +1,12 @@
 //! What admins see of users and of commands: ACL and MONITOR.
 
+use std::net::SocketAddr;
+
 use esker_server::{Access, Config, Limits, Right, UserEntry, UserFile};
+use tokio::net::TcpStream;
 
 use crate::client::{Client, Running, command, limited, plain};
+use crate::redis::Redis;
 
 /// A server with three users, whose passwords are all `x`, and its directory.
 async fn with_users() -> (Running, tempfile::TempDir) {
@@ -175,6 +179,113 @@ async fn what_was_refused_is_in_the_log_of_acl() {
     assert_eq!(refused(&mut root, 50).await, expected[..3]);
     root.ask("ACL LOG RESET", "+OK\r\n").await;
     root.ask("ACL LOG", "*0\r\n").await;
+}
+
+/// What a user says of whom most is refused. Each is answered with one line.
+const SAID: &[&str] = &[
+    "GET b",
+    "auth ann bad",
+    "AUTH nobody x",
+    "HELLO 3 AUTH ann worse",
+    "AUTH bad",
+    "AUTH ann x",
+    "GET b",
+    "get b",
+    "GET b c",
+    "MGET app:1 c",
+    "mget c",
+    "SET d 1",
+    "SET app:1 1 GET",
+    "SET e 1 GET",
+    "COPY app:1 b",
+    "COPY c app:1",
+    "OBJECT ENCODING f",
+    "MEMORY USAGE f",
+    "PFCOUNT app:1 g",
+    "EVAL \"return 1\" 2 app:1 h",
+    "EVAL \"return 1\" x h",
+    "EVAL \"return redis.call('lastsave')\" 0",
+    "EVAL \"return redis.pcall('config', 'get', 'x')\" 0",
+    "PUBLISH b x",
+    "SPUBLISH b x",
+    "SUBSCRIBE app:1 d",
+    "SSUBSCRIBE d",
+    "PSUBSCRIBE *",
+    "CONFIG GET x",
+    "CONFIG FOO x",
+    "CONFIG GET",
+    "config set a b",
+    "CONFIG HELP",
+    "CLIENT LIST",
+    "CLIENT KILL ID 1",
+    "CLIENT KILL",
+    "CLIENT PAUSE 1",
+    "ACL LOG",
+    "ACL GETUSER",
+    "acl getuser ann",
+    "ACL DRYRUN ann get a",
+    "SCRIPT FLUSH",
+    "script kill",
+    "SLOWLOG GET",
+    "slowlog reset",
+    "LATENCY RESET",
+    "MONITOR",
+    "LASTSAVE",
+    "BGSAVE",
+    "SHUTDOWN NOSAVE",
+    "FLUSHALL",
+    "FLUSHDB",
+    "SWAPDB 0 1",
+    "FOO b",
+    "MULTI",
+    "GET i",
+    "CONFIG GET y",
+    "EXEC",
+];
+
+/// What a server answers to that, and what it has in its log of it: the first five fields of each entry.
+async fn refusals(address: SocketAddr) -> Vec<String> {
+    let connect = async || Client(TcpStream::connect(address).await.unwrap());
+    let (mut ann, mut root) = (connect().await, connect().await);
+    let mut found = Vec::new();
+    for line in SAID {
+        ann.send(format!("{line}\r\n")).await;
+        found.push(format!("{line}: {}", ann.line().await));
+    }
+    root.ask("AUTH root x", "+OK\r\n").await;
+    root.send("ACL LOG 100\r\n").await;
+    let entries: usize = root.line().await[1..].parse().unwrap();
+    for _ in 0..entries {
+        let fields: usize = root.line().await[1..].parse().unwrap();
+        let mut entry = Vec::new();
+        for _ in 0..fields / 2 {
+            root.skip_line().await;
+            let name = root.line().await;
+            let value = root.line().await;
+            let value = if value.starts_with('$') { root.line().await } else { value };
+            entry.push(format!("{name}={value}"));
+        }
+        found.push(entry[..5].join(" "));
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_log_of_acl_is_that_of_a_redis_server() {
+    let Some(redis) = Redis::start().await else {
+        eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
+        return;
+    };
+    let mut setup = Client(TcpStream::connect(redis.address).await.unwrap());
+    let of_ann = r"on >x ~app:* ~a\** &app:* &a\** -@all +@connection +@transaction +@read +@write +@pubsub";
+    let less = "+@scripting -script|flush -script|kill -@admin -@dangerous";
+    for rules in ["root on >x ~* &* +@all", &format!("ann {of_ann} {less}"), "default off"] {
+        setup.ask(&format!("ACL SETUSER {rules}"), "+OK\r\n").await;
+    }
+    let (server, _directory) = with_users().await;
+    let (theirs, ours) = (refusals(redis.address).await, refusals(server.resp[0]).await);
+    let differs: Vec<_> = theirs.iter().zip(&ours).filter(|(theirs, ours)| theirs != ours).collect();
+    assert!(differs.is_empty() && theirs.len() == ours.len(), "{differs:#?}");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     greeted.ask("HELLO 3", "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
     let mut curious = Client(TcpStream::connect(server.resp[0]).await.unwrap());
     curious.send("INFO esker\r\nQUIT\r\n").await;
-    assert_eq!(curious.rest().await, "$28\r\n# Esker\r\nopening:0 % is read\r\n\r\n+OK\r\n");
+    assert_eq!(curious.rest().await, "$30\r\n# Esker\r\nopening:0 % is read\r\n\r\n+OK\r\n");
     let mut leaving = Client(TcpStream::connect(server.resp[0]).await.unwrap());
     leaving.send("SET a 1\r\nQUIT\r\nPING\r\n").await;
     assert_eq!(leaving.rest().await, format!("{LOADING}+OK\r\n"));

@@ -5,58 +5,48 @@ use esker_engine::Store;
 use super::describe::help::help;
 use super::{pubsub, rights};
 use crate::auth::User;
-use crate::resp::session::{Session, refused};
+use crate::resp::session::Session;
 use crate::resp::verbs::history::{CATEGORIES, is_in};
 use crate::resp::verbs::{Verb, find};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
-use crate::service::acl_log::Reason;
 use crate::service::{Service, wall_clock_ms};
 
 pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let word = command.argument(1);
     let name = session.user.as_ref().map_or("", |user| user.name());
-    let exact = |count, name| {
-        if command.len() == count { Ok(()) } else { Err(words::wrong_arguments(&format!("acl|{name}"))) }
-    };
-    let for_admins = |count, name| {
-        exact(count, name)?;
-        let admin = session.user.as_ref().is_some_and(|user| user.is_admin());
-        let full = format!("acl|{name}");
-        if !admin && let Some(verb) = find(command) {
-            refused::note(Reason::Command, full.as_bytes(), verb, session, service);
-        }
-        if admin { Ok(()) } else { Err(words::no_right_to_run(&full)) }
-    };
     let answered = match word {
         _ if is(word, "help") => {
             help("acl", command, replies);
             Ok(())
         }
-        _ if is(word, "whoami") => exact(2, "whoami").map(|()| replies.bulk(name.as_bytes())),
+        _ if is(word, "whoami") => {
+            replies.bulk(name.as_bytes());
+            Ok(())
+        }
         _ if is(word, "cat") => categories(command, replies),
-        _ if is(word, "list") => for_admins(2, "list").map(|()| {
+        _ if is(word, "list") => {
             let users = service.users.all();
             let nobody_needs_password = service.users.unnamed().is_some();
             replies.array(users.len());
             users.iter().for_each(|user| replies.bulk(&rule(user, nobody_needs_password)));
-        }),
-        _ if is(word, "users") => for_admins(2, "users").map(|()| {
+            Ok(())
+        }
+        _ if is(word, "users") => {
             let users = service.users.all();
             replies.array(users.len());
             users.iter().for_each(|user| replies.bulk(user.name().as_bytes()));
-        }),
-        _ if is(word, "getuser") => for_admins(3, "getuser").map(|()| get_user(command, service, replies)),
-        _ if is(word, "dryrun") => match command.len() {
-            ..4 => exact(4, "dryrun"),
-            count => for_admins(count, "dryrun").and_then(|()| dry_run(command, service, replies)),
-        },
-        _ if is(word, "genpass") => generate_password(command, replies),
-        _ if is(word, "log") => {
-            for_admins(command.len(), "log").and_then(|()| log(command, service, replies))
+            Ok(())
         }
+        _ if is(word, "getuser") => {
+            get_user(command, service, replies);
+            Ok(())
+        }
+        _ if is(word, "dryrun") => dry_run(command, service, replies),
+        _ if is(word, "genpass") => generate_password(command, replies),
+        _ if is(word, "log") => log(command, service, replies),
         _ => Err(words::unknown_subcommand("ACL", command)),
     };
     if let Err(error) = answered {
@@ -73,7 +63,10 @@ fn categories(command: Command<'_>, replies: &mut Replies) -> Result<(), String>
             let wanted = shown(command.argument(2), 128);
             let known = CATEGORIES.iter().find(|category| is(command.argument(2), category));
             let category = known.ok_or_else(|| format!("ERR Unknown category '{wanted}'"))?;
-            names = Verb::described().filter(|verb| is_in(verb, category)).map(|verb| verb.name).collect();
+            names = Verb::described_with_subcommands()
+                .filter(|verb| is_in(verb, category))
+                .map(|verb| verb.name)
+                .collect();
         }
         _ => return Err(words::unknown_or_wrong_arguments("ACL", command)),
     }
@@ -115,16 +108,23 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
     let user = users.iter().find(|user| user.name().as_bytes() == command.argument(2));
     let user = user.ok_or_else(|| format!("ERR User '{}' not found", shown(command.argument(2), 128)))?;
     let asked = command.from(3);
-    let verb = find(asked).ok_or_else(|| format!("ERR Command '{}' not found", shown(asked.verb(), 128)))?;
+    let not_found = || format!("ERR Command '{}' not found", shown(asked.verb(), 128));
+    let verb = find(asked).ok_or_else(not_found)?;
     if !verb.accepts(asked.len()) {
         return Err(words::wrong_arguments(verb.name));
+    }
+    if let Some(word) = asked.arguments(1).next().filter(|_| verb.has_subcommands()) {
+        let subcommand = verb.subcommand(word).ok_or_else(not_found)?;
+        if !subcommand.accepts(asked.len()) {
+            return Err(words::wrong_arguments(subcommand.name));
+        }
     }
     match rights::check(verb, asked, Some(user), 0) {
         Ok(()) if !pubsub::may_use(verb, asked, user) => {
             replies.bulk(b"This user has no permissions to access one of the channels used as arguments");
         }
         Ok(()) => replies.simple("OK"),
-        Err(denied) => replies.bulk(denied.text_of_dry_run(verb).as_bytes()),
+        Err(denied) => replies.bulk(denied.text_of_dry_run(verb, asked).as_bytes()),
     }
     Ok(())
 }

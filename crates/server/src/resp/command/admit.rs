@@ -31,21 +31,21 @@ impl NotAdmitted {
     }
 }
 
-/// The verb of a command that may run, or why it is refused. Redis' order: the verb, the number of arguments, then rights.
-/// A subcommand is looked at by whoever answers it, and here too where that is not before EXEC.
+/// The verb of a command that may run, or why it is refused. Redis' order: the verb and its subcommand, the number of arguments,
+/// then rights.
 pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
     let verb = verbs::find(command).ok_or_else(|| unknown(command))?;
     if !verb.accepts(command.len()) {
         return Err(words::wrong_arguments(verb.name).into());
     }
-    if session.transaction.is_some() {
-        subcommands::check(verb, command)?;
-    }
+    subcommands::check(verb, command)?;
     let database = session.database_of_next();
-    check_rights(verb, command, session, database)
-        .map_err(|denied| NotAdmitted { text: denied.text(verb), refused: denied.noted(verb, command) })?;
+    check_rights(verb, command, session, database).map_err(|denied| NotAdmitted {
+        text: denied.text(verb, command),
+        refused: denied.noted(verb, command),
+    })?;
     if session.hears_only() && !verb.is_for_subscribers() {
-        return Err(words::not_while_subscribed(&subcommands::full_name(verb, command)).into());
+        return Err(words::not_while_subscribed(subcommands::full_name(verb, command)).into());
     }
     Ok(verb)
 }

@@ -1,6 +1,6 @@
 //! BITFIELD and BITFIELD_RO: integers of any width at any bit of a value.
 
-use super::bits::{grown, offset_of, put_bits};
+use super::bits::{LOOKED_AT_BYTES_MAX, grown, offset_of, put_bits};
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
@@ -117,7 +117,8 @@ fn operations(command: Command<'_>, bytes_max: usize) -> Result<Vec<Operation>, 
         }
         let of = Type::parse(arguments.next().unwrap_or_default())?;
         let place = arguments.next().unwrap_or_default();
-        let offset = offset_of(place, Some(u64::from(of.bits)), bytes_max)?;
+        let most = if writes { bytes_max } else { LOOKED_AT_BYTES_MAX };
+        let offset = offset_of(place, Some(u64::from(of.bits)), most)?;
         let mut action = Action::Get;
         if writes {
             let text = arguments.next().unwrap_or_default();

@@ -11,6 +11,9 @@ use crate::service::events::KeyspaceEvents;
 
 const NO_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 
+/// Bits are looked for in so many bytes, as in Redis, whatever a value may have here: beyond its end there are zeros.
+pub(super) const LOOKED_AT_BYTES_MAX: usize = 512 << 20;
+
 /// The offset of a bit that may be set in a value of so many bytes; `#4` is the fourth of units of so many bits, where there are
 /// such.
 pub(super) fn offset_of(text: &[u8], unit_bits: Option<u64>, bytes_max: usize) -> Result<u64, &'static str> {
@@ -63,7 +66,7 @@ pub(super) fn put_bits(view: &mut View, key: &[u8], value: Bytes, expires_at_ms:
 
 /// `GETBIT key offset`: beyond the end there are zeros.
 pub(super) fn getbit(command: Command<'_>, view: &mut View, replies: &mut Replies) {
-    let offset = match offset_of(command.argument(2), None, view.value_bytes_max) {
+    let offset = match offset_of(command.argument(2), None, LOOKED_AT_BYTES_MAX) {
         Ok(offset) => offset,
         Err(error) => return replies.error(error),
     };

@@ -11,92 +11,66 @@ use super::connection::check_name;
 use super::describe::help::help;
 use super::durability;
 use super::pauses;
-use super::rights;
 use super::tracking;
-use crate::resp::session::{Answers, Session, audit, refused};
+use crate::resp::session::{Answers, Session, audit};
 use crate::resp::verbs::table::VERBS;
-use crate::resp::verbs::{self, Needs};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is, shown};
 use crate::service::Service;
-use crate::service::acl_log::Reason;
 use crate::service::clients::Client;
-
-/// Name, least and greatest number of arguments with both words, what it needs, and the answer.
-pub(super) type Subcommand = (&'static str, usize, usize, Needs, Answered);
 
 /// What a subcommand is answered from.
 #[derive(Clone, Copy)]
-pub(super) enum Answered {
+enum Answered {
     /// The connection alone, so that it is answered while the store is being opened too.
     Alone(fn(Command<'_>, &mut Session, &mut Replies)),
     /// What connections share.
     Shared(super::Answer),
 }
 
-pub(super) static SUBCOMMANDS: [Subcommand; 19] = [
-    ("id", 2, 2, Needs::Login, Alone(id)),
-    ("getname", 2, 2, Needs::Login, Alone(get_name)),
-    ("setname", 3, 3, Needs::Login, Alone(set_name)),
-    ("setinfo", 4, 4, Needs::Login, Alone(set_info)),
-    ("info", 2, 2, Needs::Login, Alone(info)),
-    ("reply", 3, 3, Needs::Login, Shared(reply)),
-    ("no-evict", 3, 3, Needs::Login, Alone(no_effect)),
-    ("no-touch", 3, 3, Needs::Login, Alone(no_effect)),
-    ("getredir", 2, 2, Needs::Login, Shared(tracking::get_redirection)),
-    ("tracking", 3, usize::MAX, Needs::Login, Shared(tracking::tracking)),
-    ("caching", 3, 3, Needs::Login, Shared(tracking::caching)),
-    ("trackinginfo", 2, 2, Needs::Login, Shared(tracking::info)),
-    ("durability", 2, 4, Needs::Login, Shared(durability::client)),
-    ("list", 2, usize::MAX, Needs::Monitor, Shared(list)),
-    ("kill", 3, usize::MAX, Needs::Admin, Shared(kill)),
-    ("pause", 3, usize::MAX, Needs::Admin, Shared(pauses::pause)),
-    ("unpause", 2, 2, Needs::Admin, Shared(pauses::unpause)),
-    ("unblock", 3, usize::MAX, Needs::Admin, Shared(pauses::unblock)),
-    ("help", 2, 2, Needs::Login, Alone(|command, _, replies| help("client", command, replies))),
+/// What answers the subcommands of the table.
+static ANSWERS: [(&str, Answered); 19] = [
+    ("id", Alone(id)),
+    ("getname", Alone(get_name)),
+    ("setname", Alone(set_name)),
+    ("setinfo", Alone(set_info)),
+    ("info", Alone(info)),
+    ("reply", Shared(reply)),
+    ("no-evict", Alone(no_effect)),
+    ("no-touch", Alone(no_effect)),
+    ("getredir", Shared(tracking::get_redirection)),
+    ("tracking", Shared(tracking::tracking)),
+    ("caching", Shared(tracking::caching)),
+    ("trackinginfo", Shared(tracking::info)),
+    ("durability", Shared(durability::client)),
+    ("list", Shared(list)),
+    ("kill", Shared(kill)),
+    ("pause", Shared(pauses::pause)),
+    ("unpause", Shared(pauses::unpause)),
+    ("unblock", Shared(pauses::unblock)),
+    ("help", Alone(|command, _, replies| help("client", command, replies))),
 ];
 
 pub(super) fn client(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    let (name, needs, answered) = match named(command) {
-        Ok(named) => named,
-        Err(error) => return replies.error(&error),
-    };
-    if !session.user.as_ref().is_some_and(|user| rights::has(needs, user)) {
-        let full = format!("client|{name}");
-        if let Some(verb) = verbs::find(command) {
-            refused::note(Reason::Command, full.as_bytes(), verb, session, service);
-        }
-        return replies.error(&words::no_right_to_run(&full));
-    }
-    match answered {
-        Alone(answer) => answer(command, session, replies),
-        Shared(answer) => answer(command, session, service, replies),
+    match answered(command) {
+        Some(Alone(answer)) => answer(command, session, replies),
+        Some(Shared(answer)) => answer(command, session, service, replies),
+        None => replies.error(&words::unknown_subcommand("CLIENT", command)),
     }
 }
 
-/// Answers what needs the connection alone, or says why not; `false` if it needs more. Everybody who has logged in may
-/// have all of that.
+/// Answers what needs the connection alone; `false` if it needs more.
 pub(in crate::resp) fn alone(command: Command<'_>, session: &mut Session, replies: &mut Replies) -> bool {
-    match named(command) {
-        Ok((.., Alone(answer))) => answer(command, session, replies),
-        Ok((.., Shared(_))) => return false,
-        Err(error) => replies.error(&error),
-    }
+    let Some(Alone(answer)) = answered(command) else { return false };
+    answer(command, session, replies);
     true
 }
 
-/// The subcommand that a command names, what it needs, and what answers it.
-fn named(command: Command<'_>) -> Result<(&'static str, Needs, Answered), String> {
-    let found = SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name));
-    let Some(&(name, least, most, needs, answered)) = found else {
-        return Err(words::unknown_subcommand("CLIENT", command));
-    };
-    if !(least..=most).contains(&command.len()) {
-        return Err(words::wrong_arguments(&format!("client|{name}")));
-    }
-    Ok((name, needs, answered))
+fn answered(command: Command<'_>) -> Option<Answered> {
+    let found = ANSWERS.iter().find(|(name, _)| is(command.argument(1), name));
+    found.map(|(_, answered)| *answered)
 }
 
 fn id(_: Command<'_>, session: &mut Session, replies: &mut Replies) {

@@ -214,8 +214,9 @@ impl Change {
             _ => 0,
         };
         let number = parse_integer(value).ok_or("argument couldn't be parsed into an integer")?;
-        if number < least {
-            return Err(format!("argument must be between {least} and {} inclusive", i64::MAX));
+        let most = if name == MAXCLIENTS { u32::MAX.into() } else { i64::MAX };
+        if !(least..=most).contains(&number) {
+            return Err(format!("argument must be between {least} and {most} inclusive"));
         }
         Ok(Some(Change::Number(name, number)))
     }

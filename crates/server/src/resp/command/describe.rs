@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::Answer;
 use crate::resp::session::Session;
-use crate::resp::verbs::{Keys, Verb, find, history, named};
+use crate::resp::verbs::{Keys, Verb, find, history};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::reply::{Protocol, Replies};
@@ -13,28 +13,23 @@ use crate::service::Service;
 
 pub(super) mod help;
 
-/// Name, least and greatest number of arguments with both words, and the answer.
-pub(super) type Subcommand = (&'static str, usize, usize, Answer);
-
-pub(super) static SUBCOMMANDS: [Subcommand; 7] = [
-    ("count", 2, 2, count),
-    ("list", 2, usize::MAX, list),
-    ("info", 2, usize::MAX, info),
-    ("docs", 2, usize::MAX, docs),
-    ("getkeys", 4, usize::MAX, get_keys),
-    ("getkeysandflags", 4, usize::MAX, get_keys_and_flags),
-    ("help", 2, 2, |command, _, _, replies| help::help("command", command, replies)),
+/// What answers the subcommands of the table.
+static ANSWERS: [(&str, Answer); 7] = [
+    ("count", count),
+    ("list", list),
+    ("info", info),
+    ("docs", docs),
+    ("getkeys", get_keys),
+    ("getkeysandflags", get_keys_and_flags),
+    ("help", |command, _, _, replies| help::help("command", command, replies)),
 ];
 
 pub(super) fn command(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     if command.len() == 1 {
         return all(command, session, service, replies);
     }
-    match SUBCOMMANDS.iter().find(|(name, ..)| is(command.argument(1), name)) {
-        Some(&(_, least, most, answer)) if (least..=most).contains(&command.len()) => {
-            answer(command, session, service, replies);
-        }
-        Some((name, ..)) => replies.error(&words::wrong_arguments(&format!("command|{name}"))),
+    match ANSWERS.iter().find(|(name, _)| is(command.argument(1), name)) {
+        Some((_, answer)) => answer(command, session, service, replies),
         None => replies.error(&words::unknown_subcommand("COMMAND", command)),
     }
 }
@@ -45,7 +40,7 @@ fn count(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
 
 /// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`. There are no modules.
 fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
-    let mut verbs: Vec<_> = Verb::described().collect();
+    let mut verbs: Vec<_> = Verb::described_with_subcommands().collect();
     match (command.len(), command.arguments(2).last()) {
         (2, _) => {}
         (5, Some(wanted)) if is(command.argument(2), "filterby") => match command.argument(3) {
@@ -62,6 +57,10 @@ fn list(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
         },
         _ => return replies.error(words::SYNTAX),
     }
+    list_names(verbs, replies);
+}
+
+fn list_names(verbs: Vec<&Verb>, replies: &mut Replies) {
     replies.array(verbs.len());
     verbs.iter().for_each(|verb| replies.bulk(verb.name.as_bytes()));
 }
@@ -75,12 +74,15 @@ fn describe_all(replies: &mut Replies) {
     Verb::described().for_each(|verb| describe(verb, replies));
 }
 
-/// Bytes of an answer at most: those that describe one verb or all of them, and those that document them.
+/// Bytes of an answer at most: those that describe one verb or all of them, those that document them, and
+/// those that name them.
 pub(in crate::resp) struct Lengths {
     pub(in crate::resp) verb: usize,
     pub(in crate::resp) all: usize,
     pub(in crate::resp) document: usize,
     pub(in crate::resp) documents: usize,
+    /// All names.
+    pub(in crate::resp) names: usize,
 }
 
 /// They depend on nothing but the table, and a little on the protocol's version.
@@ -105,6 +107,7 @@ pub(in crate::resp) fn lengths() -> &'static Lengths {
             all: length(&describe_all),
             document: longest(document),
             documents: length(&document_all),
+            names: length(&|replies| list_names(Verb::described_with_subcommands().collect(), replies)),
         }
     })
 }
@@ -115,7 +118,7 @@ fn info(command: Command<'_>, session: &mut Session, service: &Service, replies:
     }
     replies.array(command.len() - 2);
     for name in command.arguments(2) {
-        match described(name) {
+        match Verb::described_as(name) {
             Some(verb) => describe(verb, replies),
             None => replies.null(),
         }
@@ -125,7 +128,7 @@ fn info(command: Command<'_>, session: &mut Session, service: &Service, replies:
 fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     let verbs: Vec<_> = match command.len() {
         2 => Verb::described().collect(),
-        _ => command.arguments(2).filter_map(described).collect(),
+        _ => command.arguments(2).filter_map(Verb::described_as).collect(),
     };
     replies.map(verbs.len());
     verbs.into_iter().for_each(|verb| document(verb, replies));
@@ -134,10 +137,17 @@ fn docs(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replie
 fn document(verb: &'static Verb, replies: &mut Replies) {
     replies.bulk(verb.name.as_bytes());
     let facts = [("summary", verb.summary), ("since", history::since(verb)), ("group", verb.group)];
-    replies.map(facts.len());
+    let subcommands = verb.subcommands();
+    let has_subcommands = verb.has_subcommands();
+    replies.map(facts.len() + usize::from(has_subcommands));
     for (name, value) in facts {
         replies.bulk(name.as_bytes());
         replies.bulk(value.as_bytes());
+    }
+    if has_subcommands {
+        replies.bulk(b"subcommands");
+        replies.map(verb.subcommands().count());
+        subcommands.for_each(|subcommand| document(subcommand, replies));
     }
 }
 
@@ -160,6 +170,7 @@ fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replie
             for (behind, key) in keys.iter().enumerate() {
                 let flags = match verb.name {
                     "set" => history::access_of_set(command.arguments(5).any(|word| is(word, "get"))),
+                    "bitfield" => history::access_of_bitfield(only_looks(command.from(2))),
                     _ => history::access(verb, behind),
                 };
                 replies.array(2);
@@ -171,21 +182,34 @@ fn get_keys_and_flags(command: Command<'_>, _: &mut Session, _: &Service, replie
     }
 }
 
+/// Whether a BITFIELD has GET and nothing else, as Redis tells it: each word where an operation may begin is looked at.
+fn only_looks(command: Command<'_>) -> bool {
+    let mut words = command.arguments(2);
+    while let Some(word) = words.next() {
+        match words.len() {
+            2.. if is(word, "get") => words.nth(1),
+            1.. if is(word, "overflow") => words.next(),
+            _ => return false,
+        };
+    }
+    true
+}
+
 fn keys_of(command: Command<'_>) -> Result<(&'static Verb, Vec<&[u8]>), &'static str> {
     let verb = find(command).ok_or("ERR Invalid command specified")?;
+    let subcommand = command.arguments(1).next().filter(|_| verb.has_subcommands());
+    let verb =
+        subcommand.map_or(Some(verb), |word| verb.subcommand(word)).ok_or("ERR Invalid command specified")?;
+    if verb.keys.step == 0 && verb.keys.counted_at.is_none() {
+        return Err("ERR The command has no key arguments");
+    }
     if !verb.accepts(command.len()) {
         return Err("ERR Invalid number of arguments specified for command");
     }
-    let keys: Vec<_> = verb.keys.of(command).map(|index| command.argument(index)).collect();
-    let none = keys.is_empty() && verb.keys.counted_at.is_none();
-    if none { Err("ERR The command has no key arguments") } else { Ok((verb, keys)) }
+    Ok((verb, verb.keys.of(command).map(|index| command.argument(index)).collect()))
 }
 
-fn described(name: &[u8]) -> Option<&'static Verb> {
-    named(name).filter(|verb| !verb.group.is_empty())
-}
-
-/// Name, arity, flags, positions of keys, categories, hints, what is done to the keys; and subcommands, which are not told.
+/// Name, arity, flags, positions of keys, categories, hints, what is done to the keys; and the same of its subcommands.
 fn describe(verb: &'static Verb, replies: &mut Replies) {
     replies.array(10);
     replies.bulk(verb.name.as_bytes());
@@ -211,7 +235,11 @@ fn describe(verb: &'static Verb, replies: &mut Replies) {
     for (behind, index) in ranges.enumerate() {
         describe_keys(verb, behind, index, replies);
     }
-    replies.set(0);
+    if !verb.has_subcommands() {
+        return replies.set(0);
+    }
+    replies.array(verb.subcommands().count());
+    verb.subcommands().for_each(|subcommand| describe(subcommand, replies));
 }
 
 /// Where keys are that are treated alike, and how they are treated.

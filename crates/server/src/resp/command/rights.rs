@@ -17,7 +17,7 @@ pub(super) enum Denied {
     Unnamed,
     /// It has no right to the verb.
     Verb,
-    /// It has no right to this subcommand.
+    /// It has no right to this subcommand, by its full name.
     Subcommand(&'static str),
     /// It has no right to the key that is this argument.
     Key(usize),
@@ -30,29 +30,29 @@ impl Denied {
     pub(super) fn noted(&self, verb: &Verb, command: Command<'_>) -> Option<(Reason, Vec<u8>)> {
         match self {
             Denied::Unnamed => None,
-            Denied::Verb => Some((Reason::Command, full_name(verb, command).into_bytes())),
-            Denied::Subcommand(name) => Some((Reason::Command, format!("{}|{name}", verb.name).into_bytes())),
+            Denied::Verb => Some((Reason::Command, full_name(verb, command).into())),
+            Denied::Subcommand(name) => Some((Reason::Command, (*name).into())),
             Denied::Key(index) => Some((Reason::Key, command.argument(*index).to_vec())),
             Denied::Database(database) => Some((Reason::Database, database.to_string().into_bytes())),
         }
     }
 
     /// The answer to the command.
-    pub(super) fn text(&self, verb: &Verb) -> String {
+    pub(super) fn text(&self, verb: &Verb, command: Command<'_>) -> String {
         match self {
             Denied::Unnamed => words::NO_LOGIN.to_owned(),
-            Denied::Verb => words::no_right_to_run(verb.name),
-            Denied::Subcommand(name) => words::no_right_to_run(&format!("{}|{name}", verb.name)),
+            Denied::Verb => words::no_right_to_run(full_name(verb, command)),
+            Denied::Subcommand(name) => words::no_right_to_run(name),
             Denied::Key(_) => words::NO_RIGHT_TO_KEY.to_owned(),
             Denied::Database(database) => words::no_right_to_database(*database),
         }
     }
 
     /// The answer of ACL DRYRUN.
-    pub(super) fn text_of_dry_run(&self, verb: &Verb) -> String {
+    pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> String {
         let name = match self {
-            Denied::Unnamed | Denied::Verb => verb.name.to_owned(),
-            Denied::Subcommand(name) => format!("{}|{name}", verb.name),
+            Denied::Unnamed | Denied::Verb => full_name(verb, command),
+            Denied::Subcommand(name) => name,
             Denied::Key(_) => {
                 return "This user has no permissions to access one of the keys used as arguments".to_owned();
             }
@@ -88,19 +88,8 @@ impl Denied {
     }
 }
 
-/// Subcommands that change something, of verbs that otherwise only tell.
-static CHANGES: [(&str, &str); 7] = [
-    ("config", "set"),
-    ("config", "resetstat"),
-    ("config", "rewrite"),
-    ("latency", "reset"),
-    ("script", "flush"),
-    ("script", "kill"),
-    ("slowlog", "reset"),
-];
-
 /// Whether a user has what is needed where no key is named.
-pub(super) fn has(needs: Needs, user: &User) -> bool {
+fn has(needs: Needs, user: &User) -> bool {
     match needs {
         Needs::Nothing | Needs::Login => true,
         Needs::Read => user.reads(),
@@ -134,11 +123,9 @@ pub(super) fn check(
     if !has(needs, user) {
         return Err(Denied::Verb);
     }
-    let changes = CHANGES
-        .iter()
-        .find(|(of, name)| *of == verb.name && command.len() > 1 && words::is(command.argument(1), name));
-    if let Some((_, name)) = changes {
-        return Err(Denied::Subcommand(name));
+    let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
+    if let Some(subcommand) = subcommand.filter(|subcommand| !has(subcommand.needs, user)) {
+        return Err(Denied::Subcommand(subcommand.name));
     }
     if verb.group == "pubsub" {
         // What stands where keys are names channels, and whoever uses one asks.

@@ -73,7 +73,7 @@ pub(super) fn shutdown(
     replies: &mut Replies,
 ) {
     let words = command.arguments(1);
-    if words.clone().count() == 1 && words.clone().all(|word| is(word, "abort")) {
+    if words.len() > 0 && words.clone().all(|word| is(word, "abort")) {
         return replies.error("ERR No shutdown in progress.");
     }
     let given = |known| words.clone().any(|word| is(word, known));

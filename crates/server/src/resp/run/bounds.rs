@@ -31,9 +31,6 @@ const INFO_VERB_BYTES: usize = 384;
 /// LATENCY HISTOGRAM of one verb.
 const HISTOGRAM_BYTES: usize = 1 << 10;
 
-/// The name of a verb.
-const NAME_BYTES: usize = 64;
-
 /// What is told of a key beside it.
 const KEY_BYTES: usize = 128;
 
@@ -104,7 +101,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
         _ if is(word, "info") => others * lengths.verb,
         _ if is(word, "docs") && others == 0 => lengths.documents,
         _ if is(word, "docs") => others * lengths.document,
-        _ if is(word, "list") => VERBS_COUNT * NAME_BYTES,
+        _ if is(word, "list") => lengths.names,
         _ if is(word, "getkeys") || is(word, "getkeysandflags") => command.bytes() + others * KEY_BYTES,
         _ => 0,
     }
@@ -113,7 +110,7 @@ fn of_command(word: &[u8], command: Command<'_>) -> usize {
 /// The longest is a list of all users with what they may do.
 fn of_acl(word: &[u8], service: &Service) -> usize {
     if !["list", "users", "getuser"].iter().any(|name| is(word, name)) {
-        return VERBS_COUNT * NAME_BYTES;
+        return lengths().names;
     }
     let users = service.users.all();
     let prefix_bytes = |prefix: &[u8]| 2 * prefix.len() + 4;

@@ -145,6 +145,73 @@ static FACTS: &[Facts] = &[
     ("time", "2.6.0", &[], &[VARIES]),
     ("memory", "4.0.0", &[], &[]),
     ("memory|usage", "4.0.0", &[LOOK], &[]),
+    ("acl|cat", "6.0.0", &[], &[]),
+    ("acl|dryrun", "7.0.0", &[], &[]),
+    ("acl|genpass", "6.0.0", &[], &[]),
+    ("acl|getuser", "6.0.0", &[], &[]),
+    ("acl|help", "6.0.0", &[], &[]),
+    ("acl|list", "6.0.0", &[], &[]),
+    ("acl|log", "6.0.0", &[], &[]),
+    ("acl|users", "6.0.0", &[], &[]),
+    ("acl|whoami", "6.0.0", &[], &[]),
+    ("client|caching", "6.0.0", &[], &[]),
+    ("client|durability", env!("CARGO_PKG_VERSION"), &[], &[]),
+    ("client|getname", "2.6.9", &[], &[]),
+    ("client|getredir", "6.0.0", &[], &[]),
+    ("client|help", "5.0.0", &[], &[]),
+    ("client|id", "5.0.0", &[], &[]),
+    ("client|info", "6.2.0", &[], &[VARIES]),
+    ("client|kill", "2.4.0", &[], &[]),
+    ("client|list", "2.4.0", &[], &[VARIES]),
+    ("client|no-evict", "7.0.0", &[], &[]),
+    ("client|no-touch", "7.2.0", &[], &[]),
+    ("client|pause", "2.9.50", &[], &[]),
+    ("client|reply", "3.2.0", &[], &[]),
+    ("client|setinfo", "7.2.0", &[], &[]),
+    ("client|setname", "2.6.9", &[], &[]),
+    ("client|tracking", "6.0.0", &[], &[]),
+    ("client|trackinginfo", "6.2.0", &[], &[]),
+    ("client|unblock", "5.0.0", &[], &[]),
+    ("client|unpause", "6.2.0", &[], &[]),
+    ("command|count", "2.8.13", &[], &[]),
+    ("command|docs", "7.0.0", &[], &[ANY_ORDER]),
+    ("command|getkeys", "2.8.13", &[], &[]),
+    ("command|getkeysandflags", "7.0.0", &[], &[]),
+    ("command|help", "5.0.0", &[], &[]),
+    ("command|info", "2.8.13", &[], &[ANY_ORDER]),
+    ("command|list", "7.0.0", &[], &[ANY_ORDER]),
+    ("config|get", "2.0.0", &[], &[]),
+    ("config|help", "5.0.0", &[], &[]),
+    ("config|resetstat", "2.0.0", &[], &[]),
+    ("config|rewrite", "2.8.0", &[], &[]),
+    ("config|set", "2.0.0", &[], &["request_policy:all_nodes", ALL]),
+    ("latency|doctor", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
+    ("latency|graph", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
+    ("latency|help", "2.8.13", &[], &[]),
+    ("latency|histogram", "7.0.0", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
+    ("latency|history", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
+    ("latency|latest", "2.8.13", &[], &[VARIES, "request_policy:all_nodes", "response_policy:special"]),
+    ("latency|reset", "2.8.13", &[], &["request_policy:all_nodes", ALL]),
+    ("memory|doctor", "4.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
+    ("memory|help", "4.0.0", &[], &[]),
+    ("memory|purge", "4.0.0", &[], &[EVERYWHERE, ALL]),
+    ("memory|stats", "4.0.0", &[], &[VARIES, EVERYWHERE, "response_policy:special"]),
+    ("object|help", "6.2.0", &[], &[]),
+    ("pubsub|channels", "2.8.0", &[], &[]),
+    ("pubsub|help", "6.2.0", &[], &[]),
+    ("pubsub|numpat", "2.8.0", &[], &[]),
+    ("pubsub|numsub", "2.8.0", &[], &[]),
+    ("pubsub|shardchannels", "7.0.0", &[], &[]),
+    ("pubsub|shardnumsub", "7.0.0", &[], &[]),
+    ("script|exists", "2.6.0", &[], &[EVERYWHERE, "response_policy:agg_logical_and"]),
+    ("script|flush", "2.6.0", &[], &["request_policy:all_nodes", ALL]),
+    ("script|help", "5.0.0", &[], &[]),
+    ("script|kill", "2.6.0", &[], &[EVERYWHERE, "response_policy:one_succeeded"]),
+    ("script|load", "2.6.0", &[], &["request_policy:all_nodes", ALL]),
+    ("slowlog|get", "2.2.12", &[], &["request_policy:all_nodes", VARIES]),
+    ("slowlog|help", "6.2.0", &[], &[]),
+    ("slowlog|len", "2.2.12", &[], &["request_policy:all_nodes", SUM, VARIES]),
+    ("slowlog|reset", "2.2.12", &[], &["request_policy:all_nodes", ALL]),
 ];
 
 /// Of verbs that are not in the table.
@@ -152,6 +219,11 @@ static UNKNOWN: Facts = ("", "1.0.0", &[], &[]);
 
 fn facts(verb: &Verb) -> &'static Facts {
     FACTS.iter().find(|(name, ..)| *name == verb.name).unwrap_or(&UNKNOWN)
+}
+
+#[cfg(test)]
+pub(super) fn is_known(verb: &Verb) -> bool {
+    !std::ptr::eq(facts(verb), &UNKNOWN)
 }
 
 /// The version of Redis that had such a command first.
@@ -175,6 +247,11 @@ pub(in crate::resp) fn access_of_set(tells: bool) -> Access {
     if tells { READ_UPDATE } else { OVERWRITE }
 }
 
+/// What is done to the key of BITFIELD, which depends on its arguments.
+pub(in crate::resp) fn access_of_bitfield(only_looks: bool) -> Access {
+    if only_looks { READ } else { READ_UPDATE }
+}
+
 /// Why it is done.
 pub(in crate::resp) fn note(verb: &Verb) -> Option<&'static str> {
     match verb.name {
@@ -195,18 +272,25 @@ pub(in crate::resp) fn tips(verb: &Verb) -> &'static [&'static str] {
     facts(verb).3
 }
 
-/// Redis' categories that have a command here, in its order.
-pub(in crate::resp) const CATEGORIES: [&str; 14] = [
+/// Redis' categories, in its order. Those of other types of values have no command here.
+pub(in crate::resp) const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
     "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
     "string",
     "bitmap",
     "hyperloglog",
+    "geo",
+    "stream",
     "pubsub",
     "admin",
     "fast",
     "slow",
+    "blocking",
     "dangerous",
     "connection",
     "transaction",
@@ -233,12 +317,16 @@ pub(in crate::resp) fn is_in(verb: &Verb, category: &str) -> bool {
         "string" => verb.group == "string",
         "bitmap" => verb.group == "bitmap",
         "hyperloglog" => verb.group == "hyperloglog",
-        "pubsub" => verb.group == "pubsub",
+        "pubsub" => verb.group == "pubsub" && !["pubsub", "pubsub|help"].contains(&name),
         "admin" => admin,
         "fast" => has("fast"),
         "slow" => !has("fast"),
         "dangerous" => admin || ["keys", "restore", "flushall", "flushdb", "info", "swapdb"].contains(&name),
-        "connection" => verb.group == "connection" && name != "client" || waits || name == "command",
+        "connection" => {
+            verb.group == "connection" && name != "client"
+                || waits
+                || name.split('|').next() == Some("command")
+        }
         "scripting" => verb.group == "scripting" && name != "script",
         "transaction" => verb.group == "transactions",
         _ => false,

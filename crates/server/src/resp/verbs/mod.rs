@@ -1,13 +1,18 @@
 //! The facts of every verb: its name, how many arguments it takes, which of them are keys, what a user must be allowed to run
 //! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
 
+use std::iter;
+
 use super::wire::commands::Command;
 use super::wire::number::parse_integer;
+use super::wire::words::is;
+use subcommands::SUBCOMMANDS;
 use table::VERBS;
 
 mod elsewhere;
 mod find;
 pub(super) mod history;
+mod subcommands;
 pub(super) mod table;
 
 pub(super) use elsewhere::family;
@@ -92,7 +97,47 @@ const ARGUMENTS_WITHOUT_KEYS_MAX: usize = 1024;
 impl Verb {
     /// The verbs that `COMMAND` tells of.
     pub(super) fn described() -> impl Iterator<Item = &'static Verb> {
-        VERBS.iter().filter(|verb| !verb.group.is_empty())
+        VERBS.iter().filter(|verb| !verb.group.is_empty() && !verb.name.contains('|'))
+    }
+
+    /// The same, each before its subcommands.
+    pub(super) fn described_with_subcommands() -> impl Iterator<Item = &'static Verb> {
+        Verb::described().flat_map(|verb| iter::once(verb).chain(verb.subcommands()))
+    }
+
+    /// Whether it does nothing by itself, or little.
+    pub(super) fn has_subcommands(&self) -> bool {
+        matches!(
+            self.name,
+            "acl"
+                | "client"
+                | "command"
+                | "config"
+                | "latency"
+                | "memory"
+                | "object"
+                | "pubsub"
+                | "script"
+                | "slowlog"
+        )
+    }
+
+    /// Its subcommands.
+    pub(super) fn subcommands(&self) -> impl Iterator<Item = &'static Verb> + use<> {
+        let name = self.name;
+        let rows = SUBCOMMANDS.iter().chain(&VERBS);
+        rows.filter(move |row| row.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('|')))
+    }
+
+    /// Its subcommand of this name, in any case.
+    pub(super) fn subcommand(&self, word: &[u8]) -> Option<&'static Verb> {
+        let mut subcommands = self.has_subcommands().then(|| self.subcommands())?;
+        subcommands.find(|row| is(word, &row.name[self.name.len() + 1..]))
+    }
+
+    /// The one of this name, which may be a subcommand with that of its verb.
+    pub(super) fn described_as(name: &[u8]) -> Option<&'static Verb> {
+        Verb::described_with_subcommands().find(|verb| is(name, verb.name))
     }
 
     /// Where it is in the table.
@@ -128,5 +173,26 @@ impl Verb {
     /// Whether its arguments may be secrets, which nobody else is to see.
     pub(super) fn has_secrets(&self) -> bool {
         matches!(self.name, "auth" | "hello" | "acl" | "config")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_is_of_a_verb_that_has_some_and_has_its_facts() {
+        let ours: Vec<_> = Verb::described().flat_map(Verb::subcommands).map(|row| row.name).collect();
+        assert!(SUBCOMMANDS.iter().all(|row| ours.contains(&row.name)));
+        for verb in &VERBS {
+            assert_eq!(verb.subcommands().next().is_some(), verb.has_subcommands(), "{}", verb.name);
+        }
+        for row in Verb::described_with_subcommands() {
+            assert!(!row.summary.is_empty() && history::is_known(row), "{}", row.name);
+        }
+        let find = |verb: &[u8], word: &[u8]| named(verb).unwrap().subcommand(word).map(|row| row.name);
+        assert_eq!(find(b"config", b"GeT"), Some("config|get"));
+        assert_eq!(find(b"memory", b"USAGE"), Some("memory|usage"));
+        assert_eq!([find(b"config", b""), find(b"config", b"usage"), find(b"get", b"get")], [None; 3]);
     }
 }

@@ -3,7 +3,7 @@
 use super::{Fast, Keys, Needs, Verb};
 use crate::service::calls::VERBS_COUNT as COUNT;
 
-const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: None };
+pub(super) const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: None };
 const ONE_KEY: Keys = Keys { first: 1, last: 1, step: 1, counted_at: None };
 const BEHIND_WORD: Keys = Keys { first: 2, last: -1, step: 1, counted_at: None };
 const SECOND_KEY: Keys = Keys { first: 2, last: 2, step: 1, counted_at: None };
@@ -18,15 +18,15 @@ const WRITE: &[&str] = &["write", "denyoom", "fast"];
 const LONG_WRITE: &[&str] = &["write", "denyoom"];
 const CHANGE: &[&str] = &["write", "fast"];
 const LONG_CHANGE: &[&str] = &["write"];
-const WAIT: &[&str] = &["noscript"];
+pub(super) const WAIT: &[&str] = &["noscript"];
 const QUEUE: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
 const EXEC: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
 const LOGIN: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const FAST: &[&str] = &["loading", "stale", "fast"];
 const PING: &[&str] = &["fast"];
 const ROLE: &[&str] = &["noscript", "loading", "stale", "fast"];
-const TELL: &[&str] = &["loading", "stale"];
-const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
+pub(super) const TELL: &[&str] = &["loading", "stale"];
+pub(super) const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 const SAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
 const SUBSCRIBE: &[&str] = &["pubsub", "noscript", "loading", "stale"];
 const PUBLISH: &[&str] = &["pubsub", "loading", "stale", "fast"];
@@ -35,7 +35,7 @@ const SCRIPT: &[&str] = &["noscript", "stale", "skip_monitor", "no_mandatory_key
 const READ_SCRIPT: &[&str] =
     &["readonly", "noscript", "stale", "skip_monitor", "no_mandatory_keys", "movablekeys"];
 /// A verb that is nothing without a subcommand.
-const NONE: &[&str] = &[];
+pub(super) const NONE: &[&str] = &[];
 
 /// Every verb.
 #[rustfmt::skip]
@@ -124,10 +124,14 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Moves a key to another database." },
     Verb { name: "object", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "generic",
         summary: "Tells what Redis would of how it keeps a value." },
-    Verb { name: "object|encoding", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "", summary: "" },
-    Verb { name: "object|freq", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "", summary: "" },
-    Verb { name: "object|idletime", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "", summary: "" },
-    Verb { name: "object|refcount", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "", summary: "" },
+    Verb { name: "object|encoding", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "generic",
+        summary: "Returns how a value is kept." },
+    Verb { name: "object|freq", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "generic",
+        summary: "Returns how often a key is used." },
+    Verb { name: "object|idletime", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "generic",
+        summary: "Returns for how long a key was not used." },
+    Verb { name: "object|refcount", arity: 3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "generic",
+        summary: "Returns how often a value is referred to." },
     Verb { name: "persist", arity: 2, fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: CHANGE, group: "generic",
         summary: "Lets a key stay for good." },
     Verb { name: "pexpire", arity: -3, fast: Fast::No, keys: ONE_KEY, needs: Needs::Write, flags: CHANGE, group: "generic",
@@ -254,7 +258,8 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Returns the time of the server." },
     Verb { name: "memory", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "server",
         summary: "Returns what a key takes." },
-    Verb { name: "memory|usage", arity: -3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "", summary: "" },
+    Verb { name: "memory|usage", arity: -3, fast: Fast::No, keys: SECOND_KEY, needs: Needs::Read, flags: LONG_READ, group: "server",
+        summary: "Returns what a key takes." },
     // A browser that is tricked into talking to this port sends these first; see `command/connection.rs`.
     Verb { name: "post", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: TELL, group: "", summary: "" },
     Verb { name: "host:", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Nothing, flags: TELL, group: "", summary: "" },
