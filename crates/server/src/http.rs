@@ -28,7 +28,7 @@ use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
-use crate::service::Service;
+use crate::service::{Service, expiring};
 
 mod metrics;
 use crate::service::status::Status;
@@ -155,7 +155,12 @@ async fn answer(
         }
         "/" => page::answer(),
         "/status.json" => of_type(JSON, plain(StatusCode::OK, service.status.json(service))),
-        _ => of_type(METRICS, plain(StatusCode::OK, metrics::text(service))),
+        _ => {
+            let mut share = service.budget.share(address.origin(), 0);
+            let hold = |bytes| share.as_mut().is_some_and(|share| share.try_hold(bytes));
+            expiring::refresh(service, hold).await;
+            of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use super::convert::{BESIDE_VALUE_BYTES, check_key};
 use super::error::{no_right, not_logged_in, too_large};
 use super::pb;
 use crate::auth::User;
-use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::service::Service;
 
@@ -110,8 +109,8 @@ impl Esker {
     }
 
     /// Counts whether a key was there that was asked for.
-    pub(super) fn count_found(&self, found: &pb::GetResponse) {
-        let counters = &self.service.counters;
-        count(if found.entry.is_some() { &counters.hits } else { &counters.misses }, 1);
+    pub(super) fn count_found(&self, database: u8, found: &pb::GetResponse) {
+        let hits = u64::from(found.entry.is_some());
+        self.service.counters.lookups.count(database, hits, 1 - hits);
     }
 }

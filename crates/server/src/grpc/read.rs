@@ -18,9 +18,9 @@ async fn room_for(call: &Call, keys: &[Bytes]) -> Result<(), Status> {
     call.take(2 * bytes + keys.len() * 128).await
 }
 
-fn found(esker: &Esker, entry: Option<pb::Entry>) -> pb::GetResponse {
+fn found(esker: &Esker, call: &Call, entry: Option<pb::Entry>) -> pb::GetResponse {
     let found = pb::GetResponse { entry };
-    esker.count_found(&found);
+    esker.count_found(call.database, &found);
     found
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn get(
     room_for(&call, std::slice::from_ref(&key)).await?;
     let entry = call.store.get_entry(&key).await.map_err(|error| of_store(&error))?;
     check_answer(entry.as_ref().map_or(0, |entry| entry.value.len()), esker.value_bytes_max())?;
-    Ok(found(&esker, entry.map(|entry| convert::entry(entry, true))))
+    Ok(found(&esker, &call, entry.map(|entry| convert::entry(entry, true))))
 }
 
 async fn get_part(
@@ -55,7 +55,7 @@ async fn get_part(
     let part = call.store.get_range(&key, range.offset..end).await;
     let part = part.map_err(|error| of_store(&error))?;
     check_answer(part.as_ref().map_or(0, Bytes::len), esker.value_bytes_max())?;
-    Ok(found(esker, part.map(|value| pb::Entry { key, value, ..pb::Entry::default() })))
+    Ok(found(esker, call, part.map(|value| pb::Entry { key, value, ..pb::Entry::default() })))
 }
 
 pub(super) async fn head(
@@ -65,7 +65,7 @@ pub(super) async fn head(
 ) -> Result<pb::HeadResponse, Status> {
     call.check_read(&request.key)?;
     let entry = call.store.get_key(&request.key).await.map_err(|error| of_store(&error))?;
-    let pb::GetResponse { entry } = found(&esker, entry.map(convert::key_entry));
+    let pb::GetResponse { entry } = found(&esker, &call, entry.map(convert::key_entry));
     Ok(pb::HeadResponse { entry })
 }
 
@@ -85,6 +85,6 @@ pub(super) async fn multi_get(
     let entries = entries.map_err(|error| of_store(&error))?;
     let bytes = |entry: &Entry| entry.key.len() + entry.value.len() + ENTRY_BYTES;
     check_answer(entries.iter().flatten().map(bytes).sum(), esker.value_bytes_max())?;
-    let found = |entry: Option<Entry>| found(&esker, entry.map(|entry| convert::entry(entry, true)));
+    let found = |entry: Option<Entry>| found(&esker, &call, entry.map(|entry| convert::entry(entry, true)));
     Ok(pb::MultiGetResponse { results: entries.into_iter().map(found).collect() })
 }

@@ -13,7 +13,6 @@ use super::convert::{self, check_key, check_prefix, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::once::{identity, once};
 use super::pb;
-use crate::base::counting::count;
 use crate::budget::Piece;
 use crate::service::Service;
 
@@ -235,8 +234,8 @@ pub(super) async fn download(
     };
     call.take(call.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
     let entry = call.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
-    let counters = &service.counters;
-    count(if entry.is_some() { &counters.hits } else { &counters.misses }, 1);
+    let hits = u64::from(entry.is_some());
+    service.counters.lookups.count(call.database, hits, 1 - hits);
     let Some(entry) = entry else { return Ok(stream::empty().boxed()) };
     if request.version != 0 && request.version != entry.version {
         let text = format!("the key has version {} instead of {}", entry.version, request.version);

@@ -102,7 +102,7 @@ pub(super) async fn txn(
     }
     for result in &done.results {
         if let Some(Answer::Get(get)) = &result.result {
-            esker.count_found(get);
+            esker.count_found(call.database, get);
         }
     }
     Ok(pb::TxnResponse { succeeded: done.succeeded, results: done.results })

@@ -154,8 +154,6 @@ fn server(text: &mut Text, service: &Service) {
         ("commands_total", "Commands of RESP that were read.", &counters.commands),
         ("input_bytes_total", "Bytes that clients sent.", &counters.input_bytes),
         ("output_bytes_total", "Bytes that were sent to clients.", &counters.output_bytes),
-        ("key_hits_total", "Keys that were asked for and were there.", &counters.hits),
-        ("key_misses_total", "Keys that were asked for and were not there.", &counters.misses),
         ("logins_total", "Logins with the right password.", &users.logins),
         (
             "login_failures_total",

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use esker_engine::Activity;
+use esker_engine::{Activity, Store};
 
 use super::calls::Calls;
 use super::errors::ErrorCounts;
@@ -20,8 +20,7 @@ pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
+    pub(crate) lookups: Lookups,
     pub(crate) transactions: AtomicU64,
     /// Of each verb.
     pub(crate) calls: Calls,
@@ -36,6 +35,36 @@ pub(crate) struct Counters {
     pub(crate) batch_times: Histogram,
     pub(crate) grpc: GrpcCalls,
     dropped: [AtomicU64; Dropped::ALL.len()],
+}
+
+/// Keys that were asked for, by database and by whether they were there.
+#[derive(Default)]
+pub(crate) struct Lookups([[AtomicU64; 2]; Store::DATABASES as usize]);
+
+impl Lookups {
+    pub(crate) fn count(&self, database: u8, hits: u64, misses: u64) {
+        let [of_hits, of_misses] = &self.0[usize::from(database)];
+        count(of_hits, hits);
+        count(of_misses, misses);
+    }
+
+    /// Hits and misses of a database.
+    pub(crate) fn of(&self, database: usize) -> [u64; 2] {
+        self.0[database].each_ref().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Those of all databases.
+    pub(crate) fn hits(&self) -> u64 {
+        (0..self.0.len()).map(|database| self.of(database)[0]).sum()
+    }
+
+    pub(crate) fn misses(&self) -> u64 {
+        (0..self.0.len()).map(|database| self.of(database)[1]).sum()
+    }
+
+    fn reset(&self) {
+        self.0.iter().flatten().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
 }
 
 /// What came of reading the files of users and of TLS again, and the settings.
@@ -106,17 +135,11 @@ impl Dropped {
 impl Counters {
     /// Connections that are open stay counted, and identifiers are not given out twice.
     pub(super) fn reset(&self, store: &Activity) {
-        let counters = [
-            &self.connections_refused,
-            &self.commands,
-            &self.input_bytes,
-            &self.output_bytes,
-            &self.hits,
-            &self.misses,
-        ];
+        let counters = [&self.connections_refused, &self.commands, &self.input_bytes, &self.output_bytes];
         for counter in counters.into_iter().chain([&self.transactions]) {
             counter.store(0, Ordering::Relaxed);
         }
+        self.lookups.reset();
         self.calls.reset();
         self.errors.reset();
         self.rate.reset();

@@ -61,6 +61,7 @@ async fn metrics_tell_databases_channels_tracking_and_scripts() {
     client.ask("SET a 1", "+OK\r\n").await;
     client.ask("SELECT 3", "+OK\r\n").await;
     client.ask("MSET b 1 c 1", "+OK\r\n").await;
+    client.ask("EXPIRE b 1000", ":1\r\n").await;
     client.ask("EVAL return(1) 0", ":1\r\n").await;
     client.ask("CLIENT TRACKING ON", "+OK\r\n").await;
     client.ask("MGET b d", "*2\r\n$1\r\n1\r\n$-1\r\n").await;
@@ -73,6 +74,12 @@ async fn metrics_tell_databases_channels_tracking_and_scripts() {
         "esker_database_keys{database=\"0\"} 1",
         "esker_database_keys{database=\"1\"} 0",
         "esker_database_keys{database=\"3\"} 2",
+        "esker_database_keys_expiring{database=\"0\"} 0",
+        "esker_database_keys_expiring{database=\"3\"} 1",
+        "esker_database_hits_total{database=\"3\"} 1",
+        "esker_database_misses_total{database=\"3\"} 1",
+        "esker_database_hits_total{database=\"0\"} 0",
+        "esker_key_misses_total 1",
         "esker_subscribed_names{kind=\"channel\"} 0",
         "esker_subscribed_names{kind=\"pattern\"} 1",
         "esker_subscribed_names{kind=\"shard\"} 1",

@@ -1,5 +1,7 @@
 //! Databases, and what clients use beside keys: channels, client-side caching, scripts.
 
+use std::fmt::Write;
+
 use super::Text;
 use crate::service::Service;
 use crate::service::channels::Kind;
@@ -9,6 +11,23 @@ pub(super) fn features(text: &mut Text, service: &Service) {
     let keys = service.databases().iter().enumerate();
     let keys = keys.map(|(number, store)| format!("{{database=\"{number}\"}} {}", store.len()));
     text.lines("database_keys", "Keys of each database.", keys);
+    let expiring = service.databases().iter().enumerate().map(|(number, store)| {
+        format!("{{database=\"{number}\"}} {}", service.expiring.of(number, store.len()).0)
+    });
+    let help = "Keys of each database that expire: with more than 256 keys estimated from 256 of them.";
+    text.lines("database_keys_expiring", help, expiring);
+    let lookups = &service.counters.lookups;
+    text.counter("key_hits_total", "Keys that were asked for and were there.", lookups.hits());
+    text.counter("key_misses_total", "Keys that were asked for and were not there.", lookups.misses());
+    for (name, help, which) in [
+        ("database_hits_total", "Keys of each database that were asked for and were there.", 0),
+        ("database_misses_total", "Keys of each database that were asked for and were not there.", 1),
+    ] {
+        text.head(name, "counter", help);
+        for number in 0..service.databases().len() {
+            let _ = writeln!(text.0, "esker_{name}{{database=\"{number}\"}} {}", lookups.of(number)[which]);
+        }
+    }
     let of = |(label, kind)| ("kind", label, service.channels.names_bytes(kind).1 as u64);
     let kinds = [("channel", Kind::Channel), ("pattern", Kind::Pattern), ("shard", Kind::Shard)].map(of);
     text.labelled("subscribed_names", "gauge", "Names that anybody subscribes to, by kind.", &kinds);

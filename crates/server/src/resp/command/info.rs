@@ -274,8 +274,8 @@ fn stats(service: &Service, text: &mut String) {
     line(text, "instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes / 1024.0));
     line(text, "instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes / 1024.0));
     line(text, "rejected_connections", load(&counters.connections_refused));
-    line(text, "keyspace_hits", load(&counters.hits));
-    line(text, "keyspace_misses", load(&counters.misses));
+    line(text, "keyspace_hits", counters.lookups.hits());
+    line(text, "keyspace_misses", counters.lookups.misses());
     line(text, "expired_keys", service.expired_keys());
     line(text, "evicted_keys", service.evicted_keys());
     let errors: u64 = counters.errors.all().iter().map(|(_, count)| count).sum();

@@ -15,6 +15,7 @@ use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
+use crate::service::expiring::CURSOR_MASK;
 
 /// Keys that a SCAN looks at if it is not told how many.
 const COUNT_DEFAULT: usize = 10;
@@ -221,9 +222,6 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
     }
     Ok(None)
 }
-
-/// Cursors name one of so many places; larger numbers are behind the end.
-pub(in crate::resp) const CURSOR_MASK: u64 = (1 << 42) - 1;
 
 /// FLUSHALL or FLUSHDB. SYNC and ASYNC make no difference: the store forgets all keys in one step either way.
 pub(in crate::resp) async fn flush(

@@ -28,13 +28,12 @@ use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
-use crate::service::Service;
+use crate::service::{Service, expiring};
 
 mod bounds;
 mod monitor;
 mod pause;
 mod reads;
-mod sample;
 mod transaction;
 mod writes;
 
@@ -219,7 +218,7 @@ async fn group(
             }
         }
         Run::Sampled(answer) => {
-            sample::refresh(session, service).await;
+            expiring::refresh(service, |bytes| session.try_hold_also(bytes)).await;
             if !answer_alone(verb, answer, command, session, service, replies).await {
                 return;
             }

@@ -3,7 +3,6 @@
 //! What is in memory is answered from there; device reads of a group are issued together.
 
 use super::*;
-use crate::base::counting::count;
 use crate::resp::command::lcs;
 use crate::service::events::KeyspaceEvents;
 
@@ -56,8 +55,7 @@ pub(super) async fn gets(
         Ok(0) => return mgets(batch, session, service, replies).await,
         Ok(done) => {
             session.tally.ended(verb.index(), done as u64);
-            count(&service.counters.hits, hits);
-            count(&service.counters.misses, done as u64 - hits);
+            service.counters.lookups.count(session.database(), hits, done as u64 - hits);
             batch.next += done;
         }
         Err(error) => {
@@ -159,8 +157,7 @@ fn answer_values(
         }
     }
     replies.take_errors();
-    count(&service.counters.hits, hits);
-    count(&service.counters.misses, values.len() as u64 - hits);
+    service.counters.lookups.count(session.database(), hits, values.len() as u64 - hits);
     (batch.next, batch.answered) = (next, answered);
     adapt(session, bytes, service);
 }

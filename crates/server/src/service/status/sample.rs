@@ -30,8 +30,8 @@ impl Sample {
             latencies: store.latencies(),
             commands: load(&counters.commands),
             grpc_calls: counters.grpc.calls().map(|(_, _, calls)| calls).sum(),
-            hits: load(&counters.hits),
-            misses: load(&counters.misses),
+            hits: counters.lookups.hits(),
+            misses: counters.lookups.misses(),
             input_bytes: load(&counters.input_bytes),
             output_bytes: load(&counters.output_bytes),
         }
