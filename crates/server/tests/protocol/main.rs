@@ -13,6 +13,7 @@ mod handshake;
 mod info;
 mod memory;
 mod notifications;
+mod odd;
 mod pipeline;
 mod redis;
 #[path = "../running/mod.rs"]

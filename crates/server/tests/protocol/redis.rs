@@ -36,10 +36,16 @@ async fn replies(address: SocketAddr, protocol: u8) -> Vec<String> {
     replies
 }
 
-async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
-    let exchanged = async {
-        stream.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
-        stream.flush().await.unwrap();
+/// What is answered to a command in the inline form, as text with escapes.
+pub(crate) async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
+    stream.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    read_reply(stream, command).await
+}
+
+/// The next answer, as text with escapes.
+pub(crate) async fn read_reply(stream: &mut BufStream<TcpStream>, command: &str) -> String {
+    let read = async {
         let mut reply = Vec::new();
         let mut missing = 1;
         while missing > 0 {
@@ -61,7 +67,7 @@ async fn exchange(stream: &mut BufStream<TcpStream>, command: &str) -> String {
         }
         reply
     };
-    let reply = timeout(Duration::from_secs(30), exchanged).await;
+    let reply = timeout(Duration::from_secs(30), read).await;
     reply.unwrap_or_else(|_| panic!("no reply to {command}")).escape_ascii().to_string()
 }
 
