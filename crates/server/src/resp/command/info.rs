@@ -18,9 +18,10 @@ use crate::service::status::disk_bytes;
 use crate::service::tracking::Totals;
 use crate::service::{Service, wall_clock_us};
 
-type Section = fn(&Service, &mut String);
+/// The name of a section, and what writes it about something.
+type Section<T> = (&'static str, fn(&T, &mut String));
 
-static SECTIONS: &[(&str, Section)] = &[
+static SECTIONS: &[Section<Service>] = &[
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
@@ -38,7 +39,7 @@ static SECTIONS: &[(&str, Section)] = &[
     (STATUS, status),
 ];
 
-static OPENING: &[(&str, fn(&str, &mut String))] = &[
+static OPENING: &[Section<str>] = &[
     ("Server", |_, text| {
         program(text);
         line(text, "process_id", std::process::id());
@@ -74,7 +75,7 @@ pub(in crate::resp) fn while_opening(command: Command<'_>, progress: &str, repli
 }
 
 /// The sections that a command asks for, of something.
-fn sections<T: ?Sized>(command: Command<'_>, sections: &[(&str, fn(&T, &mut String))], of: &T) -> String {
+fn sections<T: ?Sized>(command: Command<'_>, sections: &[Section<T>], of: &T) -> String {
     let everything = |word| ["all", "everything"].iter().any(|all| is(word, all));
     let by_default = |word, name: &str| is(word, "default") && !BY_NAME.contains(&name);
     let asked = |name: &str| match command.len() {
