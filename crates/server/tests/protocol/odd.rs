@@ -155,6 +155,21 @@ const WORDS: &[&str] = &[
     "ALL",
 ];
 
+/// Options that some commands have, by how their verbs begin.
+const OPTIONS: &[(&str, &[&str])] = &[
+    ("bitcount", &["BIT", "BYTE"]),
+    ("bitfield", &["GET", "SET", "INCRBY", "OVERFLOW", "u8", "i5", "0", "#1", "SAT", "FAIL"]),
+    ("bitop", &["AND", "OR", "NOT"]),
+    ("bitpos", &["0", "1", "BIT", "BYTE"]),
+    ("copy", &["DB", "REPLACE", "0", "1"]),
+    ("expire", &["NX", "XX", "GT", "LT"]),
+    ("getex", &["EX", "PX", "EXAT", "PXAT", "PERSIST", "100"]),
+    ("lcs", &["LEN", "IDX", "MINMATCHLEN", "WITHMATCHLEN"]),
+    ("pexpire", &["NX", "XX", "GT", "LT"]),
+    ("restore", &["REPLACE", "ABSTTL", "IDLETIME", "FREQ", "1"]),
+    ("set", &["NX", "XX", "GET", "EX", "PX", "EXAT", "PXAT", "KEEPTTL", "100"]),
+];
+
 /// Numbers that look random and are the same for a seed.
 struct Dice(u64);
 
@@ -172,9 +187,12 @@ impl Dice {
     fn list(&mut self, verb: &str) -> Vec<String> {
         let count = [0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6][self.below(13)];
         let mut list = vec![verb.to_owned()];
+        let options =
+            OPTIONS.iter().find(|(begins, _)| verb.starts_with(begins)).map(|(_, options)| *options);
         for at in 0..count {
             list.push(match self.below(20) {
                 roll if at == 0 && (roll < 14 || EXPIRING.contains(&verb)) => self.of(KEYS).to_owned(),
+                2..13 if at > 1 && options.is_some() => self.of(options.unwrap_or_default()).to_owned(),
                 0..9 => self.of(NUMBERS).to_owned(),
                 9..13 => self.of(KEYS).to_owned(),
                 13..18 => self.of(WORDS).to_owned(),

@@ -69,7 +69,8 @@ async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("COMMAND COUNT", ":105\r\n").await;
-    client.ask("COMMAND LIST", "*105\r\n$6\r\nappend\r\n").await;
+    // With subcommands.
+    client.ask("COMMAND LIST", "*177\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
