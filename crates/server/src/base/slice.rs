@@ -38,7 +38,8 @@ impl Slice {
         self.began
     }
 
-    fn is_over_at(&self, now: Instant) -> bool {
+    /// Whether the turn is over.
+    pub(crate) fn is_over_at(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.began) >= TURN
     }
 }

@@ -116,6 +116,24 @@ impl Outbox {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// How much is kept back, for [`cut`](Self::cut).
+    pub(crate) fn mark(&self) -> OutboxMark {
+        OutboxMark { messages: self.messages.len(), bytes: self.bytes }
+    }
+
+    /// Takes back what was put since a mark.
+    pub(crate) fn cut(&mut self, mark: OutboxMark) {
+        self.messages.truncate(mark.messages);
+        self.bytes = mark.bytes;
+    }
+}
+
+/// How much was in an [`Outbox`].
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OutboxMark {
+    messages: usize,
+    bytes: usize,
 }
 
 /// Somebody who subscribed, and what it is woken by.

@@ -4,7 +4,8 @@
 //!
 //! - reads, whose look-ups are made together;
 //! - plain SETs, which are appended together, in their order, and become durable together;
-//! - updates, which run one after the other on one view and are written as one batch.
+//! - updates, which run one after the other on one view and are written as one batch;
+//! - scripts, which do so too.
 //!
 //! Every group is over before the next begins, so that a read sees the writes before it. Answers are appended in the order
 //! of the commands. What could be refused is refused here, command by command: whoever runs a command may rely on the
@@ -39,6 +40,9 @@ mod writes;
 
 /// Keys that a group of reads asks for at most, and that a group of updates has.
 const READ_WIDTH_MAX: usize = 256;
+
+/// Scripts of a group.
+const SCRIPTS_MAX: usize = 64;
 
 /// Commands that were read together, and how far they have run.
 pub(super) struct Batch<'a> {
@@ -223,7 +227,14 @@ async fn group(
                 return;
             }
         }
-        Run::Script => script::eval::eval(verb, command, session, service, replies).await,
+        Run::Script => {
+            let same = batch.admitted(session).take_while(|(_, other)| std::ptr::eq(*other, verb));
+            let commands: Vec<_> = same.take(SCRIPTS_MAX).map(|(command, _)| command).collect();
+            let ran = script::eval::eval(verb, commands.into_iter(), session, service, replies).await;
+            session.tally.ended(verb.index(), ran as u64);
+            batch.next += ran;
+            return;
+        }
         Run::Alone(alone) => run_alone(alone, command, session, service, replies).await,
         Run::Read(_) => return reads::reads(verb, batch, session, service, replies).await,
         Run::Update(_) => return writes::updates(verb, batch, session, service, replies).await,

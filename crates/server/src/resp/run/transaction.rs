@@ -19,7 +19,7 @@ use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::script::eval::call_of;
-use crate::resp::script::run::{Again, Turn, run as run_script};
+use crate::resp::script::run::{Again, Turn, run as run_scripts};
 use crate::resp::session::Session;
 use crate::resp::session::queue::{Queued, Watched};
 use crate::resp::session::view::View;
@@ -313,9 +313,12 @@ fn answer_keys(
             }
         } else if let Run::Script = run_of(verb) {
             tally.ended(verb.index(), 1);
-            match admit_again(verb, command, session, database).map(|()| call_of(verb, command, service)) {
+            match admit_again(verb, command, session, database)
+                .map(|()| call_of(verb, command, None, service))
+            {
                 Ok(Ok(call)) => {
-                    if let Err(again) = run_script(&call, turn, &mut view, session, service, &mut replies) {
+                    if let Err(again) = run_scripts(&[call], turn, &mut view, session, service, &mut replies)
+                    {
                         return (Batch::new(), Outcome::Again(again));
                     }
                 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use mlua::{BorrowedBytes, Lua, MultiValue, Value};
+use mlua::{Lua, MultiValue, Value};
 
 use super::lua::{errors, from_reply, spelled};
+use super::run::{Call, UNLIMITED_BYTES};
 use crate::resp::command::admit::admit_in_script;
 use crate::resp::command::databases::{places, selected};
 use crate::resp::command::lcs;
@@ -38,41 +39,29 @@ pub(super) struct Caller<'c> {
     pub(super) made_max: usize,
     /// Bytes of one answer.
     pub(super) answer_max: usize,
-    pub(super) tally: &'c mut Tally,
+    /// Of the interpreter, while scripts run.
+    pub(super) memory_limit: usize,
+    pub(super) tally: Tally,
     /// The database that it chose and its keys were not read from.
-    pub(super) elsewhere: &'c mut Option<u8>,
+    pub(super) elsewhere: Option<u8>,
     pub(super) replies: Replies,
 }
 
 /// Keys by which a script may call commands.
+#[derive(Default)]
 pub(super) struct Keys<'c> {
     listed: Vec<&'c [u8]>,
 }
 
 impl<'c> Keys<'c> {
-    pub(super) fn of(keys: impl Iterator<Item = &'c [u8]>) -> Keys<'c> {
-        let mut listed: Vec<_> = keys.collect();
-        listed.sort_unstable();
-        Keys { listed }
+    fn set(&mut self, keys: impl Iterator<Item = &'c [u8]>) {
+        self.listed.clear();
+        self.listed.extend(keys);
+        self.listed.sort_unstable();
     }
 
     fn has(&self, key: &[u8]) -> bool {
         self.listed.binary_search(&key).is_ok()
-    }
-}
-
-/// An argument of a call.
-enum Word {
-    Text(BorrowedBytes),
-    Spelled(String),
-}
-
-impl Word {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Word::Text(text) => text,
-            Word::Spelled(number) => number.as_bytes(),
-        }
     }
 }
 
@@ -92,7 +81,19 @@ impl From<&str> for Refused {
     }
 }
 
-impl Caller<'_> {
+impl<'c> Caller<'c> {
+    /// Calls are those of this script from now on, which is about a database and may write so many bytes more.
+    pub(super) fn begin(&mut self, call: &Call<'c>, database: u8, made_max: usize) {
+        self.keys.set(call.command.arguments(3).take(call.keys));
+        self.is_read_only = call.is_read_only || call.script.is_read_only;
+        self.made_max = self.view.made_bytes() + made_max;
+        self.elsewhere = None;
+        self.tally.forget();
+        // What a script before it chose is its own.
+        self.session.enter(database);
+        self.view.database = database;
+    }
+
     /// The answer, or the table of an error.
     pub(super) fn call(&mut self, lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Value> {
         self.reins.check().map_err(errors::Raised::Stop)?;
@@ -100,14 +101,16 @@ impl Caller<'_> {
             true => Err(errors::reply(&text)),
             false => errors::error_table(lua, format!("ERR {text}").as_bytes()),
         };
-        match self.run(arguments) {
-            Ok(answer) => match from_reply::error_in(&answer) {
+        let outcome = self.run(arguments);
+        let answer = self.replies.joined();
+        match outcome {
+            Ok(()) => match from_reply::error_in(answer) {
                 Some(text) if raises => Err(errors::Raised::Reply(text.to_vec()).into()),
-                _ => from_reply::value_of(lua, &answer),
+                _ => shown(lua, answer, self.memory_limit),
             },
             Err(Refused::Text(text)) => failed(text),
             Err(Refused::Elsewhere(database)) => {
-                *self.elsewhere = Some(database);
+                self.elsewhere = Some(database);
                 Err(errors::Raised::Stop(self.reins.stop(Stop::Elsewhere)).into())
             }
             Err(Refused::Memory(text)) => {
@@ -117,20 +120,22 @@ impl Caller<'_> {
         }
     }
 
-    fn run(&mut self, arguments: &MultiValue) -> Result<Vec<u8>, Refused> {
+    /// Runs a command, whose answer is then in `replies`.
+    fn run(&mut self, arguments: &MultiValue) -> Result<(), Refused> {
+        self.replies.clear();
         if arguments.is_empty() {
             return Err("Please specify at least one argument for this redis lib call".into());
         }
-        let words = arguments.iter().map(|value| match value {
-            Value::String(text) => Some(Word::Text(text.as_bytes())),
-            Value::Integer(number) => Some(Word::Spelled(spelled(*number as f64, 17))),
-            Value::Number(number) => Some(Word::Spelled(spelled(*number, 17))),
-            _ => None,
+        let copied = Copied::of_each(arguments, |value, bytes| {
+            match value {
+                Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) => bytes.extend_from_slice(spelled(*number as f64, 17).as_bytes()),
+                Value::Number(number) => bytes.extend_from_slice(spelled(*number, 17).as_bytes()),
+                _ => return None,
+            }
+            Some(())
         });
-        let words: Option<Vec<Word>> = words.collect();
-        let words = words.ok_or("Lua redis lib command arguments must be strings or integers")?;
-        let copied = Copied::from_arguments(words.iter().map(Word::bytes));
-        drop(words);
+        let copied = copied.ok_or("Lua redis lib command arguments must be strings or integers")?;
         let command = copied.command();
         let verb = verbs::find(command).ok_or_else(|| match verbs::family(command.verb()) {
             Some((name, family)) => Refused::Text(words::of_another_type(name, family)),
@@ -199,14 +204,12 @@ impl Caller<'_> {
         if self.replies.take_errors() > 0 {
             self.service.counters.calls.failed(verb.index(), 1);
         }
-        let is_cut_short = self.replies.unlimit();
-        let answer = self.replies.take();
-        match is_cut_short {
+        match self.replies.unlimit() {
             true => Err(Refused::Memory(format!(
                 "cannot answer: it would take more than {} bytes",
                 self.answer_max
             ))),
-            false => Ok(answer),
+            false => Ok(()),
         }
     }
 
@@ -257,4 +260,15 @@ impl Caller<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// An answer as scripts see it. Little is made without a look at their memory, since that is slow.
+fn shown(lua: &Lua, answer: &[u8], memory_limit: usize) -> mlua::Result<Value> {
+    if answer.len() > UNLIMITED_BYTES {
+        return from_reply::value_of(lua, answer);
+    }
+    let _ = lua.set_memory_limit(0);
+    let value = from_reply::value_of(lua, answer);
+    let _ = lua.set_memory_limit(memory_limit);
+    value
 }

@@ -4,6 +4,8 @@
 //! 2. If that is not enough, nothing of it stays, and the script is run again from its beginning: with the time and the memory
 //!    that scripts may have, which it holds of the memory for clients, and beside the threads that serve clients.
 //! 3. If it chooses a database, nothing of it stays either, and it is run again over its keys of that database too.
+//! 4. Scripts that follow each other in a pipeline run in a row, as one update over the keys of all. They share the time and the
+//!    memory of a first attempt. The row ends before the first script that they are not enough for, which begins the next one.
 
 use std::sync::atomic::Ordering;
 
@@ -25,6 +27,9 @@ use crate::service::channels::Outbox;
 /// What a first attempt may write, and may answer, beside what it was given and what its keys hold.
 const SHORT_BYTES: usize = 64 << 10;
 
+/// Bytes of arguments that scripts of a row have together.
+const ROW_BYTES_MAX: usize = 1 << 20;
+
 /// What such a script holds of the memory for clients: its interpreter, strings that are made beside it, what it writes and
 /// what it answers.
 pub(in crate::resp) fn long_held_bytes(service: &Service) -> usize {
@@ -36,10 +41,11 @@ pub(in crate::resp) fn short_bytes(command: Command<'_>, values: usize) -> usize
     SHORT_BYTES.saturating_add(command.bytes()).saturating_add(values)
 }
 
-/// What a command wants to be run, or its answer.
+/// What a command wants to be run, or its answer. It may name the same script as one before it.
 pub(in crate::resp) fn call_of<'c>(
     verb: &Verb,
     command: Command<'c>,
+    before: Option<&Call<'c>>,
     service: &Service,
 ) -> Result<Call<'c>, Vec<u8>> {
     let by_name = verb.name.starts_with("evalsha");
@@ -51,38 +57,134 @@ pub(in crate::resp) fn call_of<'c>(
         return Err(b"ERR Number of keys can't be greater than number of args".to_vec());
     }
     let keys = usize::try_from(keys).map_err(|_| b"ERR Number of keys can't be negative".to_vec())?;
-    let found = match by_name {
-        true => by_digest(command.argument(1), service).map(|script| (script, true)),
-        false => by_body(command.argument(1), service),
+    let same = before.filter(|before| !before.is_new && before.command.argument(1) == command.argument(1));
+    let found = match same {
+        Some(before) => Ok((before.script.clone(), true)),
+        None if by_name => by_digest(command.argument(1), service).map(|script| (script, true)),
+        None => by_body(command.argument(1), service),
     };
     let (script, is_known) = found.map_err(|Unknown(why)| why)?;
     let is_read_only = verb.name.ends_with("_ro");
     Ok(Call { script, command, keys, is_read_only, is_new: !is_known })
 }
 
-/// See the module.
+/// Scripts that run as one update.
+struct Row<'c> {
+    calls: Vec<Call<'c>>,
+    keys: Vec<Place>,
+    /// Bytes of the arguments.
+    bytes: usize,
+    /// Bytes that the values of the keys take.
+    values: usize,
+}
+
+impl<'c> Row<'c> {
+    fn new() -> Row<'c> {
+        Row { calls: Vec::new(), keys: Vec::new(), bytes: 0, values: 0 }
+    }
+
+    fn push(&mut self, call: Call<'c>, verb: &Verb, database: u8, service: &Service) {
+        self.bytes = self.bytes.saturating_add(call.command.bytes());
+        self.add_keys(verb, call.command, database, service);
+        self.calls.push(call);
+    }
+
+    /// Its keys of a database.
+    fn add_keys(&mut self, verb: &Verb, command: Command<'c>, database: u8, service: &Service) {
+        let store = service.database(database);
+        for index in verb.keys.of(command) {
+            let key = command.shared(index);
+            self.values = self.values.saturating_add(store.read_bytes_hint(&key));
+            self.keys.push((database, key));
+        }
+    }
+
+    /// What a first attempt may write, and may answer.
+    fn short_bytes(&self) -> usize {
+        SHORT_BYTES.saturating_add(self.bytes).saturating_add(self.values)
+    }
+
+    /// What was read, what a first attempt writes, and the answers.
+    fn held_bytes(&self) -> usize {
+        self.values.saturating_add(2 * self.short_bytes())
+    }
+}
+
+/// Whether a script may be in a row with others: it is known, and was not too long for a first attempt.
+fn is_for_row(call: &Call<'_>) -> bool {
+    !call.is_new && !call.script.is_long.load(Ordering::Relaxed)
+}
+
+/// Runs the scripts of the first commands, at least of one; how many. All have the same verb. See the module.
 pub(in crate::resp) async fn eval(
     verb: &Verb,
-    command: Command<'_>,
+    mut commands: impl Iterator<Item = Command<'_>>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> usize {
+    let Some(command) = commands.next() else { return 0 };
+    let first = match call_of(verb, command, None, service) {
+        Ok(call) => call,
+        Err(why) => {
+            replies.error_bytes(&why);
+            return 1;
+        }
+    };
+    let (database, options) = (session.database(), session.write_options());
+    let mut row = Row::new();
+    let may_others_follow = is_for_row(&first);
+    row.push(first, verb, database, service);
+    for command in commands.filter(|_| may_others_follow) {
+        let call = match call_of(verb, command, row.calls.last(), service) {
+            Ok(call) if is_for_row(&call) => call,
+            _ => break,
+        };
+        if row.keys.len() + call.keys > session.read_width
+            || row.bytes + command.bytes() > ROW_BYTES_MAX
+            || row.values > service.read_bytes_goal
+        {
+            break;
+        }
+        row.push(call, verb, database, service);
+    }
+    // 4.
+    if row.calls.len() > 1 && session.try_hold_also(row.held_bytes()) {
+        let turn = || Turn::short(row.short_bytes());
+        match update(&row.calls, &row.keys, options, turn, session, service, replies).await {
+            Ok(Ok(ran)) => return ran,
+            Ok(Err(_)) => {}
+            // Only those fail that must.
+            Err(_) => {
+                for call in &row.calls {
+                    eval_one(verb, call, options, session, service, replies).await;
+                }
+                return row.calls.len();
+            }
+        }
+    }
+    eval_one(verb, &row.calls[0], options, session, service, replies).await;
+    1
+}
+
+/// Runs one script by itself.
+async fn eval_one(
+    verb: &Verb,
+    call: &Call<'_>,
+    options: WriteOptions,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) {
-    let call = match call_of(verb, command, service) {
-        Ok(call) => call,
-        Err(why) => return replies.error_bytes(&why),
-    };
-    let keys_of = |database| verb.keys.of(command).map(move |index| (database, command.shared(index)));
-    let mut keys: Vec<Place> = keys_of(session.database()).collect();
-    let options = session.write_options();
+    let calls = std::slice::from_ref(call);
+    let mut row = Row::new();
+    row.bytes = call.command.bytes();
+    row.add_keys(verb, call.command, session.database(), service);
     let mut is_long = call.script.is_long.load(Ordering::Relaxed);
     loop {
-        let values = keys.iter().map(|(database, key)| service.database(*database).read_bytes_hint(key));
-        let values: usize = values.sum();
-        let short = short_bytes(command, values);
-        // What was read, what is written, and the answer.
-        let held = if is_long { long_held_bytes(service) } else { 2 * short };
-        if let Err(refused) = session.hold_also(values.saturating_add(held)).await {
+        let held =
+            if is_long { row.values.saturating_add(long_held_bytes(service)) } else { row.held_bytes() };
+        if let Err(refused) = session.hold_also(held).await {
             return replies.error(&format!("ERR cannot answer: {refused}"));
         }
         let running = if is_long { Some(service.scripts.long_turn().await) } else { None };
@@ -90,38 +192,39 @@ pub(in crate::resp) async fn eval(
             // 2.
             Some(running) => Turn::long(service, running.reins()),
             // 1.
-            None => Turn::short(short),
+            None => Turn::short(row.short_bytes()),
         };
-        match update(&call, &keys, options, turn, session, service, replies).await {
-            Ok(Ok(())) => return,
+        match update(calls, &row.keys, options, turn, session, service, replies).await {
+            Ok(Ok(_)) => return,
             Ok(Err(Again::Longer)) => is_long = true,
             // 3.
-            Ok(Err(Again::Elsewhere(database))) => keys.extend(keys_of(database)),
+            Ok(Err(Again::Elsewhere(database))) => row.add_keys(verb, call.command, database, service),
             Err(error) => return replies.store_error(&error),
         }
     }
 }
 
-/// Runs a script as one update over its keys. After an error it has not answered, nor where it is to be run again.
+/// Runs scripts as one update over their keys; how many. After an error they have not answered, nor where the first one is to
+/// be run again.
 async fn update(
-    call: &Call<'_>,
+    calls: &[Call<'_>],
     keys: &[Place],
     options: WriteOptions,
     turn: impl Fn() -> Turn,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<Result<(), Again>, Error> {
+) -> Result<Result<usize, Again>, Error> {
     let mark = replies.mark();
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
-        let entries: Vec<_> = keys.iter().cloned().zip(entries.iter().cloned()).collect();
+        let entries = keys.iter().cloned().zip(entries.iter().cloned());
         let bulk_bytes_max = service.config.limits.bulk_bytes_max;
-        let mut view = View::new(service, bulk_bytes_max, session.database(), entries.into_iter());
+        let mut view = View::new(service, bulk_bytes_max, session.database(), entries);
         // Its time begins when it runs, not when it waits for its keys.
         let mut turn = turn();
-        match aside(turn.is_short, || run(call, &mut turn, &mut view, session, service, replies)) {
-            Ok(()) => (view.into_batch(), Ok(())),
+        match aside(turn.is_short, || run(calls, &mut turn, &mut view, session, service, replies)) {
+            Ok(ran) => (view.into_batch(), Ok(ran)),
             Err(again) => (Batch::new(), Err(again)),
         }
     };
@@ -131,7 +234,7 @@ async fn update(
     };
     let outbox = session.outbox.take().unwrap_or_default();
     match outcome {
-        Ok(Ok(())) => service.channels.publish_all(outbox),
+        Ok(Ok(_)) => service.channels.publish_all(outbox),
         Ok(Err(_)) => {}
         Err(_) => {
             replies.cut(mark);

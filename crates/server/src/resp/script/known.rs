@@ -91,8 +91,14 @@ pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
     let lua = &interpreter.lua;
     let _ = lua.set_memory_limit(0);
     // An interpreter whose script was ended runs nothing any more.
-    let is_clean = interpreter.clean.call::<()>(()).is_ok();
+    if interpreter.held.is_over() || sandbox::clean(&interpreter).is_err() {
+        return;
+    }
     if lua.used_memory() > IDLE_BYTES {
+        // Its last arguments are there until then.
+        if interpreter.clean.call::<()>(()).is_err() {
+            return;
+        }
         interpreter.forget_compiled();
         let lua = &interpreter.lua;
         lua.expire_registry_values();
@@ -100,9 +106,7 @@ pub(super) fn give_back(mut interpreter: Interpreter, service: &Service) {
             return;
         }
     }
-    if is_clean {
-        service.scripts.give_back(interpreter);
-    }
+    service.scripts.give_back(interpreter);
 }
 
 /// A script as a function of an interpreter.

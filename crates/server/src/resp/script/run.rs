@@ -1,22 +1,24 @@
-//! One run of a script on a view.
+//! Runs of scripts on a view.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mlua::{MultiValue, Value};
+use mlua::{Either, Function, Lua, LuaString, MultiValue, Value};
 
 use super::call::{Caller, Keys};
 use super::known::{self, Unknown};
 use super::lua::sandbox::{self, Failure};
 use super::lua::{errors, to_reply};
+use crate::base::slice::Slice;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 use crate::service::calls::Tally;
+use crate::service::channels::Outbox;
 use crate::service::scripts::cache::Script;
 use crate::service::scripts::interpreter::Interpreter;
 use crate::service::scripts::reins::{Reins, Stop};
@@ -52,8 +54,8 @@ const SHORT: Duration = Duration::from_millis(1);
 /// Memory of its interpreter.
 const SHORT_MEMORY: usize = 1 << 20;
 
-/// What a run may be given without a look at its memory.
-const UNLIMITED_BYTES: usize = 16 << 10;
+/// What a script may be given, and what a command may answer it, without a look at its memory.
+pub(super) const UNLIMITED_BYTES: usize = 16 << 10;
 
 /// Memory that a script may have which runs for long.
 pub(in crate::resp) fn long_bytes(service: &Service) -> usize {
@@ -99,15 +101,17 @@ pub(in crate::resp) struct Call<'c> {
     pub(in crate::resp) is_new: bool,
 }
 
-/// Runs a script and answers.
+/// Runs scripts of one database, one after the other, on a view, and answers; how many ran. The time and the memory are those
+/// of all together. Where there is not enough for one behind the first, nothing of that one stays, and the row ends before it.
+/// Scripts are in a row only in a first attempt.
 pub(in crate::resp) fn run(
-    call: &Call<'_>,
+    calls: &[Call<'_>],
     turn: &mut Turn,
     view: &mut View,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<(), Again> {
+) -> Result<usize, Again> {
     let asked = Instant::now();
     if asked >= turn.until {
         // Scripts before it in a transaction took all the time that there is for them together.
@@ -115,70 +119,69 @@ pub(in crate::resp) fn run(
             true => Err(Again::Longer),
             false => {
                 replies.error(&stop_text(Stop::Time, service.config.limits.script_time));
-                Ok(())
+                Ok(1)
             }
         };
     }
-    let mut interpreter = match known::interpreter(service) {
+    let interpreter = match known::interpreter(service) {
         Ok(interpreter) => interpreter,
         Err(Unknown(why)) => {
             replies.error_bytes(&why);
-            return Ok(());
+            return Ok(1);
         }
     };
     // Making one may take as long as a first attempt.
-    turn.until += asked.elapsed();
-    let (made, start) = (view.made_bytes(), replies.mark());
-    turn.reins.begin(turn.until, turn.string, turn.is_short);
-    turn.reins.random.store(service.scripts.random.load(Ordering::Relaxed), Ordering::Relaxed);
-    turn.reins.protocol.store(2, Ordering::Relaxed);
-    let mut tally = Tally::default();
     let began = Instant::now();
-    // What it chooses is its own.
-    let (of_client, database, mut elsewhere) = (session.database(), view.database, None);
-    session.enter(database);
-    let run = Run { call, turn, tally: &mut tally, elsewhere: &mut elsewhere };
-    let answer = run_in(&mut interpreter, run, view, session, service, replies.protocol);
+    turn.until += began - asked;
+    turn.reins.random.store(service.scripts.random.load(Ordering::Relaxed), Ordering::Relaxed);
+    let (of_client, database) = (session.database(), view.database);
+    let (reins, is_short) = (turn.reins.clone(), turn.is_short);
+    let lua = interpreter.lua.clone();
+    let limit = lua.used_memory() + turn.memory;
+    let caller = Caller {
+        view,
+        session,
+        service,
+        reins,
+        keys: Keys::default(),
+        is_read_only: false,
+        made_max: 0,
+        answer_max: turn.string,
+        memory_limit: limit,
+        tally: Tally::default(),
+        elsewhere: None,
+        replies: Replies::new(),
+    };
+    let caller = RefCell::new(caller);
+    let mut row = Row {
+        interpreter,
+        lua,
+        caller: &caller,
+        limit,
+        turn,
+        database,
+        last: None,
+        answer: Replies::new(),
+        tally: Tally::default(),
+    };
+    row.answer.protocol = replies.protocol;
+    let ran = row.run(calls, began, replies);
+    let Row { interpreter, mut tally, turn, .. } = row;
+    let Caller { session, view, .. } = caller.into_inner();
     session.enter(of_client);
     view.database = database;
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(error) => {
-            let mut answer = Replies::new();
-            if matches!(errors::raised(&error), errors::Raised::Text(text) if text == errors::NO_MEMORY) {
-                let _ = turn.reins.lacks_memory();
-            }
-            answer.error_bytes(&said(&error));
-            Answered { replies: answer, is_cut_short: false }
-        }
-    };
     service.scripts.random.store(turn.reins.random.load(Ordering::Relaxed), Ordering::Relaxed);
     known::give_back(interpreter, service);
-    if let (Some(Stop::Elsewhere), Some(database)) = (turn.reins.stopped(), elsewhere) {
-        return Err(Again::Elsewhere(database));
+    let took = began.elapsed();
+    match (&ran, is_short, calls) {
+        (Err(Again::Longer), _, [first, ..]) => first.script.is_long.store(true, Ordering::Relaxed),
+        (Ok(_), false, [first, ..]) if took < SHORT => first.script.is_long.store(false, Ordering::Relaxed),
+        _ => {}
     }
-    let is_over = matches!(turn.reins.stopped(), Some(Stop::Time | Stop::Memory));
-    if turn.is_short && (is_over || answer.is_cut_short) {
-        call.script.is_long.store(true, Ordering::Relaxed);
-        return Err(Again::Longer);
+    if ran.is_ok() {
+        tally.settle(took, &service.counters.calls);
     }
-    if !turn.is_short && began.elapsed() < SHORT {
-        call.script.is_long.store(false, Ordering::Relaxed);
-    }
-    tally.settle(began.elapsed(), &service.counters.calls);
-    let mut answer = answer;
-    if answer.is_cut_short {
-        replies.error(&format!("ERR cannot answer: it would take more than {} bytes", turn.answers));
-    } else {
-        let bytes = answer.replies.unsent_bytes();
-        answer.replies.move_to(replies, bytes);
-        if answer.replies.take_errors() > 0 {
-            replies.note_error();
-        }
-    }
-    turn.made = turn.made.saturating_sub(view.made_bytes().saturating_sub(made));
-    turn.answers = turn.answers.saturating_sub(replies.mark() - start);
-    Ok(())
+    ran
 }
 
 fn said(error: &mlua::Error) -> Vec<u8> {
@@ -189,91 +192,159 @@ fn said(error: &mlua::Error) -> Vec<u8> {
     }
 }
 
-/// What a script answered.
-struct Answered {
-    replies: Replies,
-    is_cut_short: bool,
+/// Scripts that run one after the other in one interpreter.
+struct Row<'r, 'c, 't> {
+    interpreter: Interpreter,
+    lua: Lua,
+    caller: &'r RefCell<Caller<'c>>,
+    /// Of the interpreter's memory.
+    limit: usize,
+    turn: &'t mut Turn,
+    database: u8,
+    /// The script that ran last, as a function.
+    last: Option<(Arc<Script>, Function)>,
+    /// What the script at hand answers.
+    answer: Replies,
+    /// What those called that ran.
+    tally: Tally,
 }
 
-/// A run of a script, and what is noted of it.
-struct Run<'r> {
-    call: &'r Call<'r>,
-    turn: &'r Turn,
-    tally: &'r mut Tally,
-    /// The database that it chose and its keys were not read from.
-    elsewhere: &'r mut Option<u8>,
-}
-
-fn run_in(
-    interpreter: &mut Interpreter,
-    Run { call, turn, tally, elsewhere }: Run<'_>,
-    view: &mut View,
-    session: &mut Session,
-    service: &Service,
-    protocol: crate::resp::wire::reply::Protocol,
-) -> mlua::Result<Answered> {
-    let (command, lua) = (call.command, interpreter.lua.clone());
-    sandbox::take_reins(interpreter, &turn.reins, turn.is_short)?;
-    lua.remove_app_data::<Failure>();
-    let limit = lua.used_memory() + turn.memory;
-    // Where memory is limited each allocation is made as a call that may fail, which is slow: so the little that every run
-    // needs is made before.
-    if interpreter.compiled(&call.script.sha).is_none() || command.bytes() > UNLIMITED_BYTES {
-        let _ = lua.set_memory_limit(limit);
-    }
-    let mut replies = Replies::new();
-    replies.protocol = protocol;
-    let function = match known::compile(interpreter, &call.script) {
-        Ok(function) => function,
-        Err(Unknown(why)) => {
-            if why.ends_with(errors::NO_MEMORY) {
-                let _ = turn.reins.lacks_memory();
-            }
-            replies.error_bytes(&why);
-            return Ok(Answered { replies, is_cut_short: false });
+impl<'c> Row<'_, 'c, '_> {
+    fn run(&mut self, calls: &[Call<'c>], began: Instant, replies: &mut Replies) -> Result<usize, Again> {
+        let (lua, held, caller) = (self.lua.clone(), self.interpreter.held.clone(), self.caller);
+        let mut ran = Ok(0);
+        let outcome = lua.scope(|scope| {
+            sandbox::take_reins(&mut self.interpreter, &self.turn.reins, self.turn.is_short)?;
+            let answer = scope.create_function(|lua, arguments: MultiValue| {
+                caller.borrow_mut().call(lua, &arguments, !held.catch_next(false))
+            })?;
+            self.interpreter.redis.raw_set("call", answer)?;
+            ran = self.run_each(calls, Slice::begin(began), replies);
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            replies.error_bytes(&said(&error));
+            ran = Ok(1);
         }
-    };
-    if call.is_new {
-        service.scripts.cache().keep(call.script.clone(), false);
+        ran
     }
-    if call.script.has_flags && !call.script.is_read_only && call.is_read_only {
-        replies.error("ERR Can not execute a script with write flag using *_ro command.");
-        return Ok(Answered { replies, is_cut_short: false });
+
+    /// How many ran. Not all do if the first ones take long: others wait for this thread.
+    fn run_each(&mut self, calls: &[Call<'c>], slice: Slice, replies: &mut Replies) -> Result<usize, Again> {
+        for (ran, call) in calls.iter().enumerate() {
+            let outbox = self.caller.borrow().session.outbox.as_ref().map(Outbox::mark);
+            if ran > 0 {
+                if slice.is_over_at(Instant::now()) || sandbox::clean(&self.interpreter).is_err() {
+                    return Ok(ran);
+                }
+                self.caller.borrow_mut().view.save();
+            }
+            match (self.run_one(call, replies), ran) {
+                (Ok(()), _) => {}
+                (Err(again), 0) => return Err(again),
+                (Err(_), _) => {
+                    let mut caller = self.caller.borrow_mut();
+                    caller.view.undo();
+                    if let (Some(kept), Some(mark)) = (&mut caller.session.outbox, outbox) {
+                        kept.cut(mark);
+                    }
+                    return Ok(ran);
+                }
+            }
+        }
+        Ok(calls.len())
     }
-    let list = |from: usize, count: usize| {
-        let words = command.arguments(from).take(count).map(|word| lua.create_string(word));
-        lua.create_sequence_from(words.collect::<mlua::Result<Vec<_>>>()?)
-    };
-    interpreter.globals.raw_set("KEYS", list(3, call.keys)?)?;
-    interpreter.globals.raw_set("ARGV", list(3 + call.keys, usize::MAX)?)?;
-    let caller = Caller {
-        made_max: view.made_bytes() + turn.made,
-        view,
-        session,
-        service,
-        reins: turn.reins.clone(),
-        keys: Keys::of(command.arguments(3).take(call.keys)),
-        is_read_only: call.is_read_only || call.script.is_read_only,
-        answer_max: turn.string,
-        tally,
-        elsewhere,
-        replies: Replies::new(),
-    };
-    let caller = RefCell::new(caller);
-    replies.limit(turn.answers);
-    let held = &interpreter.held;
-    let outcome = lua.scope(|scope| {
-        let answer = scope.create_function(|lua, arguments: MultiValue| {
-            caller.borrow_mut().call(lua, &arguments, !held.catch_next(false))
-        })?;
-        interpreter.redis.raw_set("call", answer)?;
-        let _ = lua.set_memory_limit(limit);
-        let ended = interpreter.run.call::<(bool, Value)>(function);
+
+    /// Runs a script and answers, or says why it is to be run again.
+    fn run_one(&mut self, call: &Call<'c>, replies: &mut Replies) -> Result<(), Again> {
+        let reins = self.turn.reins.clone();
+        reins.begin(self.turn.until, self.turn.string, self.turn.is_short);
+        reins.protocol.store(2, Ordering::Relaxed);
+        let made = {
+            let mut caller = self.caller.borrow_mut();
+            caller.begin(call, self.database, self.turn.made);
+            caller.view.made_bytes()
+        };
+        self.answer.limit(self.turn.answers);
+        if let Err(error) = self.answer(call) {
+            if matches!(errors::raised(&error), errors::Raised::Text(text) if text == errors::NO_MEMORY) {
+                let _ = reins.lacks_memory();
+            }
+            self.answer.error_bytes(&said(&error));
+        }
+        let is_cut_short = self.answer.unlimit();
+        let mut caller = self.caller.borrow_mut();
+        if let (Some(Stop::Elsewhere), Some(database)) = (reins.stopped(), caller.elsewhere) {
+            return Err(Again::Elsewhere(database));
+        }
+        let is_over = matches!(reins.stopped(), Some(Stop::Time | Stop::Memory));
+        if self.turn.is_short && (is_over || is_cut_short) {
+            return Err(Again::Longer);
+        }
+        self.tally.absorb(&mut caller.tally);
+        let start = replies.mark();
+        if is_cut_short {
+            replies.error(&format!("ERR cannot answer: it would take more than {} bytes", self.turn.answers));
+        } else {
+            let bytes = self.answer.unsent_bytes();
+            self.answer.move_to(replies, bytes);
+            if self.answer.take_errors() > 0 {
+                replies.note_error();
+            }
+        }
+        self.turn.made = self.turn.made.saturating_sub(caller.view.made_bytes().saturating_sub(made));
+        self.turn.answers = self.turn.answers.saturating_sub(replies.mark() - start);
+        Ok(())
+    }
+
+    /// Runs a script and notes what it answers.
+    fn answer(&mut self, call: &Call<'c>) -> mlua::Result<()> {
+        let (command, lua) = (call.command, &self.lua);
+        // Where memory is limited each allocation is made as a call that may fail, which is slow: so the little that every run
+        // needs is made before.
+        let is_last = |(script, _): &mut (Arc<Script>, Function)| Arc::ptr_eq(script, &call.script);
+        let last = self.last.take_if(is_last);
+        let is_ready = last.is_some() || self.interpreter.compiled(&call.script.sha).is_some();
+        let is_limited = !is_ready || command.bytes() > UNLIMITED_BYTES;
+        let _ = lua.set_memory_limit(if is_limited { self.limit } else { 0 });
+        let compiled = match last {
+            Some((_, function)) => Ok(function),
+            None => known::compile(&mut self.interpreter, &call.script),
+        };
+        let function = match compiled {
+            Ok(function) => function,
+            Err(Unknown(why)) => {
+                if why.ends_with(errors::NO_MEMORY) {
+                    let _ = self.turn.reins.lacks_memory();
+                }
+                self.answer.error_bytes(&why);
+                return Ok(());
+            }
+        };
+        if call.is_new {
+            self.caller.borrow().service.scripts.cache().keep(call.script.clone(), false);
+        }
+        if call.script.has_flags && !call.script.is_read_only && call.is_read_only {
+            self.answer.error("ERR Can not execute a script with write flag using *_ro command.");
+            return Ok(());
+        }
+        let list = |from: usize, count: usize| {
+            // A text of UTF-8 goes in without a handle of its own.
+            let words = command.arguments(from).take(count).map(|word| match std::str::from_utf8(word) {
+                Ok(text) => Either::Left(text),
+                Err(_) => Either::Right(LuaString::wrap(word)),
+            });
+            lua.create_sequence_from(words)
+        };
+        let (keys, arguments) = (list(3, call.keys)?, list(3 + call.keys, usize::MAX)?);
+        let _ = lua.set_memory_limit(self.limit);
+        let ended = self.interpreter.run.call::<(bool, Value)>((&function, keys, arguments));
         // What follows is ours.
         let _ = lua.set_memory_limit(0);
+        self.last = Some((call.script.clone(), function));
         let value = match ended {
             Ok((true, value)) => {
-                to_reply::answer(&value, turn.reins.protocol.load(Ordering::Relaxed), &mut replies);
+                to_reply::answer(&value, self.turn.reins.protocol.load(Ordering::Relaxed), &mut self.answer);
                 return Ok(());
             }
             Ok((false, value)) => value,
@@ -281,15 +352,10 @@ fn run_in(
             Err(error) => Value::Error(Box::new(error)),
         };
         let failure = lua.remove_app_data::<Failure>();
-        replies.error_bytes(&failed(failure, &value, call, turn, service));
+        let failed = failed(failure, &value, call, self.turn, self.caller.borrow().service);
+        self.answer.error_bytes(&failed);
         Ok(())
-    });
-    for name in ["KEYS", "ARGV"] {
-        interpreter.globals.raw_set(name, Value::Nil)?;
     }
-    outcome?;
-    let is_cut_short = replies.unlimit();
-    Ok(Answered { replies, is_cut_short })
 }
 
 /// What is answered where a script failed.

@@ -32,6 +32,19 @@ struct Slot {
     /// Whether the store has the key.
     stored: bool,
     written: bool,
+    /// The number of the [`View::save`] after which it was written.
+    written_after: u32,
+}
+
+/// What a view was, as far as it was written since.
+#[derive(Default)]
+struct Saved {
+    /// How often something was saved.
+    count: u32,
+    /// Of slots, their places, what they held, and whether that was written.
+    slots: Vec<(usize, Option<Held>, bool)>,
+    grown: [i64; Store::DATABASES as usize],
+    made_bytes: usize,
 }
 
 impl Slot {
@@ -57,6 +70,7 @@ pub(crate) struct View {
     grown: [i64; Store::DATABASES as usize],
     /// Bytes of values that were written, as far as they are still there.
     made_bytes: usize,
+    saved: Saved,
     /// What is to be told of keys.
     wanted: KeyspaceEvents,
     /// What happened to keys, of what is to be told.
@@ -87,7 +101,7 @@ impl View {
                 let expires_at_ms = expires_at_ms.map(|at| at.min(LAST_MS));
                 Held { value, expires_at_ms }
             });
-            slots.push(Slot { database, key, held, stored, written: false });
+            slots.push(Slot { database, key, held, stored, written: false, written_after: 0 });
         }
         View {
             now_ms,
@@ -98,6 +112,7 @@ impl View {
             places,
             grown: Default::default(),
             made_bytes: 0,
+            saved: Saved::default(),
             wanted: service.events.wanted(),
             events: Vec::new(),
         }
@@ -171,6 +186,7 @@ impl View {
         if self.slots[place].held.is_none() {
             self.tell_in(database, KeyspaceEvents::NEW, "new", key);
         }
+        self.keep_saved(place);
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         self.grown[usize::from(database)] += i64::from(alive) - i64::from(slot.held.is_some());
@@ -187,12 +203,39 @@ impl View {
     /// As [`delete`](Self::delete), in a database.
     pub(crate) fn delete_in(&mut self, database: u8, key: &[u8]) -> bool {
         let place = self.place(database, key);
+        self.keep_saved(place);
         let slot = &mut self.slots[place];
         self.made_bytes -= slot.made_bytes();
         slot.written = true;
         let was = slot.held.take().is_some();
         self.grown[usize::from(database)] -= i64::from(was);
         was
+    }
+
+    /// What is written from here on can be taken back; what was written before stays.
+    pub(crate) fn save(&mut self) {
+        self.saved.count += 1;
+        self.saved.slots.clear();
+        (self.saved.grown, self.saved.made_bytes) = (self.grown, self.made_bytes);
+    }
+
+    /// Takes back what was written since the last [`save`](Self::save).
+    pub(crate) fn undo(&mut self) {
+        for (place, held, written) in self.saved.slots.drain(..) {
+            let slot = &mut self.slots[place];
+            (slot.held, slot.written) = (held, written);
+        }
+        (self.grown, self.made_bytes) = (self.saved.grown, self.saved.made_bytes);
+        self.events.clear();
+    }
+
+    /// A slot is about to be written.
+    fn keep_saved(&mut self, place: usize) {
+        let slot = &mut self.slots[place];
+        if slot.written_after < self.saved.count {
+            slot.written_after = self.saved.count;
+            self.saved.slots.push((place, slot.held.clone(), slot.written));
+        }
     }
 
     /// How many more keys there are in each database than before anything was written.

@@ -110,12 +110,8 @@ pub(crate) struct Copied {
 
 impl Copied {
     pub(crate) fn of(command: Command<'_>) -> Copied {
-        Copied::from_arguments(command.arguments(0))
-    }
-
-    /// A command of such arguments, at least one.
-    pub(crate) fn from_arguments<'a>(words: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Copied {
-        let mut data = Vec::with_capacity(words.clone().map(<[u8]>::len).sum());
+        let words = command.arguments(0);
+        let mut data = Vec::with_capacity(command.bytes());
         let mut arguments = Vec::with_capacity(words.len());
         for argument in words {
             let start = data.len() as u32;
@@ -123,6 +119,23 @@ impl Copied {
             arguments.push(Span { start, end: data.len() as u32 });
         }
         Copied { data: Bytes::from(data), arguments }
+    }
+
+    /// A command of what is put for each of some values, at least one; none where nothing can be put for one.
+    pub(crate) fn of_each<V>(
+        values: impl IntoIterator<Item = V>,
+        mut put: impl FnMut(V, &mut Vec<u8>) -> Option<()>,
+    ) -> Option<Copied> {
+        let values = values.into_iter();
+        // As most are, so that it does not grow.
+        let mut data = Vec::with_capacity(64);
+        let mut arguments = Vec::with_capacity(values.size_hint().0);
+        for value in values {
+            let start = data.len() as u32;
+            put(value, &mut data)?;
+            arguments.push(Span { start, end: data.len() as u32 });
+        }
+        Some(Copied { data: Bytes::from(data), arguments })
     }
 
     pub(crate) fn command(&self) -> Command<'_> {

@@ -172,6 +172,10 @@ impl Replies {
         }
         others.put(&self.bytes[self.sent..self.sent + left]);
         self.sent += left;
+        if self.sent == self.bytes.len() && self.handed.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
     }
 
     /// Whether anything is left out since there is a limit.
@@ -179,18 +183,27 @@ impl Replies {
         self.is_cut_short
     }
 
-    /// Takes out all that is not sent, as one piece.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        let mut taken = Vec::with_capacity(self.unsent_bytes());
-        for handed in std::mem::take(&mut self.handed) {
-            taken.extend_from_slice(&self.bytes[self.sent..handed.at]);
-            taken.extend_from_slice(&handed.value);
-            self.sent = handed.at;
+    /// All that is not sent, as one piece.
+    pub(crate) fn joined(&mut self) -> &[u8] {
+        if !self.handed.is_empty() {
+            let mut joined = Vec::with_capacity(self.unsent_bytes());
+            for handed in self.handed.drain(..) {
+                joined.extend_from_slice(&self.bytes[self.sent..handed.at]);
+                joined.extend_from_slice(&handed.value);
+                self.sent = handed.at;
+            }
+            joined.extend_from_slice(&self.bytes[self.sent..]);
+            self.bytes = joined;
+            (self.sent, self.handed_bytes, self.handed_held) = (0, 0, 0);
         }
-        taken.extend_from_slice(&self.bytes[self.sent..]);
+        &self.bytes[self.sent..]
+    }
+
+    /// Forgets what is not sent.
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
+        self.handed.clear();
         (self.sent, self.handed_bytes, self.handed_held) = (0, 0, 0);
-        taken
     }
 
     /// An error was answered that was counted elsewhere by its code.

@@ -21,6 +21,7 @@ struct Shared {
     reins: Mutex<Arc<Reins>>,
     is_over: AtomicBool,
     catches_next: AtomicBool,
+    has_tables: AtomicBool,
 }
 
 impl Held {
@@ -41,6 +42,16 @@ impl Held {
         self.0.is_over.load(Ordering::Relaxed)
     }
 
+    /// Notes that a script has the functions that write into a table without asking it.
+    pub(crate) fn note_tables(&self) {
+        self.0.has_tables.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it had them; from here on it has not.
+    pub(crate) fn take_tables(&self) -> bool {
+        self.0.has_tables.swap(false, Ordering::Relaxed)
+    }
+
     /// Whether the next call of a command answers an error instead of raising it. Tells how it was.
     pub(crate) fn catch_next(&self, catches: bool) -> bool {
         self.0.catches_next.swap(catches, Ordering::Relaxed)
@@ -53,10 +64,9 @@ pub(crate) struct Interpreter {
     pub(crate) held: Held,
     /// What scripts see as their globals.
     pub(crate) environment: Table,
-    /// The tables of globals behind it, and of `redis`, which scripts cannot change.
-    pub(crate) globals: Table,
+    /// The table `redis`, which scripts cannot change.
     pub(crate) redis: Table,
-    /// Calls a script.
+    /// Calls a script, after its KEYS and ARGV are set.
     pub(crate) run: Function,
     /// Removes what a script left behind.
     pub(crate) clean: Function,
@@ -69,20 +79,10 @@ impl Interpreter {
     pub(crate) fn new(
         lua: Lua,
         held: Held,
-        [environment, globals, redis]: [Table; 3],
+        [environment, redis]: [Table; 2],
         [run, clean]: [Function; 2],
     ) -> Interpreter {
-        Interpreter {
-            lua,
-            held,
-            environment,
-            globals,
-            redis,
-            run,
-            clean,
-            is_short: None,
-            compiled: HashMap::new(),
-        }
+        Interpreter { lua, held, environment, redis, run, clean, is_short: None, compiled: HashMap::new() }
     }
 
     pub(crate) fn compiled(&self, sha: &Sha) -> Option<Function> {

@@ -1,5 +1,5 @@
 -- What scripts find that is written in Lua, and how they are called. The functions of the argument are ours.
-local ours, pcall, xpcall, resume, next, rawset, setmetatable = ...
+local ours, globals, pcall, xpcall, resume, next, rawset, setmetatable = ...
 
 local function ended(ok, ...)
     if ok then return true, ... end
@@ -40,12 +40,14 @@ function made.rawset(t, k, v)
     return rawset(t, k, v)
 end
 
-local function run(script)
+local function run(script, keys, arguments)
+    globals.KEYS, globals.ARGV = keys, arguments
     return xpcall(script, ours.failed)
 end
 
 -- Library functions write into a table without asking it.
 local function clean()
+    globals.KEYS, globals.ARGV, globals.table = nil, nil, nil
     for i = 1, #row do
         local key = next(row[i])
         while key ~= nil do

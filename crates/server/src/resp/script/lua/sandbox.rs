@@ -69,7 +69,7 @@ pub(in crate::resp) fn interpreter() -> mlua::Result<Interpreter> {
         let load = move |lua: &Lua, arguments| load(lua, &held, &environment, strings, arguments);
         globals.raw_set(name, lua.create_function(load)?)?;
     }
-    Ok(Interpreter::new(lua, held, [environment, globals, redis], [prelude.run, prelude.clean]))
+    Ok(Interpreter::new(lua, held, [environment, redis], [prelude.run, prelude.clean]))
 }
 
 /// What `prelude.lua` makes.
@@ -80,11 +80,13 @@ struct Prelude {
     shield: Function,
     run: Function,
     clean: Function,
+    /// For all that scripts find.
+    globals: Table,
 }
 
 impl Prelude {
     fn load(lua: &Lua, held: &Held) -> mlua::Result<Prelude> {
-        let (all, ours) = (lua.globals(), lua.create_table()?);
+        let (all, ours, globals) = (lua.globals(), lua.create_table()?, lua.create_table()?);
         ours.raw_set("caught", function(lua, held, caught)?)?;
         ours.raw_set("shown", function(lua, held, shown)?)?;
         ours.raw_set("failed", function(lua, held, failed)?)?;
@@ -97,11 +99,11 @@ impl Prelude {
         let resume = all.raw_get::<Table>("coroutine")?.raw_get("resume")?;
         let theirs =
             [get("pcall")?, get("xpcall")?, resume, get("next")?, get("rawset")?, get("setmetatable")?];
-        let arguments: MultiValue =
-            std::iter::once(Value::Table(ours)).chain(theirs.into_iter().map(Value::Function)).collect();
+        let tables = [ours, globals.clone()].into_iter().map(Value::Table);
+        let arguments: MultiValue = tables.chain(theirs.into_iter().map(Value::Function)).collect();
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
         let (made, shield, run, clean) = prelude.call(arguments)?;
-        Ok(Prelude { made, shield, run, clean })
+        Ok(Prelude { made, shield, run, clean, globals })
     }
 }
 
@@ -111,7 +113,7 @@ fn refuse(why: mlua::Error) -> mlua::Result<()> {
 
 /// The table of all that scripts find, and the real table `redis`.
 fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Table)> {
-    let (all, globals) = (lua.globals(), lua.create_table()?);
+    let (all, globals) = (lua.globals(), prelude.globals.clone());
     for name in FUNCTIONS {
         globals.raw_set(name, all.raw_get::<Value>(name)?)?;
     }
@@ -134,7 +136,6 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     let libraries = [
         ("string", string),
         ("math", math),
-        ("table", table),
         ("coroutine", coroutine),
         ("redis", redis.clone()),
         ("bit", libs::bit::table(lua)?),
@@ -145,19 +146,39 @@ fn globals(lua: &Lua, held: &Held, prelude: &Prelude) -> mlua::Result<(Table, Ta
     for (name, table) in libraries {
         globals.raw_set(name, prelude.shield.call::<Table>(table)?)?;
     }
-    let unknown = lua.create_table()?;
-    unknown.raw_set("__index", lua.create_function(refuse_unknown)?)?;
+    let tables: Table = prelude.shield.call(table)?;
+    let (unknown, held, of_scripts) = (lua.create_table()?, held.clone(), globals.clone());
+    let find = move |lua: &Lua, (_, name): (Value, Value)| {
+        if name.as_string().is_some_and(|name| *name == TABLES) {
+            held.note_tables();
+            of_scripts.raw_set(TABLES, &tables)?;
+            return Ok(tables.clone());
+        }
+        Err(unknown_global(lua, &name))
+    };
+    unknown.raw_set("__index", lua.create_function(find)?)?;
     globals.set_metatable(Some(unknown))?;
     Ok((globals, redis))
 }
 
-fn refuse_unknown(lua: &Lua, (_, name): (Value, Value)) -> mlua::Result<()> {
-    let name = match &name {
+/// The library whose functions write into a table without asking it. Where a script did not look for it, nothing is left behind
+/// in the tables that all scripts share. So it is found when it is looked for, and gone when that was cleaned up.
+const TABLES: &str = "table";
+
+fn unknown_global(lua: &Lua, name: &Value) -> mlua::Error {
+    let name = match name {
         Value::String(name) => name.as_bytes().to_vec(),
         other => other.type_name().as_bytes().to_vec(),
     };
-    let text = [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat();
-    Err(errors::text(lua, text))
+    errors::text(lua, [b"Script attempted to access nonexistent global variable '", &*name, b"'"].concat())
+}
+
+/// Removes what a script left behind for others.
+pub(in crate::resp) fn clean(interpreter: &Interpreter) -> mlua::Result<()> {
+    if !interpreter.held.take_tables() {
+        return Ok(());
+    }
+    interpreter.clean.call(())
 }
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
