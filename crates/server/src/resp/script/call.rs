@@ -39,6 +39,8 @@ pub(super) struct Caller<'c> {
     pub(super) made_max: usize,
     /// Bytes of one answer.
     pub(super) answer_max: usize,
+    /// Whether the script has not called anything yet.
+    pub(super) is_first: bool,
     /// Of the interpreter, while scripts run.
     pub(super) memory_limit: usize,
     pub(super) tally: Tally,
@@ -87,6 +89,7 @@ impl<'c> Caller<'c> {
         self.keys.set(call.command.arguments(3).take(call.keys));
         self.is_read_only = call.is_read_only || call.script.is_read_only;
         self.made_max = self.view.made_bytes() + made_max;
+        self.is_first = true;
         self.elsewhere = None;
         self.tally.forget();
         // What a script before it chose is its own.
@@ -96,7 +99,10 @@ impl<'c> Caller<'c> {
 
     /// The answer, or the table of an error.
     pub(super) fn call(&mut self, lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Value> {
-        self.reins.check().map_err(errors::Raised::Stop)?;
+        // How late it is was just asked when the script began, and is asked anyway while it computes.
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        let may_go_on = if is_first { self.reins.check_asked() } else { self.reins.check() };
+        may_go_on.map_err(errors::Raised::Stop)?;
         let failed = |text: String| match raises {
             true => Err(errors::reply(&text)),
             false => errors::error_table(lua, format!("ERR {text}").as_bytes()),
@@ -236,10 +242,7 @@ impl<'c> Caller<'c> {
                      declares: pass it in KEYS)"
                 )));
             }
-            if !self.view.has(database, key) {
-                return Err(Refused::Elsewhere(database));
-            }
-            let bytes = self.view.get_in(database, key).map_or(0, |held| held.value.len());
+            let bytes = self.view.value_bytes(database, key).ok_or(Refused::Elsewhere(database))?;
             (sum, largest) = (sum + bytes, largest.max(bytes));
         }
         if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {

@@ -147,6 +147,7 @@ pub(in crate::resp) fn run(
         is_read_only: false,
         made_max: 0,
         answer_max: turn.string,
+        is_first: true,
         memory_limit: limit,
         tally: Tally::default(),
         elsewhere: None,

@@ -88,10 +88,13 @@ impl View {
     ) -> View {
         let now_ms = service.store.now_ms();
         let (mut slots, mut places) = (Vec::with_capacity(entries.len()), BTreeMap::new());
-        let mapped = entries.len() > LISTED_KEYS_MAX;
+        let count = entries.len();
+        let mapped = count > LISTED_KEYS_MAX;
         for ((database, key), entry) in entries {
             if mapped {
-                let of_database: &mut HashMap<_, _> = places.entry(database).or_default();
+                // Most are about one database.
+                let of_database: &mut HashMap<_, _> =
+                    places.entry(database).or_insert_with(|| HashMap::with_capacity(count));
                 of_database.entry(key.clone()).or_insert(slots.len());
             }
             // It may have expired between the look-up and `now_ms`.
@@ -158,6 +161,12 @@ impl View {
         self.find(database, key).is_some()
     }
 
+    /// How long the value of a key is, if it is one of those that it has the entries of.
+    pub(crate) fn value_bytes(&self, database: u8, key: &[u8]) -> Option<usize> {
+        let slot = &self.slots[self.find(database, key)?];
+        Some(slot.held.as_ref().map_or(0, |held| held.value.len()))
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Held> {
         self.get_in(self.database, key)
     }
@@ -168,7 +177,7 @@ impl View {
 
     /// The same for a command that answers what it finds: if it finds nothing, that is told.
     pub(crate) fn look_up(&mut self, key: &[u8]) -> Option<&Held> {
-        if self.get(key).is_none() {
+        if self.wanted.has(KeyspaceEvents::MISS) && self.get(key).is_none() {
             self.tell(KeyspaceEvents::MISS, "keymiss", key);
         }
         self.get(key)

@@ -52,17 +52,23 @@ impl Reins {
 
     /// Whether the script may go on. Once it may not, it never may again.
     pub(crate) fn check(&self) -> Result<(), Stop> {
-        if let Some(stop) = self.stopped() {
-            return Err(stop);
-        }
-        if self.kill.load(Ordering::SeqCst) && !self.wrote.load(Ordering::SeqCst) {
-            return Err(self.stop(Stop::Killed));
-        }
+        self.check_asked()?;
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         if until.is_some_and(|until| Instant::now() >= until) {
             return Err(self.stop(Stop::Time));
         }
         Ok(())
+    }
+
+    /// The same but for its time: whether it was ended, or somebody asked for that.
+    pub(crate) fn check_asked(&self) -> Result<(), Stop> {
+        if let Some(stop) = self.stopped() {
+            return Err(stop);
+        }
+        match self.kill.load(Ordering::SeqCst) && !self.wrote.load(Ordering::SeqCst) {
+            true => Err(self.stop(Stop::Killed)),
+            false => Ok(()),
+        }
     }
 
     /// Ends the script.
