@@ -102,11 +102,6 @@ impl Tally {
         other.ended.drain(..).for_each(|(verb, ended)| self.ended(verb, ended));
     }
 
-    /// Forgets the commands: what they did was taken back.
-    pub(crate) fn forget(&mut self) {
-        self.ended.clear();
-    }
-
     /// Parts the time over the commands that ended; if none did, it is for those that end next. Returns how many did.
     pub(crate) fn settle(&mut self, took: Duration, calls: &Calls) -> u64 {
         self.took += took;

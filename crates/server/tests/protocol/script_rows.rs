@@ -16,10 +16,11 @@ const DELETE_IF: &str =
 const COUNT: &str = "return redis.call('incr',KEYS[1])";
 
 /// Longer than a first attempt may take, with writes before it is ended.
-const LONG: &str = "for i = 1, 60000 do redis.call('incr',KEYS[1]) end return redis.call('get',KEYS[1])";
+const LONG: &str = "redis.call('publish','told','x') for i = 1, 60000 do redis.call('incr',KEYS[1]) end \
+                    return redis.call('get',KEYS[1])";
 
 /// Scripts of two keys and an argument that answer the same whenever they run.
-const SCRIPTS: [&str; 20] = [
+const SCRIPTS: [&str; 22] = [
     SET,
     GET,
     DELETE_IF,
@@ -40,6 +41,8 @@ const SCRIPTS: [&str; 20] = [
     "return redis.call('dbsize')",
     "redis.call('set',KEYS[1],string.rep('x',20000)) return redis.call('strlen',KEYS[1])",
     "return x",
+    "cjson.encode_max_depth(1) redis.setresp(3) return cjson.encode({1})",
+    "return {pcall(cjson.encode, {{{1}}})}",
 ];
 
 /// Numbers that are the same every run.
@@ -206,6 +209,13 @@ async fn scripts_of_a_row_see_what_those_before_them_wrote() {
     client.send(row.concat()).await;
     client.expect("+OK\r\n:0\r\n$1\r\na\r\n:1\r\n$-1\r\n:1\r\n:2\r\n:3\r\n").await;
     client.ask("MGET lock n", "*2\r\n$-1\r\n$1\r\n3\r\n").await;
+    // The database that a script chose is none of the next one's.
+    let choose = command(&["EVAL", "return redis.call('select',1)", "0"]);
+    for time in ["first", "again"] {
+        client.send([choose.clone(), eval(SET, "here", time)].concat()).await;
+        client.expect("+OK\r\n+OK\r\n").await;
+        client.ask("GET here", &format!("$5\r\n{time}\r\n")).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,10 +223,14 @@ async fn a_script_of_a_row_that_takes_too_long_begins_anew_and_ends_for_itself()
     let server = Running::start(plain()).await;
     let mut client = knowing(&server).await;
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;
+    let mut listener = server.client().await;
+    listener.ask("SUBSCRIBE told", "*3\r\n$9\r\nsubscribe\r\n$4\r\ntold\r\n:1\r\n").await;
     let row = [eval(COUNT, "n", ""), eval(LONG, "n", ""), eval(COUNT, "n", ""), eval(SET, "m", "v")];
     client.send(row.concat()).await;
     client.expect(":1\r\n$5\r\n60001\r\n:60002\r\n+OK\r\n").await;
-    // What was taken back is not counted.
+    // What was taken back is neither told nor counted.
+    listener.expect("*3\r\n$7\r\nmessage\r\n$4\r\ntold\r\n$1\r\nx\r\n").await;
+    listener.expect_nothing().await;
     let stats = client.text("INFO commandstats").await;
     assert!(stats.contains("cmdstat_incr:calls=60002,"), "{stats}");
     assert!(stats.contains("cmdstat_eval:calls=4,"), "{stats}");

@@ -73,6 +73,11 @@ async fn a_transaction_with_scripts_is_one() {
     client.ask("EVAL \"return redis.call('set',KEYS[1],0)\" 1 n", "+QUEUED\r\n").await;
     client.ask("EXEC", "*-1\r\n").await;
     client.ask("GET n", "$6\r\n600008\r\n").await;
+    // What a script chooses for itself is none of the next one's.
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("EVAL \"cjson.encode_max_depth(1) return 1\" 0", "+QUEUED\r\n").await;
+    client.ask("EVAL \"return cjson.encode({{{}}})\" 0", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*2\r\n:1\r\n$6\r\n[[{}]]\r\n").await;
     // In a pipeline, too.
     let piped = "SET p 1\r\nEVAL \"return redis.call('incr',KEYS[1])\" 1 p\r\nINCR p\r\nEVAL \"return 'x'\" 0\r\nGET p\r\n";
     client.send(piped).await;

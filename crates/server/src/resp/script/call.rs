@@ -91,7 +91,6 @@ impl<'c> Caller<'c> {
         self.made_max = self.view.made_bytes() + made_max;
         self.is_first = true;
         self.elsewhere = None;
-        self.tally.forget();
         // What a script before it chose is its own.
         self.session.enter(database);
         self.view.database = database;

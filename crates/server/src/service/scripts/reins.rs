@@ -23,7 +23,8 @@ pub(crate) enum Stop {
 pub(crate) struct Reins {
     until: Mutex<Option<Instant>>,
     stop: AtomicU8,
-    begun: AtomicBool,
+    /// How many scripts began with them.
+    begun: AtomicU64,
     wrote: AtomicBool,
     kill: AtomicBool,
     /// Whether memory that is not had ends the script, instead of being an error that it may catch.
@@ -41,12 +42,17 @@ impl Reins {
     pub(crate) fn begin(&self, until: Instant, string_bytes_max: usize, ends_without_memory: bool) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         self.stop.store(0, Ordering::Relaxed);
-        self.begun.store(true, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.string_bytes_max.store(string_bytes_max, Ordering::Relaxed);
         self.ends_without_memory.store(ends_without_memory, Ordering::Relaxed);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
+        self.runs() > 0
+    }
+
+    /// How many scripts began with them: the one at hand is none of those before it.
+    pub(crate) fn runs(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 

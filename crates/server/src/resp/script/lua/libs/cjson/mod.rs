@@ -44,15 +44,16 @@ impl Default for Choices {
 #[derive(Default)]
 struct OfRun {
     choices: Choices,
-    run: std::sync::Mutex<Weak<Reins>>,
+    /// The reins of that run, and how many began with them.
+    run: std::sync::Mutex<(Weak<Reins>, u64)>,
 }
 
 impl OfRun {
     /// The choices; the defaults where another script has begun.
     fn of(&self, reins: &Arc<Reins>) -> &Choices {
         let mut run = self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !Weak::ptr_eq(&run, &Arc::downgrade(reins)) {
-            *run = Arc::downgrade(reins);
+        if run.1 != reins.runs() || !Weak::ptr_eq(&run.0, &Arc::downgrade(reins)) {
+            *run = (Arc::downgrade(reins), reins.runs());
             self.choices.forget();
         }
         &self.choices
