@@ -211,9 +211,11 @@ async fn scripts_of_a_row_see_what_those_before_them_wrote() {
     client.ask("MGET lock n", "*2\r\n$-1\r\n$1\r\n3\r\n").await;
     // The database that a script chose is none of the next one's.
     let choose = command(&["EVAL", "return redis.call('select',1)", "0"]);
+    let count = command(&["EVAL", "return redis.call('dbsize')", "0"]);
     for time in ["first", "again"] {
-        client.send([choose.clone(), eval(SET, "here", time)].concat()).await;
-        client.expect("+OK\r\n+OK\r\n").await;
+        client.send([choose.clone(), count.clone(), eval(SET, "here", time)].concat()).await;
+        let known = if time == "first" { 1 } else { 2 };
+        client.expect(format!("+OK\r\n:{known}\r\n+OK\r\n")).await;
         client.ask("GET here", &format!("$5\r\n{time}\r\n")).await;
     }
 }
