@@ -28,7 +28,7 @@ use crate::base::accept::until_stop;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::socket::{Listener, Stream};
-use crate::service::{Service, expiring};
+use crate::service::{Service, sampling};
 
 mod metrics;
 use crate::service::status::Status;
@@ -158,7 +158,7 @@ async fn answer(
         _ => {
             let mut share = service.budget.share(address.origin(), 0);
             let hold = |bytes| share.as_mut().is_some_and(|share| share.try_hold(bytes));
-            expiring::refresh(service, hold).await;
+            sampling::refresh(service, hold).await;
             of_type(METRICS, plain(StatusCode::OK, metrics::text(service)))
         }
     }

@@ -31,6 +31,7 @@ pub(crate) mod expiring;
 mod grpc_calls;
 pub(crate) mod pauses;
 pub(crate) mod retries;
+pub(crate) mod sampling;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;

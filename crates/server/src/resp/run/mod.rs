@@ -29,7 +29,7 @@ use super::session::{Answers, Session, slow};
 use super::verbs::{self, Fast, Verb};
 use super::wire::commands::{Command, Commands};
 use super::wire::reply::Replies;
-use crate::service::{Service, expiring};
+use crate::service::{Service, sampling};
 
 mod bounds;
 mod monitor;
@@ -222,7 +222,7 @@ async fn group(
             }
         }
         Run::Sampled(answer) => {
-            expiring::refresh(service, |bytes| session.try_hold_also(bytes)).await;
+            sampling::refresh(service, |bytes| session.try_hold_also(bytes)).await;
             if !answer_alone(verb, answer, command, session, service, replies).await {
                 return;
             }

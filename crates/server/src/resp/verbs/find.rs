@@ -1,6 +1,6 @@
 //! Finding a verb by its name.
 
-use super::Verb;
+use super::facts::Verb;
 use super::table::VERBS;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::words::is;

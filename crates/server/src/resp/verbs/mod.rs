@@ -3,92 +3,20 @@
 
 use std::iter;
 
-use super::wire::commands::Command;
-use super::wire::number::parse_integer;
 use super::wire::words::is;
 use subcommands::SUBCOMMANDS;
 use table::VERBS;
 
 mod elsewhere;
+mod facts;
 mod find;
 pub(super) mod history;
 mod subcommands;
 pub(super) mod table;
 
 pub(super) use elsewhere::family;
+pub(super) use facts::{Fast, Keys, Needs, Verb};
 pub(super) use find::{find, named};
-
-/// An entry of the table.
-pub(super) struct Verb {
-    pub(super) name: &'static str,
-    /// Number of arguments with the verb; at least so many if negative.
-    pub(super) arity: i64,
-    pub(super) fast: Fast,
-    pub(super) keys: Keys,
-    pub(super) needs: Needs,
-    pub(super) flags: &'static [&'static str],
-    pub(super) group: &'static str,
-    pub(super) summary: &'static str,
-}
-
-/// Ways to run some commands with less work than on a view, where they do not stand in a transaction.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fast {
-    No,
-    /// GET.
-    Get,
-    /// MGET, which may be of very many keys.
-    Mget,
-    /// EXISTS and TOUCH: the values are not needed.
-    Count,
-    /// SET, if it does not depend on what is there.
-    Set,
-    /// DEL and UNLINK, which may be of very many keys.
-    Delete,
-}
-
-/// What a user must be allowed for a command to run. Where keys are named, it must hold for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
-    /// Not even to have said who one is.
-    Nothing,
-    /// To have said who one is.
-    Login,
-    Read,
-    Write,
-    /// Both to read and to write: the reply, or another key, tells what was there.
-    ReadWrite,
-    /// To see what the server does, or any key.
-    ReadOrMonitor,
-    /// To see what the server does.
-    Monitor,
-    Admin,
-}
-
-/// Positions of keys among the arguments, as `COMMAND` reports them; a negative last counts from the end.
-pub(super) struct Keys {
-    pub(super) first: i64,
-    pub(super) last: i64,
-    pub(super) step: i64,
-    /// Where it is said how many keys follow, if it is: they begin behind it, and the other positions are zero.
-    pub(super) counted_at: Option<usize>,
-}
-
-impl Keys {
-    /// Which arguments of a command are keys.
-    pub(super) fn of(&self, command: Command<'_>) -> impl Iterator<Item = usize> + Clone + use<> {
-        if let Some(at) = self.counted_at {
-            let count = (command.len() > at).then(|| parse_integer(command.argument(at))).flatten();
-            let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-            // What names more keys than there are arguments is refused when it runs.
-            let count = if count >= command.len().saturating_sub(at) { 0 } else { count };
-            return (at + 1..at + 1 + count).step_by(1);
-        }
-        let last = if self.last < 0 { command.len() as i64 + self.last } else { self.last };
-        let end = if self.step == 0 { 0 } else { last as usize + 1 };
-        (self.first as usize..end).step_by(self.step.max(1) as usize)
-    }
-}
 
 /// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
 /// its length, as it is with keys.

@@ -1,7 +1,7 @@
 //! The table of subcommands. Those that have keys run as verbs of their own, and are in the table of verbs.
 
+use super::facts::{Fast, Needs, Verb};
 use super::table::{ADMIN, NO_KEYS, NONE, TELL, WAIT};
-use super::{Fast, Needs, Verb};
 
 /// About the connection that it comes by, or about nothing.
 const OWN: &[&str] = &["noscript", "loading", "stale"];

@@ -1,6 +1,6 @@
 //! The table of verbs.
 
-use super::{Fast, Keys, Needs, Verb};
+use super::facts::{Fast, Keys, Needs, Verb};
 use crate::service::calls::VERBS_COUNT as COUNT;
 
 pub(super) const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: None };

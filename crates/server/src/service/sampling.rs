@@ -1,0 +1,65 @@
+//! Taking samples of keys, which tell how many expire; see [`expiring`](super::expiring).
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use esker_engine::{Cursor, KeyEntry, Store};
+
+use super::Service;
+use super::expiring::{CURSOR_MASK, Sample};
+
+/// Keys that are looked at.
+const KEYS: usize = 256;
+
+/// Bytes that they have at most, unless a single one has more; and what one takes beside them.
+const KEY_BYTES: usize = 64 << 10;
+const ENTRY_BYTES: usize = 256;
+
+/// And steps that are taken for them: keys may be long, or none may be left.
+const PAGES_MAX: usize = 2 * KEYS;
+
+/// How long a sample of many keys is good.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// Takes a sample of each database, unless the last one is still good. If there is no memory for it, or it fails, the last one
+/// stays. `hold` takes memory, or says that there is none.
+pub(crate) async fn refresh(service: &Service, mut hold: impl FnMut(usize) -> bool) {
+    for (database, store) in service.databases().iter().enumerate().filter(|(_, store)| !store.is_empty()) {
+        refresh_one(database, store, service, &mut hold).await;
+    }
+}
+
+async fn refresh_one(
+    database: usize,
+    store: &Store,
+    service: &Service,
+    hold: &mut impl FnMut(usize) -> bool,
+) {
+    let all = store.len() <= KEYS as u64;
+    // One of few keys says nothing of the many that came since.
+    let is_good = |last: Sample| last.keys >= KEYS as u64 / 2 && last.taken.elapsed() < GOOD_FOR;
+    if !all && service.expiring.last(database).is_some_and(is_good) {
+        return;
+    }
+    // All bits that a cursor can have, or the keys at the end would never be met.
+    let random = Cursor::from_u64(RandomState::new().hash_one(0) & CURSOR_MASK);
+    let mut cursor = Some(if all { Cursor::START } else { random });
+    let mut found = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let Some(at) = cursor.filter(|_| all || found.len() < KEYS) else { break };
+        let bytes = service.step_of_keys(store, at, KEYS, KEY_BYTES) + KEYS * ENTRY_BYTES;
+        if !hold(bytes) {
+            return;
+        }
+        let Ok(page) = store.scan_keys(at, KEYS, KEY_BYTES).await else { return };
+        found.extend(page.keys.iter().map(|entry: &KeyEntry| entry.expires_at_ms));
+        // Behind the end it goes on at the beginning.
+        cursor = page.next.or((!all).then_some(Cursor::START));
+    }
+    let now_ms = service.store.now_ms();
+    let left = found.iter().flatten().map(|at| u128::from(at.saturating_sub(now_ms)));
+    let (expiring, left) = (left.clone().count() as u64, left.sum::<u128>());
+    let ttl_ms = left.checked_div(expiring.into()).unwrap_or(0) as u64;
+    let sample = Sample { taken: Instant::now(), keys: found.len() as u64, expiring, ttl_ms };
+    service.expiring.set(database, sample);
+}
