@@ -5,6 +5,7 @@
 
 mod astray;
 mod cache_mode;
+mod coalescing;
 mod compression;
 mod counters;
 mod damage;

@@ -3,10 +3,10 @@
 
     python3 tests/kills/run.py target/release/esker --kills 500
 
-Python 3 and nothing else. The kills are shared out among one tier and two, at durability `sync` and `process`. Each client
-has keys of its own and one command at a time under way, so after a kill a key is what was acknowledged last, or what the
-command that was under way would have made of it; anything else is printed and ends the run with 1. `--seed` replays the
-order of the commands, though not the moments of the kills.
+Python 3 and nothing else. The kills are shared out among one tier and two, at durability `sync` and `process`, and one tier
+in which writes wait to be overwritten. Each client has keys of its own and one command at a time under way, so after a kill a
+key is what was acknowledged last, or what the command that was under way would have made of it; anything else is printed and
+ends the run with 1. `--seed` replays the order of the commands, though not the moments of the kills.
 """
 
 import argparse
@@ -27,6 +27,7 @@ KEYS_EACH = 500
 CONFIGURATIONS = {
     "one tier, sync": (["--capacity-limit", "130m"], "sync"),
     "one tier, process": (["--capacity-limit", "130m"], "process"),
+    "one tier, process, coalescing": (["--capacity-limit", "130m", "--coalesce-for", "2s"], "process"),
     "two tiers, sync": (["--fast-limit", "130m", "--capacity-limit", "130m", "--iu", "64k"], "sync"),
     "two tiers, process": (["--fast-limit", "130m", "--capacity-limit", "130m", "--iu", "64k"], "process"),
 }

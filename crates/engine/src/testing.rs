@@ -154,6 +154,7 @@ impl Plan {
             tiers,
             superblocks,
             reserve_share: 0.1,
+            coalescing_slots: 0,
             outlives_process: false,
             max_sequence: 0,
             max_segment: 0,
@@ -171,7 +172,7 @@ impl Plan {
             databases: Databases::default(),
         });
         let pool = MemoryPool::new(Backing::Anonymous, SEGMENT_BYTES as usize, 4);
-        let lane = Lane::new(catalog.clone(), Stream::LANE, shape, pool, may_separate);
+        let lane = Lane::new(catalog.clone(), Stream::LANE, shape, pool, may_separate, None);
         let writer = Writer::new(WriterParts {
             catalog: catalog.clone(),
             tasks,

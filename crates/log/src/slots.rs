@@ -39,7 +39,8 @@ pub struct FoundSlot {
     pub may_be_torn: bool,
 }
 
-/// Segments that are open at a time, and spare, at most.
+/// Segments that are open at a time, and spare, at most. Those that records wait in to be overwritten do not count, which have
+/// nothing on the device.
 const OPEN_AT_MOST: usize = 12;
 
 /// The slots of a tier that hold segments or may hold one; all others are free. `is_closed`: the store was, so that nothing

@@ -137,6 +137,14 @@ bugs! {
     StagingVoidedEarly,
     /// The staging file keeps the records of a segment that was sealed.
     StagingNotVoided,
+    /// Coalesced records are dropped before what superseded them is durable.
+    CoalescedFreedBeforeFlush,
+    /// What coalesced counts as staged after it was written out.
+    CoalescedNotVoided,
+    /// A segment of copies of coalesced records may be collected before the index leads to them.
+    CoalescedSealedBeforeSwing,
+    /// A record that waits in memory hides one of the epoch that is written out, before it is durable.
+    CoalescedSupersededDropped,
     /// What a killed process wrote is shown before it is flushed.
     RecoveredNotFlushed,
     /// Records of the staging file are booked as written by users.

@@ -41,6 +41,8 @@ pub struct Config {
     pub reserve_percent: u8,
     /// How writes are acknowledged that say nothing.
     pub durability: Durability,
+    /// How long puts may wait in memory to be overwritten.
+    pub coalesce_for: Duration,
     /// How values are compressed.
     pub compression: Compression,
     /// Whether there is a staging file.
@@ -73,6 +75,7 @@ impl Config {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            coalesce_for: Duration::ZERO,
             // So that values are as long on devices as they are put.
             compression: Compression::Off,
             staging: false,
@@ -112,6 +115,8 @@ impl Config {
             discarded: [Discarded::Zeros, Discarded::Stale, Discarded::Noise][fast_segments as usize % 3],
             compression: [Compression::Lz4, Compression::Off, Compression::Zstd(3), Compression::Lz4]
                 [(fast_segments + capacity_segments) as usize % 4],
+            coalesce_for: [0, 0, 20, 0, 1500].map(Duration::from_millis)
+                [(fast_segments + capacity_segments) as usize % 5],
             scrub_bytes_per_s: if capacity_segments % 7 == 3 { 50_000_000 } else { 0 },
             ..Config::new(tiers)
         }
@@ -119,7 +124,8 @@ impl Config {
 
     pub(crate) fn least_memory_bytes(&self) -> u64 {
         let lanes = if self.tiers == Tiers::Both { 2 } else { 1 };
-        (24 << 20) + (2 * lanes + 2) * self.segment_bytes + INDEX_BYTES
+        let coalescing = if lanes == 1 && !self.coalesce_for.is_zero() { 2 } else { 0 };
+        (24 << 20) + (2 * lanes + coalescing + 2) * self.segment_bytes + INDEX_BYTES
     }
 
     /// Bytes of a tier of so many segments.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker_engine::{Durability, Entry, Error};
 
+use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};
 use crate::value::stamp_of;
 
@@ -87,6 +88,8 @@ pub(crate) struct Model {
     media: Media,
     /// Whether the store drops keys when it is full.
     evicts: bool,
+    /// How long puts wait in memory to be overwritten.
+    coalesces_for: Duration,
     /// It has dropped keys.
     has_evicted: bool,
     pub(crate) slots: Vec<Slot>,
@@ -142,7 +145,7 @@ impl Model {
     /// `slots`: their keys, and whether those are in the second database.
     pub(crate) fn new(
         media: Media,
-        evicts: bool,
+        config: &Config,
         slots: Vec<(Vec<Bytes>, bool)>,
         counters: Vec<Bytes>,
     ) -> Model {
@@ -169,7 +172,8 @@ impl Model {
             |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), may_be_cleared: false };
         Model {
             media,
-            evicts,
+            evicts: config.when_full.evicts(),
+            coalesces_for: if config.tiers == Tiers::Both { Duration::ZERO } else { config.coalesce_for },
             has_evicted: false,
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
@@ -411,8 +415,9 @@ impl Model {
             survivors.push((at, found.is_some()));
             self.slots[number].dropped = dropped.into_iter().map(usize::from).collect();
         }
-        // A store that has evicted has two append points: keys that come back go to segments of their own.
-        if !self.is_lied_to() && !self.has_evicted {
+        // A store that has evicted has two append points: keys that come back go to segments of their own. So has one in which
+        // puts wait to be overwritten.
+        if !self.is_lied_to() && !self.has_evicted && self.coalesces_for.is_zero() {
             self.check_order(&survivors);
         }
         if !self.is_lied_to() && !ended.failed {

@@ -48,6 +48,7 @@ pub const RARE: &[&str] = &[
     "databases were swapped",
     "a displaced key was found again",
     "overwrites were verified",
+    "records were overwritten in memory",
     "records of the staging file were taken",
     "the scrub came to its end",
     "a call failed with Io",
@@ -166,7 +167,7 @@ impl<'a> History<'a> {
         let keys = plan.slots.iter().enumerate();
         let keys = keys.map(|(slot, keys): (_, &SlotKeys)| (keys.keys(slot), keys.elsewhere));
         let counters = (0..plan.counters).map(counter_key).collect();
-        let model = Model::new(plan.media, config.when_full.evicts(), keys.collect(), counters);
+        let model = Model::new(plan.media, &config, keys.collect(), counters);
         let reached = Reached { operations: plan.operations() as u64, ..Reached::default() };
         let world = World::new(plan.seed, config);
         world.runtime.set_steps_max(STEPS_MAX + STEPS_PER_OPERATION * plan.operations() as u64);
@@ -483,6 +484,7 @@ impl<'a> History<'a> {
             ("a write waited for room", done.stalls),
             ("a displaced key was found again", done.hidden_found),
             ("overwrites were verified", done.overwrites_verified),
+            ("records were overwritten in memory", done.records_coalesced),
             ("the scrub came to its end", done.scrub_passes),
         ];
         counts.into_iter().filter(|(_, count)| *count > 0).for_each(|(state, _)| self.note(state));

@@ -216,6 +216,7 @@ impl World {
                 .scrub_bytes_per_s(config.scrub_bytes_per_s)
                 .when_full(config.when_full)
                 .durability(config.durability)
+                .coalesce_for(config.coalesce_for)
                 .compression(config.compression);
         if config.tiers != Tiers::Fast {
             options = options.indirection_unit_bytes(config.unit_bytes);

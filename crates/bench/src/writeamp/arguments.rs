@@ -50,6 +50,9 @@ pub(crate) struct Arguments {
     /// The store's memory budget.
     #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = esker_size::parse)]
     pub(super) memory: u64,
+    /// Milliseconds that puts may wait in memory to be overwritten.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub(super) coalesce_ms: u64,
     /// Draws the workload.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,

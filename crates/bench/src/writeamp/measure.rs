@@ -110,7 +110,8 @@ pub(crate) fn measure(arguments: &Arguments, cell: Cell) -> Result<Run> {
                 .segment_bytes(arguments.segment)
                 .memory_bytes(arguments.memory)
                 .reserve_percent(cell.reserve_percent)
-                .durability(Durability::None);
+                .durability(Durability::None)
+                .coalesce_for(Duration::from_millis(arguments.coalesce_ms));
             // Everything takes the same way, whatever its size.
             if fast_bytes.is_some() {
                 options.shaping_threshold_bytes(arguments.value_bytes + 1)

@@ -422,6 +422,7 @@ impl Settings {
         options = options
             .memory_bytes(memory - server_bytes)
             .durability(self.durability())
+            .coalesce_for(self.time("coalesce-for").unwrap_or_default())
             .compression(self.compression())
             .when_full(self.when_full())
             .reserve_percent(self.count("reserve") as u8)

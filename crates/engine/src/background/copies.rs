@@ -44,6 +44,12 @@ pub(crate) struct CopyWriter<'a> {
     pub(crate) throttle: &'a Mutex<Throttle>,
     pub(crate) gained_bytes: &'a AtomicI64,
     pub(crate) urgency: f64,
+    /// Of a memtable of records that coalesced, the number of its last segment: a record that was superseded by one of a later
+    /// memtable is needed, since nothing of that is durable yet.
+    pub(crate) coalesced_through: Option<u64>,
+    /// Outputs that were filled, and stay open until the index leads to what is in them: others collect meanwhile, and would
+    /// take it for garbage. Of a memtable only.
+    pub(crate) filled: &'a Mutex<Vec<Summary>>,
     /// Free slots that it leaves.
     pub(crate) keep: u32,
     /// Outputs for collected records that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
@@ -64,6 +70,22 @@ impl CopyWriter<'_> {
             return false;
         }
         !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
+    }
+
+    /// Whether what superseded a record waits in memory, in a memtable later than the one that is being written out.
+    fn is_superseded_in_memory(&self, entry: &Entry) -> bool {
+        let Some(through) = self.coalesced_through.filter(|_| !planted(Bug::CoalescedSupersededDropped))
+        else {
+            return false;
+        };
+        // Not by a look-up, which misses a key while it goes from one bucket to another.
+        let seen = self.catalog.index.suspects(&entry.key_hash);
+        let exact =
+            seen.exact.iter().filter(|(hash, _)| *hash == entry.key_hash).map(|(_, pointer)| *pointer);
+        seen.occupant.into_iter().chain(exact).any(|pointer| {
+            let slot = self.space.slot(self.catalog.packing.unpack(pointer.get()));
+            slot.is_coalescing() && slot.segment() > through
+        })
     }
 
     /// So many bytes of an output are used up.
@@ -141,6 +163,7 @@ impl Host for CopyWriter<'_> {
         let hides = || !self.eviction.is_some_and(Eviction::is_held) && may_hide();
         match entry.kind {
             Kind::Put if is_current() => Need::Record,
+            Kind::Put if self.is_superseded_in_memory(entry) => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
             Kind::Tombstone if hides() => Need::Record,
             _ => Need::Nothing,
@@ -149,6 +172,9 @@ impl Host for CopyWriter<'_> {
 
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
         let placement = &self.catalog.placement;
+        if self.coalesced_through.is_some() {
+            return Stream::DESTAGED;
+        }
         if victim.shape.tier != self.space.output_tier().name() {
             return placement.destaged(record.short_lived);
         }
@@ -227,7 +253,13 @@ impl Host for CopyWriter<'_> {
         let tier = self.space.output_tier();
         // Must come before the summary, or else it could name copies that a power cut took.
         tier.device()?.flush().await.map_err(Error::from)?;
-        self.segment_writer().seal(Summary::of(&output), || self.space.newest_segment()).await?;
+        let (writer, summary) = (self.segment_writer(), Summary::of(&output));
+        writer.write_summary(&summary).await?;
+        if self.coalesced_through.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
+            self.filled.lock().push(summary);
+        } else {
+            writer.note_sealed(&summary, self.space.newest_segment());
+        }
         self.note_filled(u64::from(tier.shape().segment_bytes - output.tail()));
         Ok(())
     }

@@ -49,7 +49,7 @@ impl Expirer<'_> {
             // What is not published yet is not in the index, and will be.
             let published = self.writer.lane.published_through();
             let (mut due, mut slots, mut again) = (Due::new(now_ms), Vec::new(), false);
-            lane.each_open_entry(|slot, entry| {
+            let is_all = lane.each_open_entry(|slot, entry| {
                 let before = due.expired.len();
                 due.take(self.catalog, entry);
                 if before < due.expired.len() && entry.sequence > published {
@@ -58,6 +58,7 @@ impl Expirer<'_> {
                 }
                 slots.resize(due.expired.len(), slot);
             });
+            again |= !is_all;
             for of in slots.chunk_by(|a, b| a == b) {
                 let rest = due.expired.split_off(of.len());
                 let these = std::mem::replace(&mut due.expired, rest);

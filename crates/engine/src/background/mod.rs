@@ -1,6 +1,7 @@
 //! Work that makes room: destaging, collecting, compacting, expiry, discards, and looking whether a full file system has room
 //! again. And the scrub, which looks for rot.
 
+pub(crate) mod coalesce;
 mod compact;
 mod copies;
 pub(crate) mod discard;

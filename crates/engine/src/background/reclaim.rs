@@ -117,6 +117,12 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
         self.catalog.save_clock().await?;
+        let somebody_waits = self.compaction.is_some()
+            || self.writer.pressure.requests.is_wanted()
+            || self.writer.lanes().any(|lane| lane.is_out_of_room());
+        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= RENEW_BELOW).await? {
+            return Ok(true);
+        }
         self.verify_beyond_limit().await?;
         if let Some((tier, slot)) = self.expired(Expiry::Noticeable) {
             self.expire(tier, slot).await?;

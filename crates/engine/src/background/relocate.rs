@@ -4,6 +4,8 @@
 //! While a victim is being emptied, puts may displace its records and leave unverified overwrites of it; it is freed only when none
 //! of its records is current and no unverified overwrite of it is left.
 
+mod coalesced;
+mod emptied;
 mod evict;
 mod outputs;
 mod victims;
@@ -12,11 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use esker_gc::{Failed, Outputs, Relocated, Throttle, Victim, copy_needed};
+use esker_gc::{Failed, Outputs, Relocated, Throttle, copy_needed};
 use esker_log::{Entry, Kind, Stream, Tier as TierName};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
+use self::emptied::Emptied;
+pub(crate) use self::emptied::Victims;
 pub(crate) use self::evict::Eviction;
 
 use crate::background::copies::{CopyWriter, yield_device};
@@ -28,6 +32,7 @@ use crate::segments::contents::NEVER_MS;
 use crate::segments::limit::frame_bytes;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
+use crate::segments::writer::Summary;
 use crate::write::Writer;
 
 /// Slots of the capacity tier that destaging leaves to collecting, which it needs to have any.
@@ -41,9 +46,6 @@ pub(crate) enum Outcome {
     /// There is no room for what is needed of it.
     OutOfRoom,
 }
-
-/// Segments that are being emptied, with what their summaries say of records that may be needed.
-type Victims = Vec<(Victim, Vec<Entry>)>;
 
 /// Moves records from segment to segment.
 pub(crate) struct Relocator<'a> {
@@ -63,6 +65,10 @@ pub(crate) struct Relocator<'a> {
     told_bytes: AtomicI64,
     /// Time that went to other work since the last relocation.
     other_work: Duration,
+    /// Victims that were emptied, and are to be freed when what superseded their records is durable.
+    emptied: Vec<Emptied>,
+    /// Outputs that were filled and are not to be collected yet; see [`CopyWriter::filled`].
+    filled: Mutex<Vec<Summary>>,
     /// What is dropped of the segment that is being emptied.
     eviction: Option<Eviction>,
     /// No record of the outputs that is to be taken out of the index when it expires does so before.
@@ -84,6 +90,8 @@ impl<'a> Relocator<'a> {
             gained_bytes: AtomicI64::new(0),
             told_bytes: AtomicI64::new(0),
             other_work: Duration::ZERO,
+            emptied: Vec::new(),
+            filled: Mutex::default(),
             eviction: None,
             expires_from: NEVER_MS,
         }
@@ -146,8 +154,9 @@ impl<'a> Relocator<'a> {
         if !victims.is_empty() && !planted(Bug::CopiesNotProven) {
             self.prove_outputs().await.map_err(|error| (slots[0], error))?;
         }
-        self.free(tier_name, &victims, worked).await.map_err(|error| (slots[0], error))?;
-        Ok(Outcome::Freed(victims.len()))
+        let count = victims.len();
+        self.free(tier_name, victims, worked).await.map_err(|error| (slots[0], error))?;
+        Ok(Outcome::Freed(count))
     }
 
     /// Copies what is needed. What is to be dropped stays where it is, and nobody else can write it.
@@ -181,9 +190,7 @@ impl<'a> Relocator<'a> {
                 *entries = needed.map_err(|error| Failed { victim: number, error })?;
             }
             let relocated = self.copy(tier_name, victims, first, urgency).await?;
-            let copies = relocated.moves.iter().filter(|m| m.kind == Kind::Put);
-            let soonest_ms = copies.filter_map(|m| m.entry.expires_at_ms).min();
-            self.expires_from = self.expires_from.min(soonest_ms.unwrap_or(NEVER_MS));
+            self.note_expiries(&relocated);
             if !relocated.moves.is_empty() {
                 self.flush_outputs().await.map_err(|error| Failed { victim: 0, error })?;
                 self.swing(tier_name, victims, &relocated);
@@ -217,6 +224,13 @@ impl<'a> Relocator<'a> {
             }
         }
         Ok(Outcome::Freed(victims.len()))
+    }
+
+    /// Records were copied to outputs, which expire there.
+    fn note_expiries(&mut self, relocated: &Relocated) {
+        let copies = relocated.moves.iter().filter(|m| m.kind == Kind::Put);
+        let soonest_ms = copies.filter_map(|m| m.entry.expires_at_ms).min();
+        self.expires_from = self.expires_from.min(soonest_ms.unwrap_or(NEVER_MS));
     }
 
     async fn copy(
@@ -262,6 +276,8 @@ impl<'a> Relocator<'a> {
             throttle: &self.throttle,
             gained_bytes: &self.gained_bytes,
             urgency,
+            coalesced_through: None,
+            filled: &self.filled,
             keep: 0,
             open: AtomicUsize::new(0),
             record_bytes: 0,

@@ -63,6 +63,11 @@ impl Waiter {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
+    /// Whether it is open.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(*self.state.lock(), State::Open(_))
+    }
+
     fn open(&self, result: Result<()>) {
         self.open_if_shut(|| result);
     }

@@ -52,6 +52,7 @@ counters! {
     records_freed: "Records that had been written to the segments that were freed, moved or dead.",
     overwrites_verified: "UnverifiedOverwrites verified.",
     hidden_found: "Keys that had been displaced by another key and were found again.",
+    records_coalesced: "Records that were overwritten in memory, and so never written.",
     stalls: "Writes that had to wait for room.",
     stall_us: "How long they waited in all, in microseconds.",
     scrubbed_bytes: "Bytes that the scrub read and compared with their checksums.",
@@ -126,6 +127,10 @@ impl Counters {
     pub(crate) fn count_verified(&self, unverified: u64, hidden: u64) {
         Counters::add(&self.overwrites_verified, unverified);
         Counters::add(&self.hidden_found, hidden);
+    }
+
+    pub(crate) fn count_coalesced(&self, records: u64) {
+        Counters::add(&self.records_coalesced, records);
     }
 
     pub(crate) fn overwrites_verified(&self) -> u64 {

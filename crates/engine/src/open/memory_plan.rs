@@ -15,10 +15,24 @@ const RELOCATION_PIECES: u64 = 2;
 /// Fewest pieces of memory that a lane has.
 const LEAST_LANE_PIECES: u64 = 2;
 
+/// Part of the memory in which records coalesce, and the fewest pieces of it: one is filled while the other is written out.
+const COALESCING_SHARE: u64 = 4;
+const LEAST_COALESCING_PIECES: u64 = 2;
+const MOST_COALESCING_PIECES: u64 = 16;
+/// And no more than this part of the slots.
+const COALESCING_SLOTS_SHARE: u64 = 16;
+
+/// Whether records wait in memory to be overwritten. Of two tiers the fast one is for that.
+fn coalesces(options: &Options, lanes: u64) -> bool {
+    lanes == 1 && !options.coalesce_for.is_zero()
+}
+
 /// How the memory budget is divided.
 pub(super) struct MemoryPlan {
     /// Segments in memory that each lane has at most.
     pub(super) lane_buffers: usize,
+    /// Segments in memory in which records coalesce, beside those.
+    pub(super) coalescing_segments: usize,
     /// For the index, which grows with the keys, and the read cache.
     pub(super) cache_bytes: u64,
     /// What of it unverified overwrites may take however few keys there are.
@@ -27,15 +41,23 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    pub(super) fn of(options: &Options, superblocks: &[Superblock]) -> Result<MemoryPlan> {
+    /// `slots`: how many the first tier has.
+    pub(super) fn of(options: &Options, superblocks: &[Superblock], slots: u32) -> Result<MemoryPlan> {
         let segment_bytes = superblocks[0].segment_bytes;
         let lanes = superblocks.len() as u64;
         check_memory(options, segment_bytes, lanes)?;
         let pieces = (options.memory_bytes / 8 / segment_bytes / lanes).clamp(LEAST_LANE_PIECES, 8);
-        let segments = (lanes * pieces + RELOCATION_PIECES) * segment_bytes;
+        let coalescing = match coalesces(options, lanes) {
+            true => (options.memory_bytes / COALESCING_SHARE / segment_bytes)
+                .min(u64::from(slots) / COALESCING_SLOTS_SHARE)
+                .clamp(LEAST_COALESCING_PIECES, MOST_COALESCING_PIECES),
+            false => 0,
+        };
+        let segments = (lanes * pieces + coalescing + RELOCATION_PIECES) * segment_bytes;
         let left = options.memory_bytes.saturating_sub(FIXED_MEMORY_BYTES + segments);
         Ok(MemoryPlan {
             lane_buffers: pieces as usize,
+            coalescing_segments: coalescing as usize,
             cache_bytes: left + EMPTY_INDEX_BYTES,
             unverified_bytes: (left / 8).clamp(64 << 10, 64 << 20),
             // The lanes have no segments in memory yet.
@@ -46,7 +68,8 @@ impl MemoryPlan {
 
 /// Whether the memory is enough for a store with such segments and so many lanes.
 pub(crate) fn check_memory(options: &Options, segment_bytes: u64, lanes: u64) -> Result<()> {
-    let segments = lanes * LEAST_LANE_PIECES + RELOCATION_PIECES;
+    let coalescing = if coalesces(options, lanes) { LEAST_COALESCING_PIECES } else { 0 };
+    let segments = lanes * LEAST_LANE_PIECES + coalescing + RELOCATION_PIECES;
     let least = FIXED_MEMORY_BYTES + segments * segment_bytes;
     if options.memory_bytes < least {
         let what = format!(

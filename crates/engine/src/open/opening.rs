@@ -19,7 +19,7 @@ use esker_planted::{Bug, planted};
 use futures_util::future::BoxFuture;
 
 use crate::background::pause::Pauses;
-use crate::background::{discard, file_system, reclaim, scrub};
+use crate::background::{coalesce, discard, file_system, reclaim, scrub};
 use crate::base::error::{Error, Result};
 use crate::base::health::Health;
 use crate::base::latency::Recorder;
@@ -47,6 +47,7 @@ use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::{Accounts, Tier};
 use crate::segments::writer::{SegmentWriter, Summary};
 use crate::write::changeable::Changeable;
+use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::Lane;
 use crate::write::{Writer, WriterParts, committer, preallocate};
 
@@ -96,7 +97,7 @@ async fn open_all(options: Options) -> Result<Opened> {
     medium.begin_epoch().await?;
     let staged = std::mem::take(&mut medium.staged);
     let staging = medium.staging.clone();
-    let lane_buffers = medium.memory.lane_buffers;
+    let lane_buffers = medium.memory.lane_buffers + medium.memory.coalescing_segments;
     let writer = build(&options, medium, runtime, (index, expansions), &recovered).await?;
     let space = &writer.space;
     find_room(space, &recovered).await?;
@@ -146,8 +147,8 @@ impl Medium {
         let (plans, store_plan) = open_devices(options).await?;
         let superblocks = load_or_format(&plans, &store_plan, runtime).await?;
         check_against(options, &superblocks)?;
-        let memory = MemoryPlan::of(options, &superblocks)?;
         let Extents { slots, packing } = Extents::of(&plans, &superblocks, options.accept_loss)?;
+        let memory = MemoryPlan::of(options, &superblocks, slots[0])?;
         let recorder = Arc::new(Recorder::new());
         let tiers: Vec<Arc<Tier>> = plans
             .iter()
@@ -230,6 +231,8 @@ async fn build(
     let (lane_shape, bulk) = (tiers[0].shape(), tiers[tiers.len() - 1].clone());
     let reserve_share = f64::from(options.reserve_percent) / 100.0;
     tiers.iter().for_each(|tier| tier.slots().regroup());
+    let coalescing = Some(memory.coalescing_segments).filter(|&segments| segments > 0);
+    let coalescing = coalescing.map(|segments| CoalescingPlan { wait: options.coalesce_for, segments });
     let health = Arc::new(Health::default());
     let tasks = Tasks::new(runtime.clone(), health.clone());
     let clock = Clock::new(&superblocks, runtime.wall_clock_ms(), runtime.now());
@@ -242,6 +245,7 @@ async fn build(
         tiers,
         superblocks,
         reserve_share,
+        coalescing_slots: coalescing.map_or(0, |plan| plan.segments as u32 + 1),
         outlives_process: staging.is_some(),
         max_sequence: recovered.max_sequence,
         max_segment: recovered.max_segment,
@@ -259,11 +263,15 @@ async fn build(
         databases,
     });
     let backing = staging.map_or(Backing::Anonymous, Backing::Staging);
-    let pool = |backing| MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_buffers);
+    let pool = |backing, beside| {
+        MemoryPool::new(backing, lane_shape.segment_bytes as usize, memory.lane_buffers + beside)
+    };
     let may_part = !two_tiers && memory.lane_buffers >= TWO_SEGMENTS_PIECES;
-    let lane = Lane::new(catalog.clone(), Stream::LANE, lane_shape, pool(backing), may_part);
-    let large = two_tiers
-        .then(|| Lane::new(catalog.clone(), Stream::LARGE, bulk.shape(), pool(Backing::Anonymous), false));
+    let pool_of_lane = pool(backing, memory.coalescing_segments);
+    let lane = Lane::new(catalog.clone(), Stream::LANE, lane_shape, pool_of_lane, may_part, coalescing);
+    let pool_of_large = two_tiers.then(|| pool(Backing::Anonymous, 0));
+    let large =
+        pool_of_large.map(|pool| Lane::new(catalog.clone(), Stream::LARGE, bulk.shape(), pool, false, None));
     let unit_bytes = u64::from(bulk.shape().unit_bytes);
     Ok(Writer::new(WriterParts {
         catalog,
@@ -286,8 +294,12 @@ async fn find_room(space: &Space, recovered: &Recovered) -> Result<()> {
     for &(tier, slot) in &recovered.redundant {
         space.tier(tier).free_slot(slot, &space.secret, space.runtime.now()).await?;
     }
+    // What the last process left in memory is written before anything is freed.
+    let staged_bytes: u64 = recovered.staged.iter().map(|record| u64::from(record.entry.bytes)).sum();
+    let staged = staged_bytes.div_ceil(u64::from(space.first_tier().shape().segment_bytes)) as u32;
     for tier in space.tiers().filter(|tier| !tier.holds_nothing()) {
-        tier.secure_or_find(KEEP_FOR_RELOCATION + 1).await?;
+        let staged = if tier.name() == space.first_tier().name() { staged } else { 0 };
+        tier.secure_or_find(KEEP_FOR_RELOCATION + 1 + staged).await?;
     }
     space.note_limit();
     Ok(())
@@ -317,6 +329,9 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
         tasks.spawn_at(&*device, "commit", committer::run(catalog.clone(), tasks.clone(), lane.clone()));
         let order = writer.lane.clone();
         tasks.spawn("preallocate", preallocate::run(catalog.clone(), lane.clone(), order));
+    }
+    if writer.lane.wants_coalescing_spare() {
+        tasks.spawn("coalesce", coalesce::run(writer.clone()));
     }
     let compactions = Requests::following(&space.health);
     let pauses = Pauses::following(&space.health);

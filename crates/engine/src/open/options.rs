@@ -51,6 +51,7 @@ pub struct Options {
     pub(crate) shaping_threshold_bytes: Option<u64>,
     pub(crate) reserve_percent: u8,
     pub(crate) durability: Durability,
+    pub(crate) coalesce_for: Duration,
     pub(crate) compression: Compression,
     pub(crate) when_full: WhenFull,
     pub(crate) backend: Backend,
@@ -82,6 +83,7 @@ impl fmt::Debug for Options {
             shaping_threshold_bytes,
             reserve_percent,
             durability,
+            coalesce_for,
             compression,
             when_full,
             backend,
@@ -109,6 +111,7 @@ impl fmt::Debug for Options {
             .field("shaping_threshold_bytes", shaping_threshold_bytes)
             .field("reserve_percent", reserve_percent)
             .field("durability", durability)
+            .field("coalesce_for", coalesce_for)
             .field("compression", compression)
             .field("when_full", when_full)
             .field("backend", backend)
@@ -140,6 +143,7 @@ impl Options {
             shaping_threshold_bytes: None,
             reserve_percent: 20,
             durability: Durability::Sync,
+            coalesce_for: Duration::ZERO,
             compression: Compression::default(),
             when_full: WhenFull::Refuse,
             backend: Backend::Auto,
@@ -258,6 +262,14 @@ impl Options {
     /// Durability of writes that do not name their own. Default [`Durability::Sync`].
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
+        self
+    }
+
+    /// How long puts that are not [`Durability::Sync`] may wait in memory to be overwritten; those that are, are never written to
+    /// the device. Default 0: none waits, and everything is written within a second. It takes a quarter of the memory, and in a
+    /// store of one tier only: of two, the fast one does the same. What it means for a power cut is in `docs/durability.md`.
+    pub fn coalesce_for(mut self, wait: Duration) -> Options {
+        self.coalesce_for = wait;
         self
     }
 

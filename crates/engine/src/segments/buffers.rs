@@ -170,6 +170,12 @@ impl MemoryPool {
         }
     }
 
+    /// How many segments there is memory for now, about.
+    pub(crate) fn available(&self) -> usize {
+        let state = self.state.lock();
+        state.limit - state.made + state.parked.len()
+    }
+
     fn make(&self, index: usize) -> std::io::Result<Appender> {
         match &self.backing {
             Backing::Anonymous => SegmentBuffer::anonymous(self.bytes),

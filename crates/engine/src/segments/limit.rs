@@ -31,12 +31,22 @@ impl Space {
 
     /// The room of a tier changed.
     pub(crate) fn note_limit(&self) {
-        let limit = user_limit_bytes(self.output_tier(), self.reserve_share);
+        let limit = user_limit_bytes(self.output_tier(), self.reserve_share, self.coalescing_slots);
         self.user_limit.store(limit, Ordering::Relaxed);
     }
 
     /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
+        self.least_free_target() + self.set_aside.load(Ordering::Relaxed)
+    }
+
+    /// So many more slots are to be free, for segments that coalesce.
+    pub(crate) fn set_aside_for_coalescing(&self, slots: u32) {
+        self.set_aside.store(slots, Ordering::Relaxed);
+    }
+
+    /// As [`free_target`](Self::free_target), without those for segments that coalesce.
+    pub(crate) fn least_free_target(&self) -> u32 {
         let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
         ((reserve / 32.0) as u32).clamp(self.kept_slots(self.output_tier()) + 1, 8)
     }
@@ -56,8 +66,9 @@ impl Space {
 ///
 /// The reserve is what the collector has to work with, so what is open, spare or kept free does not count as it. In a tier
 /// of few slots that is most of it; see `docs/decisions/0005-placement.md` for the arithmetic.
-fn user_limit_bytes(tier: &Tier, reserve_share: f64) -> u64 {
-    let (slots, shape) = (f64::from(tier.slots_in_reach()), tier.shape());
+/// So many slots are kept for segments that coalesce.
+fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u64 {
+    let (slots, shape) = (f64::from(tier.slots_in_reach().saturating_sub(coalescing_slots)), tier.shape());
     let working = f64::from(WORKING_SLOTS);
     let beside_reserve = (slots - (slots / 16.0).min(working)) * (1.0 - reserve_share);
     // The last unit of a frame is half empty in the middle.

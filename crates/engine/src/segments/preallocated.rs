@@ -59,19 +59,54 @@ impl Space {
         opened_at: u64,
     ) -> Result<Option<(OpenSegment, usize)>> {
         let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
-        let PoolBuffer { memory, index } = match self.wait_for_memory(pool).await {
+        let piece = match self.wait_for_memory(pool).await {
             Ok(piece) => piece,
             Err(error) => {
                 tier.give_back_with_blocks(slot);
                 return Err(error);
             }
         };
+        self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
+    }
+
+    /// The same, but for whoever can do without: nothing is waited for, and `spare` pieces of memory are left to others.
+    pub(crate) async fn try_open_segment(
+        &self,
+        tier: &Tier,
+        stream: Stream,
+        pool: &MemoryPool,
+        (keep, spare): (u32, usize),
+        opened_at: u64,
+    ) -> Result<Option<(OpenSegment, usize)>> {
+        if pool.available() <= spare {
+            return Ok(None);
+        }
+        let Some(slot) = self.take_slot(tier, keep).await? else { return Ok(None) };
+        let piece = match pool.take(&self.buffered) {
+            Ok(Some(piece)) => piece,
+            refused => {
+                tier.give_back_with_blocks(slot);
+                return refused.map(|_| None);
+            }
+        };
+        self.begin_in(tier, slot, stream, pool, piece, opened_at).await.map(Some)
+    }
+
+    async fn begin_in(
+        &self,
+        tier: &Tier,
+        slot: u32,
+        stream: Stream,
+        pool: &MemoryPool,
+        PoolBuffer { memory, index }: PoolBuffer,
+        opened_at: u64,
+    ) -> Result<(OpenSegment, usize)> {
         let open = self.begin_segment(tier, slot, stream, memory, opened_at);
         if let Some(file) = pool.staging() {
             staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
             self.cover_staging(file, staging::end_of(index, tier.shape())).await?;
         }
-        Ok(Some((open, index)))
+        Ok((open, index))
     }
 
     /// Memory of a pool for a segment. It comes back when a segment is sealed, and in a store that has stopped none will be.

@@ -74,6 +74,8 @@ pub(crate) struct Slot {
     blank: AtomicBool,
     /// All its puts are of keys of which there was none: so nothing comes back if they are dropped.
     hides_nothing: AtomicBool,
+    /// Its records wait in memory to be overwritten: nothing of it is on the device.
+    coalescing: AtomicBool,
     /// Number that the newest segment had when it was last looked at for what may be dropped, and kept.
     passed_at: AtomicU64,
     /// When that was, or when it was taken, in milliseconds by the runtime's clock.
@@ -116,6 +118,7 @@ impl Slot {
         self.not_collected_at.store(0, Ordering::Relaxed);
         self.used_bytes.store(0, Ordering::Relaxed);
         self.hides_nothing.store(false, Ordering::Relaxed);
+        self.coalescing.store(false, Ordering::Relaxed);
         self.pass(0, now);
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.segment.set(segment);
@@ -162,6 +165,15 @@ impl Slot {
 
     pub(crate) fn set_blank(&self, blank: bool) {
         self.blank.store(blank, Ordering::Relaxed);
+    }
+
+    /// What it gets waits in memory to be overwritten, until it is sealed or freed.
+    pub(crate) fn set_coalescing(&self, coalesces: bool) {
+        self.coalescing.store(coalesces, Ordering::Release);
+    }
+
+    pub(crate) fn is_coalescing(&self) -> bool {
+        self.coalescing.load(Ordering::Acquire)
     }
 
     /// It gets nothing but puts as they come, from now on: each is published after those that it replaces.
@@ -252,7 +264,12 @@ impl Slot {
     /// victim was freed. When the other one is evicted, a tombstone of the same number has to hide this one, however late this
     /// segment was opened. So it counts as opened before everything, until it is freed.
     pub(crate) fn hold_copies(&self) {
-        self.opened_at.store(0, Ordering::Relaxed);
+        self.open_at(0);
+    }
+
+    /// It counts as opened then.
+    pub(crate) fn open_at(&self, sequence: u64) {
+        self.opened_at.store(sequence, Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The space of a store: its tiers, the segments in them, and whether there is room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
@@ -67,6 +67,8 @@ pub(crate) struct SpaceParts {
     pub(crate) superblocks: Vec<Superblock>,
     /// Share of the capacity that users cannot fill.
     pub(crate) reserve_share: f64,
+    /// Slots that segments have which coalesce, at most, and the one that what is left of them is copied to.
+    pub(crate) coalescing_slots: u32,
     /// Whether the memory that segments of the first tier are built in outlives the process.
     pub(crate) outlives_process: bool,
     /// Highest sequence number that was found.
@@ -88,6 +90,9 @@ pub(crate) struct Space {
     capacity: Option<Arc<Tier>>,
     pub(crate) superblocks: Superblocks,
     pub(crate) reserve_share: f64,
+    pub(crate) coalescing_slots: u32,
+    /// Free slots that segments which coalesce may still take.
+    pub(super) set_aside: AtomicU32,
     pub(crate) outlives_process: bool,
     /// The last sequence number that was given out.
     pub(crate) sequence: AtomicU64,
@@ -129,6 +134,8 @@ impl Space {
             tiers: parts.tiers,
             superblocks: Superblocks::new(parts.superblocks),
             reserve_share: parts.reserve_share,
+            coalescing_slots: parts.coalescing_slots,
+            set_aside: AtomicU32::new(parts.coalescing_slots),
             outlives_process: parts.outlives_process,
             // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
             sequence: AtomicU64::new(match planted(Bug::NumbersGivenOutAgain) {

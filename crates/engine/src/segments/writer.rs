@@ -80,13 +80,24 @@ impl<'a> SegmentWriter<'a> {
     /// Seals a segment of which all frames are durable: writes its summary, durably. From then on it may be relocated.
     /// `sealed_at`: its age, as the number of the segment that was the newest then.
     pub(crate) async fn seal(&self, summary: Summary, sealed_at: impl FnOnce() -> u64) -> Result<()> {
-        let Summary { slot, stream, tail, start, bytes, contents } = summary;
-        self.space.counters.count_summary(bytes.len() as u64);
-        let source = Source::Owned(Buffer::copy_from(&bytes));
-        let device = self.tier.device()?;
-        self.tier.write(&device, slot, start, source, WriteMode::Durable, Content::Summary).await?;
-        self.tier.slots().seal(slot, stream, tail, sealed_at(), &contents);
+        self.write_summary(&summary).await?;
+        self.note_sealed(&summary, sealed_at());
         Ok(())
+    }
+
+    /// Writes a summary, durably, and leaves the segment open: it cannot be relocated.
+    pub(crate) async fn write_summary(&self, summary: &Summary) -> Result<()> {
+        let Summary { slot, start, bytes, .. } = summary;
+        self.space.counters.count_summary(bytes.len() as u64);
+        let source = Source::Owned(Buffer::copy_from(bytes));
+        let device = self.tier.device()?;
+        self.tier.write(&device, *slot, *start, source, WriteMode::Durable, Content::Summary).await
+    }
+
+    /// The summary of a segment was written: it may be relocated from now on.
+    pub(crate) fn note_sealed(&self, summary: &Summary, sealed_at: u64) {
+        let Summary { slot, stream, tail, contents, .. } = summary;
+        self.tier.slots().seal(*slot, *stream, *tail, sealed_at, contents);
     }
 }
 

@@ -65,9 +65,14 @@ impl AppendPoints {
         self.open.iter().all(Option::is_none)
     }
 
+    /// The segments.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OpenSegment> {
+        self.open.iter().flatten().map(|open| &open.segment)
+    }
+
     /// The segments, each with where what was appended to it ends.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.open.iter().flatten().map(|open| (open.segment.name().segment, open.segment.tail()))
+        self.all().map(|segment| (segment.name().segment, segment.tail()))
     }
 
     pub(crate) fn open(&mut self, point: AppendPoint) -> Option<&mut OpenSegment> {

@@ -27,7 +27,6 @@ use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
 use crate::segments::buffers::PoolBuffer;
 use crate::segments::space::Space;
-use crate::segments::staging;
 use crate::segments::tier::Tier;
 use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
 use crate::segments::zero_ahead::ZeroAhead;
@@ -300,37 +299,36 @@ impl Committer<'_> {
         let (catalog, lane) = (self.catalog.clone(), self.lane.clone());
         // By others, since it takes as long as there are records, and a write to a file may wait for the file system.
         self.tasks.spawn("seal", async move {
-            let space = &*catalog.space;
-            let tier = space.tier(lane.shape.tier);
-            let name = segment.name();
-            let summary = Summary::of(&segment);
-            let records = segment.entries().len().max(1) as u32;
-            // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
-            // kill must not bring them back from the staging file.
-            let voided = lane
-                .pool
-                .staging()
-                .filter(|_| !planted(Bug::StagingNotVoided))
-                .map_or(Ok(()), |file| staging::void(file, piece, &space.secret, lane.shape));
-            // Before its memory can go: as long as that is there, what displaces its records sees them.
-            tier.slot(name.slot).expect_records_of(segment.tail() / records);
-            let (memory, _) = segment.into_parts();
-            lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
-            let writer = SegmentWriter::new(space, tier, Origin::User);
-            let sealed = match voided {
-                Ok(()) => writer.seal(summary, || space.newest_segment()).await,
-                Err(error) => Err(error),
-            };
-            match sealed {
-                Ok(()) => {
-                    lane.sealed(name.segment);
-                    space.reclaim.notify_one();
-                }
-                Err(error) => space.health.latch(&error),
+            let number = segment.name().segment;
+            match seal(&catalog.space, &lane, segment, piece).await {
+                Ok(()) => lane.sealed(number),
+                Err(error) => catalog.space.health.latch(&error),
             }
         });
         Ok(())
     }
+}
+
+/// Writes the summary of a segment of a lane of which everything is durable, and lets its memory go.
+pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece: usize) -> Result<()> {
+    let tier = space.tier(lane.shape.tier);
+    let name = segment.name();
+    let summary = Summary::of(&segment);
+    let records = segment.entries().len().max(1) as u32;
+    // All of it is durable. When the segment has been relocated, and what its records hid or were hidden by is gone, a
+    // kill must not bring them back from the staging file.
+    let voided = match planted(Bug::StagingNotVoided) {
+        false => lane.void_staged(piece),
+        true => Ok(()),
+    };
+    // Before its memory can go: as long as that is there, what displaces its records sees them.
+    tier.slot(name.slot).expect_records_of(segment.tail() / records);
+    let (memory, _) = segment.into_parts();
+    lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
+    voided?;
+    SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
+    space.reclaim.notify_one();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! sequence number and the moment it is published follow from who has it. Nothing is awaited under it.
 
 mod appending;
+mod coalescing;
 mod ending;
 mod jobs;
 mod reserving;
@@ -27,6 +28,7 @@ use crate::catalog::Catalog;
 use crate::segments::buffers::MemoryPool;
 use crate::segments::contents::NEVER_MS;
 use crate::write::append_points::AppendPoints;
+use crate::write::coalescing::{Coalescing, CoalescingPlan};
 use crate::write::prepared::Group;
 use crate::write::reserve::Reservations;
 
@@ -93,6 +95,7 @@ pub(crate) struct LaneState {
     /// A writer found none.
     lacks_room: bool,
     filling: Filling,
+    coalescing: Coalescing,
     jobs: VecDeque<Job>,
     /// Groups that the committer still has to publish. While there are any, nobody else publishes.
     unpublished: usize,
@@ -123,6 +126,8 @@ pub(crate) struct Lane {
     pub(crate) work: Notify,
     /// The preallocation has something to do.
     pub(crate) spare_taken: Notify,
+    /// Whoever writes out what coalesces has something to do.
+    pub(crate) coalescing_work: Notify,
     /// A frame this long is written without waiting for more.
     frame_target_bytes: u32,
     /// No record of its open segments that is to be taken out of the index when it expires does so before.
@@ -130,13 +135,15 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// `may_separate`: whether it may have a second open segment, for records that are expected to last.
+    /// `may_separate`: whether it may have a second open segment, for records that are expected to last. `coalescing`: whether
+    /// records wait to be overwritten.
     pub(crate) fn new(
         catalog: Arc<Catalog>,
         stream: Stream,
         shape: SegmentShape,
         pool: MemoryPool,
         may_separate: bool,
+        coalescing: Option<CoalescingPlan>,
     ) -> Arc<Lane> {
         let health = catalog.space.health.clone();
         let lane = Arc::new(Lane {
@@ -153,6 +160,7 @@ impl Lane {
                 room: Completion::new(),
                 lacks_room: false,
                 filling: Filling::new(),
+                coalescing: Coalescing::new(coalescing),
                 jobs: VecDeque::new(),
                 unpublished: 0,
                 wakes_at: 1,
@@ -164,6 +172,7 @@ impl Lane {
             }),
             work: Notify::new(),
             spare_taken: Notify::new(),
+            coalescing_work: Notify::new(),
             frame_target_bytes: (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20),
             expires_from: AtomicU64::new(NEVER_MS),
         });

@@ -8,6 +8,7 @@ mod append;
 mod append_points;
 pub(crate) mod batch;
 pub(crate) mod changeable;
+pub(crate) mod coalescing;
 pub(crate) mod committer;
 mod compressing;
 pub(crate) mod databases;
@@ -92,6 +93,14 @@ impl Writer {
 
     /// Makes everything durable that was acknowledged before.
     pub(crate) async fn flush(&self) -> Result<()> {
+        if let Some(written) = self.lane.flush_coalescing() {
+            written.wait().await?;
+        }
+        self.flush_lanes().await
+    }
+
+    /// Makes everything durable that the lanes have to write: not what waits to be overwritten.
+    pub(crate) async fn flush_lanes(&self) -> Result<()> {
         let flushed: Vec<_> = self.lanes().map(|lane| lane.flush()).collect();
         for lane in flushed {
             lane.wait().await?;

@@ -9,6 +9,9 @@ use super::{Model, Slot, State};
 /// How long a write and a flush may take, with those before them.
 const WRITE_TIME: Duration = Duration::from_millis(50);
 
+/// What is written at no particular time is written, and durable, after so long, where it does not wait longer to be overwritten.
+const MAX_UNWRITTEN: Duration = Duration::from_secs(1);
+
 impl Model {
     /// Nothing survives that was appended after something that was lost, except what went another way.
     pub(super) fn check_order(&self, survivors: &[(usize, bool)]) {
@@ -37,7 +40,8 @@ impl Model {
                     s.acked_at.is_some() && s.acked_time + period + WRITE_TIME < ended
                 }
                 Durability::None | Durability::Process => {
-                    s.acked_at.is_some() && s.acked_time + Duration::from_secs(1) + WRITE_TIME < ended
+                    let unwritten = MAX_UNWRITTEN.max(self.coalesces_for);
+                    s.acked_at.is_some() && s.acked_time + unwritten + WRITE_TIME < ended
                 }
                 Durability::Sync => s.acked_at.is_some(),
             };

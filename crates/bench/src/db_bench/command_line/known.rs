@@ -125,6 +125,11 @@ const OWN: &[(&str, Kind, &str)] = &[
     ("reserve", Int(5, 50), "percent of the capacity that users cannot fill [the store's own]"),
     ("scrub_limit", Text, "bytes a second that the scrub reads; 0: there is none [a pass in a week]"),
     ("durability", Text, "sync, process, periodic, periodic:MS or none [what --sync and --disable_wal say]"),
+    (
+        "coalesce_ms",
+        Int(0, 3_600_000),
+        "milliseconds that unsynced writes may wait in memory to be overwritten [0]",
+    ),
     ("memory", Text, "memory of the store for everything [--cache_size and 256m, at least 512m]"),
     ("backend", Text, "auto, uring or threads [auto]"),
     ("json", Text, "write the figures to this file; -: stdout [none]"),

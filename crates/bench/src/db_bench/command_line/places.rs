@@ -1,6 +1,7 @@
 //! Where the store lies, and what it may take.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use esker_device::Backend;
 use esker_engine::{Durability, Options};
@@ -20,6 +21,7 @@ pub(crate) struct Places {
     segment: Option<u64>,
     reserve: Option<u8>,
     scrub_limit: Option<u64>,
+    coalesce_for: Duration,
     memory: u64,
     pub(crate) backend: Backend,
     pub(crate) direct: bool,
@@ -71,6 +73,7 @@ impl Places {
             segment,
             reserve: flags.is_set("reserve").then(|| flags.count("reserve", 20) as u8),
             scrub_limit,
+            coalesce_for: Duration::from_millis(flags.count("coalesce_ms", 0)),
             memory,
             backend,
             direct,
@@ -90,6 +93,7 @@ impl Places {
         options = options
             .memory_bytes(self.memory)
             .durability(durability)
+            .coalesce_for(self.coalesce_for)
             .backend(self.backend)
             .direct(self.direct);
         if let Some(bytes) = self.fast_limit {

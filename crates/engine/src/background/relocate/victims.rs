@@ -8,14 +8,19 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
+use super::emptied::Emptied;
 use super::{Eviction, Relocator, Victims};
 
+use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
 use crate::segments::limit::{LEAST_YIELD, frame_bytes};
 use crate::segments::slot::SlotState;
 
 /// A tombstone is taken to be so long where the length of its key is not at hand.
 const TOMBSTONE_BYTES: u32 = 96;
+
+/// Where slots run short like this, nothing waits to be freed.
+const SHORT: f64 = 0.5;
 
 impl Relocator<'_> {
     /// Makes a sealed segment a victim, if it is worth it, and reads its summary.
@@ -95,16 +100,63 @@ impl Relocator<'_> {
         }
     }
 
-    /// Frees emptied victims.
-    pub(super) async fn free(&self, tier_name: TierName, victims: &Victims, worked: Duration) -> Result<()> {
+    /// Frees emptied victims, now or soon.
+    pub(super) async fn free(
+        &mut self,
+        tier_name: TierName,
+        victims: Victims,
+        worked: Duration,
+    ) -> Result<()> {
         if victims.is_empty() {
             return Ok(());
         }
-        let tier = self.space.tier(tier_name);
+        if tier_name == self.space.output_tier().name() {
+            let freed = victims.len() as i64 * i64::from(self.space.tier(tier_name).shape().segment_bytes);
+            self.gained_bytes.fetch_add(freed, Ordering::Relaxed);
+        }
+        // What superseded their records may wait in memory. It is not written out for that, where there is time.
+        let superseded_by = self.writer.lane.coalescing_memtable();
+        let emptied = Emptied { tier: tier_name, victims, worked, superseded_by };
+        if self.eviction.is_none() && emptied.superseded_by.is_some() && self.space.urgency() < SHORT {
+            self.emptied.push(emptied);
+            return Ok(());
+        }
         // What superseded the victims' records must be durable before they are gone, or else a power cut could take both.
         if !planted(Bug::FreedBeforeNewerDurable) {
             self.writer.flush().await?;
         }
+        self.free_now(emptied).await
+    }
+
+    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now; `all`:
+    /// it is written out for that. False if there are none.
+    pub(crate) async fn free_emptied(&mut self, all: bool) -> Result<bool> {
+        if self.emptied.is_empty() {
+            return Ok(false);
+        }
+        if all {
+            self.writer.flush().await?;
+        }
+        let is_ready = |emptied: &mut Emptied| match emptied.superseded_by.as_ref().map(Waiter::is_open) {
+            Some(is_open) => all || is_open,
+            None => true,
+        };
+        let ready: Vec<Emptied> = self.emptied.extract_if(.., is_ready).collect();
+        if ready.is_empty() {
+            return Ok(false);
+        }
+        if !planted(Bug::FreedBeforeNewerDurable) {
+            self.writer.flush_lanes().await?;
+        }
+        for emptied in ready {
+            self.free_now(emptied).await?;
+        }
+        Ok(true)
+    }
+
+    async fn free_now(&self, emptied: Emptied) -> Result<()> {
+        let Emptied { tier: tier_name, victims, worked, .. } = emptied;
+        let tier = self.space.tier(tier_name);
         let [first, last] = tier.ends_to_mark();
         for (at, (victim, entries)) in victims.iter().enumerate() {
             if !self.space.is_let_go(victim.segment).await {
@@ -120,9 +172,6 @@ impl Relocator<'_> {
             self.drop_evicted(tier_name, victim, entries);
             tier.mark_free(victim.slot, &self.space.secret, last).await?;
             tier.leave_slot(victim.slot, self.space.runtime.now());
-            if tier_name == self.space.output_tier().name() {
-                self.gained_bytes.fetch_add(i64::from(tier.shape().segment_bytes), Ordering::Relaxed);
-            }
             self.space.counters.count_freed(victim.records as u64);
             self.space.is_no_longer_full();
             self.space.announce_free_slot();

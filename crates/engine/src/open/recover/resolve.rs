@@ -262,11 +262,15 @@ impl Resolver {
     }
 
     /// Of copies of one version, a tombstone comes first: it says that the version was dropped, or has expired. Otherwise it is
-    /// the one in the oldest segment, and of a segment's own records what lies on a device. The others are counted.
+    /// the one in the oldest segment of those on a device: one that is only staged may be a copy's victim, but what is durable
+    /// must not be freed for it. The others are counted.
     fn oldest_copies_first(&mut self, rivals: &mut [Candidate]) {
         let same = |a: &Candidate, b: &Candidate| (a.hash, a.sequence) == (b.hash, b.sequence);
         for copies in rivals.chunk_by_mut(same).filter(|copies| copies.len() > 1) {
-            copies.sort_unstable_by_key(|copy| (!copy.place.is_tombstone(), self.age(copy), copy.place));
+            let is_staged = |copy: &Candidate| copy.place.staged().is_some();
+            copies.sort_unstable_by_key(|copy| {
+                (!copy.place.is_tombstone(), is_staged(copy), self.age(copy), copy.place)
+            });
             for copy in copies[1..].iter().filter(|copy| copy.place.staged().is_none()) {
                 *self.copies.entry(self.slot_of(copy)).or_default() += 1;
             }

@@ -30,13 +30,13 @@ pub(crate) enum Append {
 }
 
 /// Appends the records of one group to an open segment, one after the other. Their sequence numbers follow one another.
-struct Appender<'a> {
-    lane: &'a Lane,
-    open: &'a mut OpenSegment,
+pub(super) struct Appender<'a> {
+    pub(super) lane: &'a Lane,
+    pub(super) open: &'a mut OpenSegment,
     /// What is expected of them.
-    short_lived: bool,
-    records: &'a [Prepared],
-    first_sequence: u64,
+    pub(super) short_lived: bool,
+    pub(super) records: &'a [Prepared],
+    pub(super) first_sequence: u64,
 }
 
 impl Appender<'_> {
@@ -134,6 +134,12 @@ impl Lane {
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
         let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
         let wanted = after.as_ref().map_or(usual, |after| after.point);
+        if after.is_none() && self.coalesces(state, records, padded, durability) {
+            let reservation = take_reservation(reserved);
+            let answer = self.append_coalescing(state, short_lived, records, durability, reservation);
+            self.expire(records);
+            return Ok(answer);
+        }
         let Some(point) = self.make_room(state, wanted, records.len(), padded) else {
             if let (Some(after), Some(reserved)) = (after, reserved) {
                 reserved.after = Some(after);
@@ -149,12 +155,17 @@ impl Lane {
             state.reservations.forget_unpublished(keys);
         }
         let answer = self.append_to_open(state, point, short_lived, records, durability, reserved);
+        self.expire(records);
+        Ok(answer)
+    }
+
+    /// Sees to it that appended records are taken out of the index when they expire.
+    fn expire(&self, records: &[Prepared]) {
         if let Some(at_ms) = records.iter().filter_map(|record| record.expires_at_ms).min()
             && self.expires_from_at_most(at_ms)
         {
             self.catalog.space.reclaim.notify_one();
         }
-        Ok(answer)
     }
 
     /// Whether a put of a key is expected to live briefly: by the life of what it displaces, or, where a full store evicts what
@@ -238,7 +249,7 @@ impl Lane {
             records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
         let mut appender = Appender { lane: self, open, short_lived, records, first_sequence };
         let ends_early = reserved.as_ref().is_some_and(|reserved| reserved.ends_early);
-        let reservation = reserved.take_if(|reserved| !reserved.is_shared() && !ends_early);
+        let reservation = take_reservation(reserved);
         // Records of the large lane are not in order with those of the main lane, so they are seen when written.
         let waits = matches!(durability, Durability::Sync) || self.stream != Stream::LANE;
         let answer = if waits || state.unpublished > 0 {
@@ -271,7 +282,7 @@ impl Lane {
     }
 
     /// Appends records and publishes them at once.
-    fn publish(&self, mut appender: Appender<'_>, reservation: Option<Reservation>) -> Append {
+    pub(super) fn publish(&self, mut appender: Appender<'_>, reservation: Option<Reservation>) -> Append {
         if let ([put], None) = (appender.records, &reservation)
             && put.kind == Kind::Put
         {
@@ -300,4 +311,9 @@ impl Lane {
         }
         Append::Wait(last, filling.completion.waiter())
     }
+}
+
+/// The reservation under which records are written, if it ends when they are published.
+fn take_reservation(reserved: &mut Option<Reservation>) -> Option<Reservation> {
+    reserved.take_if(|reserved| !reserved.is_shared() && !reserved.ends_early)
 }

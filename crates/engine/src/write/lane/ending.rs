@@ -19,8 +19,13 @@ impl Lane {
         drop(state);
         // Nobody makes room any more.
         room.open(Err(Error::Closed { reason: "it was closed".into() }));
+        self.wake_tasks();
+    }
+
+    fn wake_tasks(&self) {
         self.work.notify_one();
         self.spare_taken.notify_one();
+        self.coalescing_work.notify_one();
     }
 
     /// An open segment of a lane that has stopped, if there is anything in it.
@@ -79,7 +84,7 @@ impl Lane {
 impl Follower for Lane {
     fn failed(&self, error: &Error) {
         self.fail(error);
-        self.work.notify_one();
-        self.spare_taken.notify_one();
+        self.coalescing_ended(Err(error.clone()));
+        self.wake_tasks();
     }
 }

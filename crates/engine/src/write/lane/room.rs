@@ -7,8 +7,9 @@ use esker_log::{Entry, OpenSegment, Stream};
 use super::Lane;
 
 use crate::base::completion::Completion;
-use crate::base::error::Error;
+use crate::base::error::{Error, Result};
 use crate::segments::contents::NEVER_MS;
+use crate::segments::staging;
 use crate::write::append_points::AppendPoint;
 
 /// So many entries are looked at under the lock at a time.
@@ -56,7 +57,13 @@ impl Lane {
     pub(crate) fn ends(&self) -> Vec<(u64, u32)> {
         let state = self.state.lock();
         let sealing = state.sealing.iter().map(|segment| (*segment, self.shape.segment_bytes));
-        state.points.ends().chain(sealing).collect()
+        state.points.ends().chain(sealing).chain(state.coalescing.output_ends.iter().copied()).collect()
+    }
+
+    /// What lies in a piece of its memory is of no use to another process any more.
+    pub(crate) fn void_staged(&self, piece: usize) -> Result<()> {
+        let secret = &self.catalog.space.secret;
+        self.pool.staging().map_or(Ok(()), |file| staging::void(file, piece, secret, self.shape))
     }
 
     /// A segment has its summary.
@@ -73,15 +80,22 @@ impl Lane {
 
     /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
     /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
-    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) {
-        for point in [AppendPoint::MAIN, AppendPoint::LONG_LIVED] {
-            let (mut seen, mut of) = (0, None);
+    ///
+    /// While a memtable of what waits to be overwritten is written out, the entries of the next are left out, and false is
+    /// returned: what is written out may have to be kept for as long as one of these is in the index.
+    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) -> bool {
+        let (open, is_all) = self.open_segments();
+        for open in open {
+            let mut seen = 0;
             loop {
-                let mut state = self.state.lock();
-                let Some(segment) = state.points.open(point) else { break };
+                let state = self.state.lock();
+                let segment = state.points.all().chain(state.coalescing.filled());
+                let Some(segment) = segment.into_iter().find(|segment| segment.name().segment == open) else {
+                    break;
+                };
                 let name = segment.name();
                 let rest = segment.entries().get(seen..).unwrap_or_default();
-                if *of.get_or_insert(name.segment) != name.segment || rest.is_empty() {
+                if rest.is_empty() {
                     break;
                 }
                 let some = &rest[..rest.len().min(ENTRIES_AT_A_TIME)];
@@ -89,6 +103,15 @@ impl Lane {
                 seen += some.len();
             }
         }
+        is_all
+    }
+
+    fn open_segments(&self) -> (Vec<u64>, bool) {
+        let state = self.state.lock();
+        let is_all = state.coalescing.leaving.is_none();
+        let coalescing = state.coalescing.filled().filter(|_| is_all);
+        let numbers = state.points.all().chain(coalescing).map(|segment| segment.name().segment);
+        (numbers.collect(), is_all)
     }
 
     /// No record of its open segments expires before that is still to be taken out of the index.

@@ -407,6 +407,7 @@ fn esker(service: &Service, text: &mut String) {
         ("segments_freed", done.segments_freed),
         ("records_moved", done.records_moved),
         ("records_freed", done.records_freed),
+        ("records_coalesced", done.records_coalesced),
         ("overwrites_verified", done.overwrites_verified),
         ("hidden_found", done.hidden_found),
         ("stalls", done.stalls),

@@ -1,0 +1,228 @@
+//! Writing out what coalesced in memory: only what nobody overwrote meanwhile.
+//!
+//! The order is that of relocation (`relocate`), with victims that are in memory alone:
+//!
+//! 1. What is still current is copied to segments for survivors, and flushed; the index is swung to the copies. A segment of
+//!    which most is current is written as it is instead, and so is one for whose survivors there is no slot.
+//! 2. The lane is flushed: what superseded a record that was dropped may lie in its open segment.
+//! 3. The memory is void, then its slots are free, and whoever waits is told.
+//!
+//! What supersedes a record while its memtable is written out belongs to the next memtable, and is not durable with this one. So
+//! such a record counts as needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::WriteMode;
+use esker_gc::Victim;
+use esker_log::{ClosedFrame, Stream};
+use esker_planted::{Bug, planted};
+use futures_util::future::{Either, select};
+
+use crate::background::expire::Expirer;
+use crate::background::relocate::{Relocator, Victims};
+use crate::base::error::{Error, Result};
+use crate::catalog::Catalog;
+use crate::segments::accounting::Origin;
+use crate::segments::buffers::{BufferedSegment, PoolBuffer};
+use crate::segments::space::Space;
+use crate::segments::writer::SegmentWriter;
+use crate::write::Writer;
+use crate::write::coalescing::{Memtable, Piece};
+use crate::write::committer::seal;
+use crate::write::lane::Lane;
+
+/// A segment of which at least this share is current is written as it is: copying it would save little.
+const MOST: f64 = 0.75;
+
+/// Pieces of memory that are left to the lane's own segments.
+const LEFT_TO_LANE: usize = 2;
+/// A segment of survivors is sealed when it got none for so long: as long as it is open, its garbage and what it hides stay.
+const SEALED_AFTER: Duration = Duration::from_secs(30);
+
+/// Runs until the lane stops and everything is written.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let (space, catalog, writer) = (&*writer.space, &*writer.catalog, &*writer);
+    let relocator = Relocator::new(Expirer { space, catalog, writer });
+    let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
+    let ended = coalescer.run().await;
+    if let Err(error) = &ended {
+        space.health.latch(error);
+    }
+    writer.lane.coalescing_ended(ended);
+}
+
+struct Coalescer<'a> {
+    space: &'a Space,
+    catalog: &'a Catalog,
+    lane: &'a Arc<Lane>,
+    relocator: Relocator<'a>,
+    /// When the last memtable was written out, if any was since the last segment of survivors was sealed.
+    wrote_at: Option<Duration>,
+}
+
+impl Coalescer<'_> {
+    async fn run(&mut self) -> Result<()> {
+        loop {
+            let woken = self.lane.coalescing_work.notified();
+            self.space.health.check_latch()?;
+            if let Some(Memtable { pieces, completion }) = self.lane.next_memtable(self.space.runtime.now()) {
+                let written = self.write_out(pieces).await;
+                self.wrote_at = Some(self.space.runtime.now());
+                if let Err(error) = &written {
+                    // Before anybody could find that nothing waits any more.
+                    self.space.health.latch(error);
+                }
+                self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
+                completion.open(written.clone());
+                written?;
+            } else if self.lane.is_stopping() {
+                return self.relocator.finish().await;
+            } else if self.relocator.expires_from().is_some_and(|at_ms| at_ms <= self.catalog.confirmed_ms())
+            {
+                self.relocator.expire_outputs().await?;
+            } else if self.seals_at().is_some_and(|at| at <= self.space.runtime.now()) {
+                self.wrote_at = None;
+                self.relocator.finish().await?;
+            } else if !self.provide().await? {
+                self.rest(woken).await;
+            }
+        }
+    }
+
+    /// Provides the lane with a segment to fill next; false if it needs none, or there is no slot for one.
+    async fn provide(&mut self) -> Result<bool> {
+        if !self.lane.wants_coalescing_spare() || self.space.health.check_writable().is_err() {
+            return Ok(false);
+        }
+        let tier = self.space.tier(self.lane.shape.tier);
+        // They are no reason to collect more, nor to hold writers back.
+        let (keep, opened_at) = (self.space.least_free_target(), self.lane.published_through());
+        let (pool, spare) = (&self.lane.pool, LEFT_TO_LANE);
+        let opened =
+            self.space.try_open_segment(tier, Stream::DESTAGED, pool, (keep, spare), opened_at).await;
+        let Some((segment, piece)) = (match opened {
+            Ok(opened) => opened,
+            Err(Error::Closed { .. }) => return Ok(false),
+            // Writers do without.
+            Err(Error::Io(esker_device::DeviceError::Full { .. })) => None,
+            Err(error) => return Err(error),
+        }) else {
+            return Ok(false);
+        };
+        self.space.buffered.add(BufferedSegment {
+            tier: self.lane.shape.tier,
+            slot: segment.name().slot,
+            segment: segment.name().segment,
+            buffer: segment.memory().buffer(),
+        });
+        // As long as there is nothing in it, it keeps no tombstone.
+        tier.slot(segment.name().slot).open_at(u64::MAX);
+        self.lane.put_coalescing_spare((segment, piece));
+        self.note_slots();
+        Ok(true)
+    }
+
+    /// When the segment of survivors is to be sealed.
+    fn seals_at(&self) -> Option<Duration> {
+        self.wrote_at.map(|at| at + SEALED_AFTER)
+    }
+
+    /// Waits for something to do.
+    async fn rest(&self, woken: impl Future<Output = ()>) {
+        let now = self.space.runtime.now();
+        let due = self.lane.coalescing_deadline().into_iter().chain(self.seals_at()).min();
+        let due = due.map(|at| at.saturating_sub(now));
+        let expiry = self.relocator.expires_from().map(|at_ms| {
+            let left = at_ms.saturating_sub(self.catalog.confirmed_ms());
+            Duration::from_millis(left.clamp(1, 1000))
+        });
+        let Some(left) = due.into_iter().chain(expiry).min() else { return woken.await };
+        let woken = std::pin::pin!(woken);
+        match select(woken, self.space.runtime.sleep(left)).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    /// Writes a memtable out. Afterwards everything that was appended before it ended is durable, or superseded by what is.
+    async fn write_out(&mut self, pieces: Vec<Piece>) -> Result<()> {
+        let tier = self.space.tier(self.lane.shape.tier);
+        let through = pieces.iter().map(|(segment, _)| segment.name().segment).max().unwrap_or(0);
+        let opened_at = pieces.iter().map(|(segment, _)| segment.name().opened_at).min().unwrap_or(0);
+        let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
+            pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
+        let mut victims: Victims = left.iter().map(Closed::victim).collect();
+        let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, through).await?;
+        whole.extend(left.drain(emptied..));
+        let records: usize = left.iter().map(|closed| closed.segment.0.entries().len()).sum();
+        self.space.counters.count_coalesced((records - copied) as u64);
+
+        let writer = SegmentWriter::new(self.space, tier, Origin::User);
+        for Closed { segment: (segment, _), frame } in &whole {
+            let (slot, buffer) = (segment.name().slot, segment.memory().buffer());
+            writer.write_frame(slot, buffer, frame, WriteMode::Plain).await?;
+        }
+        if !whole.is_empty() {
+            tier.device()?.flush().await.map_err(Error::from)?;
+        }
+        if !planted(Bug::CoalescedFreedBeforeFlush) {
+            self.lane.flush().wait().await?;
+        }
+        for Closed { segment: (segment, piece), .. } in whole {
+            tier.slot(segment.name().slot).set_coalescing(false);
+            seal(self.space, self.lane, segment, piece).await?;
+        }
+        for Closed { segment: (segment, piece), .. } in left {
+            let name = segment.name();
+            if !planted(Bug::CoalescedNotVoided) {
+                self.lane.void_staged(piece)?;
+            }
+            let (memory, _) = segment.into_parts();
+            tier.leave_slot(name.slot, self.space.runtime.now());
+            self.lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
+        }
+        self.note_slots();
+        self.space.announce_free_slot();
+        // Victims may wait for this.
+        self.space.reclaim.notify_one();
+        Ok(())
+    }
+
+    /// How many slots it may still take.
+    fn note_slots(&self) {
+        let (in_use, segments) = self.lane.coalescing_segments();
+        self.space.set_aside_for_coalescing(segments.saturating_sub(in_use) as u32);
+    }
+}
+
+/// A segment that coalesced, with the one frame that all of it is in.
+struct Closed {
+    segment: Piece,
+    frame: ClosedFrame,
+}
+
+impl Closed {
+    fn of((mut segment, piece): Piece) -> Closed {
+        let frame = segment.close_frame(0).expect("it has records");
+        Closed { segment: (segment, piece), frame }
+    }
+
+    fn is_mostly_current(&self, space: &Space) -> bool {
+        let segment = &self.segment.0;
+        let live = space.tier(segment.shape().tier).slot(segment.name().slot).live_bytes();
+        live as f64 >= f64::from(segment.tail()) * MOST
+    }
+
+    fn victim(&self) -> (Victim, Vec<esker_log::Entry>) {
+        let segment = &self.segment.0;
+        let (name, entries) = (segment.name(), segment.entries().to_vec());
+        let victim = Victim {
+            segment: name.segment,
+            slot: name.slot,
+            shape: segment.shape(),
+            stream: name.stream,
+            records: entries.len(),
+        };
+        (victim, entries)
+    }
+}

@@ -1,0 +1,70 @@
+//! Copying what is left of segments that coalesced: a relocation whose victims are in memory only.
+
+use esker_gc::{Relocated, copy_needed};
+
+use super::{Relocator, Victims};
+
+use crate::base::error::Result;
+use crate::segments::accounting::Origin;
+use crate::segments::limit::frame_bytes;
+use crate::segments::writer::SegmentWriter;
+
+impl Relocator<'_> {
+    /// Copies what is needed of segments that coalesced, durably, and swings the index. Returns how many of them, from the
+    /// first, nothing is needed of any more, and how many records were copied; the other segments are to be written as they
+    /// are. No record of them is older than `opened_at`, and none of their memtable lies in a segment with a higher number than
+    /// `through`.
+    pub(crate) async fn copy_coalesced(
+        &mut self,
+        victims: &mut Victims,
+        opened_at: u64,
+        through: u64,
+    ) -> Result<(usize, usize)> {
+        let (mut emptied, mut copied, mut first) = (victims.len(), vec![0; victims.len()], true);
+        while victims[..emptied].iter().any(|(_, entries)| !entries.is_empty()) {
+            let relocated = self.copy_round(victims, opened_at, through, first).await?;
+            if !relocated.moves.is_empty() {
+                self.note_expiries(&relocated);
+                self.flush_outputs().await?;
+                self.swing(victims[0].0.shape.tier, victims, &relocated);
+            }
+            let writer = SegmentWriter::new(self.space, self.space.output_tier(), Origin::User);
+            for summary in self.filled.get_mut().drain(..) {
+                writer.note_sealed(&summary, self.space.newest_segment());
+            }
+            let damaged = relocated.damaged.iter().map(|(number, ..)| *number);
+            emptied = damaged.chain(relocated.out_of_room_at).fold(emptied, usize::min);
+            relocated.moves.iter().for_each(|m| copied[m.victim] += 1);
+            // A look-up misses a key while it goes from one bucket of the index to another; this one does not.
+            for (victim, entries) in victims.iter_mut() {
+                let tier = victim.shape.tier;
+                entries.retain(|entry| self.catalog.is_known(tier, victim.slot, entry));
+            }
+            first = false;
+        }
+        self.prove_outputs().await?;
+        Ok((emptied, copied[..emptied].iter().sum()))
+    }
+
+    async fn copy_round(
+        &mut self,
+        victims: &Victims,
+        opened_at: u64,
+        through: u64,
+        first: bool,
+    ) -> Result<Relocated> {
+        let shape = self.space.output_tier().shape();
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut copies = self.copies(first, 1.0);
+        // What is copied may be superseded by a record that a power cut takes, so a tombstone between the two must stay.
+        (copies.origin, copies.opened_at, copies.coalesced_through) =
+            (Origin::User, opened_at, Some(through));
+        let entries = || victims.iter().flat_map(|(_, entries)| entries);
+        let bytes: u64 = entries().map(|entry| u64::from(entry.bytes)).sum();
+        copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;
+        let copied =
+            copy_needed(&copies, &self.space.secret, victims, &mut outputs, frame_bytes(shape)).await;
+        self.outputs = outputs;
+        copied.map_err(|failed| failed.error)
+    }
+}

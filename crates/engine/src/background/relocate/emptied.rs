@@ -1,0 +1,21 @@
+//! Segments on their way to be freed.
+
+use std::time::Duration;
+
+use esker_gc::Victim;
+use esker_log::{Entry, Tier as TierName};
+
+use crate::base::completion::Waiter;
+
+/// Segments that are being emptied, with what their summaries say of records that may be needed.
+pub(crate) type Victims = Vec<(Victim, Vec<Entry>)>;
+
+/// Victims of which nothing is needed any more.
+pub(crate) struct Emptied {
+    pub(crate) tier: TierName,
+    pub(crate) victims: Victims,
+    /// How long it took to empty them.
+    pub(crate) worked: Duration,
+    /// Opens when what superseded their records is durable, as far as that waits in memory to be overwritten.
+    pub(crate) superseded_by: Option<Waiter>,
+}

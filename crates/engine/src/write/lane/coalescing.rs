@@ -1,0 +1,151 @@
+//! Puts that coalesce: appending them, and handing memtables to whoever writes them out.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_log::Kind;
+
+use super::appending::{Append, Appender};
+use super::{Lane, LaneState};
+
+use crate::base::completion::{Completion, Waiter};
+use crate::base::durability::Durability;
+use crate::base::error::Result;
+use crate::write::coalescing::{Coalescing, Memtable, Piece};
+use crate::write::prepared::Prepared;
+use crate::write::reserve::Reservation;
+
+/// A longer record goes to the lane's own segment: this part of a segment.
+const LONGEST: u64 = 8;
+
+impl Lane {
+    /// Whether records are to be appended to a segment that coalesces, in which there is room for them now.
+    pub(super) fn coalesces(
+        &self,
+        state: &mut LaneState,
+        records: &[Prepared],
+        padded: u64,
+        durability: Durability,
+    ) -> bool {
+        if state.coalescing.plan.is_none() || state.coalescing.ended.is_some() {
+            return false;
+        }
+        let is_single_put = matches!(records, [put] if put.kind == Kind::Put && put.sequence.is_none());
+        is_single_put
+            && !matches!(durability, Durability::Sync)
+            && state.unpublished == 0
+            && padded <= u64::from(self.shape.segment_bytes) / LONGEST
+            && self.make_coalescing_room(&mut state.coalescing, padded)
+    }
+
+    fn make_coalescing_room(&self, coalescing: &mut Coalescing, padded: u64) -> bool {
+        if coalescing.open.as_ref().is_some_and(|(open, _)| open.has_room(1, padded)) {
+            return true;
+        }
+        coalescing.full.extend(coalescing.open.take());
+        self.coalescing_work.notify_one();
+        if coalescing.is_full() {
+            return false;
+        }
+        let Some(piece) = coalescing.spare.take() else { return false };
+        let name = piece.0.name();
+        let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
+        let sequence = space.sequence.load(Ordering::Relaxed);
+        tier.slots().begin(name.slot, name.stream, sequence);
+        tier.slot(name.slot).open_at(name.opened_at);
+        tier.slot(name.slot).begin_puts();
+        tier.slot(name.slot).set_coalescing(true);
+        coalescing.open = Some(piece);
+        true
+    }
+
+    /// Appends a put to the segment that coalesces, and publishes it.
+    pub(super) fn append_coalescing(
+        &self,
+        state: &mut LaneState,
+        short_lived: bool,
+        records: &[Prepared],
+        durability: Durability,
+        reservation: Option<Reservation>,
+    ) -> Append {
+        if state.coalescing.expect(durability, || self.catalog.space.runtime.now()) {
+            self.coalescing_work.notify_one();
+        }
+        let first_sequence = self.catalog.space.next_sequences(records.len());
+        let (open, _) = state.coalescing.open.as_mut().expect("there is room");
+        self.publish(Appender { lane: self, open, short_lived, records, first_sequence }, reservation)
+    }
+
+    /// How many slots segments that coalesce have, and may have, beside.
+    pub(crate) fn coalescing_segments(&self) -> (usize, usize) {
+        let coalescing = &self.state.lock().coalescing;
+        (coalescing.in_use(), coalescing.plan.map_or(0, |plan| plan.segments))
+    }
+
+    /// Whether another segment is wanted.
+    pub(crate) fn wants_coalescing_spare(&self) -> bool {
+        let state = self.state.lock();
+        let coalescing = &state.coalescing;
+        let is_wanted = coalescing.plan.is_some_and(|plan| coalescing.in_use() < plan.segments);
+        is_wanted && coalescing.spare.is_none() && !state.stopping
+    }
+
+    /// Provides the next segment.
+    pub(crate) fn put_coalescing_spare(&self, piece: Piece) {
+        self.state.lock().coalescing.spare = Some(piece);
+    }
+
+    /// The memtable, if it is to be written out now.
+    pub(crate) fn next_memtable(&self, now: Duration) -> Option<Memtable> {
+        let mut state = self.state.lock();
+        let is_due = state.coalescing.is_due(now) || (state.stopping && !state.coalescing.is_empty());
+        is_due.then(|| state.coalescing.take_memtable())
+    }
+
+    /// When the memtable is to be written out.
+    pub(crate) fn coalescing_deadline(&self) -> Option<Duration> {
+        self.state.lock().coalescing.deadline
+    }
+
+    /// The memtable was written out. `output_ends`: where what is durable ends of the segments that are open for survivors.
+    pub(crate) fn memtable_written(&self, output_ends: Vec<(u64, u32)>) {
+        let mut state = self.state.lock();
+        state.coalescing.leaving = None;
+        state.coalescing.output_ends = output_ends;
+    }
+
+    /// Asks for everything to be written out that waits to be overwritten; to be waited for, if there is anything.
+    pub(crate) fn flush_coalescing(&self) -> Option<Waiter> {
+        let mut state = self.state.lock();
+        let coalescing = &mut state.coalescing;
+        if let Some(ended) = &coalescing.ended {
+            return Some(Waiter::at_open(ended.clone()));
+        }
+        if coalescing.is_empty() {
+            return coalescing.leaving.as_ref().map(|(_, done)| done.clone());
+        }
+        coalescing.is_wanted = true;
+        self.coalescing_work.notify_one();
+        Some(coalescing.completion.waiter())
+    }
+
+    /// Opens when everything is durable that waits to be overwritten now, if there is anything; that is not hastened.
+    pub(crate) fn coalescing_memtable(&self) -> Option<Waiter> {
+        let state = self.state.lock();
+        let coalescing = &state.coalescing;
+        match coalescing.is_empty() {
+            true => coalescing.leaving.as_ref().map(|(_, done)| done.clone()),
+            false => Some(coalescing.completion.waiter()),
+        }
+    }
+
+    /// Nothing coalesces any more.
+    pub(crate) fn coalescing_ended(&self, how: Result<()>) {
+        let completion = {
+            let mut state = self.state.lock();
+            state.coalescing.ended.get_or_insert_with(|| how.clone());
+            std::mem::replace(&mut state.coalescing.completion, Completion::new())
+        };
+        completion.open(how);
+    }
+}
