@@ -27,6 +27,7 @@ use crate::segments::buffers::{Backing, MemoryPool};
 use crate::segments::space::{Space, SpaceParts};
 use crate::segments::tier::{Accounts, Tier};
 use crate::write::changeable::Changeable;
+use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::Lane;
 use crate::write::options::WriteOptions;
 use crate::write::{Writer, WriterParts, committer, preallocate};
@@ -54,6 +55,7 @@ pub(crate) struct Plan {
     pub(crate) placement: Placement,
     pub(crate) may_separate: bool,
     pub(crate) when_full: WhenFull,
+    pub(crate) coalescing: Option<CoalescingPlan>,
 }
 
 impl Plan {
@@ -70,6 +72,7 @@ impl Plan {
             placement: Placement::new(1),
             may_separate: false,
             when_full: WhenFull::Refuse,
+            coalescing: None,
         }
     }
 
@@ -141,7 +144,7 @@ impl Plan {
         let tiers: Vec<_> = self.tiers.iter().zip(&devices).map(|(name, d)| self.tier(*name, d)).collect();
         let superblocks: Vec<_> = self.tiers.iter().map(|tier| self.superblock(*tier)).collect();
         let (shape, packing) = (self.shape(self.tiers[0]), self.packing());
-        let Plan { world, hash_bits, placement, may_separate, when_full, .. } = self;
+        let Plan { world, hash_bits, placement, may_separate, when_full, coalescing, .. } = self;
         let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
         let health = Arc::new(Health::default());
         let tasks = Tasks::new(runtime.clone(), health.clone());
@@ -172,7 +175,7 @@ impl Plan {
             databases: Databases::default(),
         });
         let pool = MemoryPool::new(Backing::Anonymous, SEGMENT_BYTES as usize, 4);
-        let lane = Lane::new(catalog.clone(), Stream::LANE, shape, pool, may_separate, None);
+        let lane = Lane::new(catalog.clone(), Stream::LANE, shape, pool, may_separate, coalescing);
         let writer = Writer::new(WriterParts {
             catalog: catalog.clone(),
             tasks,

@@ -143,7 +143,7 @@ bugs! {
     CoalescedNotVoided,
     /// A segment of copies of coalesced records may be collected before the index leads to them.
     CoalescedSealedBeforeSwing,
-    /// A record that waits in memory hides one of the epoch that is written out, before it is durable.
+    /// A record that waits in memory hides one of the memtable that is written out, before it is durable.
     CoalescedSupersededDropped,
     /// What a killed process wrote is shown before it is flushed.
     RecoveredNotFlushed,

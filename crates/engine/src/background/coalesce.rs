@@ -110,12 +110,7 @@ impl Coalescer<'_> {
         }) else {
             return Ok(false);
         };
-        self.space.buffered.add(BufferedSegment {
-            tier: self.lane.shape.tier,
-            slot: segment.name().slot,
-            segment: segment.name().segment,
-            buffer: segment.memory().buffer(),
-        });
+        self.space.buffered.add(BufferedSegment::of(&segment));
         // As long as there is nothing in it, it keeps no tombstone.
         tier.slot(segment.name().slot).open_at(u64::MAX);
         self.lane.put_coalescing_spare((segment, piece));
@@ -188,7 +183,7 @@ impl Coalescer<'_> {
         Ok(())
     }
 
-    /// How many slots it may still take.
+    /// Says how many slots may still be taken.
     fn note_slots(&self) {
         let (in_use, segments) = self.lane.coalescing_segments();
         self.space.set_aside_for_coalescing(segments.saturating_sub(in_use) as u32);
@@ -226,3 +221,7 @@ impl Closed {
         (victim, entries)
     }
 }
+
+#[cfg(test)]
+#[path = "coalesce_tests.rs"]
+mod tests;

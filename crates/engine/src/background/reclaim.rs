@@ -21,7 +21,7 @@ use futures_util::future::{Either, select};
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
 use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
-use crate::background::relocate::{Outcome, Relocator};
+use crate::background::relocate::{Outcome, Relocator, SHORT};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::segments::contents::Expiry;
@@ -120,7 +120,7 @@ impl Reclaimer<'_> {
         let somebody_waits = self.compaction.is_some()
             || self.writer.pressure.requests.is_wanted()
             || self.writer.lanes().any(|lane| lane.is_out_of_room());
-        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= RENEW_BELOW).await? {
+        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= SHORT).await? {
             return Ok(true);
         }
         self.verify_beyond_limit().await?;

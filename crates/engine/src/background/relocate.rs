@@ -20,7 +20,7 @@ use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use self::emptied::Emptied;
-pub(crate) use self::emptied::Victims;
+pub(crate) use self::emptied::{SHORT, Victims};
 pub(crate) use self::evict::Eviction;
 
 use crate::background::copies::{CopyWriter, yield_device};

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
-use esker_log::{Claim, RECORD_HEADER_BYTES_MAX, Tier as TierName};
+use esker_log::{Claim, OpenSegment, RECORD_HEADER_BYTES_MAX, SegmentName, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
@@ -62,6 +62,13 @@ impl HeldBuffered<'_> {
 }
 
 impl BufferedSegment {
+    /// One that is being filled.
+    pub(crate) fn of(segment: &OpenSegment) -> BufferedSegment {
+        let SegmentName { segment: number, slot, .. } = segment.name();
+        let (tier, buffer) = (segment.shape().tier, segment.memory().buffer());
+        BufferedSegment { tier, slot, segment: number, buffer }
+    }
+
     /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
         let at = offset as usize;

@@ -13,6 +13,7 @@ use esker_log::OpenSegment;
 use crate::base::completion::{Completion, Waiter};
 use crate::base::durability::Durability;
 use crate::base::error::Result;
+use crate::write::deadline::Deadline;
 
 /// Whether records coalesce, how long they may wait, and in how many segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +41,7 @@ pub(crate) struct Coalescing {
     pub(crate) spare: Option<Piece>,
     pub(crate) full: Vec<Piece>,
     /// When the memtable is to be written out at the latest.
-    pub(crate) deadline: Option<Duration>,
-    /// The shortest time that somebody gave it; see `Filling::shortest`.
-    shortest: Duration,
+    pub(crate) deadline: Deadline,
     /// Somebody waits for it.
     pub(crate) is_wanted: bool,
     pub(crate) completion: Completion,
@@ -61,8 +60,7 @@ impl Coalescing {
             open: None,
             spare: None,
             full: Vec::new(),
-            deadline: None,
-            shortest: Duration::MAX,
+            deadline: Deadline::NONE,
             is_wanted: false,
             completion: Completion::new(),
             leaving: None,
@@ -86,7 +84,8 @@ impl Coalescing {
     }
 
     pub(crate) fn is_due(&self, now: Duration) -> bool {
-        !self.is_empty() && (self.is_wanted || self.is_full() || self.deadline.is_some_and(|at| at <= now))
+        !self.is_empty()
+            && (self.is_wanted || self.is_full() || self.deadline.at().is_some_and(|at| at <= now))
     }
 
     /// Segments that are in use, or ready for it.
@@ -107,22 +106,13 @@ impl Coalescing {
             Durability::Periodic(period) => period.min(wait),
             Durability::Sync | Durability::Process | Durability::None => wait,
         };
-        if may_take >= self.shortest {
-            return false;
-        }
-        self.shortest = may_take;
-        let at = now() + may_take;
-        let is_earlier = self.deadline.is_none_or(|before| at < before);
-        if is_earlier {
-            self.deadline = Some(at);
-        }
-        is_earlier
+        self.deadline.allow(may_take, now)
     }
 
     pub(crate) fn take_memtable(&mut self) -> Memtable {
         let mut pieces = std::mem::take(&mut self.full);
         pieces.extend(self.open.take().filter(|(segment, _)| !segment.entries().is_empty()));
-        (self.deadline, self.shortest, self.is_wanted) = (None, Duration::MAX, false);
+        (self.deadline, self.is_wanted) = (Deadline::NONE, false);
         let completion = std::mem::replace(&mut self.completion, Completion::new());
         self.leaving = Some((pieces.len(), completion.waiter()));
         Memtable { pieces, completion }

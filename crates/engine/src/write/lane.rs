@@ -29,6 +29,7 @@ use crate::segments::buffers::MemoryPool;
 use crate::segments::contents::NEVER_MS;
 use crate::write::append_points::AppendPoints;
 use crate::write::coalescing::{Coalescing, CoalescingPlan};
+use crate::write::deadline::Deadline;
 use crate::write::prepared::Group;
 use crate::write::reserve::Reservations;
 
@@ -45,10 +46,7 @@ struct Filling {
     /// When the first of those came whose groups these are.
     waited_from: Duration,
     /// When it is to be written at the latest, and be durable.
-    deadline: Option<Duration>,
-    /// The shortest time that somebody gave it. Whoever comes later and gives it as much changes nothing, and need not look at
-    /// the clock.
-    shortest: Duration,
+    deadline: Deadline,
 }
 
 impl Filling {
@@ -58,8 +56,7 @@ impl Filling {
             groups: Vec::new(),
             sync: false,
             waited_from: Duration::ZERO,
-            deadline: None,
-            shortest: Duration::MAX,
+            deadline: Deadline::NONE,
         }
     }
 
@@ -71,16 +68,7 @@ impl Filling {
             Durability::Process | Durability::None => MAX_UNWRITTEN,
         };
         self.sync |= matches!(durability, Durability::Sync);
-        if may_take >= self.shortest {
-            return false;
-        }
-        self.shortest = may_take;
-        let at = now() + may_take;
-        let is_earlier = self.deadline.is_none_or(|before| at < before);
-        if is_earlier {
-            self.deadline = Some(at);
-        }
-        is_earlier && !planted(Bug::NearDeadlineIgnored)
+        self.deadline.allow(may_take, now) && !planted(Bug::NearDeadlineIgnored)
     }
 }
 

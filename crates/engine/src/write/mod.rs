@@ -12,6 +12,7 @@ pub(crate) mod coalescing;
 pub(crate) mod committer;
 mod compressing;
 pub(crate) mod databases;
+mod deadline;
 mod gathering;
 mod keep_expired;
 pub(crate) mod lane;

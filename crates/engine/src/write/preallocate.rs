@@ -34,12 +34,7 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
             match next_segment_of(space, &lane, keep, opened_at).await {
                 Ok(Some((segment, piece))) => {
                     refused = false;
-                    space.buffered.add(BufferedSegment {
-                        tier: lane.shape.tier,
-                        slot: segment.name().slot,
-                        segment: segment.name().segment,
-                        buffer: segment.memory().buffer(),
-                    });
+                    space.buffered.add(BufferedSegment::of(&segment));
                     lane.put_spare(segment, piece);
                     catalog.balance_memory();
                 }

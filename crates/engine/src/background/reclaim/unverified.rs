@@ -11,9 +11,10 @@ use esker_index::Pointer;
 use esker_log::Tier as TierName;
 use hashbrown::HashMap;
 
-use super::{CALM, ENTRY_BYTES, RENEW_BELOW};
+use super::{CALM, ENTRY_BYTES};
 
 use crate::background::reclaimer::{Displaced, Reclaimer};
+use crate::background::relocate::SHORT;
 use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::segments::slot::SlotState;
@@ -46,7 +47,7 @@ impl Reclaimer<'_> {
         let (known, since) = self.unverified.verified.take().unwrap_or_else(|| so_far(self));
         for number in 0.. {
             let pressure = self.catalog.index.unverified_pressure();
-            let others_wait = pressure < AT_ONCE || self.space.urgency() > RENEW_BELOW;
+            let others_wait = pressure < AT_ONCE || self.space.urgency() >= SHORT;
             if pressure <= 1.0 || (number >= AT_A_TIME && others_wait) {
                 break;
             }

@@ -7,6 +7,9 @@ use esker_log::{Entry, Tier as TierName};
 
 use crate::base::completion::Waiter;
 
+/// So urgent it is where slots run short: nothing waits to be freed then, and no slot for what has time.
+pub(crate) const SHORT: f64 = 0.5;
+
 /// Segments that are being emptied, with what their summaries say of records that may be needed.
 pub(crate) type Victims = Vec<(Victim, Vec<Entry>)>;
 

@@ -8,7 +8,7 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
-use super::emptied::Emptied;
+use super::emptied::{Emptied, SHORT};
 use super::{Eviction, Relocator, Victims};
 
 use crate::base::completion::Waiter;
@@ -18,9 +18,6 @@ use crate::segments::slot::SlotState;
 
 /// A tombstone is taken to be so long where the length of its key is not at hand.
 const TOMBSTONE_BYTES: u32 = 96;
-
-/// Where slots run short like this, nothing waits to be freed.
-const SHORT: f64 = 0.5;
 
 impl Relocator<'_> {
     /// Makes a sealed segment a victim, if it is worth it, and reads its summary.

@@ -76,7 +76,7 @@ impl Lane {
         self.publish(Appender { lane: self, open, short_lived, records, first_sequence }, reservation)
     }
 
-    /// How many slots segments that coalesce have, and may have, beside.
+    /// How many segments coalesce or are ready for it, and how many may.
     pub(crate) fn coalescing_segments(&self) -> (usize, usize) {
         let coalescing = &self.state.lock().coalescing;
         (coalescing.in_use(), coalescing.plan.map_or(0, |plan| plan.segments))
@@ -104,7 +104,7 @@ impl Lane {
 
     /// When the memtable is to be written out.
     pub(crate) fn coalescing_deadline(&self) -> Option<Duration> {
-        self.state.lock().coalescing.deadline
+        self.state.lock().coalescing.deadline.at()
     }
 
     /// The memtable was written out. `output_ends`: where what is durable ends of the segments that are open for survivors.

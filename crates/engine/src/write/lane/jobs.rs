@@ -53,7 +53,7 @@ impl Lane {
             sync: filling.sync,
             groups: filling.groups,
             completion: filling.completion,
-            deadline: filling.deadline,
+            deadline: filling.deadline.at(),
             waited_from: filling.waited_from,
         }));
         self.work.notify_one();
@@ -66,7 +66,7 @@ impl Lane {
             return self.close_frame(state);
         }
         let Some(part) = state.points.close(point) else { return };
-        let deadline = state.filling.deadline;
+        let deadline = state.filling.deadline.at();
         let job = FrameJob {
             parts: vec![part],
             sync: false,
@@ -94,7 +94,7 @@ impl Lane {
     pub(crate) fn next_job(&self, may_close: Close, now: Duration) -> Option<Job> {
         let mut state = self.state.lock();
         let filling = &state.filling;
-        let late = filling.deadline.is_some_and(|d| d <= now) || state.stopping;
+        let late = filling.deadline.at().is_some_and(|d| d <= now) || state.stopping;
         let closes = match may_close {
             Close::When(writers) => late || filling.groups.len() >= writers,
             Close::Never => false,
@@ -111,7 +111,7 @@ impl Lane {
 
     /// When the open frame is to be written at the latest.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.state.lock().filling.deadline
+        self.state.lock().filling.deadline.at()
     }
 
     /// The committer has published so many groups; how many it still has to publish.

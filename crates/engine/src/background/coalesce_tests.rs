@@ -1,0 +1,89 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+use crate::base::durability::Durability;
+use crate::testing::{Bench, Plan};
+use crate::write::coalescing::CoalescingPlan;
+
+/// A store in which records wait for ten seconds, with its committer.
+fn bench() -> Bench {
+    let plan = CoalescingPlan { wait: Duration::from_secs(10), segments: 2 };
+    let bench = Plan { coalescing: Some(plan), slow: true, ..Plan::new(1) }.build();
+    bench.start();
+    bench
+}
+
+async fn put(bench: &Bench, key: &str) {
+    bench.put(key, b"value", Durability::None).await.expect("it is put");
+}
+
+/// Gives the lane a segment to fill.
+async fn provide(bench: &Bench) {
+    let (space, lane) = (&bench.space, &bench.writer.lane);
+    let opened = space.try_open_segment(space.first_tier(), Stream::DESTAGED, &lane.pool, (0, 0), 0).await;
+    let piece = opened.expect("nothing fails").expect("there is a slot, and memory");
+    space.buffered.add(BufferedSegment::of(&piece.0));
+    lane.put_coalescing_spare(piece);
+}
+
+/// How many entries of open segments are shown, and whether that is all of them.
+fn shown(lane: &Lane) -> (usize, bool) {
+    let mut count = 0;
+    let is_all = lane.each_open_entry(|_, _| count += 1);
+    (count, is_all)
+}
+
+/// Or else it could be taken out of the index as expired, and hide what is written out no longer.
+#[test]
+fn what_waits_behind_a_memtable_that_is_written_out_is_not_looked_at() {
+    let bench = bench();
+    bench.run(async {
+        let lane = &bench.writer.lane;
+        provide(&bench).await;
+        put(&bench, "a").await;
+        assert_eq!(shown(lane), (1, true));
+        assert!(lane.flush_coalescing().is_some());
+        let leaving = lane.next_memtable(bench.space.runtime.now()).expect("it was asked for");
+        assert_eq!(shown(lane), (0, false));
+        provide(&bench).await;
+        put(&bench, "b").await;
+        assert_eq!(shown(lane), (0, false), "it is in memory, and not durable");
+        lane.memtable_written(Vec::new());
+        assert_eq!(shown(lane), (1, true));
+        drop(leaving);
+    });
+}
+
+#[test]
+fn a_segment_without_records_keeps_no_tombstone() {
+    let bench = bench();
+    bench.writer.tasks.spawn("coalesce", run(bench.writer.clone()));
+    bench.run(async {
+        bench.sleep(Duration::from_millis(1)).await;
+        assert!(!bench.writer.lane.wants_coalescing_spare(), "there is one");
+        let slots = bench.space.first_tier().slots().all();
+        let unused = slots.iter().position(|slot| slot.opened_at() == u64::MAX).expect("it is unused");
+        put(&bench, "a").await;
+        assert!(slots[unused].is_coalescing());
+        assert!(slots[unused].opened_at() < u64::MAX, "an older version of its key may have to be hidden");
+    });
+}
+
+/// Nobody gives memory back but by writing, so nobody waits for it who has that to do.
+#[test]
+fn without_memory_nothing_coalesces_and_a_flush_ends() {
+    let bench = bench();
+    let lane = &bench.writer.lane;
+    let taken: Vec<_> = (0..2).map(|_| lane.pool.take(&bench.space.buffered).expect("it is there")).collect();
+    assert!(taken.iter().all(Option::is_some));
+    bench.writer.tasks.spawn("coalesce", run(bench.writer.clone()));
+    bench.run(async {
+        bench.sleep(Duration::from_millis(1)).await;
+        assert!(lane.wants_coalescing_spare(), "what is left is the lane's");
+        put(&bench, "a").await;
+        bench.writer.flush().await.expect("it is flushed");
+        assert!(bench.get("a").now_or_never().is_some());
+    });
+    assert_eq!(bench.durable().len(), 1);
+}
