@@ -139,7 +139,7 @@ def measure(one, other, names, arguments):
         requests = max(int(requests * arguments.scale), arguments.clients * pipeline)
         # Every key is there, and was read once where they are to be read.
         for server in (one, other):
-            server.run("set", 1 if durable else 16, 10_000 if durable else 8 * arguments.keys, arguments)
+            server.run("set", 1 if durable else 16, min(10_000, requests) if durable else 8 * arguments.keys, arguments)
             if command == "get":
                 server.run("get", 16, 8 * arguments.keys, arguments)
         pairs = []
