@@ -55,7 +55,7 @@ fn user_may_listen(kind: Kind, name: &[u8], user: &User) -> bool {
         Kind::Channel | Kind::Shard => name.len(),
     };
     let is_of_usable = matches!(kind, Kind::Pattern) || is_of_usable(name, user);
-    user.is_admin() || user.may_read(&name[..end]) && is_of_usable
+    user.may_hear(&name[..end]) && is_of_usable
 }
 
 /// Whether a channel has no events of a database that is kept from the user.
@@ -64,7 +64,7 @@ fn is_of_usable(channel: &[u8], user: &User) -> bool {
 }
 
 fn may_publish(channel: &[u8], user: &User) -> bool {
-    user.is_admin() || user.may_write(channel) && is_of_usable(channel, user)
+    user.may_publish(channel) && is_of_usable(channel, user)
 }
 
 /// Whether a user may use the channels that a command names.
@@ -81,7 +81,8 @@ pub(super) fn may_use(verb: &Verb, command: Command<'_>, user: &User) -> bool {
 /// Whether the user may listen to everything that the client subscribed to.
 pub(in crate::resp) fn still_may_listen(session: &Session) -> bool {
     let Some(subscriptions) = &session.subscriptions else { return true };
-    if subscriptions.monitors() && !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+    let may_monitor = |user: &User| verbs::named(b"monitor").is_some_and(|verb| user.may_run(verb.row()));
+    if subscriptions.monitors() && !session.user.as_ref().is_some_and(|user| may_monitor(user)) {
         return false;
     }
     let may_all = |kind: Kind| subscriptions.names(kind).iter().all(|name| may_listen(kind, name, session));
