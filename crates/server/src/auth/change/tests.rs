@@ -78,7 +78,7 @@ async fn what_cannot_be_had_is_refused_by_its_name_and_changes_nothing() {
         ("~b*c*", "a prefix with * behind it"),
         ("&b?*", "a prefix with * behind it"),
         ("%X~b*", "Syntax error"),
-        ("(~b* +get)", "no selectors"),
+        ("(~b*)", "no selectors"),
         ("skip-sanitize-payload", "always checked"),
         ("nopass", "only the user default"),
         ("databases=16", "0 to 15"),
