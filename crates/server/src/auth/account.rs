@@ -178,7 +178,7 @@ impl Account {
                 let has = |right| rights.contains(&right) || rights.contains(&Right::Admin);
                 let prefixes = prefixes.iter().map(String::as_bytes);
                 let reach = Reach::of_prefixes(prefixes, has(Right::Read), has(Right::Write));
-                (table.rules_of_rights(rights), reach.clone(), reach)
+                (table.allowed_by(rights).clone(), reach.clone(), reach)
             }
             Grant::Rules { allowed, keys, channels } => (allowed.clone(), keys.clone(), channels.clone()),
         }

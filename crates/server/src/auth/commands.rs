@@ -2,6 +2,8 @@
 //!
 //! The table itself belongs to the protocol, which hands in what is asked of it here ([`CommandTable`]).
 
+use std::sync::OnceLock;
+
 use super::file::Right;
 
 /// What a right must allow for a command to be in it. Where keys are named, it must hold for each of them.
@@ -72,6 +74,10 @@ impl CommandSet {
         }
     }
 
+    fn meets(&self, others: &CommandSet) -> bool {
+        self.0.iter().zip(others.0).any(|(mine, others)| mine & others != 0)
+    }
+
     fn covers(&self, others: &CommandSet) -> bool {
         self.0.iter().zip(others.0).all(|(mine, others)| others & !mine == 0)
     }
@@ -88,6 +94,8 @@ pub(crate) struct CommandTable {
     /// What whoever has a right as a whole may run.
     reading: CommandSet,
     writing: CommandSet,
+    /// Made once: there may be very many users.
+    by_rights: [OnceLock<Allowed>; 1 << Right::COUNT],
 }
 
 /// What a rule about commands can be wrong in.
@@ -107,8 +115,15 @@ impl CommandTable {
     ) -> CommandTable {
         assert!(rows.len() <= CommandSet::ROWS_MAX, "a set has {} rows", CommandSet::ROWS_MAX);
         let none = CommandSet::default();
-        let mut table =
-            CommandTable { rows, categories, is_elsewhere, all: none, reading: none, writing: none };
+        let mut table = CommandTable {
+            rows,
+            categories,
+            is_elsewhere,
+            all: none,
+            reading: none,
+            writing: none,
+            by_rights: Default::default(),
+        };
         let in_category = |row: &Row, name| table.bit(name).is_some_and(|bit| row.categories & bit != 0);
         let whole = |needs, category| {
             table.rows_that(|row| {
@@ -145,7 +160,7 @@ impl CommandTable {
     }
 
     /// What rights allow. A subcommand needs what its command needs, too.
-    pub(super) fn of_rights(&self, rights: &[Right]) -> CommandSet {
+    fn of_rights(&self, rights: &[Right]) -> CommandSet {
         let verb_of = |row: &Row| {
             let verb = row.name.split('|').next();
             self.rows.iter().find(|other| Some(other.name) == verb)
@@ -155,8 +170,14 @@ impl CommandTable {
         })
     }
 
-    /// Rights in the words of Redis' rules, which allow exactly the same.
-    pub(super) fn rules_of_rights(&self, rights: &[Right]) -> Allowed {
+    /// Rights in the words of Redis' rules, which allow exactly the same, but that a command which is nothing without a
+    /// subcommand may be left out.
+    pub(super) fn allowed_by(&self, rights: &[Right]) -> &Allowed {
+        let bits = rights.iter().fold(0, |bits, right| bits | 1 << *right as usize);
+        self.by_rights[bits].get_or_init(|| self.rules_of_rights(rights))
+    }
+
+    fn rules_of_rights(&self, rights: &[Right]) -> Allowed {
         let goal = self.of_rights(rights);
         let mut allowed = Allowed::default();
         let rule = |allowed: &mut Allowed, rule: &str| {
@@ -168,21 +189,27 @@ impl CommandTable {
         }
         rule(&mut allowed, "+@connection");
         rule(&mut allowed, "+@transaction");
-        for (right, rules) in [
-            (Right::Read, &["+@read"][..]),
-            (Right::Write, &["+@write"]),
-            (Right::Read, &["+@pubsub"]),
-            (Right::Write, &["+@scripting"]),
+        for (right, text) in [
+            (Right::Read, "+@read"),
+            (Right::Write, "+@write"),
+            (Right::Read, "+@pubsub"),
+            (Right::Write, "+@scripting"),
         ] {
             if rights.contains(&right) {
-                rules.iter().for_each(|text| rule(&mut allowed, text));
+                rule(&mut allowed, text);
             }
         }
         for (index, row) in self.rows.iter().enumerate().filter(|(_, row)| !row.name.is_empty()) {
-            match (goal.contains(index), allowed.set.contains(index)) {
-                (true, false) => rule(&mut allowed, &format!("+{}", row.name)),
-                (false, true) => rule(&mut allowed, &format!("-{}", row.name)),
-                _ => {}
+            let gives = goal.contains(index);
+            if gives == allowed.set.contains(index) {
+                continue;
+            }
+            // A command that is nothing without a subcommand stands for all of them. Some of them are named one by one.
+            let of_row = self.named(row.name).ok().flatten().unwrap_or_default();
+            if gives && goal.covers(&of_row) {
+                rule(&mut allowed, &format!("+{}", row.name));
+            } else if !gives && !goal.meets(&of_row) {
+                rule(&mut allowed, &format!("-{}", row.name));
             }
         }
         allowed

@@ -31,6 +31,9 @@ pub enum Right {
 }
 
 impl Right {
+    /// How many there are.
+    pub(super) const COUNT: usize = 4;
+
     /// The right of a name.
     pub fn parse(name: &str) -> Option<Right> {
         match name {

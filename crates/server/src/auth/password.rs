@@ -5,7 +5,7 @@
 //! done on a thread that may block, one at a time: a flood of guesses takes one core and 7 MiB at most, and waits.
 //!
 //! Pools open hundreds of connections at once with the same password. So a password that was right is remembered, as a
-//! keyed hash under a key that only this process has and that is forgotten when the users are read again.
+//! keyed hash under a key that only this process has, as long as somebody has the hash.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

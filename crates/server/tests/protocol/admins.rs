@@ -63,8 +63,9 @@ async fn admins_see_what_users_may() {
         let refused = format!("-NOPERM this user has no permissions to run the 'acl|{name}' command\r\n");
         ann.ask(&format!("ACL {subcommand}"), &refused).await;
     }
-    let no_key = bulk("This user has no permissions to access one of the keys used as arguments");
-    let no_channel = bulk("This user has no permissions to access one of the channels used as arguments");
+    let no_key = bulk("This user has no permissions to access the 'b' key");
+    let no_channel = bulk("This user has no permissions to access the 'b' channel");
+    let no_pattern = bulk("This user has no permissions to access the '*' channel");
     let no_verb = |name: &str| bulk(&format!("This user has no permissions to run the '{name}' command"));
     for (asked, said) in [
         ("ann get app:1", "+OK\r\n"),
@@ -74,7 +75,7 @@ async fn admins_see_what_users_may() {
         ("ann publish app:1 x", "+OK\r\n"),
         ("ann publish b x", &no_channel),
         ("ann psubscribe app:*", "+OK\r\n"),
-        ("ann psubscribe *", &no_channel),
+        ("ann psubscribe *", &no_pattern),
         ("ann flushall", &no_verb("flushall")),
         ("ann script flush", &no_verb("script|flush")),
         ("bob get anything", "+OK\r\n"),

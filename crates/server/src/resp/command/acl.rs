@@ -119,11 +119,11 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
         }
     }
     match rights::check(verb, asked, Some(user), 0) {
-        Ok(()) if !pubsub::may_use(verb, asked, user) => {
-            replies.bulk(b"This user has no permissions to access one of the channels used as arguments");
-        }
-        Ok(()) => replies.simple("OK"),
-        Err(denied) => replies.bulk(denied.text_of_dry_run(verb, asked).as_bytes()),
+        Ok(()) => match pubsub::kept(verb, asked, user) {
+            Some(channel) => replies.bulk(&rights::no_access(channel, "channel")),
+            None => replies.simple("OK"),
+        },
+        Err(denied) => replies.bulk(&denied.text_of_dry_run(verb, asked)),
     }
     Ok(())
 }

@@ -67,14 +67,14 @@ fn may_publish(channel: &[u8], user: &User) -> bool {
     user.may_publish(channel) && is_of_usable(channel, user)
 }
 
-/// Whether a user may use the channels that a command names.
-pub(super) fn may_use(verb: &Verb, command: Command<'_>, user: &User) -> bool {
-    let may_listen = |kind| command.arguments(1).all(|name| user_may_listen(kind, name, user));
+/// The first channel of a command that the user may not use.
+pub(super) fn kept<'c>(verb: &Verb, command: Command<'c>, user: &User) -> Option<&'c [u8]> {
+    let kept = |kind| command.arguments(1).find(|name| !user_may_listen(kind, name, user));
     match verb.name {
-        "subscribe" | "ssubscribe" => may_listen(Kind::Channel),
-        "psubscribe" => may_listen(Kind::Pattern),
-        "publish" | "spublish" => may_publish(command.argument(1), user),
-        _ => true,
+        "subscribe" | "ssubscribe" => kept(Kind::Channel),
+        "psubscribe" => kept(Kind::Pattern),
+        "publish" | "spublish" => Some(command.argument(1)).filter(|channel| !may_publish(channel, user)),
+        _ => None,
     }
 }
 

@@ -45,17 +45,17 @@ impl Denied {
     }
 
     /// The answer of ACL DRYRUN.
-    pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> String {
-        let name = match self {
-            Denied::Unnamed | Denied::Verb => full_name(verb, command),
-            Denied::Key(_) => {
-                return "This user has no permissions to access one of the keys used as arguments".to_owned();
+    pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> Vec<u8> {
+        match self {
+            Denied::Unnamed | Denied::Verb => {
+                let name = full_name(verb, command);
+                format!("This user has no permissions to run the '{name}' command").into_bytes()
             }
+            Denied::Key(index) => no_access(command.argument(*index), "key"),
             Denied::Database(database) => {
-                return format!("This user has no permissions to access database {database}");
+                format!("This user has no permissions to access database {database}").into_bytes()
             }
-        };
-        format!("This user has no permissions to run the '{name}' command")
+        }
     }
 
     /// The answer to a script that called the command.
@@ -79,6 +79,11 @@ impl Denied {
             Denied::Database(_) => "no permission to access the database",
         })
     }
+}
+
+/// The answer of ACL DRYRUN where a key or a channel is kept from the user.
+pub(super) fn no_access(name: &[u8], kind: &str) -> Vec<u8> {
+    [b"This user has no permissions to access the '", name, b"' ", kind.as_bytes()].concat()
 }
 
 /// `database`: the one that the command is about.
