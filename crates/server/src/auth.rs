@@ -151,9 +151,9 @@ impl User {
         self.account.databases.is_empty()
     }
 
-    /// Whether all channels may be used.
-    pub(crate) fn may_use_all_channels(&self) -> bool {
-        self.channels.is_everything()
+    /// Whether no channel is kept from the user, by its name.
+    pub(crate) fn reaches_all_channels(&self) -> bool {
+        self.channels.may_read(b"") || self.channels.may_write(b"")
     }
 
     /// The commands that it may run, as rules of Redis.
@@ -279,11 +279,11 @@ impl Users {
         self.roster().0.get(DEFAULT_NAME).is_some_and(|user| !user.account.secrets.is_empty())
     }
 
-    /// The same user as the users are now; `None` if it is gone or has lost a password.
+    /// The same user as the users are now; `None` if it is gone, or if a password that was right is not any more.
     pub(crate) fn refresh(&self, user: &User) -> Option<Arc<User>> {
         let roster = self.roster();
         let now = roster.0.get(&user.name)?;
-        let keeps = |secret| now.account.secrets.contains(secret);
+        let keeps = |secret| now.needs_no_password() || now.account.secrets.contains(secret);
         user.account.secrets.iter().all(keeps).then(|| now.clone())
     }
 

@@ -221,7 +221,7 @@ fn databases(user: &User) -> Option<String> {
 fn rule(user: &User) -> Vec<u8> {
     let mut rule = format!("user {}", user.name()).into_bytes();
     let words = flags(user).iter().map(|flag| flag.as_bytes().to_vec());
-    let reset = (!user.may_use_all_channels()).then(|| b"resetchannels".to_vec());
+    let reset = (!user.reaches_all_channels()).then(|| b"resetchannels".to_vec());
     let databases = databases(user).map(String::into_bytes);
     let commands = user.shown_commands().into_bytes();
     for word in words
