@@ -135,21 +135,33 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Verb::List { file } => {
             let mut lines = String::new();
             for (name, entry) in read(&file.users)?.users() {
-                let rights: Vec<_> = entry.rights.iter().map(|right| right.name()).collect();
-                let how = if entry.password_hash.is_some() { "password" } else { "certificate" };
-                let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
-                let keys = if keys.is_empty() { "*".to_owned() } else { keys.join(",") };
+                let how = match (entry.off, &entry.password_hash) {
+                    (true, _) => "off",
+                    (false, Some(_)) => "password",
+                    (false, None) => "certificate",
+                };
                 let databases: Vec<_> = entry.databases.iter().map(u8::to_string).collect();
                 let databases = match databases.is_empty() {
                     true => String::new(),
                     false => format!(" databases={}", databases.join(",")),
                 };
-                let rights = rights.join(",");
-                lines.push_str(&format!("{name} rights={rights} keys={keys}{databases} login={how}\n"));
+                lines.push_str(&format!("{name} {}{databases} login={how}\n", what_it_may(entry)));
             }
             say(&lines)
         }
     }
+}
+
+/// Rights and prefixes, or rules as ACL SETUSER gave them.
+fn what_it_may(entry: &UserEntry) -> String {
+    if let Some(commands) = &entry.commands {
+        let reach = [&entry.keys[..], &entry.channels].concat();
+        return format!("rules={:?}", [&reach[..], &[commands.clone()]].concat().join(" "));
+    }
+    let rights: Vec<_> = entry.rights.iter().map(|right| right.name()).collect();
+    let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+    let keys = if keys.is_empty() { "*".to_owned() } else { keys.join(",") };
+    format!("rights={} keys={keys}", rights.join(","))
 }
 
 fn usage(text: String) -> Failure {

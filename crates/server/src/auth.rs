@@ -1,15 +1,19 @@
 //! Who a connection is, and what it may do.
 //!
-//! A connection's session holds the user it speaks for, or none before it has said who it is. What a command needs is
-//! decided in one place, `resp::command::rights`; what a user has is decided here.
+//! A connection's session holds the user it speaks for, or none before it has said who it is. Whether a user may
+//! run a command is asked in one place, `resp::command::rights`; what a user has is decided here.
 //!
-//! - `auth/changes`: what a reading of it changed, for the log.
+//! - `auth/account`: what a user is made of, and how rules of ACL SETUSER change that.
+//! - `auth/change`: ACL SETUSER, DELUSER and SAVE.
+//! - `auth/changes`: what a reading of the file changed, for the log.
+//! - `auth/commands`: sets of commands, and rules about them.
 //! - `auth/file`: the file of users.
 //! - `auth/password`: hashes, slow for guessers and fast for those who were right before.
+//! - `auth/reach`: sets of keys and channels.
 //! - `auth/throttle`: who guesses.
 //!
-//! When the users are read again, every user that is held by a session becomes outdated, and the session asks for its
-//! user anew (see [`Users::refresh`]): rights change at once, and who is gone or has another password is disconnected.
+//! When users are changed or read again, what sessions hold of them becomes outdated, and a session asks for its user anew
+//! (see [`Users::refresh`]): rights change at once, and who is gone or has lost a password is disconnected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,14 +28,23 @@ use crate::base::counting::count;
 use crate::base::notices::Notices;
 use crate::{Error, Result};
 
+mod account;
+mod change;
 mod changes;
+mod commands;
 mod file;
 mod password;
+mod reach;
 mod throttle;
 
+use account::Account;
+pub(crate) use change::{NotSaved, NotSet};
+use commands::Allowed;
+pub(crate) use commands::{CommandTable, Needs, Row};
 pub use file::{Right, UserEntry, UserFile};
 pub use password::LOGIN_BYTES;
 use password::{Checker, Secret};
+use reach::Reach;
 use throttle::{Throttle, Verdict};
 
 /// The user that a lone password belongs to, and that everybody is where nobody has one.
@@ -44,27 +57,33 @@ const NAME_SHOWN_BYTES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct User {
     name: String,
-    rights: Vec<Right>,
-    /// Key prefixes that the user may reach; every key if there are none.
-    prefixes: Vec<Vec<u8>>,
-    /// Numbers of the databases that the user may use; all if there are none.
-    databases: Vec<u8>,
-    /// How the user proves who it is; nobody can by password if `None`.
-    secret: Option<Secret>,
-    /// The users were read again since.
+    /// What all else here is made of.
+    account: Account,
+    /// The commands that it may run.
+    allowed: Allowed,
+    keys: Reach,
+    channels: Reach,
+    /// Rights that it has as a whole.
+    rights: Whole,
+    /// The user was changed, or read again, since.
     outdated: AtomicBool,
 }
 
+/// What is asked where no command is.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    reads: bool,
+    writes: bool,
+    admin: bool,
+}
+
 impl User {
-    fn all_powerful(secret: Option<Secret>) -> User {
-        User {
-            name: DEFAULT_NAME.to_owned(),
-            rights: vec![Right::Read, Right::Write, Right::Admin],
-            prefixes: Vec::new(),
-            databases: Vec::new(),
-            secret,
-            outdated: AtomicBool::new(false),
-        }
+    fn new(name: String, account: Account, table: &CommandTable) -> User {
+        let (allowed, keys, channels) = account.resolve(table);
+        let set = &allowed.set;
+        let admin = table.is_all(set) && keys.is_everything() && account.databases.is_empty();
+        let rights = Whole { reads: table.reads(set), writes: table.writes(set), admin };
+        User { name, account, allowed, keys, channels, rights, outdated: AtomicBool::new(false) }
     }
 
     /// The name, as `ACL WHOAMI` tells it.
@@ -72,82 +91,108 @@ impl User {
         &self.name
     }
 
-    /// Whether there is any key that the user may read: the right to run commands that read.
+    /// Whether nobody can log in as this user.
+    pub(crate) fn is_off(&self) -> bool {
+        self.account.is_off
+    }
+
+    /// Whether any password is right.
+    pub(crate) fn needs_no_password(&self) -> bool {
+        self.account.needs_no_password
+    }
+
+    /// Whether the user may run a command, by its row in the table.
+    pub(crate) fn may_run(&self, row: usize) -> bool {
+        self.allowed.set.contains(row)
+    }
+
+    /// Whether the user has the right to read: no command that reads is kept from it.
     pub(crate) fn reads(&self) -> bool {
-        self.has(Right::Read)
+        self.rights.reads
     }
 
-    /// Whether there is any key that the user may write.
+    /// Whether the user has the right to write.
     pub(crate) fn writes(&self) -> bool {
-        self.has(Right::Write)
+        self.rights.writes
     }
 
-    /// Whether the user may read this key.
+    /// Whether this key may be read, by a command that the user may run.
     pub(crate) fn may_read(&self, key: &[u8]) -> bool {
-        self.reads() && self.reaches(key)
+        self.keys.may_read(key)
     }
 
-    /// Whether the user may write this key.
+    /// Whether this key may be written, by a command that the user may run.
     pub(crate) fn may_write(&self, key: &[u8]) -> bool {
-        self.writes() && self.reaches(key)
+        self.keys.may_write(key)
     }
 
-    /// Whether the user may see what the server does.
-    pub(crate) fn monitors(&self) -> bool {
-        self.is_admin() || self.has(Right::Monitor)
+    /// Whether the user may hear what is published on channels that begin so.
+    pub(crate) fn may_hear(&self, channel: &[u8]) -> bool {
+        self.channels.may_read(channel)
     }
 
-    /// Whether the user may see and change the server itself, and reach keys that a command does not name.
+    /// Whether the user may publish on this channel.
+    pub(crate) fn may_publish(&self, channel: &[u8]) -> bool {
+        self.channels.may_write(channel)
+    }
+
+    /// Whether the user may do everything, and reach keys that a command does not name. Channels are apart from that.
     pub(crate) fn is_admin(&self) -> bool {
-        self.has(Right::Admin)
-    }
-
-    /// What keys must begin with for the user to reach them; every key if there are none.
-    pub(crate) fn prefixes(&self) -> &[Vec<u8>] {
-        &self.prefixes
+        self.rights.admin
     }
 
     /// Whether the user may use this database.
     pub(crate) fn may_use(&self, database: u8) -> bool {
-        self.databases.is_empty() || self.databases.contains(&database)
+        self.may_use_all_databases() || self.account.databases.contains(&database)
     }
 
     /// Whether no database is kept from the user.
     pub(crate) fn may_use_all_databases(&self) -> bool {
-        self.databases.is_empty()
+        self.account.databases.is_empty()
+    }
+
+    /// Whether no channel is kept from the user, by its name.
+    pub(crate) fn reaches_all_channels(&self) -> bool {
+        self.channels.may_read(b"") || self.channels.may_write(b"")
+    }
+
+    /// The commands that it may run, as rules of Redis.
+    pub(crate) fn shown_commands(&self) -> String {
+        self.allowed.text()
+    }
+
+    /// The keys that it may reach, as rules of Redis.
+    pub(crate) fn shown_keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.keys.shown(b'~')
+    }
+
+    /// The channels that it may use, as rules of Redis.
+    pub(crate) fn shown_channels(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.channels.shown(b'&')
     }
 
     /// Whether the users were read again since this was handed out, so that [`Users::refresh`] should be asked.
     pub(crate) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Acquire)
     }
-
-    fn has(&self, right: Right) -> bool {
-        self.rights.contains(&right)
-    }
-
-    fn reaches(&self, key: &[u8]) -> bool {
-        self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| key.starts_with(prefix))
-    }
 }
 
-/// The users of one reading of the file.
-#[derive(Debug, Default)]
-struct Roster {
-    /// Who everybody is where nobody has a password.
-    everyone: Option<Arc<User>>,
-    named: BTreeMap<String, Arc<User>>,
-}
+/// Users by name.
+#[derive(Clone, Debug, Default)]
+struct Roster(BTreeMap<String, Arc<User>>);
 
 /// All users of a server.
 #[derive(Debug)]
 pub(crate) struct Users {
     access: Access,
+    table: &'static CommandTable,
     roster: std::sync::RwLock<Arc<Roster>>,
+    /// Held by who reads or writes the file.
+    file: std::sync::Mutex<()>,
     checker: Checker,
     throttle: Throttle,
     notices: Notices,
-    /// Tells whoever waits that the users were read again.
+    /// Tells whoever waits that users have changed.
     reloads: watch::Sender<()>,
     pub(crate) logins: AtomicU64,
     pub(crate) failures: AtomicU64,
@@ -155,12 +200,14 @@ pub(crate) struct Users {
 
 impl Users {
     /// Reads the users that the settings name. Without any, whoever connects may do everything.
-    pub(crate) fn open(access: &Access) -> Result<Users> {
+    pub(crate) fn open(access: &Access, table: &'static CommandTable) -> Result<Users> {
         let checker = Checker::new()?;
-        let roster = Arc::new(Roster::read(access, &checker)?);
+        let roster = Arc::new(Roster::read(access, table, &checker)?);
         Ok(Users {
             access: access.clone(),
+            table,
             roster: std::sync::RwLock::new(roster),
+            file: std::sync::Mutex::default(),
             checker,
             throttle: Throttle::default(),
             notices: Notices::default(),
@@ -172,19 +219,41 @@ impl Users {
 
     /// Reads the file of users again. If it cannot be used the old users stay.
     pub(crate) fn reload(&self) -> Result<()> {
-        let fresh = Arc::new(Roster::read(&self.access, &self.checker)?);
-        let old = std::mem::replace(&mut *self.roster.write().expect("nobody panics with it"), fresh.clone());
-        changes::log(&old, &fresh);
-        self.checker.forget();
-        // Must come after the new users are in place, or else a session would be given its old user again.
-        for user in old.named.values().chain(&old.everyone) {
-            user.outdated.store(true, Ordering::Release);
+        if self.access.users.is_none() {
+            return Ok(());
         }
-        self.reloads.send_replace(());
+        let _file = self.file.lock().expect("nobody panics with it");
+        let fresh = Roster::read(&self.access, self.table, &self.checker)?;
+        let told = fresh.clone();
+        let old = self.replace(|roster| Ok(std::mem::replace(roster, fresh)))?;
+        changes::log(&old, &told);
         Ok(())
     }
 
-    /// Sees every reading from now on.
+    /// Changes the users in one step, or not if that is refused. Whoever holds a user that was changed is told.
+    fn replace<T, E>(
+        &self,
+        change: impl FnOnce(&mut Roster) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut place = self.roster.write().expect("nobody panics with it");
+        let mut fresh = Roster::clone(&place);
+        let given = change(&mut fresh)?;
+        let fresh = Arc::new(fresh);
+        let old = std::mem::replace(&mut *place, fresh.clone());
+        drop(place);
+        let hashes = fresh.0.values().flat_map(|user| user.account.secrets.iter().filter_map(Secret::hash));
+        self.checker.keep(&hashes.collect());
+        // Must come after the new users are in place, or else a session would be given its old user again.
+        for user in old.0.values() {
+            if !fresh.0.get(&user.name).is_some_and(|same| Arc::ptr_eq(same, user)) {
+                user.outdated.store(true, Ordering::Release);
+            }
+        }
+        self.reloads.send_replace(());
+        Ok(given)
+    }
+
+    /// Sees every change from now on.
     pub(crate) fn reloads(&self) -> watch::Receiver<()> {
         self.reloads.subscribe()
     }
@@ -195,46 +264,48 @@ impl Users {
 
     /// Who a connection speaks for before it has said anything; `None` if it must log in first.
     pub(crate) fn unnamed(&self) -> Option<Arc<User>> {
-        self.roster().everyone.clone()
+        let roster = self.roster();
+        let default = roster.0.get(DEFAULT_NAME)?;
+        (default.needs_no_password() && !default.is_off()).then(|| default.clone())
     }
 
     /// All of them, by name.
     pub(crate) fn all(&self) -> Vec<Arc<User>> {
-        let roster = self.roster();
-        roster.named.values().chain(&roster.everyone).cloned().collect()
+        self.roster().0.values().cloned().collect()
     }
 
     /// Whether the user named `default` has a password, which is what a lone password is checked against.
     pub(crate) fn default_has_password(&self) -> bool {
-        self.roster().named.get(DEFAULT_NAME).is_some_and(|user| user.secret.is_some())
+        self.roster().0.get(DEFAULT_NAME).is_some_and(|user| !user.account.secrets.is_empty())
     }
 
-    /// The same user as the users are now; `None` if it is gone or has another password.
+    /// The same user as the users are now; `None` if it is gone, or if a password that was right is not any more.
     pub(crate) fn refresh(&self, user: &User) -> Option<Arc<User>> {
         let roster = self.roster();
-        let now = roster.named.get(&user.name).or(roster.everyone.as_ref())?;
-        (now.name == user.name && now.secret == user.secret).then(|| now.clone())
+        let now = roster.0.get(&user.name)?;
+        let keeps = |secret| now.needs_no_password() || now.account.secrets.contains(secret);
+        user.account.secrets.iter().all(keeps).then(|| now.clone())
     }
 
-    /// The user that a client's certificate names, if there is one.
+    /// The user that a client's certificate names, if there is one that is not off.
     pub(crate) fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Arc<User>> {
         let roster = self.roster();
-        names.into_iter().find_map(|name| roster.named.get(name).cloned())
+        names.into_iter().find_map(|name| roster.0.get(name).filter(|user| !user.is_off()).cloned())
     }
 
     /// The user, if name and password are right. It may take long, and does not block the thread.
     pub(crate) async fn log_in(&self, name: &[u8], password: &[u8], from: &Address) -> Option<Arc<User>> {
         let roster = self.roster();
-        let named = std::str::from_utf8(name).ok();
-        if let Some(everyone) = &roster.everyone {
-            return (named == Some(&*everyone.name)).then(|| everyone.clone());
+        let user = std::str::from_utf8(name).ok().and_then(|name| roster.0.get(name));
+        let user = user.filter(|user| !user.is_off());
+        if let Some(user) = user.filter(|user| user.needs_no_password()) {
+            return Some(user.clone());
         }
-        let user = named.and_then(|name| roster.named.get(name));
-        let secret = user.and_then(|user| user.secret.as_ref());
-        let attempt = self.checker.attempt(name, password, secret, from.origin());
+        let secrets = user.map_or(&[][..], |user| &user.account.secrets);
+        let attempt = self.checker.attempt(name, password, secrets, from.origin());
         let may_check = || self.throttle.look(attempt) == Verdict::Check;
         let checked = match self.throttle.look(attempt) {
-            Verdict::Check => self.checker.check(name, password, secret, may_check).await,
+            Verdict::Check => self.checker.check(name, password, secrets, may_check).await,
             Verdict::KnownWrong | Verdict::Blocked => None,
         };
         if checked == Some(true) {
@@ -264,38 +335,31 @@ impl Users {
 }
 
 impl Roster {
-    fn read(access: &Access, checker: &Checker) -> Result<Roster> {
+    fn read(access: &Access, table: &CommandTable, checker: &Checker) -> Result<Roster> {
         let mut roster = Roster::default();
         if let Some(path) = &access.users {
             for (name, entry) in UserFile::read(path)?.users() {
                 let wrong = |what| users_error(path, format!("user {name}: {what}"));
-                let secret =
-                    entry.password_hash.as_deref().map(Secret::of_hash).transpose().map_err(wrong)?;
-                let user = User {
-                    name: name.clone(),
-                    rights: entry.rights.clone(),
-                    prefixes: entry.prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
-                    databases: entry.databases.clone(),
-                    secret,
-                    outdated: AtomicBool::new(false),
-                };
-                roster.named.insert(name.clone(), Arc::new(user));
+                roster.add(name, Account::of_entry(entry, table).map_err(wrong)?, table);
             }
         }
         if let Some(password) = &access.password {
             let secret = checker.secret_of(DEFAULT_NAME.as_bytes(), password.bytes());
-            let user = Arc::new(User::all_powerful(Some(secret)));
-            if let (Some(_), Some(path)) = (roster.named.insert(DEFAULT_NAME.to_owned(), user), &access.users)
-            {
+            if let (true, Some(path)) = (roster.0.contains_key(DEFAULT_NAME), &access.users) {
                 let what =
                     "it has a user default, and password is set, which is that user's; take one of them away";
                 return Err(users_error(path, what.to_owned()));
             }
+            roster.add(DEFAULT_NAME, Account::all_powerful(vec![secret]), table);
         }
         if access.users.is_none() && access.password.is_none() {
-            roster.everyone = Some(Arc::new(User::all_powerful(None)));
+            roster.add(DEFAULT_NAME, Account::all_powerful(Vec::new()), table);
         }
         Ok(roster)
+    }
+
+    fn add(&mut self, name: &str, account: Account, table: &CommandTable) {
+        self.0.insert(name.to_owned(), Arc::new(User::new(name.to_owned(), account, table)));
     }
 }
 

@@ -14,19 +14,14 @@ pub(super) fn log(old: &Roster, fresh: &Roster) {
 /// Names of users that were added, removed and changed.
 fn between<'a>(old: &'a Roster, fresh: &'a Roster) -> [Vec<&'a str>; 3] {
     let names = |of: &'a Roster, chosen: &dyn Fn(&User) -> bool| -> Vec<&'a str> {
-        of.named.values().filter(|user| chosen(user)).map(|user| user.name()).collect()
+        of.0.values().filter(|user| chosen(user)).map(|user| user.name()).collect()
     };
-    let is_other = |user: &User| old.named.get(user.name()).is_some_and(|before| !is_same(before, user));
+    let is_other = |user: &User| old.0.get(user.name()).is_some_and(|before| before.account != user.account);
     [
-        names(fresh, &|user| !old.named.contains_key(user.name())),
-        names(old, &|user| !fresh.named.contains_key(user.name())),
+        names(fresh, &|user| !old.0.contains_key(user.name())),
+        names(old, &|user| !fresh.0.contains_key(user.name())),
         names(fresh, &is_other),
     ]
-}
-
-fn is_same(one: &User, other: &User) -> bool {
-    let reach = |user: &User| (user.prefixes.clone(), user.databases.clone());
-    one.rights == other.rights && reach(one) == reach(other) && one.secret == other.secret
 }
 
 #[cfg(test)]
@@ -34,16 +29,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::auth::Right;
+    use crate::auth::account::Account;
+    use crate::auth::tests::table;
+    use crate::auth::{Right, UserEntry};
 
     #[test]
     fn users_that_came_went_and_changed_are_told_apart() {
         let user = |name: &str, rights: &[Right]| {
-            let user = User { name: name.to_owned(), rights: rights.to_vec(), ..User::all_powerful(None) };
-            (name.to_owned(), Arc::new(user))
+            let entry = UserEntry { rights: rights.to_vec(), ..UserEntry::default() };
+            let account = Account::of_entry(&entry, table()).unwrap();
+            (name.to_owned(), Arc::new(User::new(name.to_owned(), account, table())))
         };
-        let roster =
-            |users: Vec<(String, Arc<User>)>| Roster { everyone: None, named: users.into_iter().collect() };
+        let roster = |users: Vec<(String, Arc<User>)>| Roster(users.into_iter().collect());
         let old = roster(vec![user("ann", &[Right::Read]), user("bob", &[Right::Read]), user("cid", &[])]);
         let fresh =
             roster(vec![user("ann", &[Right::Read]), user("bob", &[Right::Monitor]), user("dan", &[])]);

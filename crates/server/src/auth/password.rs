@@ -5,9 +5,9 @@
 //! done on a thread that may block, one at a time: a flood of guesses takes one core and 7 MiB at most, and waits.
 //!
 //! Pools open hundreds of connections at once with the same password. So a password that was right is remembered, as a
-//! keyed hash under a key that only this process has and that is forgotten when the users are read again.
+//! keyed hash under a key that only this process has, as long as somebody has the hash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use argon2::password_hash::phc::PasswordHash;
@@ -28,11 +28,11 @@ const HASH_KIB: u32 = 7 * 1024;
 const HASH_PASSES: u32 = 5;
 
 /// Longer ones are wrong without a look.
-const PASSWORD_BYTES_MAX: usize = 1024;
+pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
 
 type Keyed = [u8; 32];
 
-/// How a user proves who it is.
+/// A way in which a user proves who it is.
 #[derive(Clone)]
 pub(super) enum Secret {
     /// Argon2 in PHC form.
@@ -73,6 +73,14 @@ impl Secret {
             ));
         }
         Ok(Secret::Hash(text.to_owned()))
+    }
+
+    /// What the file has of it, if it is of the file.
+    pub(super) fn hash(&self) -> Option<&str> {
+        match self {
+            Secret::Hash(hash) => Some(hash),
+            Secret::Keyed(_) => None,
+        }
     }
 }
 
@@ -131,8 +139,9 @@ impl Checker {
             .into()
     }
 
-    pub(super) fn forget(&self) {
-        self.known.lock().expect("nobody panics with it").clear();
+    /// Forgets what was right but for these hashes.
+    pub(super) fn keep(&self, hashes: &HashSet<&str>) {
+        self.known.lock().expect("nobody panics with it").retain(|hash, _| hashes.contains(&**hash));
     }
 
     fn knows(&self, hash: &str, keyed: &Keyed) -> bool {
@@ -141,23 +150,24 @@ impl Checker {
     }
 
     /// What the throttle knows a login by.
-    pub(super) fn attempt(
-        &self,
-        name: &[u8],
-        password: &[u8],
-        secret: Option<&Secret>,
-        from: Origin,
-    ) -> Attempt {
-        let against = match secret {
-            Some(Secret::Hash(hash)) => hash,
-            Some(Secret::Keyed(_)) => "",
-            None => &*self.nobody,
-        };
+    pub(super) fn attempt(&self, name: &[u8], password: &[u8], secrets: &[Secret], from: Origin) -> Attempt {
+        let mut against: String = secrets.iter().filter_map(Secret::hash).collect();
+        if secrets.is_empty() {
+            against.clone_from(&self.nobody);
+        }
         let mark = |keyed: Keyed| u64::from_le_bytes(keyed[..8].try_into().expect("it has more"));
         let against = mark(self.keyed(b"", against.as_bytes())).to_le_bytes();
         let password =
             Blake2s256::new().chain_update(self.keyed(name, password)).chain_update(against).finalize();
         Attempt { from, user: mark(self.keyed(name, b"")), password: mark(password.into()) }
+    }
+
+    /// Which of a user's secrets a password is, without a look at a hash.
+    fn recognize(&self, secrets: &[Secret], keyed: &Keyed) -> Option<usize> {
+        secrets.iter().position(|secret| match secret {
+            Secret::Keyed(right) => right.ct_eq(keyed).into(),
+            Secret::Hash(hash) => self.knows(hash, keyed),
+        })
     }
 
     /// Whether the password is right; `None` if it was not looked at, since `go_on` said no when its turn had come, after
@@ -166,41 +176,68 @@ impl Checker {
         &self,
         name: &[u8],
         password: &[u8],
-        secret: Option<&Secret>,
+        secrets: &[Secret],
         go_on: impl Fn() -> bool,
     ) -> Option<bool> {
+        if secrets.is_empty() {
+            let nobody = [Secret::Hash(self.nobody.clone())];
+            return self.find(name, password, &nobody, go_on).await.map(|_| false);
+        }
+        self.find(name, password, secrets, go_on).await.map(|found| found.is_some())
+    }
+
+    /// Which of a user's secrets a password is. The outer `None` is as for [`check`](Self::check).
+    pub(super) async fn find(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        secrets: &[Secret],
+        go_on: impl Fn() -> bool,
+    ) -> Option<Option<usize>> {
         if password.len() > PASSWORD_BYTES_MAX {
-            return Some(false);
+            return Some(None);
         }
         let keyed = self.keyed(name, password);
-        let (hash, is_somebody) = match secret {
-            Some(Secret::Keyed(right)) => return Some(right.ct_eq(&keyed).into()),
-            Some(Secret::Hash(hash)) => (hash, true),
-            None => (&self.nobody, false),
-        };
-        if self.knows(hash, &keyed) {
-            return Some(true);
+        if let Some(known) = self.recognize(secrets, &keyed) {
+            return Some(Some(known));
+        }
+        if secrets.iter().all(|secret| secret.hash().is_none()) {
+            return Some(None);
         }
         let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
         // Somebody with the same password may have been right while this one waited.
-        if self.knows(hash, &keyed) {
-            return Some(true);
+        if let Some(known) = self.recognize(secrets, &keyed) {
+            return Some(Some(known));
         }
         if !go_on() {
             return None;
         }
-        let (shared, password) = (Arc::<str>::from(hash.as_str()), password.to_vec());
+        let hashes: Vec<Option<String>> =
+            secrets.iter().map(|secret| secret.hash().map(str::to_owned)).collect();
+        let password = password.to_vec();
         // The turn ends with the work, even if nobody waits for it any more.
         let verify = move || {
-            let right = Argon2::default().verify_password(&password, &*shared).is_ok();
-            (right, turn)
+            let is_of = |hash: &Option<String>| {
+                hash.as_ref()
+                    .is_some_and(|hash| Argon2::default().verify_password(&password, &**hash).is_ok())
+            };
+            (hashes.iter().position(is_of), turn)
         };
-        let Ok((right, turn)) = tokio::task::spawn_blocking(verify).await else { return None };
-        let right = right && is_somebody;
-        if right {
-            self.known.lock().expect("nobody panics with it").insert(hash.clone(), keyed);
+        let Ok((found, turn)) = tokio::task::spawn_blocking(verify).await else { return None };
+        if let Some(hash) = found.and_then(|index| secrets[index].hash()) {
+            self.known.lock().expect("nobody panics with it").insert(hash.to_owned(), keyed);
         }
         drop(turn);
-        Some(right)
+        Some(found)
+    }
+
+    /// A new hash of a password. It may take long, and does not block the thread.
+    pub(super) async fn hash(&self, password: &[u8]) -> Result<Secret> {
+        let turn = self.turn.clone().acquire_owned().await.expect("it is never closed");
+        let password = password.to_vec();
+        let hashed = tokio::task::spawn_blocking(move || (hash(&password), turn)).await;
+        let (hashed, turn) = hashed.expect("hashing does not panic");
+        drop(turn);
+        hashed.map(Secret::Hash)
     }
 }

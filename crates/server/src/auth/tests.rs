@@ -1,22 +1,56 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
 
 use super::*;
 use crate::Password;
+use crate::auth::commands;
 
 /// Name, password, rights and prefixes.
 type Row<'a> = (&'a str, Option<&'a str>, &'a [Right], &'a [&'a str]);
 
-const HERE: Address = Address::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+pub(super) const HERE: Address = Address::Network(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+
+/// A few commands of each kind.
+pub(super) fn table() -> &'static CommandTable {
+    const ROWS: [(&str, Needs, u32); 9] = [
+        ("get", Needs::Read, 0b0001),
+        ("keys", Needs::Read, 0b1001),
+        ("set", Needs::Write, 0b0010),
+        ("incr", Needs::ReadWrite, 0b0010),
+        ("config", Needs::Monitor, 0b1000),
+        ("config|get", Needs::Monitor, 0b1000),
+        ("config|set", Needs::Admin, 0b1000),
+        ("ping", Needs::Login, 0b0100),
+        ("flushall", Needs::Admin, 0b1010),
+    ];
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
+        let rows =
+            ROWS.into_iter().map(|(name, needs, categories)| commands::Row { name, needs, categories });
+        let categories = &["read", "write", "connection", "dangerous", "transaction", "pubsub", "scripting"];
+        CommandTable::new(rows.collect(), categories, |name| name == b"hset")
+    });
+    &TABLE
+}
+
+/// Where a command is in that table.
+pub(super) fn row(name: &str) -> usize {
+    let names = ["get", "keys", "set", "incr", "config", "config|get", "config|set", "ping", "flushall"];
+    names.iter().position(|known| *known == name).unwrap()
+}
+
+pub(super) fn open(access: &Access) -> Result<Users> {
+    Users::open(access, table())
+}
 
 fn at(address: [u8; 4]) -> Address {
     Address::Network(SocketAddr::new(address.into(), 1))
 }
 
-fn with_password(text: &str) -> Access {
+pub(super) fn with_password(text: &str) -> Access {
     Access { password: Some(Password::new(text)), ..Access::default() }
 }
 
-fn file(users: &[Row<'_>]) -> (tempfile::TempDir, Access) {
+pub(super) fn file(users: &[Row<'_>]) -> (tempfile::TempDir, Access) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
     write(&path, users);
@@ -38,7 +72,7 @@ fn write(path: &Path, users: &[Row<'_>]) {
 
 #[tokio::test]
 async fn without_users_everybody_is_the_default_user_with_any_password() {
-    let users = Users::open(&Access::default()).unwrap();
+    let users = open(&Access::default()).unwrap();
     assert_eq!(users.unnamed().unwrap().name(), "default");
     assert!(users.log_in(b"default", b"whatever", &HERE).await.is_some());
     assert!(users.log_in(b"root", b"whatever", &HERE).await.is_none());
@@ -46,7 +80,7 @@ async fn without_users_everybody_is_the_default_user_with_any_password() {
 
 #[tokio::test]
 async fn a_password_of_the_settings_is_the_default_users() {
-    let users = Users::open(&with_password("open sesame")).unwrap();
+    let users = open(&with_password("open sesame")).unwrap();
     assert!(users.unnamed().is_none() && users.default_has_password());
     let user = users.log_in(b"default", b"open sesame", &HERE).await.unwrap();
     assert!(user.is_admin() && user.may_write(b"any"));
@@ -65,12 +99,15 @@ async fn users_of_a_file_have_rights() {
         ("bob", Some("b"), &[Right::Read], &[]),
         ("robot", None, &[Right::Admin], &[]),
     ]);
-    let users = Users::open(&access).unwrap();
+    let users = open(&access).unwrap();
     assert!(users.unnamed().is_none() && !users.default_has_password());
     let ann = users.log_in(b"ann", b"a", &HERE).await.unwrap();
     assert!(ann.may_read(b"app:1") && ann.may_write(b"tmp:") && !ann.may_read(b"ap") && !ann.is_admin());
     let bob = users.log_in(b"bob", b"b", &HERE).await.unwrap();
     assert!(bob.may_read(b"x") && !bob.may_write(b"x") && !bob.writes());
+    assert!(bob.may_run(row("get")) && bob.may_run(row("ping")) && !bob.may_run(row("set")));
+    assert!(!bob.may_run(row("incr")) && !bob.may_run(row("config|get")));
+    assert!(ann.may_run(row("incr")) && ann.may_run(row("keys")) && !ann.may_run(row("flushall")));
     assert!(users.log_in(b"bob", b"a", &HERE).await.is_none());
     assert!(users.log_in(b"robot", b"", &HERE).await.is_none(), "a user without a password");
     assert!(users.of_certificate(["else", "robot"]).unwrap().is_admin());
@@ -83,7 +120,7 @@ async fn users_of_a_file_have_rights() {
 
 #[tokio::test]
 async fn guessing_ends_in_a_block_even_with_the_right_password() {
-    let users = Users::open(&with_password("right")).unwrap();
+    let users = open(&with_password("right")).unwrap();
     guess(&users, "default", 10, &HERE).await;
     assert!(users.log_in(b"default", b"right", &HERE).await.is_none());
     assert!(users.log_in(b"default", b"right", &at([10, 1, 1, 1])).await.is_some());
@@ -94,7 +131,7 @@ async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
     let (_directory, access) =
         file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
     let path = access.users.clone().unwrap();
-    let users = Users::open(&access).unwrap();
+    let users = open(&access).unwrap();
     let ann = users.log_in(b"ann", b"a", &HERE).await.unwrap();
     let bob = users.log_in(b"bob", b"b", &HERE).await.unwrap();
     let mut changed = UserFile::read(&path).unwrap();
@@ -132,7 +169,14 @@ fn files_that_are_wrong_are_refused_with_a_reason_and_without_the_hash() {
         ("[users.\"a b\"]\nrights = [\"read\"]", "without blanks"),
         ("[users.ann]\nrights = [\"read\"]\npassword_hash = \"secret\"", "PHC"),
         (&format!("[users.ann]\nrights = [\"read\"]\npassword_hash = \"{hash}\""), "4194304 KiB"),
-        ("[users.ann]\npassword_hash = 'secret'\nrights = ", "users.toml"),
+        ("[users.ann]\npassword_hash = 'secret'\nrights = ", "line 3: "),
+        ("[users.ann]\nrights = [\"read\"]\n[users.bob]\nrights = []", "line 3: user bob: "),
+        ("[users.ann]\nrights = [\"read\"]\nkeys = [\"~a*\"]", "go with commands"),
+        ("[users.ann]\nrights = [\"read\"]\ncommands = \"+get\"", "take the place of rights"),
+        ("[users.ann]\nprefixes = [\"a\"]\ncommands = \"+get\"", "take the place of rights"),
+        ("[users.ann]\ncommands = \"+get\"\nkeys = [\"a*\"]", "keys: a*: Syntax error"),
+        ("[users.ann]\ncommands = \"+get\"\nchannels = [\"&a\"]", "channels: &a: a pattern is a prefix"),
+        ("[users.ann]\ncommands = \"+get\"\nmore_password_hashes = [\"secret\"]", "PHC"),
     ] {
         std::fs::write(&path, text).unwrap();
         let error = UserFile::read(&path).unwrap_err().to_string();
@@ -152,7 +196,7 @@ fn the_file_is_for_its_owner() {
 
 #[test]
 fn nothing_that_is_printed_shows_a_secret() {
-    let users = Users::open(&with_password("open sesame")).unwrap();
+    let users = open(&with_password("open sesame")).unwrap();
     let access = with_password("open sesame");
     for shown in [format!("{users:?}"), format!("{access:?}")] {
         assert!(!shown.contains("sesame"), "{shown}");
@@ -169,7 +213,7 @@ async fn guess(users: &Users, name: &str, times: usize, from: &Address) {
 
 #[tokio::test]
 async fn the_same_wrong_password_again_and_again_locks_nobody_out() {
-    let users = Users::open(&with_password("right")).unwrap();
+    let users = open(&with_password("right")).unwrap();
     for _ in 0..50 {
         assert!(users.log_in(b"default", b"out of date", &HERE).await.is_none());
     }
@@ -180,7 +224,7 @@ async fn the_same_wrong_password_again_and_again_locks_nobody_out() {
 async fn guessing_at_one_user_locks_no_other_out_at_the_same_address() {
     let (_directory, access) =
         file(&[("ann", Some("a"), &[Right::Read], &[]), ("bob", Some("b"), &[Right::Read], &[])]);
-    let users = Users::open(&access).unwrap();
+    let users = open(&access).unwrap();
     guess(&users, "ann", 10, &HERE).await;
     assert!(users.log_in(b"ann", b"a", &HERE).await.is_none(), "guessing goes on at full speed");
     assert!(users.log_in(b"bob", b"b", &HERE).await.is_some());
@@ -188,7 +232,7 @@ async fn guessing_at_one_user_locks_no_other_out_at_the_same_address() {
 
 #[tokio::test]
 async fn however_many_addresses_guess_another_one_gets_in() {
-    let users = Users::open(&with_password("right")).unwrap();
+    let users = open(&with_password("right")).unwrap();
     for n in 0..6000_u32 {
         guess(&users, "default", 2, &at((0x0a00_0000 + n).to_be_bytes())).await;
     }

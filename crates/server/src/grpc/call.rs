@@ -72,12 +72,12 @@ impl Call {
     }
 
     pub(super) fn may_read(&self, key: &[u8]) -> bool {
-        self.user.is_admin() || self.user.may_read(key) && self.user.may_use(self.database)
+        self.reads() && self.user.may_read(key)
     }
 
     /// Whether it may read any key.
     pub(super) fn reads(&self) -> bool {
-        self.user.is_admin() || self.user.reads() && self.user.may_use(self.database)
+        self.user.reads() && self.user.may_use(self.database)
     }
 
     pub(super) fn check_read(&self, key: &Bytes) -> Result<(), Status> {
@@ -87,7 +87,7 @@ impl Call {
 
     pub(super) fn check_write(&self, key: &Bytes) -> Result<(), Status> {
         check_key(key)?;
-        let may = self.user.is_admin() || self.user.may_write(key) && self.user.may_use(self.database);
+        let may = self.user.writes() && self.user.may_write(key) && self.user.may_use(self.database);
         if may { Ok(()) } else { Err(no_right("no right to write this key")) }
     }
 

@@ -109,7 +109,7 @@ pub(super) async fn watch(
     let named: usize = prefixes.iter().chain(&keys).map(|name| NAME_BYTES + 2 * name.len()).sum();
     let queue = call.client.take(queue_bytes + WATCH_BYTES + named).await?;
     let user = call.user.clone();
-    let may_see = Box::new(move |key: &[u8]| user.is_admin() || user.may_read(key));
+    let may_see = Box::new(move |key: &[u8]| user.may_read(key));
     // Copies: the message is not in memory of the call any more once this has begun.
     let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
     let (prefixes, keys) = (copied(prefixes), copied(keys));

@@ -10,6 +10,7 @@ use super::admit::{TLS_BYTES, TooMany};
 use super::socket_file::SocketFile;
 use crate::auth::Users;
 use crate::base::socket::{Listener, Stream};
+use crate::resp::command_table;
 use crate::tls::{Application, Tls};
 use crate::{Config, Error, Result, grpc};
 
@@ -37,7 +38,7 @@ impl Config {
     /// # Errors
     /// The first of them that cannot be used, and why.
     pub fn check_files(&self) -> Result<()> {
-        Users::open(&self.access)?;
+        Users::open(&self.access, command_table())?;
         self.tls.as_ref().map(Tls::new).transpose()?;
         Ok(())
     }
@@ -94,7 +95,7 @@ impl Sockets {
     /// Reads users and certificates and listens on every address of the configuration, if it is safe to serve there.
     pub fn bind(config: &Config) -> Result<Sockets> {
         config.check()?;
-        let users = Arc::new(Users::open(&config.access)?);
+        let users = Arc::new(Users::open(&config.access, command_table())?);
         let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let doors = [
             (Application::Resp, false, &config.resp),

@@ -168,7 +168,7 @@ mod tests {
     async fn told(bytes: &[u8], piece: usize, access: &Access) -> String {
         let (mut client, mut server) = tokio::io::duplex(64 << 10);
         let (_stopper, stop) = crate::base::shutdown::Stopper::new();
-        let users = Users::open(access).unwrap();
+        let users = Users::open(access, crate::resp::command_table()).unwrap();
         let address = Address::Network("127.0.0.1:1".parse().unwrap());
         let peer = Peer { id: 7, address: address.clone(), local: address, user: users.unnamed() };
         let serving = tokio::spawn(async move {

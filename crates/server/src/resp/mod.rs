@@ -24,4 +24,5 @@ mod wire;
 pub(crate) use command::hyperloglog::fuzzed as fuzzed_hyperloglog;
 pub(crate) use connection::{Peer, serve};
 pub(crate) use loading::{Opening, serve_loading};
+pub(crate) use verbs::command_table;
 pub(crate) use wire::fuzzed;

@@ -2,6 +2,7 @@
 
 use esker_server::{Access, ClientCertificates, Config, Right, TlsFiles, UserEntry, UserFile};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -155,4 +156,45 @@ async fn metadata_chooses_the_database() {
     for wrong in ["16", "-1", "x", ""] {
         refused(client.get(about(get("a"), wrong)).await, Code::InvalidArgument, "INVALID");
     }
+}
+
+/// What rules allow of commands is not asked by calls: they need the rights as a whole.
+#[tokio::test]
+async fn users_that_were_made_over_the_wire_call_with_whole_rights() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    running.store.put("app:1", "x").await.unwrap();
+    let mut resp = tokio::net::TcpStream::connect(running.resp[0]).await.unwrap();
+    let mut set = async |rules: &str| {
+        resp.write_all(format!("ACL SETUSER ann {rules}\r\n").as_bytes()).await.unwrap();
+        let mut answer = [0; 5];
+        resp.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"+OK\r\n", "{rules}");
+    };
+    for (rules, reads, writes) in [
+        ("on >pass ~app:* &* +get +set", false, false),
+        ("+@read", true, false),
+        ("-@read +@write", false, true),
+        ("+@all -@dangerous", true, true),
+        ("-strlen", false, true),
+        ("+strlen -del", true, false),
+        ("+@all resetkeys %R~app:*", true, false),
+        ("resetkeys %W~app:*", false, true),
+        ("resetkeys ~other:*", false, false),
+        ("~* databases=1", false, false),
+        ("databases=0", true, true),
+    ] {
+        set(rules).await;
+        let read = client.get(from(get("app:1"), "ann", "pass")).await;
+        let written = client.put(from(put("app:1", "x"), "ann", "pass")).await;
+        assert_eq!((read.is_ok(), written.is_ok()), (reads, writes), "{rules}");
+        for code in [read.err(), written.err()].into_iter().flatten().map(|refused| refused.code()) {
+            assert_eq!(code, Code::PermissionDenied, "{rules}");
+        }
+    }
+    for rules in ["off", "on >other <pass"] {
+        set(rules).await;
+        refused(client.get(from(get("app:1"), "ann", "pass")).await, Code::Unauthenticated, "LOGIN");
+    }
+    client.get(from(get("app:1"), "ann", "other")).await.unwrap();
 }

@@ -27,3 +27,4 @@ mod tracking;
 mod transactions;
 mod transcript;
 mod unix_socket;
+mod users;

@@ -70,7 +70,7 @@ async fn command_describes_every_verb() {
     let mut client = server.client().await;
     client.ask("COMMAND COUNT", ":105\r\n").await;
     // With subcommands.
-    client.ask("COMMAND LIST", "*177\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND LIST", "*181\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;
@@ -96,7 +96,7 @@ async fn command_describes_every_verb() {
 #[tokio::test]
 async fn help_is_of_what_there_is() {
     let server = Running::start(plain()).await;
-    for (verb, count) in [("client", 58), ("memory", 11), ("acl", 21)] {
+    for (verb, count) in [("client", 58), ("memory", 11), ("acl", 29)] {
         let mut client = server.client().await;
         let expected = format!(
             "*{count}\r\n+{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n",

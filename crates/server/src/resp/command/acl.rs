@@ -1,4 +1,4 @@
-//! ACL: who one is, and who there is. Users are set up in the server's configuration, not over the wire.
+//! ACL: who one is, and who there is. What changes users is in `users`.
 
 use esker_engine::Store;
 
@@ -29,9 +29,8 @@ pub(super) fn acl(command: Command<'_>, session: &mut Session, service: &Service
         _ if is(word, "cat") => categories(command, replies),
         _ if is(word, "list") => {
             let users = service.users.all();
-            let nobody_needs_password = service.users.unnamed().is_some();
             replies.array(users.len());
-            users.iter().for_each(|user| replies.bulk(&rule(user, nobody_needs_password)));
+            users.iter().for_each(|user| replies.bulk(&rule(user)));
             Ok(())
         }
         _ if is(word, "users") => {
@@ -81,24 +80,24 @@ fn get_user(command: Command<'_>, service: &Service, replies: &mut Replies) {
     let Some(user) = users.iter().find(|user| user.name().as_bytes() == command.argument(2)) else {
         return replies.null();
     };
-    let flags: &[&str] = if service.users.unnamed().is_some() { &["on", "nopass"] } else { &["on"] };
-    replies.map(if user.may_use_all_databases() { 6 } else { 7 });
+    let (flags, databases) = (flags(user), databases(user));
+    replies.map(if databases.is_none() { 6 } else { 7 });
     replies.bulk(b"flags");
     replies.set(flags.len());
     flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
     replies.bulk(b"passwords");
     replies.array(0);
-    for (field, text) in
-        [("commands", commands(user)), ("keys", names(user, b'~')), ("channels", names(user, b'&'))]
-    {
-        replies.bulk(field.as_bytes());
-        replies.bulk(text.trim_ascii_start());
-    }
+    replies.bulk(b"commands");
+    replies.bulk(user.shown_commands().as_bytes());
+    replies.bulk(b"keys");
+    replies.bulk(&user.shown_keys().collect::<Vec<_>>().join(&b' '));
+    replies.bulk(b"channels");
+    replies.bulk(&user.shown_channels().collect::<Vec<_>>().join(&b' '));
     replies.bulk(b"selectors");
     replies.array(0);
-    if !user.may_use_all_databases() {
+    if let Some(databases) = databases {
         replies.bulk(b"databases");
-        replies.bulk(databases(user).trim_ascii_start());
+        replies.bulk(databases.as_bytes());
     }
 }
 
@@ -120,11 +119,11 @@ fn dry_run(command: Command<'_>, service: &Service, replies: &mut Replies) -> Re
         }
     }
     match rights::check(verb, asked, Some(user), 0) {
-        Ok(()) if !pubsub::may_use(verb, asked, user) => {
-            replies.bulk(b"This user has no permissions to access one of the channels used as arguments");
-        }
-        Ok(()) => replies.simple("OK"),
-        Err(denied) => replies.bulk(denied.text_of_dry_run(verb, asked).as_bytes()),
+        Ok(()) => match pubsub::kept(verb, asked, user) {
+            Some(channel) => replies.bulk(&rights::no_access(channel, "channel")),
+            None => replies.simple("OK"),
+        },
+        Err(denied) => replies.bulk(&denied.text_of_dry_run(verb, asked)),
     }
     Ok(())
 }
@@ -208,69 +207,47 @@ fn entries(count: usize, service: &Service, replies: &mut Replies) {
     }
 }
 
-/// What the right to monitor allows, in those words.
-const MONITOR: &[u8] = b" +info +dbsize +lastsave +config|get +config|help +client|list +slowlog|get +slowlog|len +slowlog|help \
-    +latency -latency|reset";
-
-/// The names of keys (`~`) or channels (`&`) that a user may use, with a space before each.
-fn names(user: &User, of: u8) -> Vec<u8> {
-    if user.prefixes().is_empty() {
-        return vec![b' ', of, b'*'];
-    }
-    let mut names = Vec::new();
-    for prefix in user.prefixes() {
-        names.extend_from_slice(&[b' ', of]);
-        for &byte in prefix {
-            if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
-                names.push(b'\\');
-            }
-            names.push(byte);
-        }
-        names.push(b'*');
-    }
-    names
-}
-
 /// The databases that a user may use, where those are not all: a word of Esker's, since Redis has none.
-fn databases(user: &User) -> Vec<u8> {
+fn databases(user: &User) -> Option<String> {
     if user.may_use_all_databases() {
-        return Vec::new();
+        return None;
     }
     let numbers = (0..Store::DATABASES).filter(|database| user.may_use(*database));
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    format!(" databases={}", numbers.join(",")).into_bytes()
+    Some(format!("databases={}", numbers.join(",")))
 }
 
-/// What a user may run, with a space before each.
-fn commands(user: &User) -> Vec<u8> {
-    if user.is_admin() {
-        return b" +@all".to_vec();
-    }
-    let mut rule = b" -@all +@connection +@transaction".to_vec();
-    if user.reads() {
-        rule.extend_from_slice(b" +@read");
-    }
-    if user.writes() {
-        rule.extend_from_slice(b" +@write");
-    }
-    if user.reads() && user.writes() {
-        rule.extend_from_slice(b" +@pubsub +@scripting -script|flush -script|kill");
-    } else if user.reads() {
-        rule.extend_from_slice(b" +@pubsub -publish -spublish");
-    } else if user.writes() {
-        rule.extend_from_slice(b" +publish +spublish");
-    }
-    if user.monitors() {
-        rule.extend_from_slice(MONITOR);
+/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
+fn rule(user: &User) -> Vec<u8> {
+    let mut rule = format!("user {}", user.name()).into_bytes();
+    let words = flags(user).iter().map(|flag| flag.as_bytes().to_vec());
+    let reset = (!user.reaches_all_channels()).then(|| b"resetchannels".to_vec());
+    let databases = databases(user).map(String::into_bytes);
+    let commands = user.shown_commands().into_bytes();
+    for word in words
+        .chain(user.shown_keys())
+        .chain(reset)
+        .chain(user.shown_channels())
+        .chain(databases)
+        .chain([commands])
+    {
+        rule.push(b' ');
+        rule.extend_from_slice(&word);
     }
     rule
 }
 
-/// A user in the words of Redis' rules. Hashes of passwords are not shown to anybody.
-fn rule(user: &User, no_password: bool) -> Vec<u8> {
-    let no_password: &[u8] = if no_password { b" nopass" } else { b"" };
-    let reset: &[u8] = if user.is_admin() { b"" } else { b" resetchannels" };
-    let name = format!("user {} on", user.name()).into_bytes();
-    let (keys, channels, commands) = (names(user, b'~'), names(user, b'&'), commands(user));
-    [&name, no_password, &keys, reset, &channels, &databases(user), &commands].concat()
+fn flags(user: &User) -> &'static [&'static str] {
+    match (user.is_off(), user.needs_no_password()) {
+        (false, false) => &["on"],
+        (false, true) => &["on", "nopass"],
+        (true, false) => &["off"],
+        (true, true) => &["off", "nopass"],
+    }
+}
+
+/// Memory that LIST and GETUSER take to tell of a user.
+pub(in crate::resp) fn shown_bytes(user: &User) -> usize {
+    let reach = user.shown_keys().chain(user.shown_channels()).map(|pattern| pattern.len() + 1);
+    user.name().len() + user.shown_commands().len() + reach.sum::<usize>()
 }

@@ -122,7 +122,7 @@ async fn page(
 
 /// Keys are named only to those who may read them.
 fn may_see(session: &Session, key: &[u8]) -> bool {
-    session.user.as_ref().is_some_and(|user| user.is_admin() || user.may_read(key))
+    session.user.as_ref().is_some_and(|user| user.may_read(key))
 }
 
 pub(in crate::resp) async fn keys(

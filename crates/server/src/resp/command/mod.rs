@@ -9,7 +9,7 @@ use super::wire::commands::Command;
 use super::wire::reply::Replies;
 use crate::service::Service;
 
-mod acl;
+pub(super) mod acl;
 pub(super) mod admit;
 pub(super) mod bitfield;
 pub(super) mod bits;
@@ -43,6 +43,7 @@ pub(super) mod set;
 mod strings;
 mod subcommands;
 pub(super) mod tracking;
+pub(super) mod users;
 
 /// Answers a command that does not wait for anything.
 pub(super) type Answer = fn(Command<'_>, &mut Session, &Service, &mut Replies);

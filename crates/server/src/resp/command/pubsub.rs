@@ -55,7 +55,7 @@ fn user_may_listen(kind: Kind, name: &[u8], user: &User) -> bool {
         Kind::Channel | Kind::Shard => name.len(),
     };
     let is_of_usable = matches!(kind, Kind::Pattern) || is_of_usable(name, user);
-    user.is_admin() || user.may_read(&name[..end]) && is_of_usable
+    user.may_hear(&name[..end]) && is_of_usable
 }
 
 /// Whether a channel has no events of a database that is kept from the user.
@@ -64,24 +64,25 @@ fn is_of_usable(channel: &[u8], user: &User) -> bool {
 }
 
 fn may_publish(channel: &[u8], user: &User) -> bool {
-    user.is_admin() || user.may_write(channel) && is_of_usable(channel, user)
+    user.may_publish(channel) && is_of_usable(channel, user)
 }
 
-/// Whether a user may use the channels that a command names.
-pub(super) fn may_use(verb: &Verb, command: Command<'_>, user: &User) -> bool {
-    let may_listen = |kind| command.arguments(1).all(|name| user_may_listen(kind, name, user));
+/// The first channel of a command that the user may not use.
+pub(super) fn kept<'c>(verb: &Verb, command: Command<'c>, user: &User) -> Option<&'c [u8]> {
+    let kept = |kind| command.arguments(1).find(|name| !user_may_listen(kind, name, user));
     match verb.name {
-        "subscribe" | "ssubscribe" => may_listen(Kind::Channel),
-        "psubscribe" => may_listen(Kind::Pattern),
-        "publish" | "spublish" => may_publish(command.argument(1), user),
-        _ => true,
+        "subscribe" | "ssubscribe" => kept(Kind::Channel),
+        "psubscribe" => kept(Kind::Pattern),
+        "publish" | "spublish" => Some(command.argument(1)).filter(|channel| !may_publish(channel, user)),
+        _ => None,
     }
 }
 
 /// Whether the user may listen to everything that the client subscribed to.
 pub(in crate::resp) fn still_may_listen(session: &Session) -> bool {
     let Some(subscriptions) = &session.subscriptions else { return true };
-    if subscriptions.monitors() && !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+    let may_monitor = |user: &User| verbs::named(b"monitor").is_some_and(|verb| user.may_run(verb.row()));
+    if subscriptions.monitors() && !session.user.as_ref().is_some_and(|user| may_monitor(user)) {
         return false;
     }
     let may_all = |kind: Kind| subscriptions.names(kind).iter().all(|name| may_listen(kind, name, session));

@@ -5,8 +5,8 @@ use esker_engine::Store;
 use super::databases;
 use super::set::SetOptions;
 use super::subcommands::full_name;
-use crate::auth::User;
-use crate::resp::verbs::{Needs, Verb};
+use crate::auth::{Needs, User};
+use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::words;
 use crate::service::acl_log::Reason;
@@ -15,10 +15,8 @@ use crate::service::acl_log::Reason;
 pub(super) enum Denied {
     /// It has not said who it is.
     Unnamed,
-    /// It has no right to the verb.
+    /// It has no right to the verb, or to its subcommand.
     Verb,
-    /// It has no right to this subcommand, by its full name.
-    Subcommand(&'static str),
     /// It has no right to the key that is this argument.
     Key(usize),
     /// It has no right to this database.
@@ -31,7 +29,6 @@ impl Denied {
         match self {
             Denied::Unnamed => None,
             Denied::Verb => Some((Reason::Command, full_name(verb, command).into())),
-            Denied::Subcommand(name) => Some((Reason::Command, (*name).into())),
             Denied::Key(index) => Some((Reason::Key, command.argument(*index).to_vec())),
             Denied::Database(database) => Some((Reason::Database, database.to_string().into_bytes())),
         }
@@ -42,31 +39,29 @@ impl Denied {
         match self {
             Denied::Unnamed => words::NO_LOGIN.to_owned(),
             Denied::Verb => words::no_right_to_run(full_name(verb, command)),
-            Denied::Subcommand(name) => words::no_right_to_run(name),
             Denied::Key(_) => words::NO_RIGHT_TO_KEY.to_owned(),
             Denied::Database(database) => words::no_right_to_database(*database),
         }
     }
 
     /// The answer of ACL DRYRUN.
-    pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> String {
-        let name = match self {
-            Denied::Unnamed | Denied::Verb => full_name(verb, command),
-            Denied::Subcommand(name) => name,
-            Denied::Key(_) => {
-                return "This user has no permissions to access one of the keys used as arguments".to_owned();
+    pub(super) fn text_of_dry_run(&self, verb: &Verb, command: Command<'_>) -> Vec<u8> {
+        match self {
+            Denied::Unnamed | Denied::Verb => {
+                let name = full_name(verb, command);
+                format!("This user has no permissions to run the '{name}' command").into_bytes()
             }
+            Denied::Key(index) => no_access(command.argument(*index), "key"),
             Denied::Database(database) => {
-                return format!("This user has no permissions to access database {database}");
+                format!("This user has no permissions to access database {database}").into_bytes()
             }
-        };
-        format!("This user has no permissions to run the '{name}' command")
+        }
     }
 
     /// The answer to a script that called the command.
     pub(super) fn text_in_script(&self) -> &'static str {
         match self {
-            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
+            Denied::Unnamed | Denied::Verb => {
                 "The user executing the script can't run this command or subcommand"
             }
             Denied::Key(_) => {
@@ -79,26 +74,16 @@ impl Denied {
     /// The answer to a command that was allowed when it was queued, and is not any more at EXEC.
     pub(super) fn text_at_exec(&self) -> String {
         words::no_right_any_more(match self {
-            Denied::Unnamed | Denied::Verb | Denied::Subcommand(_) => {
-                "no permission to execute the command or subcommand"
-            }
+            Denied::Unnamed | Denied::Verb => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Database(_) => "no permission to access the database",
         })
     }
 }
 
-/// Whether a user has what is needed where no key is named.
-fn has(needs: Needs, user: &User) -> bool {
-    match needs {
-        Needs::Nothing | Needs::Login => true,
-        Needs::Read => user.reads(),
-        Needs::Write => user.writes(),
-        Needs::ReadWrite => user.reads() && user.writes(),
-        Needs::ReadOrMonitor => user.reads() || user.monitors(),
-        Needs::Monitor => user.monitors(),
-        Needs::Admin => user.is_admin(),
-    }
+/// The answer of ACL DRYRUN where a key or a channel is kept from the user.
+pub(super) fn no_access(name: &[u8], kind: &str) -> Vec<u8> {
+    [b"This user has no permissions to access the '", name, b"' ", kind.as_bytes()].concat()
 }
 
 /// `database`: the one that the command is about.
@@ -120,12 +105,9 @@ pub(super) fn check(
         && command.len() > 3
         && SetOptions::parse(command, 0).is_ok_and(|options| options.tells());
     let needs = if set_tells { Needs::ReadWrite } else { verb.needs };
-    if !has(needs, user) {
-        return Err(Denied::Verb);
-    }
     let subcommand = command.arguments(1).next().and_then(|word| verb.subcommand(word));
-    if let Some(subcommand) = subcommand.filter(|subcommand| !has(subcommand.needs, user)) {
-        return Err(Denied::Subcommand(subcommand.name));
+    if !user.may_run(subcommand.unwrap_or(verb).row()) {
+        return Err(Denied::Verb);
     }
     if verb.group == "pubsub" {
         // What stands where keys are names channels, and whoever uses one asks.
@@ -140,8 +122,12 @@ pub(super) fn check(
     if user.may_use_all_databases() {
         return Ok(());
     }
+    if verb.name == "flushall" {
+        let kept = (0..Store::DATABASES).find(|database| !user.may_use(*database));
+        return kept.map_or(Ok(()), |database| Err(Denied::Database(database)));
+    }
     // SCAN and the like are about keys that they do not name.
-    let own = ["dbsize", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
+    let own = ["dbsize", "flushdb", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
     let chosen = databases::chosen(verb, command);
     let of_keys = databases::places(verb, command, database, Store::DATABASES.into()).map(|(of, _)| of);
     match of_keys.chain(own).chain(chosen).find(|database| !user.may_use(*database)) {

@@ -229,7 +229,7 @@ pub(super) fn tell_invalid(keys: Option<&[Stale]>, session: &Session, replies: &
     let keys = keys.map(|keys| {
         let may_know = |stale: &&Stale| {
             let may_use = stale.database.is_none_or(|database| user.may_use(database));
-            user.is_admin() || user.may_read(&stale.key) && may_use
+            user.may_read(&stale.key) && may_use
         };
         keys.iter().filter(may_know).collect::<Vec<_>>()
     });

@@ -4,7 +4,7 @@
 //! bound, for which memory is taken before the answer is made; what would be longer is not answered.
 
 use crate::resp::command::describe::lengths;
-use crate::resp::command::{Answer, config, pubsub, tracking};
+use crate::resp::command::{Answer, acl, config, pubsub, tracking};
 use crate::resp::script::known::COMPILED_BYTES;
 use crate::resp::session::Session;
 use crate::resp::verbs::Verb;
@@ -113,15 +113,7 @@ fn of_acl(word: &[u8], service: &Service) -> usize {
         return lengths().names;
     }
     let users = service.users.all();
-    let prefix_bytes = |prefix: &[u8]| 2 * prefix.len() + 4;
-    users
-        .iter()
-        .map(|user| {
-            let prefixes: usize = user.prefixes().iter().map(|prefix| prefix_bytes(prefix)).sum();
-            // GETUSER names each as a key and as a channel, and so does LIST.
-            SHORT_BYTES + 2 * prefixes
-        })
-        .sum()
+    users.iter().map(|user| SHORT_BYTES + acl::shown_bytes(user)).sum()
 }
 
 /// Answers a command; what would be longer than it may be is an error.

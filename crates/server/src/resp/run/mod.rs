@@ -22,7 +22,7 @@ use super::command::admit::admit;
 use super::command::databases::places;
 use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
-use super::command::{Answer, OnKeys, connection, databases, iterate};
+use super::command::{Answer, OnKeys, connection, databases, iterate, users};
 use super::script;
 use super::session::view::{Place, View};
 use super::session::{Answers, Session, slow};
@@ -289,6 +289,10 @@ async fn run_alone(
         Alone::Scan => iterate::scan(command, session, service, replies).await,
         Alone::Keys => iterate::keys(command, session, service, replies).await,
         Alone::RandomKey => iterate::random_key(session, service, replies).await,
+        Alone::RemoveUsers => users::remove(command, session, service, replies),
+        Alone::LoadUsers => users::load(session, service, replies).await,
+        Alone::SaveUsers => users::save(session, service, replies).await,
+        Alone::SetUser => users::set(command, session, service, replies).await,
         Alone::Wait => iterate::wait(command, service, replies).await,
         Alone::WaitAof => iterate::wait_aof(command, service, replies).await,
         Alone::Watch => transaction::watch(command, session, service, replies).await,

@@ -1,5 +1,6 @@
 //! What is told of a verb: the columns of the table.
 
+use crate::auth::Needs;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 
@@ -30,24 +31,6 @@ pub(in crate::resp) enum Fast {
     Set,
     /// DEL and UNLINK, which may be of very many keys.
     Delete,
-}
-
-/// What a user must be allowed for a command to run. Where keys are named, it must hold for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::resp) enum Needs {
-    /// Not even to have said who one is.
-    Nothing,
-    /// To have said who one is.
-    Login,
-    Read,
-    Write,
-    /// Both to read and to write: the reply, or another key, tells what was there.
-    ReadWrite,
-    /// To see what the server does, or any key.
-    ReadOrMonitor,
-    /// To see what the server does.
-    Monitor,
-    Admin,
 }
 
 /// Positions of keys among the arguments, as `COMMAND` reports them; a negative last counts from the end.

@@ -15,9 +15,10 @@ pub(in crate::resp) fn find(command: Command<'_>) -> Option<&'static Verb> {
     None
 }
 
-/// Some verbs have keys with some of their subcommands: each of those is a row of its own.
+/// Some subcommands have keys, or wait: each of those is a row of its own.
 fn with_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static Verb> {
     let names: &[&str] = match verb.name {
+        "acl" => &["acl|deluser", "acl|load", "acl|save", "acl|setuser"],
         "memory" => &["memory|usage"],
         "object" => &["object|encoding", "object|freq", "object|idletime", "object|refcount"],
         _ => return None,

@@ -2,8 +2,10 @@
 //! it, and what `COMMAND` tells of it. No functions: how a verb runs stands in `command/runs.rs`, above all that is told here.
 
 use std::iter;
+use std::sync::LazyLock;
 
 use super::wire::words::is;
+use crate::auth::{CommandTable, Row};
 use subcommands::SUBCOMMANDS;
 use table::VERBS;
 
@@ -15,7 +17,7 @@ mod subcommands;
 pub(super) mod table;
 
 pub(super) use elsewhere::family;
-pub(super) use facts::{Fast, Keys, Needs, Verb};
+pub(super) use facts::{Fast, Keys, Verb};
 pub(super) use find::{find, named};
 
 /// Arguments of a command without keys, more than there is anything to ask for: what each of them costs is not bounded by
@@ -68,6 +70,17 @@ impl Verb {
         Verb::described_with_subcommands().find(|verb| is(name, verb.name))
     }
 
+    /// Where it is among all commands and subcommands, as [`command_table`] has them.
+    pub(super) fn row(&self) -> usize {
+        let place = |table: &[Verb]| {
+            let offset = std::ptr::from_ref(self).addr().checked_sub(table.as_ptr().addr())?;
+            Some(offset / size_of::<Verb>()).filter(|index| *index < table.len())
+        };
+        place(&VERBS)
+            .or_else(|| place(&SUBCOMMANDS).map(|index| VERBS.len() + index))
+            .expect("it is of a table")
+    }
+
     /// Where it is in the table.
     pub(super) fn index(&'static self) -> usize {
         (std::ptr::from_ref(self).addr() - VERBS.as_ptr().addr()) / size_of::<Verb>()
@@ -100,13 +113,38 @@ impl Verb {
 
     /// Whether its arguments may be secrets, which nobody else is to see.
     pub(super) fn has_secrets(&self) -> bool {
-        matches!(self.name, "auth" | "hello" | "acl" | "config")
+        matches!(self.name, "auth" | "hello" | "acl" | "config") || self.name.starts_with("acl|")
     }
+}
+
+/// All commands and subcommands, for the rights of users.
+pub(crate) fn command_table() -> &'static CommandTable {
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
+        let row = |verb: &Verb| {
+            // Lines of HTTP are no commands.
+            if verb.group.is_empty() {
+                return Row { name: "", needs: verb.needs, categories: 0 };
+            }
+            let categories = history::CATEGORIES.iter().enumerate();
+            let bits =
+                categories.filter(|(_, category)| history::is_in(verb, category)).map(|(bit, _)| 1 << bit);
+            Row { name: verb.name, needs: verb.needs, categories: bits.sum() }
+        };
+        let rows = VERBS.iter().chain(&SUBCOMMANDS).map(row).collect();
+        CommandTable::new(rows, &history::CATEGORIES, |name| family(name).is_some())
+    });
+    &TABLE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_command_has_a_row_of_its_own() {
+        let rows: Vec<_> = VERBS.iter().chain(&SUBCOMMANDS).map(Verb::row).collect();
+        assert_eq!(rows, (0..VERBS.len() + SUBCOMMANDS.len()).collect::<Vec<_>>());
+    }
 
     #[test]
     fn every_subcommand_is_of_a_verb_that_has_some_and_has_its_facts() {

@@ -1,7 +1,8 @@
 //! The table of subcommands. Those that have keys run as verbs of their own, and are in the table of verbs.
 
-use super::facts::{Fast, Needs, Verb};
+use super::facts::{Fast, Verb};
 use super::table::{ADMIN, NO_KEYS, NONE, TELL, WAIT};
+use crate::auth::Needs;
 
 /// About the connection that it comes by, or about nothing.
 const OWN: &[&str] = &["noscript", "loading", "stale"];

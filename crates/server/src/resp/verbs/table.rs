@@ -1,6 +1,7 @@
 //! The table of verbs.
 
-use super::facts::{Fast, Keys, Needs, Verb};
+use super::facts::{Fast, Keys, Verb};
+use crate::auth::Needs;
 use crate::service::calls::VERBS_COUNT as COUNT;
 
 pub(super) const NO_KEYS: Keys = Keys { first: 0, last: 0, step: 0, counted_at: None };
@@ -220,6 +221,14 @@ pub(in crate::resp) static VERBS: [Verb; COUNT] = [
         summary: "Listens no more to channels." },
     Verb { name: "acl", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "server",
         summary: "Tells who one is, and what there is to be allowed." },
+    Verb { name: "acl|deluser", arity: -3, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Removes users." },
+    Verb { name: "acl|load", arity: 2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Reads the users from their file." },
+    Verb { name: "acl|save", arity: 2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Writes the users to their file." },
+    Verb { name: "acl|setuser", arity: -3, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: ADMIN, group: "server",
+        summary: "Makes or changes a user." },
     Verb { name: "bgsave", arity: -1, fast: Fast::No, keys: NO_KEYS, needs: Needs::Admin, flags: SAVE, group: "server",
         summary: "Begins a backup into the server's directory of backups." },
     Verb { name: "cluster", arity: -2, fast: Fast::No, keys: NO_KEYS, needs: Needs::Login, flags: NONE, group: "cluster",

@@ -170,6 +170,8 @@ const ACL: &str = "\
 CAT [<category>]
     List all commands that belong to <category>, or all command categories
     when no category is specified.
+DELUSER <username> [<username> ...]
+    Delete a list of users.
 DRYRUN <username> <command> [<arg> ...]
     Returns whether the user can execute the given command without executing the command.
 GETUSER <username>
@@ -179,8 +181,14 @@ GENPASS [<bits>]
     be used to specify a different size.
 LIST
     Show users details in config file format.
+LOAD
+    Reload users from the ACL file.
 LOG [<count> | RESET]
-    Has no entries: what was refused is in the log of the server.
+    Show the ACL log entries.
+SAVE
+    Save the current config to the ACL file.
+SETUSER <username> <attribute> [<attribute> ...]
+    Create or modify a user with the specified attributes.
 USERS
     List all the registered usernames.
 WHOAMI
