@@ -207,6 +207,29 @@ async fn who_closes_the_server_to_all_keeps_its_own_connection() {
     client.ask("PING", "-NOPERM this user has no permissions to run the 'ping' command\r\n").await;
 }
 
+/// Commands that reach keys which they do not name hold to the databases of a user.
+#[tokio::test]
+async fn databases_are_kept_from_who_may_run_everything() {
+    let (server, _, _directory) = with_file(&[]).await;
+    let mut root = user(&server, "root").await;
+    root.ask("SET a 0", "+OK\r\n").await;
+    root.ask("ACL SETUSER ann on >x ~* &* +@all databases=1,2", "+OK\r\n").await;
+    let mut ann = user(&server, "ann").await;
+    for (line, database) in
+        [("FLUSHALL", 0), ("FLUSHDB", 0), ("SWAPDB 1 0", 0), ("SELECT 3", 3), ("DBSIZE", 0)]
+    {
+        let refused = format!("-NOPERM this user has no permissions to access database {database}\r\n");
+        ann.ask(line, &refused).await;
+    }
+    for line in ["SELECT 1", "SET b 1", "SWAPDB 1 2", "SELECT 2", "FLUSHDB"] {
+        ann.ask(line, "+OK\r\n").await;
+    }
+    root.ask("GET a", "$1\r\n0\r\n").await;
+    root.ask("ACL SETUSER ann databases=*", "+OK\r\n").await;
+    ann.ask("FLUSHALL", "+OK\r\n").await;
+    root.ask("DBSIZE", ":0\r\n").await;
+}
+
 /// What ACL DRYRUN says of every command for a user, by its name: whether it is the right to the command that is missing.
 async fn allowed(stream: &mut BufStream<TcpStream>, names: &[String], name: &str) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();

@@ -41,6 +41,12 @@ pub(super) fn chosen(verb: &Verb, command: Command<'_>) -> Option<u8> {
     if verb.name == "select" { number(command.argument(1)).filter(|n| *n < Store::DATABASES) } else { None }
 }
 
+/// The databases that a SWAPDB changes.
+pub(super) fn swapped<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = u8> + use<'c> {
+    let arguments = (verb.name == "swapdb").then(|| command.arguments(1));
+    arguments.into_iter().flatten().filter_map(number).filter(|number| *number < Store::DATABASES)
+}
+
 fn number(text: &[u8]) -> Option<u8> {
     parse_integer(text).and_then(|number| u8::try_from(number).ok())
 }

@@ -130,7 +130,8 @@ pub(super) fn check(
     let own = ["dbsize", "flushdb", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
     let chosen = databases::chosen(verb, command);
     let of_keys = databases::places(verb, command, database, Store::DATABASES.into()).map(|(of, _)| of);
-    match of_keys.chain(own).chain(chosen).find(|database| !user.may_use(*database)) {
+    let swapped = databases::swapped(verb, command);
+    match of_keys.chain(own).chain(chosen).chain(swapped).find(|database| !user.may_use(*database)) {
         Some(denied) => Err(Denied::Database(denied)),
         None => Ok(()),
     }
