@@ -16,17 +16,16 @@
 //! (see [`Users::refresh`]): rights change at once, and who is gone or has lost a password is disconnected.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+use crate::Result;
 use crate::base::address::Address;
 use crate::base::config::Access;
 use crate::base::counting::count;
 use crate::base::notices::Notices;
-use crate::{Error, Result};
 
 mod account;
 mod change;
@@ -41,6 +40,7 @@ use account::Account;
 pub(crate) use change::{NotSaved, NotSet};
 use commands::Allowed;
 pub(crate) use commands::{CommandTable, Needs, Row};
+use file::users_error;
 pub use file::{Right, UserEntry, UserFile};
 pub use password::LOGIN_BYTES;
 use password::{Checker, Secret};
@@ -361,10 +361,6 @@ impl Roster {
     fn add(&mut self, name: &str, account: Account, table: &CommandTable) {
         self.0.insert(name.to_owned(), Arc::new(User::new(name.to_owned(), account, table)));
     }
-}
-
-fn users_error(path: &Path, what: String) -> Error {
-    Error::Users { path: path.to_owned(), what }
 }
 
 #[cfg(test)]

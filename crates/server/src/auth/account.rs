@@ -6,11 +6,8 @@ use esker_engine::Store;
 
 use super::commands::{Allowed, CommandTable, WrongRule};
 use super::file::{Right, UserEntry};
-use super::password::{PASSWORD_BYTES_MAX, Secret};
+use super::password::{PASSWORD_BYTES_MAX, SECRETS_MAX, Secret};
 use super::reach::{Pattern, Reach, WrongPattern};
-
-/// Passwords of a user.
-pub(super) const SECRETS_MAX: usize = 4;
 
 /// Memory that the patterns of a user take.
 const REACH_BYTES_MAX: usize = 16 << 10;
@@ -59,15 +56,12 @@ pub(super) enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Wrong::Rule(WrongRule::NoRule) | Wrong::Pattern(WrongPattern::Syntax) => "Syntax error",
+            Wrong::Pattern(wrong) => return wrong.fmt(f),
+            Wrong::Rule(WrongRule::NoRule) => "Syntax error",
             Wrong::Rule(WrongRule::Unknown) => "Unknown command or category name in ACL",
             Wrong::Rule(WrongRule::FirstArgument) => {
                 "a command cannot be allowed by its first argument; allow the command, or a subcommand"
             }
-            Wrong::Pattern(WrongPattern::NotPrefix) => {
-                "a pattern is a prefix with * behind it, such as ~app:*, with \\ before what would be special"
-            }
-            Wrong::Pattern(WrongPattern::NotText) => "a pattern is UTF-8, since the file of users is text",
             Wrong::BehindAllKeys => {
                 "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
                  Try 'resetkeys' to start with an empty list of patterns"

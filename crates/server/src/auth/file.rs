@@ -9,11 +9,9 @@ use std::path::Path;
 use esker_engine::Store;
 use serde::{Deserialize, Serialize};
 
-use super::account::{SECRETS_MAX, Wrong};
-use super::password::{self, Secret};
+use super::password::{self, SECRETS_MAX, Secret};
 use super::reach::{Pattern, Reach};
-use super::users_error;
-use crate::Result;
+use crate::{Error, Result};
 
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +112,7 @@ impl UserEntry {
         let read = |field, texts: &[String], sign| {
             let mut reach = Reach::default();
             for text in texts {
-                let wrong = |wrong| format!("{field}: {}: {}", text.escape_debug(), Wrong::Pattern(wrong));
+                let wrong = |wrong| format!("{field}: {}: {}", text.escape_debug(), wrong);
                 reach.add(Pattern::parse(text.as_bytes(), sign).map_err(wrong)?);
             }
             Ok::<_, String>(reach)
@@ -279,4 +277,8 @@ fn give_to_owner(file: &File, path: &Path) -> std::io::Result<()> {
 pub(super) fn check_name(name: &str) -> std::result::Result<(), &'static str> {
     let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if good { Ok(()) } else { Err("a name is 1 to 64 ASCII characters without blanks") }
+}
+/// What is wrong with a file of users.
+pub(super) fn users_error(path: &Path, what: String) -> Error {
+    Error::Users { path: path.to_owned(), what }
 }

@@ -27,6 +27,9 @@ pub const LOGIN_BYTES: usize = (HASH_KIB as usize) << 10;
 const HASH_KIB: u32 = 7 * 1024;
 const HASH_PASSES: u32 = 5;
 
+/// Passwords of a user.
+pub(super) const SECRETS_MAX: usize = 4;
+
 /// Longer ones are wrong without a look.
 pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
 

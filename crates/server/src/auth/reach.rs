@@ -1,5 +1,7 @@
 //! Which names a user may reach: keys or channels that begin with a prefix.
 
+use std::fmt;
+
 /// Names that begin with a prefix, and what may be done to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
@@ -20,6 +22,18 @@ pub(super) enum WrongPattern {
     Syntax,
     NotPrefix,
     NotText,
+}
+
+impl fmt::Display for WrongPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WrongPattern::Syntax => "Syntax error",
+            WrongPattern::NotPrefix => {
+                "a pattern is a prefix with * behind it, such as ~app:*, with \\ before what would be special"
+            }
+            WrongPattern::NotText => "a pattern is UTF-8, since the file of users is text",
+        })
+    }
 }
 
 /// Bytes that mean something in a pattern.
