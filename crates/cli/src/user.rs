@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 fn what_it_may(entry: &UserEntry) -> String {
     if let Some(commands) = &entry.commands {
         let reach = [&entry.keys[..], &entry.channels].concat();
-        return format!("rules={:?}", [&reach[..], &[commands.clone()]].concat().join(" "));
+        return format!("rules={:?}", [&reach[..], std::slice::from_ref(commands)].concat().join(" "));
     }
     let rights: Vec<_> = entry.rights.iter().map(|right| right.name()).collect();
     let keys: Vec<_> = entry.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
