@@ -338,10 +338,10 @@ impl Roster {
     fn read(access: &Access, table: &CommandTable, checker: &Checker) -> Result<Roster> {
         let mut roster = Roster::default();
         if let Some(path) = &access.users {
-            for (name, entry) in UserFile::read(path)?.users() {
-                let wrong = |what| users_error(path, format!("user {name}: {what}"));
-                roster.add(name, Account::of_entry(entry, table).map_err(wrong)?, table);
-            }
+            UserFile::read_with(path, |name, entry| {
+                roster.add(name, Account::of_entry(entry, table)?, table);
+                Ok(())
+            })?;
         }
         if let Some(password) = &access.password {
             let secret = checker.secret_of(DEFAULT_NAME.as_bytes(), password.bytes());

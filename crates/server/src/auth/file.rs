@@ -171,6 +171,14 @@ impl UserFile {
     /// # Errors
     /// `Users`, which names the file and what is wrong with it.
     pub fn read(path: &Path) -> Result<UserFile> {
+        UserFile::read_with(path, |_, _| Ok(()))
+    }
+
+    /// The same, and looks at each user.
+    pub(super) fn read_with(
+        path: &Path,
+        mut look: impl FnMut(&str, &UserEntry) -> std::result::Result<(), String>,
+    ) -> Result<UserFile> {
         let wrong = |what: String| users_error(path, what);
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         // The parser's whole message quotes the line, which may hold a hash.
@@ -184,7 +192,7 @@ impl UserFile {
             let line = line_of(&text, name).map_or_else(String::new, |line| format!("line {line}: "));
             let wrong = |what: &str| wrong(format!("{line}user {}: {what}", name.escape_debug()));
             check_name(name).map_err(wrong)?;
-            entry.check().map_err(|what| wrong(&what))?;
+            entry.check().and_then(|()| look(name, entry)).map_err(|what| wrong(&what))?;
         }
         Ok(file)
     }
@@ -278,6 +286,7 @@ pub(super) fn check_name(name: &str) -> std::result::Result<(), &'static str> {
     let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if good { Ok(()) } else { Err("a name is 1 to 64 ASCII characters without blanks") }
 }
+
 /// What is wrong with a file of users.
 pub(super) fn users_error(path: &Path, what: String) -> Error {
     Error::Users { path: path.to_owned(), what }

@@ -207,9 +207,9 @@ async fn who_closes_the_server_to_all_keeps_its_own_connection() {
     client.ask("PING", "-NOPERM this user has no permissions to run the 'ping' command\r\n").await;
 }
 
-/// Commands that reach keys which they do not name hold to the databases of a user.
+/// Commands that reach keys which they do not name hold to the databases of a user, and others to its keys.
 #[tokio::test]
-async fn databases_are_kept_from_who_may_run_everything() {
+async fn databases_and_keys_are_kept_from_who_may_run_everything() {
     let (server, _, _directory) = with_file(&[]).await;
     let mut root = user(&server, "root").await;
     root.ask("SET a 0", "+OK\r\n").await;
@@ -226,6 +226,11 @@ async fn databases_are_kept_from_who_may_run_everything() {
     }
     root.ask("GET a", "$1\r\n0\r\n").await;
     root.ask("ACL SETUSER ann databases=*", "+OK\r\n").await;
+    // So do keys that they name hold to its patterns.
+    root.ask("ACL SETUSER ann resetkeys ~b*", "+OK\r\n").await;
+    ann.ask("SELECT 0", "+OK\r\n").await;
+    ann.ask("GET a", "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n")
+        .await;
     ann.ask("FLUSHALL", "+OK\r\n").await;
     root.ask("DBSIZE", ":0\r\n").await;
 }

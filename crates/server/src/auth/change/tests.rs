@@ -49,9 +49,15 @@ async fn rules_do_what_they_do_in_redis() {
     set(&users, "ann", "+config -config|set").await.unwrap();
     let ann = user(&users, "ann");
     assert!(ann.may_run(row("config")) && ann.may_run(row("config|get")) && !ann.may_run(row("config|set")));
-    for (rules, admin) in
-        [("~* +@all", true), ("-flushall", false), ("+flushall", true), ("databases=3", false)]
-    {
+    for (rules, admin) in [
+        ("~* +@all", true),
+        ("resetkeys ~a*", false),
+        ("resetkeys %R~*", false),
+        ("~*", true),
+        ("-flushall", false),
+        ("+flushall", true),
+        ("databases=3", false),
+    ] {
         set(&users, "ann", rules).await.unwrap();
         assert_eq!(user(&users, "ann").is_admin(), admin, "{rules}");
     }
@@ -222,7 +228,7 @@ async fn what_is_saved_is_what_is_read() {
     assert_eq!(all(&users), made, "what was not saved is gone");
     std::fs::write(&path, "[users.ann]\ncommands = \"+get -foo\"").unwrap();
     let error = users.reload().unwrap_err().to_string();
-    assert!(error.contains("user ann: commands: -foo: Unknown command"), "{error}");
+    assert!(error.contains("users.toml: line 1: user ann: commands: -foo: Unknown command"), "{error}");
     assert_eq!(all(&users), made);
     // A process that was killed while it wrote leaves this.
     std::fs::write(format!("{}.{}", path.display(), std::process::id()), "half").unwrap();
