@@ -71,7 +71,7 @@ mod tests {
         let names = known.into_iter().chain(Stream::RELOCATED).map(|stream| SegmentClass::of(stream).name());
         let all: Vec<_> = SegmentClass::ALL.map(SegmentClass::name).to_vec();
         assert_eq!(names.chain(["other"]).collect::<Vec<_>>(), all);
-        for stream in [8, 9, u32::MAX] {
+        for stream in [8, 9, u8::MAX] {
             assert_eq!(SegmentClass::of(Stream(stream)), SegmentClass::Other);
         }
         assert!(SegmentClass::ALL.into_iter().enumerate().all(|(at, class)| class as usize == at));

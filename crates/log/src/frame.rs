@@ -33,8 +33,14 @@ const RECORDS: Field = Field::new("records", 40, 4, "number of records");
 const STREAM: Field = Field::new(
     "stream",
     44,
-    4,
+    1,
     "which flow of records: 0 and 2 puts, 1 large values, 3 destaged records, 4 to 7 relocated ones",
+);
+const FOLLOWS: Field = Field::new(
+    "follows",
+    45,
+    3,
+    "in the first frame, how many times 65536 less the number of the segment before it of its stream is; 0 if that is not told",
 );
 const DURABLE_THROUGH: Field = Field::new(
     "durable_through",
@@ -58,15 +64,23 @@ pub(crate) const FIELDS: &[Field] = &[
     PADDED_BYTES,
     RECORDS,
     STREAM,
+    FOLLOWS,
     DURABLE_THROUGH,
     SLOT,
     OPENED_AT,
 ];
 const _: () = assert!(is_dense(FIELDS, HEADER_BYTES));
 
+/// What the numbers of segments of one opening differ by. What is below it says in which opening they were given out: one that
+/// was cut off may have left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of
+/// another's.
+pub const SEGMENT_STEP: u64 = 1 << 16;
+/// What fits into `follows`.
+const FOLLOWS_MAX: u64 = (1 << 24) - 1;
+
 /// Which flow of records a segment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Stream(pub u32);
+pub struct Stream(pub u8);
 
 impl Stream {
     /// Puts as they come; where they are told apart, those that are expected to live briefly.
@@ -112,9 +126,11 @@ pub struct FrameHeader {
     pub records: u32,
     /// Which flow of records.
     pub stream: Stream,
+    /// In the first frame: the segment before this one of the same stream and opening, as far as that is told.
+    pub follows: Option<u64>,
     /// Bytes of this segment below this offset were durable when this was written. In the first frame, before which there
-    /// is nothing: all of the segment before this one of the same stream and opening was, and this is where its last
-    /// frame ended; 0 where there was none, or it was sealed.
+    /// is nothing: all of the segment that it follows was, and this is where the last frame of that one ended; 0 where there
+    /// was none.
     pub durable_through: u32,
     /// Slot of the tier for which it was written. If it lies in another one, it was misdirected.
     pub slot: u32,
@@ -137,6 +153,7 @@ impl FrameHeader {
         PADDED_BYTES.put(&mut to, u64::from(self.padded_bytes));
         RECORDS.put(&mut to, u64::from(self.records));
         STREAM.put(&mut to, u64::from(self.stream.0));
+        FOLLOWS.put(&mut to, self.follows.map_or(0, |before| steps_between(before, self.segment)));
         DURABLE_THROUGH.put(&mut to, u64::from(self.durable_through));
         SLOT.put(&mut to, u64::from(self.slot));
         OPENED_AT.put(&mut to, self.opened_at);
@@ -168,7 +185,10 @@ impl FrameHeader {
             bytes: BYTES.get(from) as u32,
             padded_bytes: PADDED_BYTES.get(from) as u32,
             records: RECORDS.get(from) as u32,
-            stream: Stream(STREAM.get(from) as u32),
+            stream: Stream(STREAM.get(from) as u8),
+            follows: Some(FOLLOWS.get(from))
+                .filter(|&steps| steps > 0)
+                .and_then(|steps| segment.checked_sub(steps * SEGMENT_STEP)),
             durable_through: DURABLE_THROUGH.get(from) as u32,
             slot: SLOT.get(from) as u32,
             opened_at: OPENED_AT.get(from),
@@ -179,6 +199,16 @@ impl FrameHeader {
             && offset.checked_add(header.padded_bytes).is_some()
             && (header.durable_through <= offset || header.index == 0);
         (u64::from(crc) == CRC.get(from) && sane).then_some(header)
+    }
+}
+
+/// How many steps a segment's number is before another's; 0: that cannot be told.
+fn steps_between(before: u64, segment: u64) -> u64 {
+    let apart = segment.saturating_sub(before);
+    if apart.is_multiple_of(SEGMENT_STEP) && apart / SEGMENT_STEP <= FOLLOWS_MAX {
+        apart / SEGMENT_STEP
+    } else {
+        0
     }
 }
 

@@ -33,7 +33,7 @@ pub use databases::{Cleared, Databases};
 pub use esker_index::{KeyHash, Keyspace};
 pub use format::{LAYOUTS, Layout, describe as describe_format};
 pub use frame::{
-    FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SlotStart, Stream, free_marker, slot_start,
+    FrameHeader, HEADER_BYTES as FRAME_HEADER_BYTES, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start,
 };
 pub use header::{
     Claim, Damage, HEADER_BYTES_MAX as RECORD_HEADER_BYTES_MAX, KEYSPACE_BYTES, Kind, MAX_KEY_BYTES,

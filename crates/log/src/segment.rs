@@ -111,8 +111,8 @@ pub struct OpenSegment {
     frames: u32,
     /// The last frame has records, so none behind it says that it was durable.
     unproven: bool,
-    /// Where the last frame of the segment before it of its stream ended.
-    follows: u32,
+    /// The segment before it of its stream, and where the last frame of that one ended.
+    follows: Option<(u64, u32)>,
     entries: Vec<Entry>,
     /// What they take in the summary.
     entry_bytes: usize,
@@ -137,7 +137,7 @@ impl OpenSegment {
             frame: None,
             frames: 0,
             unproven: false,
-            follows: 0,
+            follows: None,
             entries: Vec::new(),
             entry_bytes: 0,
         }
@@ -152,10 +152,10 @@ impl OpenSegment {
         self.name.stream = stream;
     }
 
-    /// Where the last frame of the segment before it of its stream ended: its first frame says so. By the time that is
-    /// written, all of that segment must be durable.
-    pub fn set_follows(&mut self, tail: u32) {
-        self.follows = tail;
+    /// The segment before it of its stream, and where the last frame of that one ended: its first frame says so. By the time
+    /// that is written, all of that segment must be durable.
+    pub fn set_follows(&mut self, segment: u64, tail: u32) {
+        self.follows = Some((segment, tail));
     }
 
     /// Who it is.
@@ -315,6 +315,7 @@ impl OpenSegment {
         // Or else a later scan takes this frame, torn, for rot.
         assert!(durable_through <= frame.offset, "a frame is not durable before it is written");
         let payload_bytes = self.tail() - frame.offset;
+        let follows = self.follows.filter(|_| frame.offset == 0);
         let header = FrameHeader {
             segment: self.name.segment,
             epoch: self.name.epoch,
@@ -325,7 +326,8 @@ impl OpenSegment {
             padded_bytes: payload_bytes.next_multiple_of(self.shape.unit_bytes),
             records: frame.records,
             stream: self.name.stream,
-            durable_through: if frame.offset == 0 { self.follows } else { durable_through },
+            follows: follows.map(|(segment, _)| segment),
+            durable_through: follows.map_or(durable_through, |(_, tail)| tail),
             slot: self.name.slot,
             opened_at: self.name.opened_at,
         };

@@ -296,7 +296,7 @@ impl Footer {
             start: START.get(from) as u32,
             entry_bytes: ENTRY_BYTES.get(from) as u32,
             entries: ENTRIES.get(from) as u32,
-            stream: Stream(STREAM.get(from) as u32),
+            stream: Stream(STREAM.get(from) as u8),
             check: CHECK.get(from),
             max_sequence: MAX_SEQUENCE.get(from),
             tail: TAIL.get(from) as u32,

@@ -17,16 +17,17 @@ pub struct Follower {
     stream: Stream,
     epoch: u64,
     segment: u64,
-    /// Where it says that the segment before it ended.
-    follows: Option<u32>,
+    /// The segment that it says was before it, and where that one ended.
+    follows: Option<(u64, u32)>,
 }
 
 impl Follower {
     /// What a slot tells of.
     pub fn of(found: &FoundSlot) -> Option<Follower> {
         match (found.first, found.footer) {
-            (Some(FrameHeader { stream, epoch, segment, durable_through, .. }), _) => {
-                Some(Follower { stream, epoch, segment, follows: Some(durable_through).filter(|&at| at > 0) })
+            (Some(FrameHeader { stream, epoch, segment, follows, durable_through, .. }), _) => {
+                let follows = follows.map(|before| (before, durable_through));
+                Some(Follower { stream, epoch, segment, follows })
             }
             (_, Some(Footer { stream, epoch, segment, .. })) => {
                 Some(Follower { stream, epoch, segment, follows: None })
@@ -66,7 +67,9 @@ pub fn scan_unsealed(
     let next = later.filter(|s| s.segment > segment).min_by_key(|s| s.segment);
     let lost_start = found.first.is_none() && !found.may_be_torn;
     let durable = lost_start || next.is_some() || found.contradicted;
-    let tail = next.and_then(|next| next.follows);
+    // The one that came between may have been freed, when its records were written anew.
+    let tail =
+        next.and_then(|next| next.follows).filter(|(before, _)| *before == segment).map(|(_, tail)| tail);
     let scan = scan_segment_up_to(bytes, secret, shape, segment, durable, tail);
     Unsealed::Segment(segment, stream, scan)
 }

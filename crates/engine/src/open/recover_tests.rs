@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use esker_device::{Buffer, Device, MemoryDevice, Runtime, SegmentBuffer, Source, WriteMode};
 use esker_index::IndexOptions;
 use esker_log::{
-    Cleared, Keyspace, Kind, OpenSegment, Packing, Record, Secret, SegmentName, Stream, Superblock,
+    Cleared, Keyspace, Kind, OpenSegment, Packing, Record, SEGMENT_STEP, Secret, SegmentName, Stream,
+    Superblock,
 };
 
 use super::*;
@@ -282,6 +283,39 @@ fn a_hole_in_any_other_segment_is_a_loss() {
                 assert_eq!(slots, [Some(3), None, Some(3), Some(4)], "only what cannot be read is lost");
             }
             (opened, _) => panic!("later: {later}, opened: {:?}", opened.err()),
+        }
+    }
+}
+
+/// The segment that came next may be gone, with what it said, when the summary of the one before is still being written: its
+/// records were written anew. What comes then tells where that one ended, and nothing of the one before.
+#[test]
+fn where_a_segment_ended_is_told_by_the_next_one_alone() {
+    let numbers = [1, 2, 3].map(|number| number * SEGMENT_STEP);
+    for records_of_next in [1, 9] {
+        for next_is_there in [false, true] {
+            let left = Left::new();
+            let first =
+                left.begin(numbers[0], 1, Stream::LANE).put("a", 1).frame(true).put("b", 2).frame(true);
+            let first_tail = first.open.tail();
+            let frames = left.unsealed(first);
+            let mut next = left.begin(numbers[1], 2, Stream::LANE);
+            next.open.set_follows(numbers[0], first_tail);
+            let next =
+                (0..records_of_next).fold(next, |next, n| next.put(&format!("c{n}"), 3 + n)).frame(true);
+            let next_tail = next.open.tail();
+            if next_is_there {
+                left.sealed(next);
+            }
+            let mut last = left.begin(numbers[2], 3, Stream::LANE);
+            last.open.set_follows(numbers[1], next_tail);
+            left.unsealed(last.put("d", 20).frame(true));
+            let opened = left.open().expect("nothing is damaged");
+            assert_eq!(opened.slots_of(["a", "b", "d"]), [Some(1), Some(1), Some(3)], "ended at {next_tail}");
+            // The last frame of a segment has proof in the next one.
+            left.device.corrupt(left.at(1, frames[1].0), 0x40);
+            let lost = left.open().err().map(|error| matches!(error, Error::Corrupt { .. }));
+            assert_eq!(lost, next_is_there.then_some(true));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! States go `Free → Open → Sealed → Victim → Free`. Only whoever moves a slot on may touch the device there: an open
 //! segment's writer, or the one who frees it.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_log::{SegmentClass, Stream};
@@ -52,7 +52,7 @@ pub(crate) struct Slot {
     pub(super) used_bytes: AtomicU32,
     opened_at: AtomicU64,
     /// Which flow of records it belongs to.
-    pub(super) stream: AtomicU32,
+    pub(super) stream: AtomicU8,
     /// Sequence number that was the highest when its first record came; 0 if it is of an earlier opening.
     pub(super) began_at: AtomicU64,
     /// Number that the next segment had when it was sealed.

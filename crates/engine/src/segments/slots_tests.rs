@@ -36,7 +36,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let (slot, stream) = (0..COUNT, (0..12u32).prop_map(Stream));
+    let (slot, stream) = (0..COUNT, (0..12u8).prop_map(Stream));
     let expires = || proptest::option::of(0..200u64);
     let kept = prop_oneof![Just(SlotState::Open), Just(SlotState::Victim), Just(SlotState::Damaged)];
     let (sealed, victim) = (SlotState::Sealed, SlotState::Victim);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
 use esker_log::{
-    Entry, FOOTER_BYTES, Footer, Location, SEQUENCE_EPOCH_SHIFT, Secret, Superblock, Tier as TierName,
+    Entry, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
+    Tier as TierName,
 };
 use esker_planted::{Bug, planted};
 use tokio::sync::Notify;
@@ -22,10 +23,6 @@ use crate::segments::kept::KeptSegments;
 use crate::segments::slot::Slot;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::tier::Tier;
-
-/// What segment numbers differ by. Below it they say in which opening they were given out: one that was cut off may have
-/// left parts of segments whose numbers nobody can find any more, and they must not be taken for parts of another's.
-pub(crate) const SEGMENT_STEP: u64 = 1 << 16;
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation, of which the second
 /// is for the time after a crash that ended what the first was for, and one for records that an opening finds staged.

@@ -53,8 +53,8 @@ const NEWEST: f32 = 1.0 / 16.0;
 #[derive(Default)]
 pub(crate) struct AppendPoints {
     open: [Option<Open>; 2],
-    /// Where the last frame of the segment before ended.
-    ended_at: [u32; 2],
+    /// The segments before, and where the last frame of each ended.
+    before: [Option<(u64, u32)>; 2],
     /// Length of the frames that were closed together of late, and records in them.
     mean_bytes: f32,
     mean_records: f32,
@@ -80,13 +80,15 @@ impl AppendPoints {
     }
 
     pub(crate) fn put(&mut self, point: AppendPoint, mut segment: OpenSegment, piece: usize) {
-        segment.set_follows(self.ended_at[point.0]);
+        if let Some((before, tail)) = self.before[point.0] {
+            segment.set_follows(before, tail);
+        }
         self.open[point.0] = Some(Open { segment, piece, durable_through: 0 });
     }
 
     pub(crate) fn take(&mut self, point: AppendPoint) -> Option<(OpenSegment, usize)> {
         let open = self.open[point.0].take()?;
-        self.ended_at[point.0] = open.segment.tail();
+        self.before[point.0] = Some((open.segment.name().segment, open.segment.tail()));
         Some((open.segment, open.piece))
     }
 

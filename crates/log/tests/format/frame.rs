@@ -1,4 +1,4 @@
-use esker_log::{FRAME_HEADER_BYTES, FrameHeader, SlotStart, Stream, free_marker, slot_start};
+use esker_log::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_STEP, SlotStart, Stream, free_marker, slot_start};
 use proptest::prelude::*;
 
 use crate::world::{SECRET, random};
@@ -16,6 +16,7 @@ fn header() -> FrameHeader {
         padded_bytes: 8192,
         records: 3,
         stream: Stream::RELOCATED[0],
+        follows: None,
         durable_through: 4096,
         slot: SLOT,
         opened_at: u64::MAX,
@@ -40,7 +41,10 @@ fn any_frame_header_comes_back() {
                 bytes,
                 padded_bytes: bytes + padding,
                 records: narrow[1],
-                stream: Stream(narrow[2]),
+                stream: Stream(narrow[2] as u8),
+                follows: (narrow[2] >> 8 > 0)
+                    .then(|| wide[0].checked_sub(u64::from(narrow[2] >> 8) * SEGMENT_STEP))
+                    .flatten(),
                 durable_through: durable % (offset + 1),
                 slot: narrow[3],
                 opened_at: wide[2],

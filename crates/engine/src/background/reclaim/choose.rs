@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use esker_gc::{Candidate, cost_benefit, oldest};
-use esker_log::Tier as TierName;
+use esker_log::{SEGMENT_STEP, Tier as TierName};
 
 use super::CALM;
 use super::grouped::{Asked, in_one_group};
@@ -12,7 +12,6 @@ use crate::background::reclaimer::{Choice, Reclaimer, Stuck};
 use crate::background::relocate::KEEP_FOR_COLLECTING;
 use crate::segments::limit::LEAST_YIELD;
 use crate::segments::slot::SlotState;
-use crate::segments::space::SEGMENT_STEP;
 use crate::segments::tier::Tier;
 
 /// Destaging begins when less than this share of the fast tier is free.
