@@ -52,7 +52,7 @@ pub(crate) struct Row {
     pub(crate) categories: u32,
 }
 
-/// CommandTable that a user may run, by their rows.
+/// Commands that a user may run, by their rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandSet([u64; 4]);
 

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 
 /// How long the kernel may keep what it was told of the file, which never changes.
@@ -135,7 +135,10 @@ fn main() {
         eprintln!("usage: slow-drive DIRECTORY MILLISECONDS [GIGABYTES]");
         std::process::exit(2);
     };
-    let drive = SlowDrive::new((gigabytes * f64::from(1 << 30)) as u64, Duration::from_secs_f64(milliseconds / 1000.0));
+    let drive = SlowDrive::new(
+        (gigabytes * f64::from(1 << 30)) as u64,
+        Duration::from_secs_f64(milliseconds / 1000.0),
+    );
     let mounted = drive.and_then(|drive| fuser::mount(drive, directory, &Config::default()));
     if let Err(error) = mounted {
         eprintln!("slow-drive: {directory}: {error}");

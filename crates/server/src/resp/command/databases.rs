@@ -36,14 +36,9 @@ pub(in crate::resp) fn places(
     own.chain(moved)
 }
 
-/// What a SELECT names.
-pub(super) fn chosen(verb: &Verb, command: Command<'_>) -> Option<u8> {
-    if verb.name == "select" { number(command.argument(1)).filter(|n| *n < Store::DATABASES) } else { None }
-}
-
-/// The databases that a SWAPDB changes.
-pub(super) fn swapped<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = u8> + use<'c> {
-    let arguments = (verb.name == "swapdb").then(|| command.arguments(1));
+/// The databases that a SELECT or a SWAPDB names.
+pub(super) fn named<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = u8> + use<'c> {
+    let arguments = ["select", "swapdb"].contains(&verb.name).then(|| command.arguments(1));
     arguments.into_iter().flatten().filter_map(number).filter(|number| *number < Store::DATABASES)
 }
 

@@ -128,10 +128,9 @@ pub(super) fn check(
     }
     // SCAN and the like are about keys that they do not name.
     let own = ["dbsize", "flushdb", "keys", "randomkey", "scan"].contains(&verb.name).then_some(database);
-    let chosen = databases::chosen(verb, command);
     let of_keys = databases::places(verb, command, database, Store::DATABASES.into()).map(|(of, _)| of);
-    let swapped = databases::swapped(verb, command);
-    match of_keys.chain(own).chain(chosen).chain(swapped).find(|database| !user.may_use(*database)) {
+    let named = databases::named(verb, command);
+    match of_keys.chain(own).chain(named).find(|database| !user.may_use(*database)) {
         Some(denied) => Err(Denied::Database(denied)),
         None => Ok(()),
     }
