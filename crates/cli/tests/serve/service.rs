@@ -118,6 +118,20 @@ fn user(directory: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn users_are_listed_with_what_they_may_do() {
+    let directory = tempfile::tempdir().unwrap();
+    user(directory.path(), &["add", "ann", "--rights", "read,write", "--prefix", "app:"]);
+    let users = directory.path().join("users.toml");
+    let rules = "[users.bob]\noff = true\ncommands = \"-@all +@read\"\nkeys = [\"~a*\", \"%R~b*\"]\nchannels = [\"&c*\"]\n";
+    write(&users, std::fs::read_to_string(&users).unwrap() + rules).unwrap();
+    assert_eq!(
+        user(directory.path(), &["list"]),
+        "ann rights=read,write keys=app:* login=password\n\
+         bob rules=\"~a* %R~b* &c* -@all +@read\" login=off\n"
+    );
+}
+
+#[test]
 fn the_manager_of_services_is_told_of_reloads_and_of_those_that_fail() {
     let directory = tempfile::tempdir().unwrap();
     let users = directory.path().join("users.toml");
