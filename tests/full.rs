@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Durability, ErrorKind, Store, WriteOptions};
+use esker::{Durability, ErrorKind, Store, WhenFull, WriteOptions};
 use esker_device::Runtime;
-use esker_device::{Latency, MemoryOptions};
+use esker_device::{Fault, Latency, MemoryOptions, OperationKind};
 use esker_world::Random;
 use futures_util::future::{join_all, select};
 
@@ -452,4 +452,36 @@ fn expiring(seed: u64) {
 #[test]
 fn what_has_expired_is_no_reason_to_refuse_a_put() {
     cases("full::what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
+}
+
+/// Writers are far ahead of the summaries of what they filled: all slots hold segments that are still being sealed. That is no
+/// reason to refuse a put, since what is dead in them, or may be evicted, makes room once they are.
+fn ahead_of_sealing(when_full: WhenFull) {
+    let mut config =
+        Config { when_full, staging: true, more_memory_bytes: 64 << 20, ..Config::new(Tiers::Fast) };
+    (config.segment_bytes, config.fast_segments) = (256 << 10, 4);
+    let (tier_bytes, segment_bytes) = (config.tier_bytes(config.fast_segments), config.segment_bytes);
+    let world = World::new(1, config);
+    let store = world.open();
+    world.fast.as_ref().expect("it has one").set_faults(Box::new(move |operation| {
+        let end = operation.offset + operation.bytes;
+        let is_summary = operation.kind == OperationKind::Write && (tier_bytes - end) % segment_bytes == 0;
+        if is_summary { Fault::Late(Duration::from_millis(200)) } else { Fault::None }
+    }));
+    let keys = if when_full.evicts() { u64::MAX } else { 5 };
+    let puts = (0..400u64).map(|number| {
+        let key = key(number % keys);
+        let value = value(&key, number, 30_000);
+        store.put_with(key, value, WriteOptions::new().durability(Durability::Process))
+    });
+    for put in world.runtime.run(join_all(puts.collect::<Vec<_>>())) {
+        put.unwrap_or_else(|error| panic!("{when_full:?}: {error}"));
+    }
+    drop(store);
+    world.end();
+}
+
+#[test]
+fn segments_that_are_being_sealed_are_waited_for_before_a_put_is_refused() {
+    [WhenFull::Refuse, WhenFull::Evict].into_iter().for_each(ahead_of_sealing);
 }

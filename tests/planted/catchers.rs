@@ -50,6 +50,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SwapOvertaken, "esker_engine", "write::databases::tests::what_is_written_around_a_swap_lands_in_its_database"),
     row(LargeNumberedTooEarly, "store", "large::a_large_value_is_numbered_when_nobody_else_writes_its_key"),
     row(ReserveGivenAway, "store", "full::a_full_store_reads_and_deletes_and_takes_puts_again"),
+    row(FullWhileSealing, "store", "full::segments_that_are_being_sealed_are_waited_for_before_a_put_is_refused"),
     row(FailureNotLatched, "esker_engine", "write::committer::tests::a_failed_operation_fails_the_waiters_and_everything_after"),
     row(SuperblocksAtOnce, "esker_engine", "segments::superblocks::tests::a_crash_in_an_update_leaves_one_generation_twice"),
 

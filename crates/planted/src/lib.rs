@@ -97,6 +97,8 @@ bugs! {
     LargeNumberedTooEarly,
     /// Puts may take the room that is kept for deletes and relocation.
     ReserveGivenAway,
+    /// Puts are refused although segments are about to be sealed that room can be made of.
+    FullWhileSealing,
     /// What fails a committer does not stop the other writers.
     FailureNotLatched,
     /// All four copies of a superblock are written at once.

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 
 use esker_gc::CopyBudget;
 use esker_log::Tier as TierName;
+use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 
 use crate::background::expire::Expirer;
@@ -216,8 +217,12 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// Nothing can be freed and writers wait: tell them.
+    /// Nothing can be freed and writers wait: tell them. Not while a segment is being sealed: once it is, it may be one to
+    /// collect, or to evict from.
     fn declare_full(&self) {
+        if self.writer.lanes().any(|lane| lane.is_sealing()) && !planted(Bug::FullWhileSealing) {
+            return;
+        }
         let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room());
         let tier_is_full = |name: TierName| {
             self.space.tier(name).free_slots() <= self.space.kept_slots(self.space.tier(name))

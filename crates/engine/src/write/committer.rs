@@ -299,10 +299,8 @@ impl Committer<'_> {
         let (catalog, lane) = (self.catalog.clone(), self.lane.clone());
         // By others, since it takes as long as there are records, and a write to a file may wait for the file system.
         self.tasks.spawn("seal", async move {
-            let number = segment.name().segment;
-            match seal(&catalog.space, &lane, segment, piece).await {
-                Ok(()) => lane.sealed(number),
-                Err(error) => catalog.space.health.latch(&error),
+            if let Err(error) = seal(&catalog.space, &lane, segment, piece).await {
+                catalog.space.health.latch(&error);
             }
         });
         Ok(())
@@ -327,6 +325,8 @@ pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece
     lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
     voided?;
     SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
+    lane.sealed(name.segment);
+    // After that: as long as something is being sealed, nobody is told that the store is full.
     space.reclaim.notify_one();
     Ok(())
 }

@@ -71,6 +71,11 @@ impl Lane {
         self.state.lock().sealing.remove(&segment);
     }
 
+    /// Whether a segment that is full has no summary yet.
+    pub(crate) fn is_sealing(&self) -> bool {
+        !self.state.lock().sealing.is_empty()
+    }
+
     /// Whether writers wait for room, or soon will. Of large values there may never be any.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
