@@ -61,6 +61,26 @@ fn with_a_staging_file() {
     assert!(reached.states.contains_key("records of the staging file were taken"));
 }
 
+/// What `esker-sim --soak` once found and cut down, as it wrote it. It depends on the order of events, so each fault has a
+/// test of its own beside it where that can be had.
+#[test]
+fn histories_that_failed_once_are_well() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/histories");
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .expect("they are there")
+        .map(|entry| entry.expect("it is read").path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("it is read");
+        let plan: Plan = serde_json::from_str(&text).expect("it is a plan");
+        if let Err(failure) = run(&plan) {
+            panic!("{}; replay: esker-sim --replay {}", failure.message, file.display());
+        }
+    }
+}
+
 /// In a process where a bug is planted: finds and cuts it down.
 #[test]
 fn cut_down() {

@@ -217,15 +217,16 @@ impl Reclaimer<'_> {
         Ok(false)
     }
 
-    /// Nothing can be freed and writers wait: tell them. Not while a segment is being sealed: once it is, it may be one to
-    /// collect, or to evict from.
+    /// Nothing can be freed and writers wait: tell them. Not while what they wait for is on its way: a segment that is being
+    /// sealed may be one to collect, or to evict from, and a slot that is being discarded, or made ready for a lane, is one.
     fn declare_full(&self) {
         if self.writer.lanes().any(|lane| lane.is_sealing()) && !planted(Bug::FullWhileSealing) {
             return;
         }
-        let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room());
+        let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room() && !lane.is_being_provided());
         let tier_is_full = |name: TierName| {
-            self.space.tier(name).free_slots() <= self.space.kept_slots(self.space.tier(name))
+            let tier = self.space.tier(name);
+            tier.allocation(|slots| slots.free_slots_soon()) <= self.space.kept_slots(tier)
         };
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
             let was_full = self.space.full.swap(true, Ordering::AcqRel);

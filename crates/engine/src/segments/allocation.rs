@@ -64,6 +64,8 @@ pub(crate) struct Allocation {
     room: Option<u32>,
     /// Whether freed slots are to be discarded at all.
     discards: bool,
+    /// One is being discarded or looked at, and will be free again.
+    is_discarding: bool,
     /// Whether it is a file, whose slots have blocks or not.
     grows: bool,
 }
@@ -82,6 +84,11 @@ impl Allocation {
     pub(crate) fn free_slots(&self) -> u32 {
         let without = self.without_blocks();
         self.with_blocks() + self.room.map_or(without, |room| room.min(without))
+    }
+
+    /// Slots that can be taken now or in a moment.
+    pub(crate) fn free_slots_soon(&self) -> u32 {
+        self.free_slots() + u32::from(self.is_discarding)
     }
 
     /// Free slots that surely have their blocks.
@@ -234,6 +241,7 @@ impl Allocation {
             let spares_blocks = !self.grows || self.with_blocks() > keep;
             self.stale.remove(&slot);
             if spares_blocks {
+                self.is_discarding = true;
                 return Next::Stale(slot);
             }
             // It stays ready for whoever needs one when the file system is full.
@@ -241,6 +249,7 @@ impl Allocation {
         }
         if let Some(slot) = self.unknown.pop_first() {
             self.free.remove(&slot);
+            self.is_discarding = true;
             return Next::Unknown(slot);
         }
         self.by_age.first().map_or(Next::Nothing, |(since, _)| Next::At(*since + rest))
@@ -248,6 +257,7 @@ impl Allocation {
 
     /// A slot from [`next_to_discard`](Self::next_to_discard) can be taken again.
     pub(crate) fn discarded(&mut self, slot: u32) {
+        self.is_discarding = false;
         self.free.insert(slot);
         if let Some(room) = &mut self.room {
             *room += 1;

@@ -38,7 +38,9 @@ fn what_is_being_discarded_cannot_be_taken() {
     assert_eq!(slots.next_to_discard(at(2), REST, 1), Next::Nothing, "it is needed more than its room");
     assert_eq!(slots.next_to_discard(at(2), REST, 0), Next::Stale(4));
     assert_eq!((slots.free_slots(), slots.take(0)), (0, None));
+    assert_eq!(slots.free_slots_soon(), 1, "whoever waits for one is not told that there will be none");
     slots.discarded(4);
+    assert_eq!(slots.free_slots_soon(), 1);
     assert_eq!(slots.take(0), Some(Taken { slot: 4, was: Was::Discarded }));
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct Lane {
     /// It had a segment in this opening.
     pub(crate) has_begun: AtomicBool,
     state: Mutex<LaneState>,
+    /// A slot for its next segment may be on its way.
+    is_being_provided: AtomicBool,
     /// The committer has something to do.
     pub(crate) work: Notify,
     /// The preallocation has something to do.
@@ -158,6 +160,7 @@ impl Lane {
                 stopping: false,
                 ended: None,
             }),
+            is_being_provided: AtomicBool::new(false),
             work: Notify::new(),
             spare_taken: Notify::new(),
             coalescing_work: Notify::new(),

@@ -31,7 +31,10 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
             let keep =
                 space.kept_slots(space.tier(lane.shape.tier)) - u32::from(full) - u32::from(full && stuck);
             let opened_at = order.published_through();
-            match next_segment_of(space, &lane, keep, opened_at).await {
+            lane.set_being_provided(true);
+            let next = next_segment_of(space, &lane, keep, opened_at).await;
+            lane.set_being_provided(false);
+            match next {
                 Ok(Some((segment, piece))) => {
                     refused = false;
                     space.buffered.add(BufferedSegment::of(&segment));

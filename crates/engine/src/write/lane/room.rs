@@ -32,6 +32,16 @@ impl Lane {
         state.spare.is_none() && !state.stopping && wanted
     }
 
+    /// Whether its next segment may be on its way: before anybody is told that there is none.
+    pub(crate) fn is_being_provided(&self) -> bool {
+        self.is_being_provided.load(Ordering::Acquire)
+    }
+
+    /// Its next segment is looked for, or that is over.
+    pub(crate) fn set_being_provided(&self, is_being_provided: bool) {
+        self.is_being_provided.store(is_being_provided, Ordering::Release);
+    }
+
     /// Provides the next segment.
     pub(crate) fn put_spare(&self, segment: OpenSegment, piece: usize) {
         let room = {
