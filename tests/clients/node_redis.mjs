@@ -115,7 +115,8 @@ const checks = {
         try {
           return await client.mGet(range(100).map((n) => `app:kept:${n}`));
         } catch (error) {
-          if (!/closed|LOADING/.test(error.message)) throw error;
+          if (!/Socket closed|LOADING/.test(error.message)) throw error;
+          await sleep(20);
         }
       }
     };

@@ -30,7 +30,7 @@ struct Run {
     device_bytes_per_user_byte: f64,
     evicted: u64,
     get_p99_us: f64,
-    /// Of a store with room for all that is put, which has as many hits, misses and puts.
+    /// Of a store with room for all that is put, which has as many hits, misses and puts as the LRU.
     get_p99_us_with_room: f64,
     did: Account,
     seconds: f64,
@@ -101,9 +101,9 @@ struct Half {
 
 fn measure(arguments: &Arguments, theta: f64) -> Result<Run> {
     let began = Instant::now();
-    let cache = half(arguments, theta, WhenFull::Evict)?;
+    let cache = second_half(arguments, theta, WhenFull::Evict)?;
     let few = Arguments { requests: arguments.requests.min(REQUESTS_WITH_ROOM), ..arguments.clone() };
-    let with_room = half(&few, theta, WhenFull::Refuse)?;
+    let with_room = second_half(&few, theta, WhenFull::Refuse)?;
     let Half { noted, did, evicted } = cache;
     let ratio = |hits: u64| hits as f64 / noted.requests as f64;
     Ok(Run {
@@ -119,8 +119,8 @@ fn measure(arguments: &Arguments, theta: f64) -> Result<Run> {
     })
 }
 
-/// Makes the requests of a store that evicts, or of one that has room for all that is put.
-fn half(arguments: &Arguments, theta: f64, when_full: WhenFull) -> Result<Half> {
+/// Makes the requests of a store that evicts, or of one that has room for all that is put, and notes the second half.
+fn second_half(arguments: &Arguments, theta: f64, when_full: WhenFull) -> Result<Half> {
     let record_bytes = KEY_BYTES as u64 + arguments.value_bytes;
     let cache_bytes = (arguments.records * record_bytes).next_multiple_of(arguments.segment);
     let capacity_bytes = match when_full.evicts() {
@@ -147,7 +147,7 @@ fn half(arguments: &Arguments, theta: f64, when_full: WhenFull) -> Result<Half> 
 }
 
 /// A key that is not there is put. A store that does not evict is asked for a key that nobody puts wherever the LRU would miss,
-/// so that it has as many hits and puts as a cache.
+/// so that it has as many hits and puts as that.
 async fn requests(arguments: &Arguments, theta: f64, bed: &Bed, lru_records: u64) -> Result<Half> {
     let (keys, half) = (arguments.keys(), arguments.requests() / 2);
     let mut popularity = Popularity::new(Shape::Zipf(theta), keys, arguments.seed);

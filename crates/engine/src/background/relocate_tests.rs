@@ -11,6 +11,9 @@ use crate::base::durability::Durability;
 use crate::base::when_full::WhenFull;
 use crate::testing::{Bench, Plan};
 
+#[path = "relocate_evict_tests.rs"]
+mod evict;
+
 const SYNC: Durability = Durability::Sync;
 const CAPACITY: TierName = TierName::Capacity;
 
@@ -427,83 +430,4 @@ fn an_output_is_older_than_a_delete_that_is_not_seen_yet() {
         !outputs.is_empty() && outputs.iter().all(|opened_at| *opened_at <= before),
         "{outputs:?}, {before}"
     );
-}
-
-/// What is evicted leaves the index when the end of its slot is marked free, durably, and not before: or else a crash could
-/// bring back what somebody found gone.
-#[test]
-fn what_is_evicted_is_found_until_its_slot_is_marked() {
-    let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(31) }, 3);
-    let victim = filled.sealed()[0];
-    let bench = &filled.bench;
-    let tier = bench.space.first_tier();
-    let entries =
-        bench.run(bench.space.read_entries(tier, victim)).expect("it is read").expect("it is whole");
-    let found = Arc::new(Mutex::new(Vec::new()));
-    let (seen, space, catalog, evicted) =
-        (found.clone(), bench.space.clone(), bench.catalog.clone(), entries.clone());
-    bench.devices[0].set_observer(Box::new(move |operation| {
-        let slot = space.first_tier().slot_at(operation.offset);
-        if operation.kind == OperationKind::Write && slot == Some(victim as usize) {
-            let is_there = |entry: &&Entry| catalog.index.get(&entry.key_hash).is_some();
-            seen.lock().push(evicted.iter().filter(is_there).count());
-        }
-    }));
-    let offsets = entries.iter().map(|entry| entry.offset).collect();
-    let done = bench.run(filled.relocator().evict(tier.name(), victim, 1.0, offsets));
-    assert_eq!(done.expect("nothing fails"), Outcome::Freed(1));
-    assert_eq!(
-        *found.lock(),
-        [entries.len(), 0],
-        "when the end of the slot is marked, and when its start is"
-    );
-    assert_eq!(bench.space.counters.activity().records_evicted, entries.len() as u64);
-    let hash = |key: &str| bench.catalog.hash(Keyspace::FIRST, key.as_bytes());
-    let is_evicted = |key: &&String| entries.iter().any(|entry| entry.key_hash == hash(key));
-    let gone: Vec<String> = filled.keys.keys().filter(is_evicted).cloned().collect();
-    assert_eq!(gone.len(), entries.len());
-    gone.iter().for_each(|key| filled.expect(key, None));
-    filled.check();
-}
-
-/// What is evicted leaves a tombstone where an older version may still be on the device, since the next opening would find that
-/// one; and none where there never was one.
-#[test]
-fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
-    let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(32) }, 1);
-    let older = filled.sealed()[0];
-    let hidden: Vec<String> = filled.keys.keys().cloned().collect();
-    hidden.iter().for_each(|key| filled.put(key, value(7)));
-    for number in 1000.. {
-        if filled.sealed().len() == 4 {
-            break;
-        }
-        filled.put(&format!("key {number}"), value(number));
-    }
-    let evict = |filled: &mut Filled, slot: u32| {
-        let Bench { space, catalog, .. } = &filled.bench;
-        let tier = space.first_tier();
-        let entries =
-            filled.bench.run(space.read_entries(tier, slot)).expect("it is read").expect("it is whole");
-        let hash = |key: &String| catalog.hash_in(0, key.as_bytes());
-        let current = |entry: &&Entry| catalog.is_current(tier.name(), slot, entry);
-        let is_evicted =
-            |key: &&String| entries.iter().filter(current).any(|entry| entry.key_hash == hash(key));
-        let gone: Vec<String> = filled.keys.keys().filter(is_evicted).cloned().collect();
-        let offsets = entries.iter().map(|entry| entry.offset).collect();
-        let before = space.tombstone_bytes();
-        let done = filled.bench.run(filled.relocator().evict(tier.name(), slot, 1.0, offsets));
-        assert_eq!(done.expect("nothing fails"), Outcome::Freed(1));
-        let left = space.tombstone_bytes() - before;
-        gone.iter().for_each(|key| filled.expect(key, None));
-        filled.check();
-        (gone, left)
-    };
-    let (first, last) = (filled.sealed()[1], filled.sealed()[3]);
-    let (gone, tombstones) = evict(&mut filled, first);
-    assert!(gone.iter().any(|key| hidden.contains(key)) && filled.state(older) == SlotState::Sealed);
-    assert!(tombstones > 0, "nothing hides what lies in the older segment");
-    let (gone, tombstones) = evict(&mut filled, last);
-    assert!(!gone.iter().any(|key| hidden.contains(key)));
-    assert_eq!(tombstones, 0, "there is nothing to hide");
 }

@@ -110,7 +110,7 @@ pub(crate) struct Lane {
     /// It had a segment in this opening.
     pub(crate) has_begun: AtomicBool,
     state: Mutex<LaneState>,
-    /// A slot for its next segment may be on its way.
+    /// Its next segment is being looked for, so that a slot may be on its way.
     is_being_provided: AtomicBool,
     /// The committer has something to do.
     pub(crate) work: Notify,

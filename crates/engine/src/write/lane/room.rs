@@ -32,7 +32,7 @@ impl Lane {
         state.spare.is_none() && !state.stopping && wanted
     }
 
-    /// Whether its next segment may be on its way: before anybody is told that there is none.
+    /// Whether its next segment may be on its way. Nobody is told then that there is none.
     pub(crate) fn is_being_provided(&self) -> bool {
         self.is_being_provided.load(Ordering::Acquire)
     }
