@@ -109,7 +109,7 @@ const checks = {
     await client.mSet(range(100).map((n) => [`app:kept:${n}`, `${n}`]));
     console.log('kill the server');
     await once(process.stdin, 'data');
-    // It may hear late that the server is gone, and one that came back while the store was being opened is sent away once it is.
+    // It may hear late that the server is gone, and early that the store is being opened.
     const kept = async () => {
       for (;;) {
         try {

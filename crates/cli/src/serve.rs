@@ -178,7 +178,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     if let Some(directory) = &directory {
         check_directory(directory)?;
     }
-    let sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
     if config.access.allow_unauthenticated {
         tracing::warn!("nobody needs a password (allow-unauthenticated)");
     }
@@ -196,7 +196,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
             drop(sockets);
             std::process::exit(0);
         }
-        opened = open(options, &sockets, &config, &notify) => {
+        opened = open(options, &mut sockets, &config, &notify) => {
             opened?.map_err(|error| open_failure(&error, &places, &spellings))?
         }
     };
@@ -229,7 +229,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
 /// Opens the store, and tells meanwhile how far it is: who connects, and the manager of services.
 async fn open(
     options: Options,
-    sockets: &Sockets,
+    sockets: &mut Sockets,
     config: &Config,
     notify: &Notify,
 ) -> Result<Result<Store, Error>, Failure> {

@@ -1,19 +1,20 @@
 //! While the store is being opened: who comes is told so, instead of being left to wait. RESP answers `-LOADING` to what is about
 //! keys, HTTP 503, and gRPC `NOT_SERVING` and `UNAVAILABLE`.
 //!
-//! There is no store and so no [`Service`](crate::service::Service) yet. Connections end when the store is open; their clients
-//! come again.
+//! There is no store and so no [`Service`](crate::service::Service) yet. When there is one, connections of RESP are handed over to
+//! it; those of gRPC and HTTP end when what was asked is answered, and their clients come again by themselves.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::admit::Gatekeeper;
-use super::sockets::{Door, Sockets, refuse};
+use super::door::Door;
+use super::opened::{HandedOver, Opened, open};
+use super::sockets::{ConnectionIds, Sockets, refuse};
 use crate::auth::{User, Users};
 use crate::base::accept::until_stop;
 use crate::base::address::Address;
@@ -22,13 +23,8 @@ use crate::base::socket::{Listener, Stream};
 use crate::budget::Budget;
 use crate::http::{self, Busy};
 use crate::service::connection_limits::ConnectionLimits;
-use crate::tls::{Application, Tls, certificate_names};
+use crate::tls::{Application, Tls};
 use crate::{Config, Limits, grpc, resp};
-
-/// A stream of bytes in both directions.
-trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
 /// What connections share.
 struct Loading {
@@ -36,8 +32,9 @@ struct Loading {
     users: Arc<Users>,
     limits: Limits,
     databases: u8,
-    /// Connections so far.
-    accepted: AtomicU64,
+    ids: Arc<ConnectionIds>,
+    /// Takes those that go on when the store is open.
+    hand_over: mpsc::UnboundedSender<HandedOver>,
     gatekeeper: Arc<Gatekeeper>,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 }
@@ -46,7 +43,7 @@ impl Sockets {
     /// Tells everybody who comes that the store is not open, for as long as `opening` takes; returns what came of it.
     /// `progress` says how far it is, in words that follow "not ready".
     pub async fn answer_while<T>(
-        &self,
+        &mut self,
         config: &Config,
         progress: impl Fn() -> String + Send + Sync + 'static,
         opening: impl Future<Output = T>,
@@ -55,12 +52,15 @@ impl Sockets {
         let budget = Budget::new(limits.client_bytes_max, limits.connection_bytes_max, limits.memory_wait);
         let most = ConnectionLimits::new(limits.connections_max, limits.connections_per_address_max);
         let gatekeeper = Gatekeeper::new(budget, most);
+        let (hand_over, handed_over) = mpsc::unbounded_channel();
+        self.handed_over = handed_over;
         let loading = Arc::new(Loading {
             tls: self.tls.clone(),
             users: self.users.clone(),
             limits,
             databases: config.databases,
-            accepted: AtomicU64::new(0),
+            ids: self.ids.clone(),
+            hand_over,
             gatekeeper,
             progress: Arc::new(progress),
         });
@@ -117,9 +117,14 @@ impl Loading {
             Ok(ticket) => {
                 let (loading, stop) = (self.clone(), told.clone());
                 clients.spawn(async move {
-                    let _ticket = ticket;
-                    if let Err(error) = loading.converse(stream, &peer, door, stop).await {
-                        tracing::debug!(%error, %peer, "connection ended");
+                    let conversed = loading.converse(stream, &peer, door, stop).await;
+                    // The server has places of its own.
+                    drop(ticket);
+                    match conversed {
+                        // If nobody takes it any more, the store could not be opened.
+                        Ok(Some(client)) => drop(loading.hand_over.send(client)),
+                        Ok(None) => {}
+                        Err(error) => tracing::debug!(%error, %peer, "connection ended"),
                     }
                 });
             }
@@ -127,12 +132,19 @@ impl Loading {
         until_stop(listener, stop, take).await;
     }
 
-    async fn converse(&self, stream: Stream, peer: &Address, door: Door, stop: Stop) -> io::Result<()> {
-        let local = stream.local_address(peer)?;
-        let (mut stream, user) = self.open(stream, peer, door).await?;
+    async fn converse(
+        &self,
+        stream: Stream,
+        address: &Address,
+        door: Door,
+        stop: Stop,
+    ) -> io::Result<Option<HandedOver>> {
+        stream.tune(self.limits.keepalive, address);
+        let local = stream.local_address(address)?;
+        let (mut stream, user) = self.open(stream, address, door).await?;
         if door.application == Application::Grpc {
             grpc::serve_loading(stream, self.progress.clone(), stop).await;
-            return Ok(());
+            return Ok(None);
         }
         let opening = resp::Opening {
             limits: &self.limits,
@@ -140,28 +152,17 @@ impl Loading {
             databases: self.databases,
             progress: &*self.progress,
         };
-        let id = self.accepted.fetch_add(1, Ordering::Relaxed) + 1;
-        let peer = resp::Peer { id, address: peer.clone(), local, user };
-        resp::serve_loading(&mut stream, peer, opening, stop).await
+        let peer = resp::Peer { id: self.ids.next(), address: address.clone(), local, user };
+        let dialogue = resp::serve_loading(&mut stream, peer, opening, stop).await?;
+        Ok(dialogue.map(|dialogue| HandedOver { door, stream, dialogue }))
     }
 
-    /// What is behind the handshake, if the door has one, and whom the client speaks for before it has said anything.
     async fn open(
         &self,
         stream: Stream,
-        peer: &Address,
+        address: &Address,
         door: Door,
-    ) -> io::Result<(Box<dyn Duplex>, Option<Arc<User>>)> {
-        let unnamed = self.users.unnamed();
-        match &self.tls {
-            Some(tls) if door.tls => {
-                let wait = self.limits.login_wait;
-                let stream = tls.shake_hands(stream, peer, door.application, wait).await?;
-                let names = certificate_names(&stream);
-                let user = self.users.of_certificate(names.iter().map(String::as_str)).or(unnamed);
-                Ok((Box::new(stream), user))
-            }
-            _ => Ok((Box::new(stream), unnamed)),
-        }
+    ) -> io::Result<(Opened, Option<Arc<User>>)> {
+        open(stream, address, door, self.tls.as_deref(), &self.users, self.limits.login_wait).await
     }
 }

@@ -17,14 +17,15 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::admit::Gatekeeper;
-use super::connections::{serve_http, start};
+use super::connections::{Accepted, resume, serve_http, start};
+use super::door::Door;
+use super::opened::HandedOver;
 use super::socket_file::SocketFile;
-use super::sockets::{Addresses, Door, Listening, Sockets, refuse};
+use super::sockets::{Addresses, ConnectionIds, Listening, Sockets, refuse};
 use crate::base::accept::{next, note_panic};
-use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stopper;
-use crate::base::socket::{Listener, Stream};
+use crate::base::socket::Listener;
 use crate::service::Service;
 use crate::service::status::Sampler;
 use crate::tls::Application;
@@ -38,6 +39,9 @@ pub struct Server {
     /// Dropped before the listeners.
     socket_file: Option<SocketFile>,
     listeners: Vec<Listening>,
+    ids: Arc<ConnectionIds>,
+    /// Connections that were made while the store was being opened.
+    handed_over: mpsc::UnboundedReceiver<HandedOver>,
     service: Arc<Service>,
 }
 
@@ -80,8 +84,9 @@ impl Server {
     /// A server on addresses that are listened on already, with the same configuration.
     pub fn on(sockets: Sockets, config: Config, store: Store) -> Server {
         let listening = sockets.addresses().resp;
-        let service = Service::new(store, config, sockets.users, sockets.tls, listening);
-        Server { socket_file: sockets.socket_file, listeners: sockets.listeners, service: Arc::new(service) }
+        let Sockets { socket_file, listeners, users, tls, ids, handed_over } = sockets;
+        let service = Arc::new(Service::new(store, config, users, tls, listening));
+        Server { socket_file, listeners, ids, handed_over, service }
     }
 
     /// Where it is listened.
@@ -109,7 +114,7 @@ impl Server {
         Box::pin(self.serve(shutdown))
     }
 
-    async fn serve(self, shutdown: BoxFuture<'_, ()>) {
+    async fn serve(mut self, shutdown: BoxFuture<'_, ()>) {
         let service = &self.service;
         let limits = &service.config.limits;
         let (stopper, stop) = Stopper::new();
@@ -120,7 +125,7 @@ impl Server {
         for (door, listener) in self.listeners {
             match door.application {
                 Application::Resp | Application::Grpc => {
-                    acceptors.spawn(accept(listener, door, accepted.clone()))
+                    acceptors.spawn(accept(listener, door, self.ids.clone(), accepted.clone()))
                 }
                 Application::Http => {
                     watching.spawn(serve_http(listener, door, watched.clone(), service.clone()))
@@ -137,16 +142,26 @@ impl Server {
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());
         let mut clients = JoinSet::new();
-        let admit =
-            |clients: &mut JoinSet<()>, (door, stream, peer): (Door, Stream, Address)| match gatekeeper
-                .admit(peer.origin(), door.floor_bytes())
-            {
-                Ok(ticket) => start(clients, service, &stop, ticket, door, stream, peer),
+        let admit = |clients: &mut JoinSet<()>, accepted: Accepted| {
+            let Accepted { door, ref address, .. } = accepted;
+            match gatekeeper.admit(address.origin(), door.floor_bytes()) {
+                Ok(ticket) => start(clients, service, stop.clone(), ticket, accepted),
                 Err(why) => {
                     count(&service.counters.connections_refused, 1);
-                    refuse(why, door, stream);
+                    refuse(why, door, accepted.stream);
                 }
-            };
+            }
+        };
+        let go_on = |clients: &mut JoinSet<()>, client: HandedOver| {
+            let origin = client.dialogue.address().origin();
+            match gatekeeper.admit(origin, client.door.floor_bytes()) {
+                Ok(ticket) => resume(clients, service, stop.clone(), ticket, client),
+                Err(why) => {
+                    count(&service.counters.connections_refused, 1);
+                    tracing::debug!(%why, "a connection that was made while the store opened is refused");
+                }
+            }
+        };
         let stopping = drained(service, shutdown);
         let mut stopping = pin!(stopping);
         loop {
@@ -155,6 +170,7 @@ impl Server {
                 () = &mut stopping => break,
                 // Finished connections are taken off as they end, so that the set holds only open ones.
                 Some(ended) = clients.join_next() => note_panic(ended),
+                Some(connection) = self.handed_over.recv() => go_on(&mut clients, connection),
                 Some(connection) = incoming.recv() => admit(&mut clients, connection),
             }
         }
@@ -199,10 +215,15 @@ async fn finish(mut clients: JoinSet<()>, wait: Duration) {
     }
 }
 
-async fn accept(listener: Arc<Listener>, door: Door, accepted: mpsc::Sender<(Door, Stream, Address)>) {
+async fn accept(
+    listener: Arc<Listener>,
+    door: Door,
+    ids: Arc<ConnectionIds>,
+    accepted: mpsc::Sender<Accepted>,
+) {
     loop {
-        let (stream, peer) = next(&listener).await;
-        if accepted.send((door, stream, peer)).await.is_err() {
+        let (stream, address) = next(&listener).await;
+        if accepted.send(Accepted { id: ids.next(), door, stream, address }).await.is_err() {
             return;
         }
     }

@@ -3,34 +3,23 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::net::TcpSocket;
+use tokio::sync::mpsc;
 
-use super::admit::{TLS_BYTES, TooMany};
+use super::admit::TooMany;
+use super::door::Door;
+use super::opened::HandedOver;
 use super::socket_file::SocketFile;
 use crate::auth::Users;
 use crate::base::socket::{Listener, Stream};
 use crate::resp::command_table;
 use crate::tls::{Application, Tls};
-use crate::{Config, Error, Result, grpc};
+use crate::{Config, Error, Result};
 
 /// Connections that the kernel completes before they are accepted.
 const LISTEN_BACKLOG: u32 = 1024;
-
-/// What is spoken at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Door {
-    pub(crate) application: Application,
-    pub(crate) tls: bool,
-}
-
-impl Door {
-    /// What a connection holds on top of what every one does.
-    pub(crate) fn floor_bytes(self) -> usize {
-        let tls = if self.tls { TLS_BYTES } else { 0 };
-        tls + if self.application == Application::Grpc { grpc::FLOOR_BYTES } else { 0 }
-    }
-}
 
 impl Config {
     /// Reads the files of users and of TLS as a start would, and keeps nothing.
@@ -81,6 +70,16 @@ impl Addresses {
     }
 }
 
+/// Numbers of connections, from 1 on.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionIds(AtomicU64);
+
+impl ConnectionIds {
+    pub(super) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
 /// Addresses that are listened on, where nobody is accepted yet, and the users and certificates that were read.
 #[derive(Debug)]
 pub struct Sockets {
@@ -88,7 +87,10 @@ pub struct Sockets {
     pub(super) socket_file: Option<SocketFile>,
     pub(super) listeners: Vec<Listening>,
     pub(super) users: Arc<Users>,
-    pub(crate) tls: Option<Arc<Tls>>,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) ids: Arc<ConnectionIds>,
+    /// Connections that were made while the store was being opened, for who serves it.
+    pub(super) handed_over: mpsc::UnboundedReceiver<HandedOver>,
 }
 
 impl Sockets {
@@ -127,7 +129,8 @@ impl Sockets {
             listeners.push((Door { application: Application::Resp, tls: false }, Arc::new(listener)));
             socket_file = Some(file);
         }
-        Ok(Sockets { socket_file, listeners, users, tls })
+        let (ids, (_, handed_over)) = (Arc::default(), mpsc::unbounded_channel());
+        Ok(Sockets { socket_file, listeners, users, tls, ids, handed_over })
     }
 
     /// Where it is listened.

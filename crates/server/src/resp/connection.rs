@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -28,6 +28,7 @@ use super::session::{Answers, Session};
 use super::watch::Watch;
 use super::wire::commands::Commands;
 use super::wire::frame::{Parser, Unparsed};
+use super::wire::reply::Replies;
 use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
 use crate::auth::User;
@@ -37,6 +38,7 @@ use crate::base::shutdown::Stop;
 use crate::base::slice::{Slice, behind_the_others};
 use crate::budget::Share;
 use crate::service::channels::Overflown;
+use crate::service::clients::Client;
 use crate::service::{Dropped, Service};
 
 mod interrupts;
@@ -52,6 +54,35 @@ pub(crate) struct Peer {
     pub(crate) local: Address,
     /// Who it speaks for before it has said anything.
     pub(crate) user: Option<Arc<User>>,
+}
+
+/// What there is of a conversation beside its stream.
+pub(crate) struct Dialogue {
+    pub(super) session: Session,
+    pub(super) parser: Parser,
+    /// What was read and not parsed.
+    pub(super) input: BytesMut,
+    /// What was answered and not sent.
+    pub(super) replies: Replies,
+}
+
+impl Dialogue {
+    /// Nothing was said yet.
+    pub(super) fn new(peer: Peer, limits: &Limits) -> Dialogue {
+        let name = peer.user.as_ref().map_or("", |user| user.name());
+        let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
+        Dialogue {
+            session: Session::new(peer.address, peer.user, Arc::new(client)),
+            parser: Parser::new(limits),
+            input: BytesMut::new(),
+            replies: Replies::new(),
+        }
+    }
+
+    /// Where the client is.
+    pub(crate) fn address(&self) -> &Address {
+        &self.session.peer
+    }
 }
 
 /// Memory that one argument of a command takes while it runs: its place, its copy's handle, its part of sets and lists.
@@ -93,13 +124,25 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let address = peer.address;
-    let name = peer.user.as_ref().map_or("", |user| user.name());
-    let present = service.clients.enter(peer.id, address.clone(), peer.local, name, &service.channels);
-    let client = present.client.clone();
-    let mut session = Session::new(address.clone(), peer.user, client.clone());
-    session.share = Some(share);
-    let mut conversation = Conversation::new(stream, session, service, stop);
+    let dialogue = Dialogue::new(peer, &service.config.limits);
+    resume(stream, dialogue, share, service, stop).await
+}
+
+/// As [`serve`], but some of it was said already.
+pub(crate) async fn resume<S>(
+    stream: S,
+    mut dialogue: Dialogue,
+    share: Share,
+    service: &Service,
+    stop: Stop,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _present = service.clients.enter(dialogue.session.client.clone(), &service.channels);
+    let address = dialogue.address().clone();
+    dialogue.session.share = Some(share);
+    let mut conversation = Conversation::new(stream, dialogue, service, stop);
     let ended = conversation.talk().await;
     let Conversation { transport, .. } = &mut conversation;
     match ended {
@@ -160,13 +203,14 @@ struct Conversation<'a, S> {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
-    fn new(stream: S, session: Session, service: &'a Service, stop: Stop) -> Conversation<'a, S> {
+    fn new(stream: S, dialogue: Dialogue, service: &'a Service, stop: Stop) -> Conversation<'a, S> {
+        let Dialogue { session, mut parser, input, replies } = dialogue;
         let limits = &service.config.limits;
         let narrow = limits.before_login();
         let is_narrow = session.user.is_none();
-        let parser = Parser::new(if is_narrow { &narrow } else { limits });
+        parser.set_limits(if is_narrow { &narrow } else { limits });
         let watch = Watch::new(limits, is_narrow);
-        let (transport, commands) = (Transport::new(stream), Commands::default());
+        let (transport, commands) = (Transport::new(stream, input, replies), Commands::default());
         let interrupts = interrupts(session.client.clone(), stop.clone(), &service.users);
         Conversation {
             service,

@@ -2,40 +2,35 @@
 //! says of itself is taken: HELLO, AUTH, SELECT, CLIENT; and INFO says that it is loading. Clients that give up where HELLO is
 //! an error wait then.
 //!
-//! Nothing but that is kept of a command, so a client holds little however much it sends.
+//! Nothing but that is kept of a command, so a client holds little however much it sends. When the store is open the conversation
+//! goes on, with what was read of the next command and what was not yet sent of the answers.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::command::{admit, client, connection, databases, info};
-use super::connection::Peer;
+use super::connection::{Dialogue, Peer};
 use super::session::Session;
 use super::wire::commands::{Command, Commands};
-use super::wire::frame::Parser;
+use super::wire::frame::Unparsed;
 use super::wire::reply::Replies;
 use crate::Limits;
 use crate::auth::Users;
 use crate::base::shutdown::Stop;
-use crate::service::clients::Client;
 
 const LOADING: &str = "LOADING Esker is loading the dataset in memory";
 
 /// Room for one read, and for answers that wait.
 const READ_BYTES: usize = 4 << 10;
 
-/// Longer commands are refused before they are there, and so is what follows them.
+/// The rest of longer commands is passed by.
 const COMMAND_BYTES_MAX: usize = 8 << 10;
 
-/// How long what follows such a command is read and thrown away, so that its client reads the answer before the end.
+/// How long a client that must go may take to read the last answer.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// How long a client may be silent, and may take to read an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is known of a server whose store is being opened.
 pub(crate) struct Opening<'a> {
@@ -46,64 +41,77 @@ pub(crate) struct Opening<'a> {
     pub(crate) progress: &'a (dyn Fn() -> String + Send + Sync),
 }
 
-/// Answers one client until it leaves or the store is open. The connection ends then: who logs in and what is allowed is
-/// asked anew.
+/// Answers one client until it leaves, which is `None`, or the store is open.
 pub(crate) async fn serve_loading<S>(
     stream: &mut S,
     peer: Peer,
     opening: Opening<'_>,
     mut stop: Stop,
-) -> io::Result<()>
+) -> io::Result<Option<Dialogue>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut parser = Parser::new(&Limits {
-        command_bytes_max: COMMAND_BYTES_MAX,
-        bulk_bytes_max: READ_BYTES,
-        ..opening.limits.before_login()
-    });
-    let name = peer.user.as_ref().map_or("", |user| user.name());
-    let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
-    let mut session = Session::new(peer.address, peer.user, Arc::new(client));
-    let (mut input, mut replies, mut commands) = (BytesMut::new(), Replies::new(), Commands::default());
-    while !session.leaving {
+    let small = |limits: &Limits| Limits {
+        command_bytes_max: limits.command_bytes_max.min(COMMAND_BYTES_MAX),
+        bulk_bytes_max: limits.bulk_bytes_max.min(READ_BYTES),
+        inline_bytes_max: limits.inline_bytes_max.min(READ_BYTES),
+        ..limits.clone()
+    };
+    let [stranger, known] = [small(&opening.limits.before_login()), small(opening.limits)];
+    let mut dialogue = Dialogue::new(peer, &stranger);
+    let mut commands = Commands::default();
+    while !dialogue.session.leaving {
+        let Dialogue { session, parser, input, replies } = &mut dialogue;
+        let limits = if session.user.is_none() { &stranger } else { &known };
+        parser.set_limits(limits);
         commands.clear();
-        let (consumed, parsed) = parser.parse(&mut input, &mut commands, 1);
+        let (consumed, parsed) = parser.parse(input, &mut commands, 1);
         let data = input.split_to(consumed).freeze();
-        answer_all(&commands, &data, &mut session, &opening, &mut replies).await;
-        if parsed.is_err() && !session.leaving {
-            // Too long, or no command at all; who sent it is told the same.
-            replies.error(LOADING);
-            session.leaving = true;
+        if !commands.is_empty() {
+            answer(commands.get(0, &data), session, &opening, replies).await;
         }
-        let waits = consumed == 0 || session.leaving;
-        if waits || replies.unsent_bytes() > READ_BYTES {
-            timeout(PATIENCE, send(stream, &mut replies)).await??;
-        }
-        if waits && !session.leaving {
-            input.reserve(READ_BYTES);
-            let read = tokio::select! {
-                biased;
-                () = stop.announced() => break,
-                read = timeout(PATIENCE, stream.read_buf(&mut input)) => read??,
-            };
-            if read == 0 {
-                return Ok(());
+        let waits = consumed == 0 && parsed.is_ok();
+        match parsed {
+            Ok(()) => {}
+            Err(_) if session.leaving => {}
+            Err(Unparsed::TooLong(_)) => replies.error(LOADING),
+            Err(Unparsed::Broken(why)) => {
+                replies.error(&why);
+                session.leaving = true;
             }
         }
+        if session.leaving {
+            break;
+        }
+        let silence = if input.is_empty() { limits.idle_wait } else { limits.command_wait };
+        let exchange = async {
+            if waits || replies.unsent_bytes() > READ_BYTES {
+                within(limits.reply_wait, send(stream, replies)).await?;
+            }
+            if !waits {
+                return Ok(true);
+            }
+            input.reserve(READ_BYTES);
+            within(silence, stream.read_buf(input)).await.map(|bytes| bytes > 0)
+        };
+        let goes_on = tokio::select! {
+            biased;
+            () = stop.announced() => return Ok(Some(dialogue)),
+            goes_on = exchange => goes_on?,
+        };
+        if !goes_on {
+            return Ok(None);
+        }
     }
-    timeout(LINGER, linger(stream)).await.unwrap_or(Ok(()))
+    within(Some(LINGER), take_leave(stream, &mut dialogue.replies)).await?;
+    Ok(None)
 }
 
-async fn answer_all(
-    commands: &Commands,
-    data: &Bytes,
-    session: &mut Session,
-    opening: &Opening<'_>,
-    replies: &mut Replies,
-) {
-    for index in 0..commands.len() {
-        answer(commands.get(index, data), session, opening, replies).await;
+/// What comes of an exchange with a client, which may take so long.
+async fn within<T>(wait: Option<Duration>, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match wait {
+        Some(wait) => timeout(wait, exchange).await?,
+        None => exchange.await,
     }
 }
 
@@ -150,8 +158,13 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, replies: &mut Replies) -> i
     stream.flush().await
 }
 
-/// Ends this side, and reads what the other one still sends: an end with bytes unread would take the answer away.
-async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
+/// Sends what is left, ends this side, and reads what the other one still sends: an end with bytes unread would take the answers
+/// away.
+async fn take_leave<S>(stream: &mut S, replies: &mut Replies) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    send(stream, replies).await?;
     stream.shutdown().await?;
     let mut unread = [0; 512];
     while stream.read(&mut unread).await? > 0 {}
@@ -262,11 +275,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_command_is_refused_before_it_is_there() {
+    async fn a_long_command_is_told_so_too_and_passed_by() {
         let (free, loading) = (Access::default(), loading());
-        let long = format!("PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{}\r\n", "x".repeat(100_000));
-        assert_eq!(told(long.as_bytes(), 4096, &free).await, loading.repeat(2));
-        assert_eq!(told(&[b'x'; 100_000], 4096, &free).await, loading);
-        assert_eq!(told(b"*1\r\n!", 4096, &free).await, loading);
+        let long =
+            format!("PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n{}\r\nPING\r\n", "x".repeat(100_000));
+        let many = format!("*5001\r\n$4\r\nMGET\r\n{}PING\r\n", "$1\r\nk\r\n".repeat(5000));
+        for piece in [1000, 4096] {
+            assert_eq!(told(long.as_bytes(), piece, &free).await, loading.repeat(3), "{piece}");
+            assert_eq!(told(many.as_bytes(), piece, &free).await, loading.repeat(2), "{piece}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_breaks_the_protocol_must_go() {
+        let free = Access::default();
+        let broken = "-ERR Protocol error: ";
+        assert_eq!(told(&[b'x'; 100_000], 4096, &free).await, format!("{broken}too big inline request\r\n"));
+        assert_eq!(told(b"*1\r\n!", 4096, &free).await, format!("{broken}expected '$', got '!'\r\n"));
+        // Who has not logged in may not have so much read.
+        let closed = Access { password: Some(Password::new("right")), ..Access::default() };
+        let long = b"*2\r\n$4\r\nAUTH\r\n$5000\r\n";
+        assert_eq!(told(long, 4096, &closed).await, format!("{broken}invalid bulk length\r\n"));
     }
 }

@@ -8,7 +8,8 @@
 //! - `command`: what every verb does.
 //! - `script`: scripts, which call commands; its interpreter, in `lua`, knows of none.
 //! - `run`: which commands go to the store together, and transactions.
-//! - `connection`: one client: read, run, answer; `watch` looks at its time. `loading` answers while there is no store yet.
+//! - `connection`: one client: read, run, answer; `watch` looks at its time. `loading` answers while there is no store yet, and
+//!   hands its clients over.
 
 mod command;
 mod connection;
@@ -22,7 +23,7 @@ mod watch;
 mod wire;
 
 pub(crate) use command::hyperloglog::fuzzed as fuzzed_hyperloglog;
-pub(crate) use connection::{Peer, serve};
+pub(crate) use connection::{Dialogue, Peer, resume, serve};
 pub(crate) use loading::{Opening, serve_loading};
 pub(crate) use verbs::command_table;
 pub(crate) use wire::fuzzed;

@@ -282,16 +282,8 @@ pub(crate) struct Present<'a> {
 }
 
 impl Clients {
-    pub(crate) fn enter<'a>(
-        &'a self,
-        id: u64,
-        peer: Address,
-        local: Address,
-        user: &str,
-        channels: &'a Channels,
-    ) -> Present<'a> {
-        let client = Arc::new(Client::new(id, peer, local, user));
-        self.lock().insert(id, client.clone());
+    pub(crate) fn enter<'a>(&'a self, client: Arc<Client>, channels: &'a Channels) -> Present<'a> {
+        self.lock().insert(client.id, client.clone());
         Present { clients: self, channels, client }
     }
 

@@ -208,7 +208,7 @@ async fn limits_and_wrong_passwords_are_counted_by_user() {
 async fn who_comes_while_the_store_opens_is_told() {
     let (_directory, path) = scratch();
     let config = alone(&path);
-    let sockets = Sockets::bind(&config).unwrap();
+    let mut sockets = Sockets::bind(&config).unwrap();
     let asked = async {
         let mut client = client(&path).await;
         client.send("PING\r\n").await;

@@ -1,5 +1,7 @@
 //! A client that says raw bytes over any stream.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -60,6 +62,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         };
         let _ = timeout(PATIENCE, read).await;
         assert_eq!(String::from_utf8_lossy(&found), expected, "{what}");
+    }
+
+    /// Sends a line as long as the answer is the first one; the answer after it must be the second.
+    pub(crate) async fn ask_until(&mut self, line: &str, meanwhile: &str, then: &str) {
+        loop {
+            self.send(format!("{line}\r\n")).await;
+            let answer = self.until("\r\n").await;
+            if answer != meanwhile {
+                return assert_eq!(answer, then, "{line}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What is answered up to the first such bytes.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        let mut found = Vec::new();
+        let read = async {
+            while !found.ends_with(end.as_bytes()) {
+                found.push(self.0.read_u8().await.unwrap());
+            }
+        };
+        timeout(PATIENCE, read).await.expect("an answer");
+        String::from_utf8(found).unwrap()
     }
 
     /// Everything until the server closes.

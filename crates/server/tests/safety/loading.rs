@@ -1,4 +1,4 @@
-//! What is answered while the store is being opened, and that all of it ends when it is open.
+//! What is answered while the store is being opened, and what becomes of connections when it is open.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use esker_engine::{Options, Store};
 use esker_server::status::{State, Status};
-use esker_server::{Access, Addresses, Config, Right, Server, Sockets, UserEntry, UserFile};
+use esker_server::{Access, Addresses, Config, Password, Right, Server, Sockets, UserEntry, UserFile};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ struct Starting {
 
 fn start(config: Config) -> Starting {
     let directory = tempfile::tempdir().unwrap();
-    let sockets = Sockets::bind(&config).unwrap();
+    let mut sockets = Sockets::bind(&config).unwrap();
     let Addresses { resp, http, grpc, .. } = sockets.addresses();
     let percent = Arc::new(AtomicU32::new(0));
     let (open, opened) = oneshot::channel();
@@ -115,24 +115,64 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
     // A silent one does not keep the server from its work.
     let _silent = TcpStream::connect(server.http[0]).await.unwrap();
     server.open.send(()).unwrap();
-    assert_eq!(client.rest().await, "", "what was said before ends");
     let ended = timeout(PATIENCE, watch.message()).await.expect("the watch ends");
     assert_eq!(ended.unwrap_err().code(), Code::Unavailable);
     let mut client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
-    // It may come in time to be told once more.
-    client.send("PING\r\n").await;
-    let mut first = [0; 1];
-    tokio::io::AsyncReadExt::read_exact(&mut client.0, &mut first).await.unwrap();
-    if first == *b"-" {
-        let _ = client.rest().await;
-        client = Client(TcpStream::connect(server.resp[0]).await.unwrap());
-        client.ask("PING", "+PONG\r\n").await;
-    } else {
-        client.expect("PING", "PONG\r\n").await;
-    }
+    client.ask_until("PING", LOADING, "+PONG\r\n").await;
     client.ask("SET a 1", "+OK\r\n").await;
     assert_eq!(get(server.http[0], "/readyz").await, (200, "ready\n".to_owned()));
     assert_eq!(health(&channel(server.grpc[0]).await).await, ServingStatus::Serving);
+    server.serving.abort();
+}
+
+#[tokio::test]
+async fn clients_that_came_before_the_store_was_open_go_on_where_they_were() {
+    let authority = Authority::new();
+    let access = Access { password: Some(Password::new("right")), ..Access::default() };
+    let tls = Some(authority.files(None));
+    let config = Config { resp_tls: vec![here()], tls, access, ..Config::resp(here()) };
+    let server = start(config);
+    let connect = async || Client(TcpStream::connect(server.resp[0]).await.unwrap());
+    let [mut named, mut stranger, mut cut, mut long] =
+        [connect().await, connect().await, connect().await, connect().await];
+    let mut hidden = Client(authority.connect(server.resp[1], None).await.unwrap());
+    named.send("HELLO 3 AUTH default right SETNAME me\r\nSELECT 3\r\nCLIENT ID\r\n").await;
+    let hello = named.until("+OK\r\n:").await;
+    assert!(hello.contains("$2\r\nid\r\n:1\r\n"), "{hello}");
+    named.expect("CLIENT ID", "1\r\n").await;
+    stranger.ask("GET a", "-NOAUTH Authentication required.\r\n").await;
+    for client in [&mut cut, &mut long] {
+        client.ask("AUTH right", "+OK\r\n").await;
+        client.ask("GET a", LOADING).await;
+    }
+    hidden.ask("AUTH right", "+OK\r\n").await;
+    hidden.ask("GET a", LOADING).await;
+    // Each stands amid a command: one that will be run, and one that was refused.
+    cut.send("*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhe").await;
+    long.send(&format!("*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$100000\r\n{}", "x".repeat(50_000))).await;
+    long.expect("SET b", LOADING).await;
+    server.open.send(()).unwrap();
+
+    named.ask_until("GET a", LOADING, "_\r\n").await;
+    named.ask("CLIENT GETNAME", "$2\r\nme\r\n").await;
+    named.ask("CLIENT ID", ":1\r\n").await;
+    named.ask("SET a of-3", "+OK\r\n").await;
+    stranger.ask("GET a", "-NOAUTH Authentication required.\r\n").await;
+    stranger.ask("AUTH right", "+OK\r\n").await;
+    stranger.ask("GET a", "$-1\r\n").await;
+    cut.send("llo\r\n").await;
+    cut.expect("SET a", "+OK\r\n").await;
+    long.send(&format!("{}\r\nGET a\r\n", "x".repeat(50_000))).await;
+    long.expect("GET a", "$5\r\nhello\r\n").await;
+    hidden.ask("GET a", "$5\r\nhello\r\n").await;
+    hidden.ask("SELECT 3", "+OK\r\n").await;
+    hidden.ask("GET a", "$4\r\nof-3\r\n").await;
+    // Who comes later has a number of its own, and sees the others.
+    let mut late = connect().await;
+    late.ask("AUTH right", "+OK\r\n").await;
+    late.ask("CLIENT ID", ":6\r\n").await;
+    late.ask("CLIENT KILL ID 1", ":1\r\n").await;
+    assert_eq!(named.rest().await, "");
     server.serving.abort();
 }
 

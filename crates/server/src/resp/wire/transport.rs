@@ -46,9 +46,9 @@ pub(in crate::resp) enum Exchange {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
-    pub(in crate::resp) fn new(stream: S) -> Transport<S> {
-        let (input, replies) = (BytesMut::new(), Replies::new());
-        Transport { stream, input, allocated: 0, room: READ_BYTES_MIN, replies, sent: 0 }
+    pub(in crate::resp) fn new(stream: S, input: BytesMut, replies: Replies) -> Transport<S> {
+        let allocated = input.capacity();
+        Transport { stream, input, allocated, room: READ_BYTES_MIN, replies, sent: 0 }
     }
 
     /// Memory of both buffers.

@@ -1,0 +1,45 @@
+//! What is behind the handshake, if the address has one, and whom the client speaks for before it has said anything.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use super::door::Door;
+use crate::auth::{User, Users};
+use crate::base::address::Address;
+use crate::base::socket::Stream;
+use crate::resp::Dialogue;
+use crate::tls::{Tls, certificate_names};
+
+/// A connection's bytes as its protocol sees them.
+pub(super) type Opened = Either<Stream, Box<TlsStream<Stream>>>;
+
+/// A connection of RESP that was made while the store was being opened, and is not over.
+pub(super) struct HandedOver {
+    pub(super) door: Door,
+    pub(super) stream: Opened,
+    pub(super) dialogue: Dialogue,
+}
+
+/// Shakes hands if `door` is one of TLS, for `wait` at most. A failed handshake is an error.
+pub(super) async fn open(
+    stream: Stream,
+    peer: &Address,
+    door: Door,
+    tls: Option<&Tls>,
+    users: &Users,
+    wait: Option<Duration>,
+) -> io::Result<(Opened, Option<Arc<User>>)> {
+    let unnamed = users.unnamed();
+    if !door.tls {
+        return Ok((Either::Left(stream), unnamed));
+    }
+    let tls = tls.expect("an address of TLS is refused without its files");
+    let stream = tls.shake_hands(stream, peer, door.application, wait).await?;
+    let names = certificate_names(&stream);
+    let user = users.of_certificate(names.iter().map(String::as_str)).or(unnamed);
+    Ok((Either::Right(Box::new(stream)), user))
+}
