@@ -97,8 +97,11 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:016x}").into_bytes()
 }
 
+/// The number, and bytes that no compression makes fewer: as many are read and written as of the device alone.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
-    let mut value = number.to_le_bytes().repeat(bytes.div_ceil(8));
+    let mut numbers = Numbers(number);
+    let words = (0..bytes.div_ceil(8)).map(|at| if at == 0 { number } else { numbers.below(u64::MAX) });
+    let mut value: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     value.truncate(bytes);
     value
 }

@@ -6,7 +6,7 @@
 //! A full cache takes a record in only when it is read a second time before others have washed its trace away, so that
 //! reads that never come again neither cost a copy nor drive out what does come again.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytes::{Buf, Bytes};
 use esker_index::{KeyHash, Keyspace};
@@ -82,6 +82,9 @@ impl Cached {
     }
 }
 
+/// How many records are offered to the cache for each look at whether it is full.
+const OFFERS_A_LOOK: u32 = 64;
+
 #[derive(Clone)]
 struct Weight;
 
@@ -95,9 +98,15 @@ impl quick_cache::Weighter<(u64, u32), Cached> for Weight {
     }
 }
 
+type Records = Cache<(u64, u32), Cached, Weight, FixedState>;
+
 /// The read cache.
 pub(crate) struct ReadCache {
-    cache: Option<Cache<(u64, u32), Cached, Weight, FixedState>>,
+    cache: Option<Records>,
+    /// Whether it was full when that was last looked at, and how often it was offered a record since. Its weight is that of
+    /// all its shards, each behind a lock, so it is not asked for each record.
+    is_full: AtomicBool,
+    offered: AtomicU32,
     /// Traces of records that were read and not taken in, placed by their hash.
     traces: Box<[AtomicU32]>,
     /// Larger records are not kept.
@@ -114,7 +123,8 @@ impl ReadCache {
         // About two for each record that fits, at four bytes each.
         let traces = (bytes / 2048).clamp(64, 1 << 24).next_power_of_two();
         let traces = (0..traces).map(|_| AtomicU32::new(0)).collect();
-        ReadCache { cache, traces, largest_bytes: bytes / 64 }
+        let (is_full, offered) = (AtomicBool::new(false), AtomicU32::new(0));
+        ReadCache { cache, is_full, offered, traces, largest_bytes: bytes / 64 }
     }
 
     pub(crate) fn get(&self, segment: u64, offset: u32) -> Option<Cached> {
@@ -125,10 +135,18 @@ impl ReadCache {
     pub(crate) fn offer(&self, segment: u64, offset: u32, record: &Cached) {
         if let Some(cache) = &self.cache
             && record.key_and_value.len() as u64 <= self.largest_bytes
-            && (cache.weight() < cache.capacity() / 16 * 15 || self.was_read_before(segment, offset))
+            && (!self.is_full(cache) || self.was_read_before(segment, offset))
         {
             cache.insert((segment, offset), record.clone());
         }
+    }
+
+    /// Whether there is hardly room in it, as of one of the last offers. What is taken in beyond its room drives others out.
+    fn is_full(&self, cache: &Records) -> bool {
+        if self.offered.fetch_add(1, Ordering::Relaxed).is_multiple_of(OFFERS_A_LOOK) {
+            self.is_full.store(cache.weight() >= cache.capacity() / 16 * 15, Ordering::Relaxed);
+        }
+        self.is_full.load(Ordering::Relaxed)
     }
 
     /// Whether the record left a trace that is still there; leaves one.

@@ -8,6 +8,7 @@ pub(crate) mod opening;
 pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod recover;
+mod run;
 pub(crate) mod staged;
 pub(crate) mod staging_file;
 pub(crate) mod staging_look;

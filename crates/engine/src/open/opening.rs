@@ -1,8 +1,9 @@
 //! Opening a store: devices, superblocks, recovery, and what has to be written before the first write.
 //!
 //! 1. Devices are opened and locked; superblocks are read, or made.
-//! 2. Recovery reads everything and writes nothing. What it found is flushed: after a process died, it may still be in a
-//!    device's cache, and must not be shown, nor be named in a summary, before it is durable.
+//! 2. Recovery reads everything and writes nothing. What it finds is flushed meanwhile, since nobody writes any longer: after a
+//!    process died, it may still be in a device's cache, and must not be shown, nor be named in a summary, before it is
+//!    durable.
 //! 3. The epoch is bumped, durably, before anything else is written. Segments of copies whose relocation a crash cut off,
 //!    so that older segments have everything in them, are freed.
 //! 4. Staged records are written to a segment and flushed; then the old staging file is void.
@@ -16,7 +17,7 @@ use esker_gc::Placement;
 use esker_index::{IndexOptions, Indexes, UnverifiedLimit};
 use esker_log::{Cleared, Databases, Packing, Stream, SummaryHead, Superblock};
 use esker_planted::{Bug, planted};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join, try_join_all};
 
 use crate::background::pause::Pauses;
 use crate::background::{coalesce, discard, file_system, reclaim, scrub};
@@ -158,21 +159,39 @@ impl Medium {
             .collect();
         let (first, lane_shape) = (&superblocks[0], tiers[0].shape());
         let staging = staging_file::open(options, first, lane_shape, boot_id())?;
-        let staged = match &staging {
-            Some(file) => staging_file::read(file, first, lane_shape, options.accept_loss)?,
-            None => Vec::new(),
-        };
-        Ok(Medium { tiers, superblocks, packing, memory, staging, staged })
+        Ok(Medium { tiers, superblocks, packing, memory, staging, staged: Vec::new() })
     }
 
-    /// 2. Fills the index, and finds what has to be done before the store can be written to.
+    /// 2. Fills the index, and finds what has to be done before the store can be written to. The devices are flushed meanwhile.
     async fn recover(
-        &self,
+        &mut self,
         options: &Options,
         runtime: &Arc<dyn Runtime>,
         index: &Arc<Indexes>,
         expansions: &Arc<Expansions>,
     ) -> Result<Recovered> {
+        let flush = |tier: Arc<Tier>| async move { tier.device()?.flush().await.map_err(Error::from) };
+        let flushed = self.tiers.iter().filter(|_| !planted(Bug::RecoveredNotFlushed)).cloned().map(flush);
+        let found = self.find_records(options, runtime, index, expansions);
+        let (_, (staged, recovered)) = try_join(try_join_all(flushed), found).await?;
+        self.tiers.iter().for_each(|tier| tier.look_at_room());
+        self.staged = staged;
+        Ok(recovered)
+    }
+
+    /// Reads the staging file, and then everything else.
+    async fn find_records(
+        &self,
+        options: &Options,
+        runtime: &Arc<dyn Runtime>,
+        index: &Arc<Indexes>,
+        expansions: &Arc<Expansions>,
+    ) -> Result<(Vec<Staged>, Recovered)> {
+        let (first, lane_shape) = (&self.superblocks[0], self.tiers[0].shape());
+        let staged = match &self.staging {
+            Some(file) => staging_file::read(runtime, file, first, lane_shape, options.accept_loss).await?,
+            None => Vec::new(),
+        };
         let context = RecoveryContext {
             runtime,
             tiers: self.tiers.iter().zip(&self.superblocks).collect(),
@@ -180,20 +199,14 @@ impl Medium {
             packing: self.packing,
             index,
             expansions,
-            staged: &self.staged,
+            staged: &staged,
             cleared: Cleared::of(&self.superblocks),
             accept_loss: options.accept_loss,
             progress: options.progress.clone(),
             memory_bytes: self.memory.recovery_bytes,
         };
         let recovered = context.recover().await?;
-        for tier in &self.tiers {
-            if !planted(Bug::RecoveredNotFlushed) {
-                tier.device()?.flush().await.map_err(Error::from)?;
-            }
-            tier.look_at_room();
-        }
-        Ok(recovered)
+        Ok((staged, recovered))
     }
 
     /// 3. Says durably that this is another opening.

@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_device::{DeviceError, PrivateFile};
+use esker_device::{DeviceError, PrivateFile, Runtime};
 use esker_log::{SegmentShape, Superblock};
+use futures_util::future::try_join_all;
 
 use crate::base::error::{Error, Result};
 use crate::open::options::{Layout, Options, Target};
-use crate::segments::staging;
-use crate::segments::staging::{BootId, Staged, StagingFile};
+use crate::open::run::run;
+use crate::segments::staging::{BootId, Left, Reading, Staged, StagingFile};
 
 /// Memory that outlives processes, where the store itself has no file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -49,9 +50,10 @@ pub(crate) fn open(
     }
 }
 
-/// What the last process left in it, if it ended without closing the store.
-pub(crate) fn read(
-    file: &StagingFile,
+/// What the last process left in it, if it ended without closing the store. Its pieces are read side by side.
+pub(crate) async fn read(
+    runtime: &Arc<dyn Runtime>,
+    file: &Arc<StagingFile>,
     superblock: &Superblock,
     lane: SegmentShape,
     accept_loss: bool,
@@ -63,8 +65,13 @@ pub(crate) fn read(
     let of_this_boot = superblock.staging_boot == file.boot.number();
     // One that was removed is missed by nobody: without it, the levels that rest on it promise nothing.
     let expected_bytes = Some(superblock.staging_bytes).filter(|_| of_this_boot && bytes > 0);
-    let left =
-        staging::read(file, file.boot, &superblock.secret(), lane, superblock.staging_epoch, expected_bytes)?;
+    let reading = Reading { expected_bytes, ..Reading::of(superblock, lane, file.boot) };
+    let (pieces, damage) = reading.pieces(file)?;
+    let read = pieces.into_iter().map(|piece| {
+        let file = file.clone();
+        run(runtime, async move { reading.piece(&file, &piece) })
+    });
+    let left = Left::of(try_join_all(read).await?, damage);
     left.accept(&file.path.display().to_string(), accept_loss)
 }
 
@@ -136,7 +143,7 @@ fn refuse_if_left_elsewhere(
         }
         // One that is in use is that of a copy, and one of somebody else is not believed anyway.
         let Ok(file) = PrivateFile::open(&entry.path()) else { continue };
-        let left = staging::read(&file, boot, &superblock.secret(), lane, superblock.staging_epoch, None)?;
+        let left = Reading::of(superblock, lane, boot).read(&file)?;
         if left.staged.iter().any(|staged| !staged.entries.is_empty()) {
             return Err(Error::invalid(format!(
                 "staging file {} holds acknowledged writes of this store, whose device had another number then; rename \

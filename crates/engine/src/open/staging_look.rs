@@ -9,7 +9,7 @@ use esker_log::{Entry, SegmentShape, Superblock};
 
 use crate::base::error::{Error, Result};
 use crate::open::staging_file::beside;
-use crate::segments::staging::{self, boot_id};
+use crate::segments::staging::{Reading, boot_id};
 
 /// The staging file of a store that was not closed.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl StagingLook {
         let content = match boot_id().filter(|boot| boot.number() == first.staging_boot) {
             None => StagingContent::OfAnotherStart,
             Some(boot) => {
-                let (epoch, bytes) = (first.staging_epoch, Some(first.staging_bytes));
-                let left = staging::read(&file, boot, &first.secret(), shape, epoch, bytes)?;
+                let expected_bytes = Some(first.staging_bytes);
+                let left = Reading { expected_bytes, ..Reading::of(first, shape, boot) }.read(&file)?;
                 let segments = left.staged.into_iter().map(|staged| (staged.segment, staged.entries));
                 StagingContent::Left { segments: segments.collect(), damage: left.damage }
             }

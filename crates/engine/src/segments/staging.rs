@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_device::PrivateFile;
 use esker_log::{
-    Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape, skip_gap,
+    Claim, Entry, FRAME_HEADER_BYTES, FrameHeader, RecordView, Secret, SegmentName, SegmentShape, Superblock,
+    skip_gap,
 };
 use esker_planted::{Bug, planted};
 
@@ -204,7 +205,6 @@ pub(crate) struct Staged {
 }
 
 /// What the last process left in the staging file.
-#[derive(Default)]
 pub(crate) struct Left {
     pub(crate) staged: Vec<Staged>,
     /// What does not verify, although nothing but the process ended since it was written: acknowledged records are lost.
@@ -212,6 +212,17 @@ pub(crate) struct Left {
 }
 
 impl Left {
+    /// Puts together what was read of the pieces, and what is wrong with the headers.
+    pub(crate) fn of(pieces: Vec<(Staged, Option<usize>)>, mut damage: Vec<String>) -> Left {
+        let mut staged = Vec::new();
+        for (piece, damaged_at) in pieces {
+            damage
+                .extend(damaged_at.map(|offset| format!("segment {} is damaged at {offset}", piece.segment)));
+            staged.push(piece);
+        }
+        Left { staged, damage }
+    }
+
     /// Damage is refused, unless the loss is accepted.
     pub(crate) fn accept(self, path: &str, accept_loss: bool) -> Result<Vec<Staged>> {
         let Some(first) = self.damage.first() else { return Ok(self.staged) };
@@ -228,46 +239,74 @@ impl Left {
     }
 }
 
-/// Reads what the process of epoch `epoch` left in start `boot` of the machine, which is this one. `expected_bytes`: how
-/// long the file was, if it was written in this start of the machine; else whatever is in it may be.
-pub(crate) fn read(
-    file: &File,
-    boot: BootId,
-    secret: &Secret,
-    shape: SegmentShape,
-    epoch: u64,
-    expected_bytes: Option<u64>,
-) -> Result<Left> {
-    let bytes = file.metadata().map_err(io)?.len();
-    let mut left = Left::default();
-    if let Some(expected) = expected_bytes.filter(|&expected| bytes < expected) {
-        left.damage.push(format!("it is {bytes} bytes long and was {expected}"));
+/// What a staging file is read by.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// This start of the machine.
+    pub(crate) boot: BootId,
+    pub(crate) secret: Secret,
+    pub(crate) shape: SegmentShape,
+    /// The opening of the store that is believed.
+    pub(crate) epoch: u64,
+    /// How long the file was, if it was written in this start of the machine; else whatever is in it may be.
+    pub(crate) expected_bytes: Option<u64>,
+}
+
+/// A piece of the staging file that holds a segment of the last process.
+pub(crate) struct Piece {
+    at: u64,
+    segment: u64,
+}
+
+impl Reading {
+    /// As the superblock of the first tier says, but for the length.
+    pub(crate) fn of(first: &Superblock, shape: SegmentShape, boot: BootId) -> Reading {
+        let (secret, epoch) = (first.secret(), first.staging_epoch);
+        Reading { boot, secret, shape, epoch, expected_bytes: None }
     }
-    for index in 0..bytes / start_of(1, shape) {
-        let at = start_of(index, shape);
-        let mut head = [0u8; HEADER_BYTES];
-        file.read_exact_at(&mut head, at).map_err(io)?;
-        let Some(head) = Head::parse(&head, secret, index) else {
-            if expected_bytes.is_some_and(|expected| at < expected) {
-                left.damage.push(format!("the header at {at} is damaged"));
+
+    /// Reads what the process left.
+    pub(crate) fn read(&self, file: &File) -> Result<Left> {
+        let (pieces, damage) = self.pieces(file)?;
+        let read: Result<Vec<_>> = pieces.iter().map(|piece| self.piece(file, piece)).collect();
+        Ok(Left::of(read?, damage))
+    }
+
+    /// The pieces to be read, and what is wrong with the headers.
+    pub(crate) fn pieces(&self, file: &File) -> Result<(Vec<Piece>, Vec<String>)> {
+        let bytes = file.metadata().map_err(io)?.len();
+        let (mut pieces, mut damage) = (Vec::new(), Vec::new());
+        if let Some(expected) = self.expected_bytes.filter(|&expected| bytes < expected) {
+            damage.push(format!("it is {bytes} bytes long and was {expected}"));
+        }
+        for index in 0..bytes / start_of(1, self.shape) {
+            let at = start_of(index, self.shape);
+            let mut head = [0u8; HEADER_BYTES];
+            file.read_exact_at(&mut head, at).map_err(io)?;
+            let Some(head) = Head::parse(&head, &self.secret, index) else {
+                if self.expected_bytes.is_some_and(|expected| at < expected) {
+                    damage.push(format!("the header at {at} is damaged"));
+                }
+                continue;
+            };
+            let is_of_this_boot = head.boot == self.boot.number() || planted(Bug::StagingOfAnyBoot);
+            let is_of_last_opening = head.epoch == self.epoch || planted(Bug::StagingOfAnyOpening);
+            if head.segment != 0 && is_of_this_boot && is_of_last_opening {
+                pieces.push(Piece { at, segment: head.segment });
             }
-            continue;
-        };
-        let is_of_this_boot = head.boot == boot.number() || planted(Bug::StagingOfAnyBoot);
-        let is_of_last_opening = head.epoch == epoch || planted(Bug::StagingOfAnyOpening);
-        if head.segment == 0 || !is_of_this_boot || !is_of_last_opening {
-            continue;
         }
-        let mut bytes = vec![0u8; shape.segment_bytes as usize];
-        file.read_exact_at(&mut bytes, at + STAGING_HEADER_BYTES).map_err(io)?;
-        let walk = Walk { bytes: &bytes, secret, shape, segment: head.segment, epoch };
-        let (entries, damaged_at) = walk.entries();
-        if let Some(offset) = damaged_at {
-            left.damage.push(format!("segment {} is damaged at {offset}", head.segment));
-        }
-        left.staged.push(Staged { segment: head.segment, bytes, entries });
+        Ok((pieces, damage))
     }
-    Ok(left)
+
+    /// Reads and verifies a piece: what is in it, and where it is damaged.
+    pub(crate) fn piece(&self, file: &File, piece: &Piece) -> Result<(Staged, Option<usize>)> {
+        let Reading { ref secret, shape, epoch, .. } = *self;
+        let mut bytes = vec![0u8; shape.segment_bytes as usize];
+        file.read_exact_at(&mut bytes, piece.at + STAGING_HEADER_BYTES).map_err(io)?;
+        let walk = Walk { bytes: &bytes, secret, shape, segment: piece.segment, epoch };
+        let (entries, damaged_at) = walk.entries();
+        Ok((Staged { segment: piece.segment, bytes, entries }, damaged_at))
+    }
 }
 
 /// The bytes of a segment as they were in memory when the process died.

@@ -110,7 +110,8 @@ fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
     write_header(&file, 1, &SECRET, SHAPE, name).expect("it is written");
     file.write_all_at(&memory().0, start_of(1, SHAPE) + STAGING_HEADER_BYTES).expect("it is written");
     let records = |file: &StagingFile, epoch| {
-        let left = read(file, file.boot, &SECRET, SHAPE, epoch, None).expect("it is read");
+        let reading = Reading { boot: file.boot, secret: SECRET, shape: SHAPE, epoch, expected_bytes: None };
+        let left = reading.read(file).expect("it is read");
         assert!(left.damage.is_empty(), "{:?}", left.damage);
         left.staged.iter().map(|staged| staged.entries.len()).sum::<usize>()
     };

@@ -8,7 +8,7 @@ use esker_log::{
     Cleared, Entry, Footer, FoundSlot, Packing, Secret, SegmentScan, Stream, Superblock, Tier as TierName,
 };
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Error;
 use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::segments::staging::Staged;
@@ -92,21 +92,4 @@ pub(super) fn no_longer_verifies(segment: &Segment) -> Error {
         offset: 0,
         what: "a summary that verified a moment ago no longer does".into(),
     }
-}
-
-/// Runs a piece of work on the runtime and partitions back what came of it.
-pub(super) async fn run<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (send, receive) = tokio::sync::oneshot::channel();
-    runtime.spawn(
-        "recover",
-        Box::pin(async move {
-            let _ = send.send(work.await);
-        }),
-    );
-    receive
-        .await
-        .unwrap_or_else(|_| Err(Error::Closed { reason: "the runtime ended during recovery".into() }))
 }

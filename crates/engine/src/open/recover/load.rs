@@ -15,11 +15,12 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Address, Candidate, Live};
-use super::context::{Content, RecoveryContext, Segment, run};
+use super::context::{Content, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
+use crate::open::run::run;
 use crate::segments::tier::Tier;
 
 /// Summaries that a worker reads at a time.

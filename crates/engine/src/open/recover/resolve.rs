@@ -20,10 +20,11 @@ use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::candidate::{Candidate, Live};
-use super::context::{Content, RecoveryContext, Segment, no_longer_verifies, run};
+use super::context::{Content, RecoveryContext, Segment, no_longer_verifies};
 use super::load::{DEPTH, Partition, read};
 
 use crate::base::error::Result;
+use crate::open::run::run;
 use crate::segments::tier::Tier;
 
 /// Bytes that a candidate takes at most while it is found out whether it wins: it, its copy, and who has its place, in
