@@ -103,6 +103,15 @@ impl Buffer {
         matches!(self.home, Home::Heap(_))
     }
 
+    /// Whether whoever reads can do without this memory for as long as somebody wants it: it is the buffer's own, or a slot of
+    /// which its pool has more than a quarter of all left.
+    pub fn is_spare(&self) -> bool {
+        match &self.home {
+            Home::Heap(_) => true,
+            Home::Slot { pool, class } => pool.free[*class].len() > pool.free[*class].capacity() / 4,
+        }
+    }
+
     /// Forgets the bytes from `len` on, and gives their memory back to the system as far as it is the buffer's own.
     pub fn shrink(&mut self, len: usize) {
         self.truncate(len);

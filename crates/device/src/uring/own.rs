@@ -40,10 +40,6 @@ const DEPTH: u32 = 128;
 /// After so many reads of a thread its ring is made: that takes as long as a few of them.
 const READS_BEFORE: u32 = 16;
 
-/// So many are handed to the kernel at once while more are begun, so that the device is not left without work until the
-/// thread has nothing else to do.
-const SUBMIT_EVERY: usize = 8;
-
 /// The number of the bell's completions; no table has so many places.
 const BELL: u64 = u64::MAX;
 
@@ -230,7 +226,9 @@ impl OwnRing {
         let Some(number) = self.in_flight.reserve() else { return Err(operation) };
         shared.shorts.began();
         self.push(operation, shared.clone(), number);
-        if self.unsubmitted >= SUBMIT_EVERY {
+        // A thread with several in flight looks at what came back, and the device would have nothing to do meanwhile. With one,
+        // it is about to wait, which submits too.
+        if self.in_flight.len() > 1 {
             shared.file.counters.submit_call();
             if self.ring.submit().is_ok() {
                 self.unsubmitted = 0;

@@ -34,6 +34,10 @@ impl<T> Table<T> {
         !self.free.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.places.len()
     }

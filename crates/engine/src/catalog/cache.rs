@@ -66,6 +66,11 @@ impl Cached {
         &self.key_and_value[self.key_bytes..]
     }
 
+    /// Has key and value in memory of their own from now on.
+    fn copy_out(&mut self) {
+        self.key_and_value = Bytes::copy_from_slice(&self.key_and_value);
+    }
+
     pub(crate) fn into_value(mut self) -> Bytes {
         self.key_and_value.advance(self.key_bytes);
         self.key_and_value
@@ -82,8 +87,8 @@ impl Cached {
     }
 }
 
-/// How many records are offered to the cache for each look at whether it is full.
-const OFFERS_A_LOOK: u32 = 64;
+/// The offer of one place in 64, by the upper bits of its hash, has a look at whether the cache is full.
+const LOOKS_SHIFT: u32 = u64::BITS - 6;
 
 #[derive(Clone)]
 struct Weight;
@@ -103,10 +108,9 @@ type Records = Cache<(u64, u32), Cached, Weight, FixedState>;
 /// The read cache.
 pub(crate) struct ReadCache {
     cache: Option<Records>,
-    /// Whether it was full when that was last looked at, and how often it was offered a record since. Its weight is that of
-    /// all its shards, each behind a lock, so it is not asked for each record.
+    /// Whether it was full when that was last looked at. Its weight is that of all its shards, each behind a lock, so it is not
+    /// asked for each record.
     is_full: AtomicBool,
-    offered: AtomicU32,
     /// Traces of records that were read and not taken in, placed by their hash.
     traces: Box<[AtomicU32]>,
     /// Larger records are not kept.
@@ -123,35 +127,37 @@ impl ReadCache {
         // About two for each record that fits, at four bytes each.
         let traces = (bytes / 2048).clamp(64, 1 << 24).next_power_of_two();
         let traces = (0..traces).map(|_| AtomicU32::new(0)).collect();
-        let (is_full, offered) = (AtomicBool::new(false), AtomicU32::new(0));
-        ReadCache { cache, is_full, offered, traces, largest_bytes: bytes / 64 }
+        ReadCache { cache, is_full: AtomicBool::new(false), traces, largest_bytes: bytes / 64 }
     }
 
     pub(crate) fn get(&self, segment: u64, offset: u32) -> Option<Cached> {
         self.cache.as_ref()?.get(&(segment, offset))
     }
 
-    /// Takes a record in if that is worth it.
-    pub(crate) fn offer(&self, segment: u64, offset: u32, record: &Cached) {
-        if let Some(cache) = &self.cache
-            && record.key_and_value.len() as u64 <= self.largest_bytes
-            && (!self.is_full(cache) || self.was_read_before(segment, offset))
+    /// Takes a record in if that is worth it: a copy, if its memory is lent.
+    pub(crate) fn offer(&self, segment: u64, offset: u32, record: &mut Cached, is_lent: bool) {
+        let Some(cache) = &self.cache else { return };
+        let hash = (segment << 28 ^ u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if record.key_and_value.len() as u64 <= self.largest_bytes
+            && (!self.is_full(cache, hash) || self.was_read_before(hash))
         {
+            if is_lent {
+                record.copy_out();
+            }
             cache.insert((segment, offset), record.clone());
         }
     }
 
     /// Whether there is hardly room in it, as of one of the last offers. What is taken in beyond its room drives others out.
-    fn is_full(&self, cache: &Records) -> bool {
-        if self.offered.fetch_add(1, Ordering::Relaxed).is_multiple_of(OFFERS_A_LOOK) {
+    fn is_full(&self, cache: &Records, hash: u64) -> bool {
+        if hash >> LOOKS_SHIFT == 0 {
             self.is_full.store(cache.weight() >= cache.capacity() / 16 * 15, Ordering::Relaxed);
         }
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the record left a trace that is still there; leaves one.
-    fn was_read_before(&self, segment: u64, offset: u32) -> bool {
-        let hash = (segment << 28 ^ u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// Whether the record whose place has this hash left a trace that is still there; leaves one.
+    fn was_read_before(&self, hash: u64) -> bool {
         let place = (hash >> 32) as usize & (self.traces.len() - 1);
         let trace = hash as u32 | 1;
         self.traces[place].swap(trace, Ordering::Relaxed) == trace

@@ -29,7 +29,7 @@ pub(crate) enum Fetched {
 }
 
 impl Catalog {
-    /// The current record of a key, expired or not.
+    /// The current record of a key, expired or not. What is rare is boxed, so that not every read has room for it.
     pub(crate) async fn look_up(&self, key: &[u8], hash: &KeyHash) -> Result<Option<Found>> {
         loop {
             let Some(pointer) = self.between_batches(|| self.index.get(hash)) else { return Ok(None) };
@@ -39,7 +39,7 @@ impl Catalog {
                     return Ok(Some(Found { record, pointer }));
                 }
                 Ok(Fetched::Record(_)) => {}
-                Err(error) if error.is_of_reading() && self.is_anothers(hash, pointer).await => {}
+                Err(error) if error.is_of_reading() && Box::pin(self.is_anothers(hash, pointer)).await => {}
                 Err(error) => return Err(error),
             }
             // Another key has the slot. All that is known of this hash, at one instant:
@@ -54,7 +54,7 @@ impl Catalog {
                 }
             }
             if !suspects.unverified.is_empty() {
-                self.verify(hash).await?;
+                Box::pin(self.verify(hash)).await?;
                 continue;
             }
             if suspects.occupant == Some(pointer) {

@@ -53,17 +53,21 @@ impl Catalog {
         let most = class_bytes(location.class, location.offset);
         let (mut buffer, at) = tier.read(location.slot, location.offset, most).await?;
         self.space.counters.device_read();
-        let record = if buffer.is_own() && buffer.len() >= LARGE_BYTES {
-            // Handed out as it is, without what was read behind it. Memory of the device's is wanted back.
+        let is_lent = !buffer.is_own() && 2 * most >= buffer.capacity() as u64 && buffer.is_spare();
+        let is_large = buffer.is_own() && buffer.len() >= LARGE_BYTES;
+        if is_large {
+            // Without what was read behind it.
             let end = Claim::of(&buffer[at..]).map_or(buffer.len(), |claim| at.saturating_add(claim.bytes));
             buffer.shrink(end);
+        }
+        let mut record = if is_lent || is_large {
             let buffer = buffer.into_bytes(..);
             whole(&buffer[at..], Source::Owned(&buffer))
         } else {
             whole(&buffer[at..], Source::Device)
         };
-        if let Ok(record) = &record {
-            self.cache.offer(segment, location.offset, record);
+        if let Ok(record) = &mut record {
+            self.cache.offer(segment, location.offset, record, is_lent);
         }
         Ok(record)
     }
@@ -130,7 +134,7 @@ enum Source<'a> {
     /// what was put needs no proof, as with the cache.
     Memory,
     Device,
-    /// The device, in memory that may be handed out.
+    /// The device, in memory that may be handed out: the record's own, or some of the device's of which it has enough.
     Owned(&'a Bytes),
 }
 

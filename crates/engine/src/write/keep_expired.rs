@@ -20,7 +20,8 @@ impl Writer {
     ) -> bool {
         let life = self.catalog.life(sequence, expires_at_ms);
         if life == Life::Unconfirmed {
-            self.keep_expired(key, hash, sequence, expires_at_ms).await;
+            // Boxed, since it is rare, and every read would have room for it.
+            Box::pin(self.keep_expired(key, hash, sequence, expires_at_ms)).await;
         }
         life == Life::Alive
     }
