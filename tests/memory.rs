@@ -1,7 +1,8 @@
-//! What the read cache takes of memory is what it says it does, for small values too.
+//! What the read cache takes of memory is what it says it does, for small values too; what is read stays what it was for as long
+//! as somebody holds it; and who waits for a read or a write is small.
 
 use bytes::Bytes;
-use esker::{Blocking, Durability, Options};
+use esker::{Blocking, Compression, Durability, Options};
 
 use crate::support::{answer_of, child, status};
 
@@ -39,4 +40,45 @@ fn child_with_a_full_cache() {
 fn a_cache_full_of_small_values_takes_what_it_says() {
     let dir = tempfile::tempdir().expect("a directory");
     println!("{}", answer_of(child("memory::child_with_a_full_cache", dir.path())));
+}
+
+#[test]
+fn values_that_are_held_stay_what_they_were() {
+    const HELD: u64 = 3000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::directory(dir.path().join("store")).segment_bytes(1 << 20).memory_bytes(96 << 20);
+    let options = options.durability(Durability::None).compression(Compression::Off);
+    let store = Blocking::open(options.clone()).expect("the store opens");
+    // Of a few lengths, so that buffers of several sizes are handed out.
+    let value = |number: u64| number.to_le_bytes().repeat(64 << (number % 5));
+    for number in 0..HELD {
+        store.put(number.to_le_bytes().to_vec(), value(number)).expect("there is room");
+    }
+    // Nothing is in memory when it is opened again.
+    store.close().expect("it closes");
+    let store = Blocking::open(options).expect("the store opens");
+    let get = |number: u64| {
+        let found = store.get(number.to_le_bytes()).expect("a get succeeds");
+        found.expect("it is there")
+    };
+    let held: Vec<Bytes> = (0..HELD).map(get).collect();
+    for (held, number) in held.iter().zip(0..) {
+        assert!(held[..] == value(number), "value {number} changed while it was held");
+    }
+    assert!(store.store().stats().activity.device_reads >= HELD, "they were read from the device");
+    drop(held);
+    (0..HELD).for_each(|number| assert_eq!(get(number)[..8], number.to_le_bytes()));
+    store.close().expect("it closes");
+}
+
+#[test]
+fn who_waits_for_a_read_or_a_write_is_small() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::directory(dir.path().join("store")).segment_bytes(1 << 20).memory_bytes(96 << 20);
+    let store = Blocking::open(options).expect("the store opens");
+    let (get, put) = (store.store().get("key"), store.store().put("key", "value"));
+    let bytes = [size_of_val(&get), size_of_val(&put)];
+    assert!(bytes[0] <= 1024 && bytes[1] <= 1536, "a get and a put take {bytes:?} bytes");
+    drop((get, put));
+    store.close().expect("it closes");
 }

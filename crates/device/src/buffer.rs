@@ -250,6 +250,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slots_are_spare_until_a_quarter_is_left() {
+        let pool = Pool::new(64 << 10).unwrap();
+        // Four of 4 KiB.
+        let taken: Vec<Buffer> = (0..3).map(|_| pool.take(4096).unwrap()).collect();
+        assert!(!taken[0].is_spare(), "one is left");
+        drop(taken);
+        let taken: Vec<Buffer> = (0..2).map(|_| pool.take(4096).unwrap()).collect();
+        assert!(taken[1].is_spare() && Buffer::zeroed(1).is_spare(), "two are left");
+    }
+
+    #[test]
     fn heap_buffers_are_aligned_and_zero() {
         let large: &[usize] = if cfg!(miri) { &[] } else { &[2 << 20, (5 << 20) + 1] };
         for len in [0, 1, 511, 512, 4096, 70_000].iter().chain(large).copied() {

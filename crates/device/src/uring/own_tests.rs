@@ -79,6 +79,25 @@ fn reads_pass_to_no_other_thread() {
     assert_eq!(*threads.lock(), HashSet::from([std::thread::current().id()]));
 }
 
+/// The device has something to do while the thread looks at what came back.
+#[test]
+fn reads_beside_others_are_submitted_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(device) = device(&directory) else { return };
+    let calls = || device.counters().submit_calls;
+    block_on(async {
+        begin(&*device).await;
+        let before = calls();
+        let mut reads = pin!(join_all((0..8).map(|block| read(&*device, block))));
+        assert!(poll_fn(|context| Poll::Ready(reads.as_mut().poll(context))).await.is_pending());
+        assert_eq!(calls() - before, 7, "the first goes with the second");
+        reads.await;
+        let before = calls();
+        read(&*device, 0).await;
+        assert_eq!(calls() - before, 1, "one alone goes with the wait");
+    });
+}
+
 #[test]
 fn more_than_the_ring_holds() {
     let directory = tempfile::tempdir().unwrap();

@@ -124,7 +124,8 @@ impl Writer {
         if large.is_some() || condition != Condition::Always {
             reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
             if condition != Condition::Always {
-                prepared.replaces = self.check_condition(&prepared, condition, &mut reservation).await?;
+                let checked = Box::pin(self.check_condition(&prepared, condition, &mut reservation));
+                prepared.replaces = checked.await?;
             }
             if let (Some(reserved), true) = (&mut reservation, large.is_some()) {
                 prepared.sequence = Some(early.unwrap_or_else(|| reserved.draw(&self.space.sequence)));
@@ -162,7 +163,7 @@ impl Writer {
         self.space.health.check_writable()?;
         let mut reservation = Some(self.reserve(std::slice::from_mut(&mut prepared)).await?);
         if options.condition != Condition::Always {
-            self.check_condition(&prepared, options.condition, &mut reservation).await?;
+            Box::pin(self.check_condition(&prepared, options.condition, &mut reservation)).await?;
         }
         let Some((replaced, alive)) = self.find_for_delete(&prepared.key, &prepared.hash).await? else {
             return Ok(false);

@@ -60,23 +60,30 @@ impl Writer {
         }
     }
 
-    /// Sees to it that there is room for a put, or refuses it. At the limit what it displaces is read: a put that takes no more
-    /// than that needs none, and the index tells a length only within a factor of two.
+    /// Sees to it that there is room for a put, or refuses it.
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
-        let mut bytes = put.padded_bytes(self.lane.shape);
-        if self.has_no_room(bytes) {
-            // A record that cannot be read is replaced as if it were not there.
-            let found = self.catalog.look_up(&put.key, &put.hash).await.ok().flatten();
-            // What has expired for good may have ceased to count before the put displaces it.
-            let counted = found
-                .filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
-            if let Some(Found { record, .. }) = counted {
-                // That numbers grow does not keep anybody from writing the same again.
-                let same = put.padded_bytes_numbered(self.lane.shape, record.sequence);
-                bytes = same.saturating_sub(record.padded_bytes.into());
-            }
-            self.find_room(bytes).await;
+        let bytes = put.padded_bytes(self.lane.shape);
+        if !self.has_no_room(bytes) {
+            return self.check_room(bytes);
         }
+        // Boxed, since it is rare, and every put would have room for it.
+        Box::pin(self.find_room_at_limit(put, bytes)).await
+    }
+
+    /// What a put displaces is read: one that takes no more than that needs no room, and the index tells a length only within a
+    /// factor of two.
+    async fn find_room_at_limit(&self, put: &Prepared, mut bytes: u64) -> Result<()> {
+        // A record that cannot be read is replaced as if it were not there.
+        let found = self.catalog.look_up(&put.key, &put.hash).await.ok().flatten();
+        // What has expired for good may have ceased to count before the put displaces it.
+        let counted =
+            found.filter(|f| self.catalog.life(f.record.sequence, f.record.expires_at_ms) != Life::Expired);
+        if let Some(Found { record, .. }) = counted {
+            // That numbers grow does not keep anybody from writing the same again.
+            let same = put.padded_bytes_numbered(self.lane.shape, record.sequence);
+            bytes = same.saturating_sub(record.padded_bytes.into());
+        }
+        self.find_room(bytes).await;
         self.check_room(bytes)
     }
 
