@@ -179,7 +179,7 @@ impl Medium {
         Ok(recovered)
     }
 
-    /// Reads the staging file, and then everything else.
+    /// Reads everything. Nothing is written.
     async fn find_records(
         &self,
         options: &Options,
@@ -188,25 +188,25 @@ impl Medium {
         expansions: &Arc<Expansions>,
     ) -> Result<(Vec<Staged>, Recovered)> {
         let (first, lane_shape) = (&self.superblocks[0], self.tiers[0].shape());
-        let staged = match &self.staging {
-            Some(file) => staging_file::read(runtime, file, first, lane_shape, options.accept_loss).await?,
-            None => Vec::new(),
+        let reading = async {
+            match &self.staging {
+                Some(file) => staging_file::read(runtime, file, first, lane_shape, options.accept_loss).await,
+                None => Ok(Vec::new()),
+            }
         };
         let context = RecoveryContext {
             runtime,
             tiers: self.tiers.iter().zip(&self.superblocks).collect(),
-            secret: self.superblocks[0].secret(),
+            secret: first.secret(),
             packing: self.packing,
             index,
             expansions,
-            staged: &staged,
             cleared: Cleared::of(&self.superblocks),
             accept_loss: options.accept_loss,
             progress: options.progress.clone(),
             memory_bytes: self.memory.recovery_bytes,
         };
-        let recovered = context.recover().await?;
-        Ok((staged, recovered))
+        context.recover(reading).await
     }
 
     /// 3. Says durably that this is another opening.

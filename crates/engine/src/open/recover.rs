@@ -2,7 +2,7 @@
 //! newest.
 //!
 //! 1. **Slots** (`slots`). The start and the end of every used slot are read: free, sealed, or unsealed.
-//! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame.
+//! 2. **Unsealed segments** (`unsealed`) are read whole and scanned frame by frame. The staging file is read meanwhile.
 //! 3. **Entries** of all summaries and scans are loaded into the shards of the index (`load`): the first that comes with
 //!    a stored hash gets the slot. This verifies the summaries: a damaged one makes its segment one of those of step 2, and
 //!    loading begins again with an empty index.
@@ -27,10 +27,12 @@ use std::time::Duration;
 
 use esker_index::Indexes;
 use esker_log::Tier as TierName;
+use futures_util::future::try_join;
 
 use self::context::{Content, Segment, no_longer_verifies};
 pub(crate) use self::context::{RecoveryContext, StagedRecord, Unsealed};
 use self::resolve::{Copies, StagedPlace};
+use self::unsealed::Scanned;
 
 use crate::base::error::Result;
 use crate::segments::contents::Contents;
@@ -56,25 +58,18 @@ pub(crate) struct Recovered {
 }
 
 impl RecoveryContext<'_> {
-    /// Finds everything, fills the index and the slots.
-    pub(crate) async fn recover(&self) -> Result<Recovered> {
+    /// Finds everything, fills the index and the slots. `reading` is of the staging file; what came of it is returned too.
+    pub(crate) async fn recover(
+        &self,
+        reading: impl Future<Output = Result<Vec<Staged>>>,
+    ) -> Result<(Vec<Staged>, Recovered)> {
         let began = self.runtime.now();
-        let mut found = Vec::new();
-        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
-        // the one that was freed, where the marker still is at the end of its slot.
-        let mut max_segment = 0;
-        for (tier, superblock) in &self.tiers {
-            let (in_slots, highest) = self.find_segments(tier, superblock).await?;
-            found.extend(in_slots);
-            max_segment = max_segment.max(highest);
-        }
-        let mut segments = self.scan_unsealed(found, max_segment).await?;
+        let (staged, (segments, max_segment)) = try_join(reading, self.segments()).await?;
+        let (mut segments, max_segment) = self.name(segments, max_segment, &staged);
         segments.sort_by_key(|s| s.segment);
-        let (segments, winners, max_sequence, copies) = self.load(segments, began).await?;
-        let staged = self.unwritten(&segments, &winners);
+        let (segments, winners, max_sequence, copies) = self.load(segments, &staged, began).await?;
+        let unwritten = self.unwritten(&segments, &staged, &winners);
         self.check_census(&segments)?;
-        let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
-        let max_segment = known.fold(max_segment, u64::max);
         let count = segments.len() as u64;
         let metadata_bytes = segments.iter().map(|s| self.metadata_bytes(s)).sum();
         let is_redundant = |s: &Segment| copies.get(&(s.tier, s.slot)) == Some(&s.entries());
@@ -93,15 +88,30 @@ impl RecoveryContext<'_> {
             }),
             Content::Sealed(_) => None,
         });
-        Ok(Recovered {
+        let recovered = Recovered {
             unsealed: unsealed.collect(),
             redundant,
-            staged,
+            staged: unwritten,
             max_sequence,
             max_segment,
             segments: count,
             metadata_bytes,
-        })
+        };
+        Ok((staged, recovered))
+    }
+
+    /// Steps 1 and 2. The segments of all tiers, and the highest number that any slot tells of.
+    async fn segments(&self) -> Result<(Scanned, u64)> {
+        let mut found = Vec::new();
+        // A number that a free marker names must not be given out again, or else the segment that gets it could be taken for
+        // the one that was freed, where the marker still is at the end of its slot.
+        let mut max_segment = 0;
+        for (tier, superblock) in &self.tiers {
+            let (in_slots, highest) = self.find_segments(tier, superblock).await?;
+            found.extend(in_slots);
+            max_segment = max_segment.max(highest);
+        }
+        Ok((self.scan_unsealed(found).await?, max_segment))
     }
 
     /// What had to be read of a segment.
@@ -118,6 +128,7 @@ impl RecoveryContext<'_> {
     async fn load(
         &self,
         segments: Vec<Segment>,
+        staged: &[Staged],
         began: Duration,
     ) -> Result<(Vec<Segment>, BTreeSet<StagedPlace>, u64, Copies)> {
         let mut segments = Arc::new(segments);
@@ -133,8 +144,11 @@ impl RecoveryContext<'_> {
             let entries: u64 = segments.iter().map(Segment::entries).sum();
             self.index.reserve(shards.clone(), entries);
             let share = 1.0 / passes as f64;
-            let most_left =
-                if passes < Indexes::SHARDS { self.most_left(&segments, entries) } else { usize::MAX };
+            let most_left = if passes < Indexes::SHARDS {
+                self.most_left(&segments, staged, entries)
+            } else {
+                usize::MAX
+            };
             let loaded =
                 load::Pass { shards: shards.clone(), most_left, began, done: pass as f64 * share, share };
             let mut partitions = self.load_entries(&segments, &loaded).await?;
@@ -161,9 +175,9 @@ impl RecoveryContext<'_> {
             if pass == 0 {
                 self.occupy_slots(&segments);
             }
-            partitions.push(self.load_staged(&shards));
+            partitions.push(self.load_staged(staged, &shards));
             max_sequence = partitions.iter().map(|partition| partition.highest).fold(max_sequence, u64::max);
-            winners.extend(self.resolve(&segments, partitions, &mut copies).await?);
+            winners.extend(self.resolve(&segments, staged, partitions, &mut copies).await?);
             shards.for_each(|shard| self.index.fit(shard));
             pass += 1;
         }
@@ -173,10 +187,15 @@ impl RecoveryContext<'_> {
 
     /// Staged records that no device has. Older versions are among them: the power may be cut while they are written, and then
     /// nothing of them may be missing before what is there.
-    fn unwritten(&self, segments: &[Segment], winners: &BTreeSet<StagedPlace>) -> Vec<StagedRecord> {
+    fn unwritten(
+        &self,
+        segments: &[Segment],
+        staged: &[Staged],
+        winners: &BTreeSet<StagedPlace>,
+    ) -> Vec<StagedRecord> {
         let of_segments: BTreeMap<u64, &Segment> = segments.iter().map(|s| (s.segment, s)).collect();
         let mut unwritten = Vec::new();
-        for (piece, staged) in self.staged.iter().enumerate() {
+        for (piece, staged) in staged.iter().enumerate() {
             let written: BTreeSet<u32> = match of_segments.get(&staged.segment).map(|s| &s.content) {
                 Some(Content::Sealed(_)) => continue,
                 Some(Content::Scanned(scan, _)) => scan.entries.iter().map(|entry| entry.offset).collect(),
@@ -197,15 +216,15 @@ impl RecoveryContext<'_> {
 
     /// How many candidates each worker may be left with, so that they, the summaries that are being read, and the index fit
     /// into the memory.
-    fn most_left(&self, segments: &[Segment], entries: u64) -> usize {
+    fn most_left(&self, segments: &[Segment], staged: &[Staged], entries: u64) -> usize {
         let workers = self.runtime.parallelism().max(1) as u64;
         let summaries = segments.iter().filter_map(|s| match &s.content {
             Content::Sealed(footer) => Some(u64::from(footer.entry_bytes) + 2 * load::BUFFER_BYTES),
             Content::Scanned(..) => None,
         });
         let read = summaries.max().unwrap_or(0) * workers * load::DEPTH as u64;
-        let staged = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
-        let staged: u64 = self.staged.iter().map(staged).sum();
+        let bytes_of = |s: &Staged| s.bytes.len() as u64 + s.entries.len() as u64 * resolve::DISPUTE_BYTES;
+        let staged: u64 = staged.iter().map(bytes_of).sum();
         let taken = read + staged + entries * INDEX_BYTES_A_KEY;
         // Where even the index does not fit, as where a store is opened with less memory than it was filled with.
         let left = self.memory_bytes.saturating_sub(taken).max(self.memory_bytes / 4);

@@ -148,13 +148,13 @@ impl Left {
             packing,
             index: &index,
             expansions: &Arc::default(),
-            staged: &self.staged,
             cleared: Cleared::of([&self.superblock]),
             accept_loss: self.accept_loss,
             progress: Progress::default(),
             memory_bytes: 16 << 20,
         };
-        let recovered = self.plan.world.run(context.recover())?;
+        let reading = async { Ok(self.staged.clone()) };
+        let (_, recovered) = self.plan.world.run(context.recover(reading))?;
         Ok(Opened { tier, index, packing, secret, recovered })
     }
 }

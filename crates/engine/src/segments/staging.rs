@@ -198,6 +198,7 @@ pub(crate) fn is_full(error: &std::io::Error) -> bool {
 }
 
 /// A segment as the last process left it in memory.
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Staged {
     pub(crate) segment: u64,
     pub(crate) bytes: Vec<u8>,

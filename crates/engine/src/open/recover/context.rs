@@ -11,7 +11,6 @@ use esker_log::{
 use crate::base::error::Error;
 use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
-use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
 /// A segment without a summary, to be sealed.
@@ -40,7 +39,6 @@ pub(crate) struct RecoveryContext<'a> {
     pub(crate) packing: Packing,
     pub(crate) index: &'a Arc<Indexes>,
     pub(crate) expansions: &'a Arc<Expansions>,
-    pub(crate) staged: &'a [Staged],
     pub(crate) cleared: Cleared,
     pub(crate) accept_loss: bool,
     pub(crate) progress: Progress,

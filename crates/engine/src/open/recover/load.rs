@@ -21,6 +21,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::expansions::Expansions;
 use crate::open::progress::Progress;
 use crate::open::run::run;
+use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
 /// Summaries that a worker reads at a time.
@@ -95,9 +96,9 @@ impl RecoveryContext<'_> {
     }
 
     /// The partition of the staged records. None of them is in the index before it is written to a segment.
-    pub(super) fn load_staged(&self, shards: &Range<usize>) -> Partition {
+    pub(super) fn load_staged(&self, staged: &[Staged], shards: &Range<usize>) -> Partition {
         let mut partition = Partition::default();
-        for (piece, staged) in self.staged.iter().enumerate() {
+        for (piece, staged) in staged.iter().enumerate() {
             for (number, entry) in staged.entries.iter().enumerate() {
                 partition.highest = partition.highest.max(entry.sequence);
                 let hash = entry.key_hash;

@@ -25,6 +25,7 @@ use super::load::{DEPTH, Partition, read};
 
 use crate::base::error::Result;
 use crate::open::run::run;
+use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
 /// Bytes that a candidate takes at most while it is found out whether it wins: it, its copy, and who has its place, in
@@ -48,6 +49,7 @@ impl RecoveryContext<'_> {
     pub(super) async fn resolve(
         &self,
         segments: &Arc<Vec<Segment>>,
+        staged: &[Staged],
         partitions: Vec<Partition>,
         copies: &mut Copies,
     ) -> Result<Vec<StagedPlace>> {
@@ -65,7 +67,7 @@ impl RecoveryContext<'_> {
         let holding = self.read_holders(segments, holders).await?;
         let ages = Arc::new(Ages {
             slots: slots.iter().map(|(slot, number)| (*slot, segments[*number].segment)).collect(),
-            staged: self.staged.iter().map(|staged| staged.segment).collect(),
+            staged: staged.iter().map(|staged| staged.segment).collect(),
         });
         self.choose_winners(parts, self.deal(holding), &ages, copies).await
     }

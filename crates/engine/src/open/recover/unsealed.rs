@@ -1,21 +1,29 @@
 //! Segments without a summary that can be used: they are read whole and scanned frame by frame.
 
-use esker_log::{Follower, SegmentScan, Stream, Unsealed, scan_segment, scan_unsealed};
+use esker_log::{Follower, SegmentScan, Stream, Tier as TierName, Unsealed, scan_segment, scan_unsealed};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::context::{Content, Found, RecoveryContext, Segment};
 
 use crate::base::error::{Error, Result};
+use crate::segments::staging::Staged;
 use crate::segments::tier::Tier;
 
 /// What is read of a segment at once, and how often at a time.
 const PIECE_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 
+/// What came of the scan.
+pub(super) struct Scanned {
+    segments: Vec<Segment>,
+    /// Tier, slot and length of segments of which nothing tells the number: all of it lay in the one frame that is lost. Such a
+    /// one gets a number that nobody has, to be sealed with.
+    nameless: Vec<(TierName, u32, u32)>,
+}
+
 impl RecoveryContext<'_> {
     /// Step 2. Reads what has no summary. The other summaries are taken for good until they are loaded.
-    /// `highest`: no slot tells of a segment number above it.
-    pub(super) async fn scan_unsealed(&self, found: Vec<Found>, highest: u64) -> Result<Vec<Segment>> {
+    pub(super) async fn scan_unsealed(&self, found: Vec<Found>) -> Result<Scanned> {
         let all: Vec<Follower> = found.iter().filter_map(|f| Follower::of(&f.in_slot)).collect();
         let mut segments = Vec::new();
         let mut nameless = Vec::new();
@@ -41,17 +49,24 @@ impl RecoveryContext<'_> {
             };
             segments.push(Segment { tier: name, slot, segment, opened_at, content });
         }
-        // Whatever it was, all of it lay in the one frame that is lost. It gets a number that nobody has, to be sealed with.
-        let known = segments.iter().map(|s| s.segment).chain(self.staged.iter().map(|s| s.segment));
-        let unused = known.fold(highest, u64::max) + 1;
-        for (segment, (tier, slot, segment_bytes)) in (unused..).zip(nameless) {
+        Ok(Scanned { segments, nameless })
+    }
+
+    /// All segments that hold anything, and the highest segment number that there is: where no slot tells of one above
+    /// `highest`.
+    pub(super) fn name(&self, scanned: Scanned, highest: u64, staged: &[Staged]) -> (Vec<Segment>, u64) {
+        let Scanned { mut segments, nameless } = scanned;
+        let known = segments.iter().map(|s| s.segment).chain(staged.iter().map(|s| s.segment));
+        let mut highest = known.fold(highest, u64::max);
+        for (tier, slot, segment_bytes) in nameless {
+            highest += 1;
             let mut scan = SegmentScan::default();
             scan.lost.push(0..segment_bytes);
             let content = Content::Scanned(scan, Stream::LANE);
-            segments.push(Segment { tier, slot, segment, opened_at: 0, content });
+            segments.push(Segment { tier, slot, segment: highest, opened_at: 0, content });
         }
         segments.retain(|s| self.holds_anything(s));
-        Ok(segments)
+        (segments, highest)
     }
 
     /// Step 2. Reads the segments whose summary turned out to be damaged. It was there, so all before it was durable.
