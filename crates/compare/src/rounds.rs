@@ -11,6 +11,7 @@ use crate::prepare::prepare;
 use crate::results::record::{Measured, Record, Records};
 use crate::results::{charts, report};
 use crate::run::comparison::Comparison;
+use crate::run::space::SpaceWatch;
 use crate::run::{child, machine, parse};
 
 /// Measures, and writes the report.
@@ -113,7 +114,9 @@ fn measure(
     let limit = comparison.limit()?;
     let label = format!("{}-{}-{repetition}.txt", step.name, engine.name());
     let log = comparison.out.join("logs").join(label);
+    let watch = SpaceWatch::start(&comparison.dir.join(engine.name()));
     let output = child::run(&line.program, &line.words, limit.as_ref(), &log)?;
+    let space_bytes = watch.most_bytes();
     let (latencies, store) = line.json.as_deref().map(parse::figures).unwrap_or_default();
     let mut runs: Vec<Measured> =
         output.runs.into_iter().map(|(run, usage)| Measured { run, usage }).collect();
@@ -135,6 +138,8 @@ fn measure(
         runs,
         usage: output.usage,
         peak_bytes: output.peak_bytes,
+        space_bytes,
+        keys: step.num,
         user_bytes_per_put: 16 + step.value_bytes,
         put_share: put_share(step),
         in_flight: step.in_flight,

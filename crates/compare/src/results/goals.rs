@@ -14,6 +14,8 @@ pub(crate) enum Metric {
     Written,
     /// The same of the whole process, so that what is moved while the store is let rest counts too.
     WrittenInAll,
+    /// Bytes of the disk, at most, for each byte of keys and values that the store holds.
+    Space,
     /// Processor microseconds an operation.
     Cpu,
     /// Bytes of the index a key.
@@ -25,7 +27,7 @@ impl Metric {
         match self {
             Metric::Rate => "ops/s",
             Metric::Latency(..) => "us",
-            Metric::Written | Metric::WrittenInAll => "bytes per user byte",
+            Metric::Written | Metric::WrittenInAll | Metric::Space => "bytes per user byte",
             Metric::Cpu => "CPU us per op",
             Metric::Index => "bytes per key",
         }
@@ -48,6 +50,10 @@ impl Metric {
                 let puts = operations * record.put_share;
                 let usage = if self == Metric::Written { usage } else { &record.usage };
                 (puts > 0.0).then(|| usage.written_bytes as f64 / puts / record.user_bytes_per_put as f64)
+            }
+            Metric::Space => {
+                let held_bytes = (record.keys * record.user_bytes_per_put).max(1);
+                Some(record.space_bytes? as f64 / held_bytes as f64)
             }
             Metric::Cpu => Some(usage.cpu_s() * 1e6 / operations),
             Metric::Index => {
@@ -124,6 +130,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("server, GET 4 KiB, p99", "net-get", Metric::Latency("read", "99"), &[]),
     row("bytes written, steady overwrite, uniform", "overwrite", Metric::Written, &[rocksdb(0.7)]),
     row("bytes written, steady overwrite, like Zipf 0.99", "popular", Metric::Written, &[rocksdb(0.6)]),
+    row("space on the disk, steady overwrite, uniform", "overwrite", Metric::Space, &[]),
+    row("space on the disk, steady overwrite, like Zipf 0.99", "popular", Metric::Space, &[]),
     row("bytes written, load and settling", "load", Metric::WrittenInAll, &[]),
     row(
         "index in memory at rest, 100 B values",

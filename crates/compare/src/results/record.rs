@@ -25,6 +25,10 @@ pub(crate) struct Record {
     pub(crate) usage: Usage,
     /// Most memory in use, page cache included.
     pub(crate) peak_bytes: Option<u64>,
+    /// Most bytes that the engine's files took of the disk.
+    pub(crate) space_bytes: Option<u64>,
+    /// Keys that the store may hold.
+    pub(crate) keys: u64,
     /// Bytes of keys and values of one put.
     pub(crate) user_bytes_per_put: u64,
     /// Share of puts in the operations.

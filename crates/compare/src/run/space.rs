@@ -1,0 +1,87 @@
+//! How much of the disk an engine takes while it works.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Looks at a directory now and then, in a thread of its own.
+pub(crate) struct SpaceWatch {
+    stop: Sender<()>,
+    looking: JoinHandle<u64>,
+}
+
+impl SpaceWatch {
+    pub(crate) fn start(dir: &Path) -> SpaceWatch {
+        let (dir, (stop, stopped)) = (dir.to_owned(), channel());
+        let looking = std::thread::spawn(move || {
+            let mut most = 0;
+            loop {
+                let told = stopped.recv_timeout(PERIOD);
+                // A file may go while it is looked at.
+                most = most.max(taken_bytes(&dir).unwrap_or(0));
+                if told != Err(RecvTimeoutError::Timeout) {
+                    return most;
+                }
+            }
+        });
+        SpaceWatch { stop, looking }
+    }
+
+    /// The most bytes that its files took; `None` if there were none, as where a file has no name.
+    pub(crate) fn most_bytes(self) -> Option<u64> {
+        drop(self.stop);
+        self.looking.join().ok().filter(|&bytes| bytes > 0)
+    }
+}
+
+/// What the files below a directory take of the disk.
+fn taken_bytes(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => taken_bytes(&entry.path())?,
+            Ok(metadata) => blocks(&metadata),
+            Err(_) => 0,
+        };
+    }
+    Ok(bytes)
+}
+
+fn blocks(metadata: &Metadata) -> u64 {
+    // In 512 bytes, whatever the file system's own are.
+    metadata.blocks() * 512
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_is_told_although_it_is_less_at_the_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let watch = SpaceWatch::start(dir.path());
+        let inner = dir.path().join("inner");
+        std::fs::create_dir(&inner).expect("a directory");
+        std::fs::write(inner.join("large"), vec![1; 1 << 20]).expect("a file");
+        std::fs::write(dir.path().join("small"), [1; 100]).expect("a file");
+        std::thread::sleep(3 * PERIOD);
+        std::fs::remove_file(inner.join("large")).expect("it is there");
+        let most = watch.most_bytes().expect("it saw files");
+        assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(SpaceWatch::start(dir.path()).most_bytes(), None);
+        assert_eq!(SpaceWatch::start(&dir.path().join("none")).most_bytes(), None);
+    }
+}
