@@ -14,6 +14,13 @@ pub(crate) const LEAST_YIELD: f64 = 0.05;
 const WORKING_SLOTS: u32 = 20;
 /// Of these a small tier has at least: those kept for relocation, and a lane's open one, spare one and one being sealed.
 const LEAST_WORKING_SLOTS: u32 = KEEP_FOR_RELOCATION + 3;
+/// What is emptied while memtables are filled and written out, in the slots that these have: as much as is written meanwhile, and
+/// as much again.
+const MEMTABLES_WAITED_FOR: u32 = 2;
+/// Where live records leave less than so many times the slots that coalesce, the collector needs all of them.
+const SCARCE: u32 = 16;
+/// Of how many slots beyond that one may be taken by what waits. So few are hardly missed.
+const PLENTY_FOR_WAITING: u32 = 16;
 /// Share of a segment that the next record does not fit in, in the mean, if records are an eighth of it long at most.
 const SEGMENT_END: f64 = 1.0 / 16.0;
 
@@ -40,9 +47,14 @@ impl Space {
         self.least_free_target() + self.set_aside.load(Ordering::Relaxed)
     }
 
-    /// So many more slots are to be free, for segments that coalesce.
+    /// So many more slots are to be free, for segments that coalesce; and some for what the collector emptied and cannot free
+    /// before a memtable ends, because what superseded it waits there. Without those it would end memtables early wherever
+    /// garbage is left to lie until room is needed. They are taken where live records leave plenty.
     pub(crate) fn set_aside_for_coalescing(&self, slots: u32) {
-        self.set_aside.store(slots, Ordering::Relaxed);
+        let tier = self.output_tier();
+        let live = self.live_bytes() / u64::from(tier.shape().segment_bytes);
+        let left = tier.slots_in_reach().saturating_sub(live.min(u64::from(u32::MAX)) as u32);
+        self.set_aside.store(slots + waiting_slots(left, self.coalescing_slots), Ordering::Relaxed);
     }
 
     /// As [`free_target`](Self::free_target), without those for segments that coalesce.
@@ -80,6 +92,12 @@ fn user_limit_bytes(tier: &Tier, reserve_share: f64, coalescing_slots: u32) -> u
     (beside_reserve.min(workable) * (1.0 - proofs) * shape.max_record_bytes() as f64) as u64
 }
 
+/// How many slots may be taken by what waits for memtables, where live records leave so many.
+fn waiting_slots(left: u32, coalescing_slots: u32) -> u32 {
+    let plenty = left.saturating_sub(SCARCE * coalescing_slots);
+    (MEMTABLES_WAITED_FOR * coalescing_slots).min(plenty / PLENTY_FOR_WAITING)
+}
+
 /// How many segments for collected records may be open at a time: each is half empty in the middle, at the reserve's expense,
 /// so together they take no more than about a thirtieth of it.
 pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
@@ -89,4 +107,21 @@ pub(crate) fn spare_outputs(tier: &Tier, reserve_share: f64) -> usize {
 /// Frames of copies are so long.
 pub(crate) fn frame_bytes(shape: SegmentShape) -> u32 {
     (shape.segment_bytes / 2).clamp(shape.unit_bytes, 1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_memtables_takes_what_live_records_leave_plenty_of() {
+        assert_eq!([0, 100, 240, 255].map(|left| waiting_slots(left, 15)), [0; 4], "all is needed");
+        assert_eq!([256, 480, 704].map(|left| waiting_slots(left, 15)), [1, 15, 29]);
+        assert_eq!(
+            [720, 1_000, u32::MAX].map(|left| waiting_slots(left, 15)),
+            [30; 3],
+            "twice the memtables"
+        );
+        assert_eq!(waiting_slots(u32::MAX, 0), 0, "nothing coalesces");
+    }
 }
