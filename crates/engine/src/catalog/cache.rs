@@ -141,7 +141,8 @@ impl ReadCache {
         if record.key_and_value.len() as u64 <= self.largest_bytes
             && (!self.is_full(cache, hash) || self.was_read_before(hash))
         {
-            if is_lent {
+            // One that was decompressed has memory of its own, of which nobody else has a part yet.
+            if is_lent && !record.key_and_value.is_unique() {
                 record.copy_out();
             }
             cache.insert((segment, offset), record.clone());

@@ -13,11 +13,10 @@
 //! are run and answered.
 
 use std::io;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -28,62 +27,20 @@ use super::session::{Answers, Session};
 use super::watch::Watch;
 use super::wire::commands::Commands;
 use super::wire::frame::{Parser, Unparsed};
-use super::wire::reply::Replies;
 use super::wire::transport::{Exchange, IDLE_BYTES_MAX, Transport};
 use crate::Limits;
-use crate::auth::User;
-use crate::base::address::Address;
 use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::slice::{Slice, behind_the_others};
 use crate::budget::Share;
 use crate::service::channels::Overflown;
-use crate::service::clients::Client;
 use crate::service::{Dropped, Service};
 
+mod dialogue;
 mod interrupts;
 
+pub(crate) use dialogue::{Dialogue, Peer};
 use interrupts::{Interrupt, Interrupts, interrupts};
-
-/// The other end of a connection.
-pub(crate) struct Peer {
-    /// Unique in this run of the server.
-    pub(crate) id: u64,
-    pub(crate) address: Address,
-    /// This end.
-    pub(crate) local: Address,
-    /// Who it speaks for before it has said anything.
-    pub(crate) user: Option<Arc<User>>,
-}
-
-/// What there is of a conversation beside its stream.
-pub(crate) struct Dialogue {
-    pub(super) session: Session,
-    pub(super) parser: Parser,
-    /// What was read and not parsed.
-    pub(super) input: BytesMut,
-    /// What was answered and not sent.
-    pub(super) replies: Replies,
-}
-
-impl Dialogue {
-    /// Nothing was said yet.
-    pub(super) fn new(peer: Peer, limits: &Limits) -> Dialogue {
-        let name = peer.user.as_ref().map_or("", |user| user.name());
-        let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
-        Dialogue {
-            session: Session::new(peer.address, peer.user, Arc::new(client)),
-            parser: Parser::new(limits),
-            input: BytesMut::new(),
-            replies: Replies::new(),
-        }
-    }
-
-    /// Where the client is.
-    pub(crate) fn address(&self) -> &Address {
-        &self.session.peer
-    }
-}
 
 /// Memory that one argument of a command takes while it runs: its place, its copy's handle, its part of sets and lists.
 const ARGUMENT_BYTES: usize = 128;
