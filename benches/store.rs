@@ -97,7 +97,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:016x}").into_bytes()
 }
 
-/// The number, and bytes that no compression makes fewer: as many are read and written as of the device alone.
+/// The number, and bytes that do not compress: or else gets would hit the read cache, and puts write less than the raw writes
+/// beside them.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut numbers = Numbers(number);
     let words = (0..bytes.div_ceil(8)).map(|at| if at == 0 { number } else { numbers.below(u64::MAX) });

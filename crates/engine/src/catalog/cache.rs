@@ -178,3 +178,38 @@ impl ReadCache {
         self.cache.as_ref().map_or(0, |c| c.weight())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key_and_value: Bytes) -> Cached {
+        let (keyspace, expires_at_ms) = (Keyspace::FIRST, None);
+        Cached { key_and_value, key_bytes: 1, keyspace, sequence: 1, expires_at_ms, padded_bytes: 4128 }
+    }
+
+    /// Memory that tells when nobody has any of it.
+    struct Lent(Vec<u8>, std::sync::Arc<()>);
+
+    impl AsRef<[u8]> for Lent {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn it_keeps_no_memory_that_is_lent() {
+        let cache = ReadCache::new(1 << 20);
+        let owner = std::sync::Arc::new(());
+        let mut lent = record(Bytes::from_owner(Lent(vec![7; 4112], owner.clone())).slice(16..));
+        cache.offer(1, 0, &mut lent, true);
+        assert_eq!(std::sync::Arc::strong_count(&owner), 1, "it went back when the record was taken in");
+        assert_eq!(cache.get(1, 0).expect("it is there").key_and_value[..], [7; 4096]);
+
+        // What is a record's own already is not copied.
+        let mut own = record(Bytes::from(vec![8; 4096]));
+        let place = own.key_and_value.as_ptr();
+        cache.offer(1, 8192, &mut own, true);
+        assert_eq!(cache.get(1, 8192).expect("it is there").key_and_value.as_ptr(), place);
+    }
+}

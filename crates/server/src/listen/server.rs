@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_util::either::Either;
 
 use super::admit::Gatekeeper;
 use super::connections::{Accepted, resume, serve_http, start};
@@ -158,7 +159,9 @@ impl Server {
                 Ok(ticket) => resume(clients, service, stop.clone(), ticket, client),
                 Err(why) => {
                     count(&service.counters.connections_refused, 1);
-                    tracing::debug!(%why, "a connection that was made while the store opened is refused");
+                    if let Either::Left(stream) = client.stream {
+                        refuse(why, client.door, stream);
+                    }
                 }
             }
         };
