@@ -189,11 +189,14 @@ mod tests {
     }
 
     /// Memory that tells when nobody has any of it.
-    struct Lent(Vec<u8>, std::sync::Arc<()>);
+    struct Lent {
+        bytes: Vec<u8>,
+        _holder: std::sync::Arc<()>,
+    }
 
     impl AsRef<[u8]> for Lent {
         fn as_ref(&self) -> &[u8] {
-            &self.0
+            &self.bytes
         }
     }
 
@@ -201,7 +204,8 @@ mod tests {
     fn it_keeps_no_memory_that_is_lent() {
         let cache = ReadCache::new(1 << 20);
         let owner = std::sync::Arc::new(());
-        let mut lent = record(Bytes::from_owner(Lent(vec![7; 4112], owner.clone())).slice(16..));
+        let mut lent =
+            record(Bytes::from_owner(Lent { bytes: vec![7; 4112], _holder: owner.clone() }).slice(16..));
         cache.offer(1, 0, &mut lent, true);
         assert_eq!(std::sync::Arc::strong_count(&owner), 1, "it went back when the record was taken in");
         assert_eq!(cache.get(1, 0).expect("it is there").key_and_value[..], [7; 4096]);
