@@ -20,7 +20,7 @@ use esker_planted::{Bug, planted};
 use futures_util::future::{Either, select};
 
 use crate::background::expire::Expirer;
-use crate::background::relocate::{Relocator, Victims};
+use crate::background::relocate::{Newest, Relocator, Victims};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
@@ -32,7 +32,7 @@ use crate::write::coalescing::{Memtable, Piece};
 use crate::write::committer::seal;
 use crate::write::lane::Lane;
 
-/// A segment of which at least this share is current is written as it is: copying it would save little.
+/// A segment in which at least this share of its slot is current is written as it is: copying it would save little.
 const MOST: f64 = 0.75;
 
 /// Pieces of memory that are left to the lane's own segments.
@@ -50,6 +50,54 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         space.health.latch(error);
     }
     writer.lane.coalescing_ended(ended);
+}
+
+/// Provides the segments that records coalesce in, until the lane stops. By itself, so that the next memtable is filled while one is
+/// written out.
+pub(crate) async fn provide(writer: Arc<Writer>) {
+    let (space, lane) = (&*writer.space, &writer.lane);
+    loop {
+        let woken = lane.coalescing_spare_taken.notified();
+        if lane.is_stopping() || space.health.check_latch().is_err() {
+            return;
+        }
+        if lane.wants_coalescing_spare() {
+            match next_segment(space, lane).await {
+                Ok(Some(piece)) => {
+                    lane.put_coalescing_spare(piece);
+                    reserve_slots(space, lane, 0);
+                    continue;
+                }
+                // Writers do without.
+                Ok(None) => lane.lacks_coalescing_spare(),
+                Err(error) => space.health.latch(&error),
+            }
+        }
+        woken.await;
+    }
+}
+
+/// A segment to fill next, if there is a slot and memory for one.
+async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
+    if space.health.check_writable().is_err() {
+        return Ok(None);
+    }
+    let tier = space.tier(lane.shape.tier);
+    let (_, segments) = lane.coalescing_segments();
+    // And those that what is left of a memtable is copied to.
+    let copies = (segments as f64 / 2.0 * MOST).ceil() as u32;
+    let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
+    let (pool, spare) = (&lane.pool, LEFT_TO_LANE);
+    match space.try_open_segment(tier, Stream::DESTAGED, pool, (keep, spare), opened_at).await {
+        Ok(Some((segment, piece))) => {
+            space.buffered.add(BufferedSegment::of(&segment));
+            // As long as there is nothing in it, it keeps no tombstone.
+            tier.slot(segment.name().slot).open_at(u64::MAX);
+            Ok(Some((segment, piece)))
+        }
+        Ok(None) | Err(Error::Closed { .. } | Error::Io(esker_device::DeviceError::Full { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 struct Coalescer<'a> {
@@ -74,6 +122,7 @@ impl Coalescer<'_> {
                     self.space.health.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
+                reserve_slots(self.space, self.lane, 0);
                 completion.open(written.clone());
                 written?;
             } else if self.lane.is_stopping() {
@@ -84,38 +133,10 @@ impl Coalescer<'_> {
             } else if self.seals_at().is_some_and(|at| at <= self.space.runtime.now()) {
                 self.wrote_at = None;
                 self.relocator.finish().await?;
-            } else if !self.provide().await? {
+            } else {
                 self.rest(woken).await;
             }
         }
-    }
-
-    /// Provides the lane with a segment to fill next; false if it needs none, or there is no slot for one.
-    async fn provide(&mut self) -> Result<bool> {
-        if !self.lane.wants_coalescing_spare() || self.space.health.check_writable().is_err() {
-            return Ok(false);
-        }
-        let tier = self.space.tier(self.lane.shape.tier);
-        // They are no reason to collect more, nor to hold writers back.
-        let (keep, opened_at) = (self.space.least_free_target(), self.lane.published_through());
-        let (pool, spare) = (&self.lane.pool, LEFT_TO_LANE);
-        let opened =
-            self.space.try_open_segment(tier, Stream::DESTAGED, pool, (keep, spare), opened_at).await;
-        let Some((segment, piece)) = (match opened {
-            Ok(opened) => opened,
-            Err(Error::Closed { .. }) => return Ok(false),
-            // Writers do without.
-            Err(Error::Io(esker_device::DeviceError::Full { .. })) => None,
-            Err(error) => return Err(error),
-        }) else {
-            return Ok(false);
-        };
-        self.space.buffered.add(BufferedSegment::of(&segment));
-        // As long as there is nothing in it, it keeps no tombstone.
-        tier.slot(segment.name().slot).open_at(u64::MAX);
-        self.lane.put_coalescing_spare((segment, piece));
-        self.note_slots();
-        Ok(true)
     }
 
     /// When the segment of survivors is to be sealed.
@@ -142,12 +163,12 @@ impl Coalescer<'_> {
     /// Writes a memtable out. Afterwards everything that was appended before it ended is durable, or superseded by what is.
     async fn write_out(&mut self, pieces: Vec<Piece>) -> Result<()> {
         let tier = self.space.tier(self.lane.shape.tier);
-        let through = pieces.iter().map(|(segment, _)| segment.name().segment).max().unwrap_or(0);
+        let newest = Newest::of(pieces.iter().map(|(segment, _)| segment));
         let opened_at = pieces.iter().map(|(segment, _)| segment.name().opened_at).min().unwrap_or(0);
         let (mut whole, mut left): (Vec<Closed>, Vec<Closed>) =
             pieces.into_iter().map(Closed::of).partition(|closed| closed.is_mostly_current(self.space));
         let mut victims: Victims = left.iter().map(Closed::victim).collect();
-        let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, through).await?;
+        let (emptied, copied) = self.relocator.copy_coalesced(&mut victims, opened_at, &newest).await?;
         whole.extend(left.drain(emptied..));
         let records: usize = left.iter().map(|closed| closed.segment.0.entries().len()).sum();
         self.space.counters.count_coalesced((records - copied) as u64);
@@ -167,6 +188,8 @@ impl Coalescer<'_> {
             tier.slot(segment.name().slot).set_coalescing(false);
             seal(self.space, self.lane, segment, piece).await?;
         }
+        // Must come first, or else the lane could take them.
+        reserve_slots(self.space, self.lane, left.len());
         for Closed { segment: (segment, piece), .. } in left {
             let name = segment.name();
             if !planted(Bug::CoalescedNotVoided) {
@@ -176,18 +199,18 @@ impl Coalescer<'_> {
             tier.leave_slot(name.slot, self.space.runtime.now());
             self.lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
         }
-        self.note_slots();
         self.space.announce_free_slot();
         // Victims may wait for this.
         self.space.reclaim.notify_one();
         Ok(())
     }
+}
 
-    /// Says how many slots may still be taken.
-    fn note_slots(&self) {
-        let (in_use, segments) = self.lane.coalescing_segments();
-        self.space.set_aside_for_coalescing(segments.saturating_sub(in_use) as u32);
-    }
+/// Keeps the slots that segments which coalesce may still take: as many as there is memory for, and those of a memtable that are
+/// about to be given back.
+fn reserve_slots(space: &Space, lane: &Lane, returned: usize) {
+    let (in_use, segments) = lane.coalescing_segments();
+    space.reserve_for_coalescing((segments + returned).saturating_sub(in_use) as u32);
 }
 
 /// A segment that coalesced, with the one frame that all of it is in.
@@ -205,7 +228,7 @@ impl Closed {
     fn is_mostly_current(&self, space: &Space) -> bool {
         let segment = &self.segment.0;
         let live = space.tier(segment.shape().tier).slot(segment.name().slot).live_bytes();
-        live as f64 >= f64::from(segment.tail()) * MOST
+        live as f64 >= f64::from(segment.shape().segment_bytes) * MOST
     }
 
     fn victim(&self) -> (Victim, Vec<esker_log::Entry>) {

@@ -14,6 +14,12 @@ fn bench() -> Bench {
     bench
 }
 
+/// Starts to provide segments, and to write memtables out.
+fn start(bench: &Bench) {
+    bench.writer.tasks.spawn("coalesce", run(bench.writer.clone()));
+    bench.writer.tasks.spawn("coalescing segments", super::provide(bench.writer.clone()));
+}
+
 async fn put(bench: &Bench, key: &str) {
     bench.put(key, b"value", Durability::None).await.expect("it is put");
 }
@@ -58,7 +64,7 @@ fn what_waits_behind_a_memtable_that_is_written_out_is_not_looked_at() {
 #[test]
 fn a_segment_without_records_keeps_no_tombstone() {
     let bench = bench();
-    bench.writer.tasks.spawn("coalesce", run(bench.writer.clone()));
+    start(&bench);
     bench.run(async {
         bench.sleep(Duration::from_millis(1)).await;
         assert!(!bench.writer.lane.wants_coalescing_spare(), "there is one");
@@ -77,7 +83,7 @@ fn without_memory_nothing_coalesces_and_a_flush_ends() {
     let lane = &bench.writer.lane;
     let taken: Vec<_> = (0..2).map(|_| lane.pool.take(&bench.space.buffered).expect("it is there")).collect();
     assert!(taken.iter().all(Option::is_some));
-    bench.writer.tasks.spawn("coalesce", run(bench.writer.clone()));
+    start(&bench);
     bench.run(async {
         bench.sleep(Duration::from_millis(1)).await;
         assert!(lane.wants_coalescing_spare(), "what is left is the lane's");

@@ -11,7 +11,7 @@ use esker_log::{ClosedFrame, Entry, Kind, OpenSegment, RecordView, SegmentName, 
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-use crate::background::relocate::{Eviction, KEEP_FOR_COLLECTING};
+use crate::background::relocate::{Eviction, KEEP_FOR_COLLECTING, Newest};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
@@ -44,9 +44,8 @@ pub(crate) struct CopyWriter<'a> {
     pub(crate) throttle: &'a Mutex<Throttle>,
     pub(crate) gained_bytes: &'a AtomicI64,
     pub(crate) urgency: f64,
-    /// Of a memtable of records that coalesced, the number of its last segment: a record that was superseded by one of a later
-    /// memtable is needed, since nothing of that is durable yet.
-    pub(crate) coalesced_through: Option<u64>,
+    /// The memtable that is written out, if it is one.
+    pub(crate) memtable: Option<&'a Newest>,
     /// Outputs that were filled, and stay open until the index leads to what is in them: others collect meanwhile, and would
     /// take it for garbage. Of a memtable only.
     pub(crate) filled: &'a Mutex<Vec<Summary>>,
@@ -72,19 +71,22 @@ impl CopyWriter<'_> {
         !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
     }
 
-    /// Whether what superseded a record waits in memory, in a memtable later than the one that is being written out.
+    /// Whether a record is the newest of its key in the memtable that is written out, and what superseded it waits in a later
+    /// one: nothing of that is durable yet.
     fn is_superseded_in_memory(&self, entry: &Entry) -> bool {
-        let Some(through) = self.coalesced_through.filter(|_| !planted(Bug::CoalescedSupersededDropped))
-        else {
+        let Some(memtable) = self.memtable.filter(|_| !planted(Bug::CoalescedSupersededDropped)) else {
             return false;
         };
+        if !memtable.has(entry) {
+            return false;
+        }
         // Not by a look-up, which misses a key while it goes from one bucket to another.
         let seen = self.catalog.index.suspects(&entry.key_hash);
         let exact =
             seen.exact.iter().filter(|(hash, _)| *hash == entry.key_hash).map(|(_, pointer)| *pointer);
         seen.occupant.into_iter().chain(exact).any(|pointer| {
             let slot = self.space.slot(self.catalog.packing.unpack(pointer.get()));
-            slot.is_coalescing() && slot.segment() > through
+            slot.is_coalescing() && slot.segment() > memtable.through
         })
     }
 
@@ -172,7 +174,7 @@ impl Host for CopyWriter<'_> {
 
     fn place(&self, victim: &Victim, record: &RecordView<'_>) -> Stream {
         let placement = &self.catalog.placement;
-        if self.coalesced_through.is_some() {
+        if self.memtable.is_some() {
             return Stream::DESTAGED;
         }
         if victim.shape.tier != self.space.output_tier().name() {
@@ -255,7 +257,7 @@ impl Host for CopyWriter<'_> {
         tier.device()?.flush().await.map_err(Error::from)?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;
-        if self.coalesced_through.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
+        if self.memtable.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
             self.filled.lock().push(summary);
         } else {
             writer.note_sealed(&summary, self.space.newest_segment());

@@ -22,7 +22,7 @@ use futures_util::future::{Either, select};
 use crate::background::expire::Expirer;
 use crate::background::pause::Pauses;
 use crate::background::reclaimer::{Choice, Progress, Reclaimer, Sweep, Unverified};
-use crate::background::relocate::{Outcome, Relocator, SHORT};
+use crate::background::relocate::{AT_LAST, Outcome, Relocator};
 use crate::base::error::{Error, Result};
 use crate::base::requests::Requests;
 use crate::segments::contents::Expiry;
@@ -121,7 +121,7 @@ impl Reclaimer<'_> {
         let somebody_waits = self.compaction.is_some()
             || self.writer.pressure.requests.is_wanted()
             || self.writer.lanes().any(|lane| lane.is_out_of_room());
-        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= SHORT).await? {
+        if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= AT_LAST).await? {
             return Ok(true);
         }
         self.verify_beyond_limit().await?;
@@ -226,7 +226,8 @@ impl Reclaimer<'_> {
         let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room() && !lane.is_being_provided());
         let tier_is_full = |name: TierName| {
             let tier = self.space.tier(name);
-            tier.allocation(|slots| slots.free_slots_soon()) <= self.space.kept_slots(tier)
+            let kept = self.space.kept_slots(tier) + self.space.coalescing_reserve();
+            tier.allocation(|slots| slots.free_slots_soon()) <= kept
         };
         for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
             let was_full = self.space.full.swap(true, Ordering::AcqRel);

@@ -19,8 +19,9 @@ use esker_log::{Entry, Kind, Stream, Tier as TierName};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
+pub(crate) use self::coalesced::Newest;
 use self::emptied::Emptied;
-pub(crate) use self::emptied::{SHORT, Victims};
+pub(crate) use self::emptied::{AT_LAST, SHORT, Victims};
 pub(crate) use self::evict::Eviction;
 
 use crate::background::copies::{CopyWriter, yield_device};
@@ -276,7 +277,7 @@ impl<'a> Relocator<'a> {
             throttle: &self.throttle,
             gained_bytes: &self.gained_bytes,
             urgency,
-            coalesced_through: None,
+            memtable: None,
             filled: &self.filled,
             keep: 0,
             open: AtomicUsize::new(0),

@@ -345,6 +345,7 @@ fn start(options: &Options, writer: &Arc<Writer>) -> Result<(Arc<Requests>, Arc<
     }
     if writer.lane.wants_coalescing_spare() {
         tasks.spawn("coalesce", coalesce::run(writer.clone()));
+        tasks.spawn("coalescing segments", coalesce::provide(writer.clone()));
     }
     let compactions = Requests::following(&space.health);
     let pauses = Pauses::following(&space.health);

@@ -42,30 +42,38 @@ impl Space {
         self.user_limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Slots of the tier where records stay that are kept free: enough to work in, few in comparison with the reserve.
+    /// Slots of the tier where records stay that are kept free, beside those for segments that coalesce: enough to work in, few
+    /// in comparison with the reserve.
     pub(crate) fn free_target(&self) -> u32 {
-        self.least_free_target() + self.set_aside.load(Ordering::Relaxed)
+        let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
+        let least = ((reserve / 32.0) as u32).clamp(self.kept_slots(self.output_tier()) + 1, 8);
+        least + self.waiting_slots.load(Ordering::Relaxed)
     }
 
-    /// So many more slots are to be free, for segments that coalesce; and some for what the collector emptied and cannot free
-    /// before a memtable ends, because what superseded it waits there. Without those it would end memtables early wherever
-    /// garbage is left to lie until room is needed. They are taken where live records leave plenty.
-    pub(crate) fn set_aside_for_coalescing(&self, slots: u32) {
+    /// Free slots of a tier that segments which coalesce may still take, and nobody else.
+    pub(crate) fn coalescing_reserve(&self) -> u32 {
+        self.coalescing_reserve.load(Ordering::Relaxed)
+    }
+
+    /// Free slots of a tier beside those.
+    pub(crate) fn free_slots(&self, tier: &Tier) -> u32 {
+        tier.free_slots().saturating_sub(self.coalescing_reserve())
+    }
+
+    /// Segments that coalesce may still take so many slots. And some more are to be free, for what the collector emptied and
+    /// cannot free before a memtable ends, because what superseded it waits there. Without those it would end memtables early
+    /// wherever garbage is left to lie until room is needed. They are taken where live records leave plenty.
+    pub(crate) fn reserve_for_coalescing(&self, slots: u32) {
+        self.coalescing_reserve.store(slots, Ordering::Relaxed);
         let tier = self.output_tier();
         let live = self.live_bytes() / u64::from(tier.shape().segment_bytes);
         let left = tier.slots_in_reach().saturating_sub(live.min(u64::from(u32::MAX)) as u32);
-        self.set_aside.store(slots + waiting_slots(left, self.coalescing_slots), Ordering::Relaxed);
-    }
-
-    /// As [`free_target`](Self::free_target), without those for segments that coalesce.
-    pub(crate) fn least_free_target(&self) -> u32 {
-        let reserve = self.reserve_share * f64::from(self.output_tier().slots_in_reach());
-        ((reserve / 32.0) as u32).clamp(self.kept_slots(self.output_tier()) + 1, 8)
+        self.waiting_slots.store(waiting_slots(left, self.coalescing_slots), Ordering::Relaxed);
     }
 
     /// How near that tier is to having no free slot: 0 at the target, 1 where nobody but relocation gets one.
     pub(crate) fn urgency(&self) -> f64 {
-        let (free, target) = (self.output_tier().free_slots(), self.free_target());
+        let (free, target) = (self.free_slots(self.output_tier()), self.free_target());
         if free > target {
             return 0.0;
         }

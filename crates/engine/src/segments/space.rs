@@ -88,8 +88,9 @@ pub(crate) struct Space {
     pub(crate) superblocks: Superblocks,
     pub(crate) reserve_share: f64,
     pub(crate) coalescing_slots: u32,
-    /// Free slots that segments which coalesce may still take.
-    pub(super) set_aside: AtomicU32,
+    /// Free slots that segments which coalesce may still take, and how many more are to be free for what waits for them.
+    pub(super) coalescing_reserve: AtomicU32,
+    pub(super) waiting_slots: AtomicU32,
     pub(crate) outlives_process: bool,
     /// The last sequence number that was given out.
     pub(crate) sequence: AtomicU64,
@@ -132,7 +133,8 @@ impl Space {
             superblocks: Superblocks::new(parts.superblocks),
             reserve_share: parts.reserve_share,
             coalescing_slots: parts.coalescing_slots,
-            set_aside: AtomicU32::new(parts.coalescing_slots),
+            coalescing_reserve: AtomicU32::new(parts.coalescing_slots),
+            waiting_slots: AtomicU32::new(0),
             outlives_process: parts.outlives_process,
             // Numbers that an earlier process gave out are not given out again, though nothing of what had them may be left.
             sequence: AtomicU64::new(match planted(Bug::NumbersGivenOutAgain) {

@@ -66,7 +66,7 @@ impl Admission {
     /// Waits until so many records of so many bytes may be written.
     pub(crate) async fn wait(&self, space: &Space, index: &Indexes, records: usize, bytes: u64) {
         let tier = space.first_tier();
-        let free = tier.free_slots();
+        let free = space.free_slots(tier);
         let (free_share, relaxed) = if space.both_tiers().is_some() {
             (f64::from(free) / f64::from(tier.slots_in_reach()), RELAXED)
         } else {

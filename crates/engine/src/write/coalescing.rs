@@ -3,8 +3,9 @@
 //!
 //! See `docs/decisions/0032-coalescing.md`. What gathers between two write-outs is a *memtable*: up to half of the segments that
 //! there is memory for, and no longer than the first of its records may wait. Whoever writes a memtable out
-//! (`background/coalesce.rs`) copies what is still needed of it; meanwhile the next one is filled. If there is no segment for
-//! a put here, it goes to the lane's own, as every other write does.
+//! (`background/coalesce.rs`) copies what is still needed of it; meanwhile the next one is filled. When that is full too, puts
+//! wait. Only where there is no segment for the memtable, for want of slots or memory, a put goes to the lane's own, as every
+//! other write does.
 
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ pub(crate) struct Coalescing {
     /// The segment that is being filled, the next one, and those of the memtable that are full.
     pub(crate) open: Option<Piece>,
     pub(crate) spare: Option<Piece>,
+    /// Opens for those who wait until there is a segment for them, or it is known that there is none.
+    pub(crate) waiting: Option<Completion>,
+    /// There is neither a slot nor memory for a segment, and no memtable that could give them back.
+    pub(crate) lacks_segments: bool,
     pub(crate) full: Vec<Piece>,
     /// When the memtable is to be written out at the latest.
     pub(crate) deadline: Deadline,
@@ -59,6 +64,8 @@ impl Coalescing {
             plan,
             open: None,
             spare: None,
+            waiting: None,
+            lacks_segments: false,
             full: Vec::new(),
             deadline: Deadline::NONE,
             is_wanted: false,
@@ -73,14 +80,14 @@ impl Coalescing {
         self.full.is_empty() && self.open.as_ref().is_none_or(|(open, _)| open.entries().is_empty())
     }
 
-    /// A memtable has so many segments at most.
-    fn half(&self) -> usize {
+    /// How many segments a memtable has at most.
+    fn most_segments(&self) -> usize {
         self.plan.map_or(0, |plan| plan.segments / 2)
     }
 
     /// Whether no segment can be added to the memtable.
     pub(crate) fn is_full(&self) -> bool {
-        self.open.is_none() && self.full.len() >= self.half()
+        self.open.is_none() && self.full.len() >= self.most_segments()
     }
 
     pub(crate) fn is_due(&self, now: Duration) -> bool {

@@ -118,6 +118,8 @@ pub(crate) struct Lane {
     pub(crate) spare_taken: Notify,
     /// Whoever writes out what coalesces has something to do.
     pub(crate) coalescing_work: Notify,
+    /// Whoever provides segments that coalesce has something to do.
+    pub(crate) coalescing_spare_taken: Notify,
     /// A frame this long is written without waiting for more.
     frame_target_bytes: u32,
     /// No record of its open segments that is to be taken out of the index when it expires does so before.
@@ -164,6 +166,7 @@ impl Lane {
             work: Notify::new(),
             spare_taken: Notify::new(),
             coalescing_work: Notify::new(),
+            coalescing_spare_taken: Notify::new(),
             frame_target_bytes: (shape.segment_bytes / 4).clamp(shape.unit_bytes, 1 << 20),
             expires_from: AtomicU64::new(NEVER_MS),
         });

@@ -28,8 +28,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
             // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a
             // crash left made it the first: without deletes there may be nothing to relocate.
             let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
-            let keep =
-                space.kept_slots(space.tier(lane.shape.tier)) - u32::from(full) - u32::from(full && stuck);
+            let keep = space.kept_slots(space.tier(lane.shape.tier)) + space.coalescing_reserve()
+                - u32::from(full)
+                - u32::from(full && stuck);
             let opened_at = order.published_through();
             lane.set_being_provided(true);
             let next = next_segment_of(space, &lane, keep, opened_at).await;

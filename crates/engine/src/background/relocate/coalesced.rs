@@ -1,28 +1,58 @@
 //! Copying what is left of segments that coalesced: a relocation whose victims are in memory only.
 
+use std::collections::HashMap;
+
 use esker_gc::{Relocated, copy_needed};
+use esker_log::{Entry, KeyHash, OpenSegment};
 
 use super::{Relocator, Victims};
 
 use crate::base::error::Result;
+use crate::base::fixed_hash::FixedState;
 use crate::segments::accounting::Origin;
 use crate::segments::limit::frame_bytes;
 use crate::segments::writer::SegmentWriter;
 
+/// The newest put of each key in a memtable.
+pub(crate) struct Newest {
+    sequences: HashMap<KeyHash, u64, FixedState>,
+    /// No segment of the memtable has a higher number.
+    pub(crate) through: u64,
+}
+
+impl Newest {
+    /// Of all segments of a memtable.
+    pub(crate) fn of<'a>(segments: impl Iterator<Item = &'a OpenSegment>) -> Newest {
+        let mut newest = Newest { sequences: HashMap::default(), through: 0 };
+        for segment in segments {
+            newest.through = newest.through.max(segment.name().segment);
+            for entry in segment.entries() {
+                let sequence = newest.sequences.entry(entry.key_hash).or_default();
+                *sequence = entry.sequence.max(*sequence);
+            }
+        }
+        newest
+    }
+
+    /// Whether a record of the memtable is the newest of its key in it.
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        self.sequences.get(&entry.key_hash) == Some(&entry.sequence)
+    }
+}
+
 impl Relocator<'_> {
     /// Copies what is needed of segments that coalesced, durably, and swings the index. Returns how many of them, from the
     /// first, nothing is needed of any more, and how many records were copied; the other segments are to be written as they
-    /// are. No record of them is older than `opened_at`, and none of their memtable lies in a segment with a higher number than
-    /// `through`.
+    /// are. No record of them is older than `opened_at`.
     pub(crate) async fn copy_coalesced(
         &mut self,
         victims: &mut Victims,
         opened_at: u64,
-        through: u64,
+        memtable: &Newest,
     ) -> Result<(usize, usize)> {
         let (mut emptied, mut copied, mut first) = (victims.len(), vec![0; victims.len()], true);
         while victims[..emptied].iter().any(|(_, entries)| !entries.is_empty()) {
-            let relocated = self.copy_round(victims, opened_at, through, first).await?;
+            let relocated = self.copy_round(victims, opened_at, memtable, first).await?;
             if !relocated.moves.is_empty() {
                 self.note_expiries(&relocated);
                 self.flush_outputs().await?;
@@ -50,15 +80,14 @@ impl Relocator<'_> {
         &mut self,
         victims: &Victims,
         opened_at: u64,
-        through: u64,
+        memtable: &Newest,
         first: bool,
     ) -> Result<Relocated> {
         let shape = self.space.output_tier().shape();
         let mut outputs = std::mem::take(&mut self.outputs);
         let mut copies = self.copies(first, 1.0);
         // What is copied may be superseded by a record that a power cut takes, so a tombstone between the two must stay.
-        (copies.origin, copies.opened_at, copies.coalesced_through) =
-            (Origin::User, opened_at, Some(through));
+        (copies.origin, copies.opened_at, copies.memtable) = (Origin::User, opened_at, Some(memtable));
         let entries = || victims.iter().flat_map(|(_, entries)| entries);
         let bytes: u64 = entries().map(|entry| u64::from(entry.bytes)).sum();
         copies.record_bytes = (bytes / entries().count().max(1) as u64) as u32;

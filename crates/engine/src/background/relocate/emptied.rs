@@ -7,8 +7,10 @@ use esker_log::{Entry, Tier as TierName};
 
 use crate::base::completion::Waiter;
 
-/// So urgent it is where slots run short: nothing waits to be freed then, and no slot for what has time.
+/// So urgent it is where slots run short: no slot waits for what has time.
 pub(crate) const SHORT: f64 = 0.5;
+/// So urgent it is where there is hardly a slot: what is emptied does not wait for a memtable.
+pub(crate) const AT_LAST: f64 = 0.9;
 
 /// Segments that are being emptied, with what their summaries say of records that may be needed.
 pub(crate) type Victims = Vec<(Victim, Vec<Entry>)>;

@@ -8,7 +8,7 @@ use esker_gc::{Failed, Host, Need, Victim, copied_bytes};
 use esker_log::{Entry, Location, Tier as TierName};
 use esker_planted::{Bug, planted};
 
-use super::emptied::{Emptied, SHORT};
+use super::emptied::Emptied;
 use super::{Eviction, Relocator, Victims};
 
 use crate::base::completion::Waiter;
@@ -114,7 +114,7 @@ impl Relocator<'_> {
         // What superseded their records may wait in memory. It is not written out for that, where there is time.
         let superseded_by = self.writer.lane.coalescing_memtable();
         let emptied = Emptied { tier: tier_name, victims, worked, superseded_by };
-        if self.eviction.is_none() && emptied.superseded_by.is_some() && self.space.urgency() < SHORT {
+        if self.eviction.is_none() && emptied.superseded_by.is_some() {
             self.emptied.push(emptied);
             return Ok(());
         }
@@ -125,20 +125,20 @@ impl Relocator<'_> {
         self.free_now(emptied).await
     }
 
-    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now; `all`:
-    /// it is written out for that. False if there are none.
-    pub(crate) async fn free_emptied(&mut self, all: bool) -> Result<bool> {
-        if self.emptied.is_empty() {
-            return Ok(false);
-        }
-        if all {
+    /// Frees victims that were emptied before, of which everything that superseded their records is durable by now; if there are
+    /// none, and others are `wanted`, it is written out for that. False if there are none.
+    pub(crate) async fn free_emptied(&mut self, wanted: bool) -> Result<bool> {
+        let is_ready = |emptied: &mut Emptied| emptied.superseded_by.as_ref().is_none_or(Waiter::is_open);
+        let mut ready: Vec<Emptied> = self.emptied.extract_if(.., is_ready).collect();
+        if ready.is_empty() && wanted && !self.emptied.is_empty() {
+            // What is being written out gives slots back, and may be all that they wait for.
+            if let Some(leaving) = self.writer.lane.leaving_memtable() {
+                leaving.wait().await?;
+                return Ok(true);
+            }
             self.writer.flush().await?;
+            ready.append(&mut self.emptied);
         }
-        let is_ready = |emptied: &mut Emptied| match emptied.superseded_by.as_ref().map(Waiter::is_open) {
-            Some(is_open) => all || is_open,
-            None => true,
-        };
-        let ready: Vec<Emptied> = self.emptied.extract_if(.., is_ready).collect();
         if ready.is_empty() {
             return Ok(false);
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream};
 use esker_planted::{Bug, planted};
 
+use super::coalescing::Place;
 use super::{Lane, LaneState};
 
 use crate::base::completion::Waiter;
@@ -134,11 +135,17 @@ impl Lane {
             if short_lived || !self.separates(state) { AppendPoint::MAIN } else { AppendPoint::LONG_LIVED };
         let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
         let wanted = after.as_ref().map_or(usual, |after| after.point);
-        if after.is_none() && self.coalesces(state, records, padded, durability) {
-            let reservation = take_reservation(reserved);
-            let answer = self.append_coalescing(state, short_lived, records, durability, reservation);
-            self.expire(records);
-            return Ok(answer);
+        if after.is_none() {
+            match self.place_of(state, records, padded, durability) {
+                Place::Memtable => {
+                    let reservation = take_reservation(reserved);
+                    let answer = self.append_coalescing(state, short_lived, records, durability, reservation);
+                    self.expire(records);
+                    return Ok(answer);
+                }
+                Place::Later(room) => return Ok(Append::Blocked(room)),
+                Place::Lane => {}
+            }
         }
         let Some(point) = self.make_room(state, wanted, records.len(), padded) else {
             if let (Some(after), Some(reserved)) = (after, reserved) {

@@ -18,36 +18,51 @@ use crate::write::reserve::Reservation;
 /// A longer record goes to the lane's own segment: this part of a segment.
 const LONGEST: u64 = 8;
 
+/// Where records are appended.
+pub(super) enum Place {
+    /// In the segment that coalesces, which has room for them.
+    Memtable,
+    /// In one that does, when there is room, or where it then belongs.
+    Later(Waiter),
+    /// In a segment of the lane.
+    Lane,
+}
+
 impl Lane {
-    /// Whether records are to be appended to a segment that coalesces, in which there is room for them now.
-    pub(super) fn coalesces(
+    /// Whether records are to be appended to a segment that coalesces.
+    pub(super) fn place_of(
         &self,
         state: &mut LaneState,
         records: &[Prepared],
         padded: u64,
         durability: Durability,
-    ) -> bool {
+    ) -> Place {
         if state.coalescing.plan.is_none() || state.coalescing.ended.is_some() {
-            return false;
+            return Place::Lane;
         }
         let is_single_put = matches!(records, [put] if put.kind == Kind::Put && put.sequence.is_none());
-        is_single_put
+        let waits = is_single_put
             && !matches!(durability, Durability::Sync)
             && state.unpublished == 0
-            && padded <= u64::from(self.shape.segment_bytes) / LONGEST
-            && self.make_coalescing_room(&mut state.coalescing, padded)
+            && padded <= u64::from(self.shape.segment_bytes) / LONGEST;
+        if waits { self.make_coalescing_room(&mut state.coalescing, padded) } else { Place::Lane }
     }
 
-    fn make_coalescing_room(&self, coalescing: &mut Coalescing, padded: u64) -> bool {
+    fn make_coalescing_room(&self, coalescing: &mut Coalescing, padded: u64) -> Place {
         if coalescing.open.as_ref().is_some_and(|(open, _)| open.has_room(1, padded)) {
-            return true;
+            return Place::Memtable;
         }
         coalescing.full.extend(coalescing.open.take());
         self.coalescing_work.notify_one();
-        if coalescing.is_full() {
-            return false;
-        }
-        let Some(piece) = coalescing.spare.take() else { return false };
+        self.coalescing_spare_taken.notify_one();
+        let spare = if coalescing.is_full() { None } else { coalescing.spare.take() };
+        let Some(piece) = spare else {
+            if coalescing.lacks_segments {
+                return Place::Lane;
+            }
+            // Passing by would make the device write what is overwritten a moment later, and take that from the memtable.
+            return Place::Later(coalescing.waiting.get_or_insert_with(Completion::new).waiter());
+        };
         let name = piece.0.name();
         let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
         let sequence = space.sequence.load(Ordering::Relaxed);
@@ -56,7 +71,7 @@ impl Lane {
         tier.slot(name.slot).begin_puts();
         tier.slot(name.slot).set_coalescing(true);
         coalescing.open = Some(piece);
-        true
+        Place::Memtable
     }
 
     /// Appends a put to the segment that coalesces, and publishes it.
@@ -92,14 +107,47 @@ impl Lane {
 
     /// Provides the next segment.
     pub(crate) fn put_coalescing_spare(&self, piece: Piece) {
-        self.state.lock().coalescing.spare = Some(piece);
+        let waiting = {
+            let coalescing = &mut self.state.lock().coalescing;
+            coalescing.spare = Some(piece);
+            coalescing.lacks_segments = false;
+            // Where the memtable is full, they wait until it is taken.
+            if coalescing.is_full() { None } else { coalescing.waiting.take() }
+        };
+        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+    }
+
+    /// There is no slot, or no memory, for another segment. If puts need one, the memtable ends, so that both come back; if there is
+    /// none, they do without.
+    pub(crate) fn lacks_coalescing_spare(&self) {
+        let waiting = {
+            let coalescing = &mut self.state.lock().coalescing;
+            if coalescing.open.is_none() && !coalescing.full.is_empty() {
+                coalescing.is_wanted = true;
+                self.coalescing_work.notify_one();
+            }
+            coalescing.lacks_segments =
+                coalescing.open.is_none() && coalescing.full.is_empty() && coalescing.leaving.is_none();
+            if coalescing.lacks_segments { coalescing.waiting.take() } else { None }
+        };
+        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
     }
 
     /// The memtable, if it is to be written out now.
     pub(crate) fn next_memtable(&self, now: Duration) -> Option<Memtable> {
-        let mut state = self.state.lock();
-        let is_due = state.coalescing.is_due(now) || (state.stopping && !state.coalescing.is_empty());
-        is_due.then(|| state.coalescing.take_memtable())
+        let (memtable, waiting) = {
+            let mut state = self.state.lock();
+            if !state.coalescing.is_due(now) && (!state.stopping || state.coalescing.is_empty()) {
+                return None;
+            }
+            let coalescing = &mut state.coalescing;
+            let memtable = coalescing.take_memtable();
+            // Else there is a segment when those of the memtable before come back.
+            (memtable, coalescing.waiting.take_if(|_| coalescing.spare.is_some()))
+        };
+        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+        self.coalescing_spare_taken.notify_one();
+        Some(memtable)
     }
 
     /// When the memtable is to be written out.
@@ -112,6 +160,8 @@ impl Lane {
         let mut state = self.state.lock();
         state.coalescing.leaving = None;
         state.coalescing.output_ends = output_ends;
+        drop(state);
+        self.coalescing_spare_taken.notify_one();
     }
 
     /// Asks for everything to be written out that waits to be overwritten; to be waited for, if there is anything.
@@ -129,6 +179,11 @@ impl Lane {
         Some(coalescing.completion.waiter())
     }
 
+    /// Opens when the memtable is durable that is being written out, if one is.
+    pub(crate) fn leaving_memtable(&self) -> Option<Waiter> {
+        self.state.lock().coalescing.leaving.as_ref().map(|(_, done)| done.clone())
+    }
+
     /// Opens when everything is durable that waits to be overwritten now, if there is anything; that is not hastened.
     pub(crate) fn coalescing_memtable(&self) -> Option<Waiter> {
         let state = self.state.lock();
@@ -141,11 +196,13 @@ impl Lane {
 
     /// Nothing coalesces any more.
     pub(crate) fn coalescing_ended(&self, how: Result<()>) {
-        let completion = {
-            let mut state = self.state.lock();
-            state.coalescing.ended.get_or_insert_with(|| how.clone());
-            std::mem::replace(&mut state.coalescing.completion, Completion::new())
+        let (completion, waiting) = {
+            let coalescing = &mut self.state.lock().coalescing;
+            coalescing.ended.get_or_insert_with(|| how.clone());
+            (std::mem::replace(&mut coalescing.completion, Completion::new()), coalescing.waiting.take())
         };
         completion.open(how);
+        // They are told how it is when they try again.
+        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
     }
 }

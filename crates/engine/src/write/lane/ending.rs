@@ -26,6 +26,7 @@ impl Lane {
         self.work.notify_one();
         self.spare_taken.notify_one();
         self.coalescing_work.notify_one();
+        self.coalescing_spare_taken.notify_one();
     }
 
     /// An open segment of a lane that has stopped, if there is anything in it.
