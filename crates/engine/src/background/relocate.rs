@@ -7,6 +7,7 @@
 mod coalesced;
 mod emptied;
 mod evict;
+mod newest;
 mod outputs;
 mod victims;
 
@@ -19,10 +20,10 @@ use esker_log::{Entry, Kind, Stream, Tier as TierName};
 use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
-pub(crate) use self::coalesced::Newest;
 use self::emptied::Emptied;
 pub(crate) use self::emptied::{AT_LAST, SHORT, Victims};
 pub(crate) use self::evict::Eviction;
+pub(crate) use self::newest::Newest;
 
 use crate::background::copies::{CopyWriter, yield_device};
 use crate::background::expire::Expirer;
