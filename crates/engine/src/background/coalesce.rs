@@ -68,7 +68,6 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
                     reserve_slots(space, lane, 0);
                     continue;
                 }
-                // Writers do without.
                 Ok(None) => lane.lacks_coalescing_spare(),
                 Err(error) => space.health.latch(&error),
             }
@@ -84,7 +83,7 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     }
     let tier = space.tier(lane.shape.tier);
     let (_, segments) = lane.coalescing_segments();
-    // And those that what is left of a memtable is copied to.
+    // Left to relocation, and to what is left of a memtable, which has half of the segments.
     let copies = (segments as f64 / 2.0 * MOST).ceil() as u32;
     let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
     let (pool, spare) = (&lane.pool, LEFT_TO_LANE);

@@ -3,7 +3,7 @@ use futures_util::FutureExt;
 use super::*;
 
 use crate::base::durability::Durability;
-use crate::testing::{Bench, Plan};
+use crate::testing::{Bench, Plan, SEGMENT_BYTES};
 use crate::write::coalescing::CoalescingPlan;
 
 /// A store in which records wait for ten seconds, with its committer.
@@ -92,4 +92,52 @@ fn without_memory_nothing_coalesces_and_a_flush_ends() {
         assert!(bench.get("a").now_or_never().is_some());
     });
     assert_eq!(bench.durable().len(), 1);
+}
+
+/// Passing by would make the device write what is overwritten a moment later.
+#[test]
+fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
+    let bench = bench();
+    bench.run(async {
+        let lane = &bench.writer.lane;
+        provide(&bench).await;
+        let value = vec![7; SEGMENT_BYTES as usize / 10];
+        let put = || bench.put("a", &value, Durability::None);
+        let mut puts = 0;
+        let mut waits = Box::pin(put());
+        while let Some(done) = waits.as_mut().now_or_never() {
+            done.expect("it is put");
+            puts += 1;
+            waits = Box::pin(put());
+        }
+        assert!((8..=10).contains(&puts), "{puts} fit into the segment that there is");
+        let leaving = lane.next_memtable(bench.space.runtime.now()).expect("it is full");
+        assert!(waits.as_mut().now_or_never().is_none(), "the next one has no segment yet");
+        provide(&bench).await;
+        assert!(waits.now_or_never().is_some_and(|done| done.is_ok()));
+        drop(leaving);
+    });
+    assert!(bench.durable().is_empty(), "nothing went to the lane");
+}
+
+/// The newest one has to be copied, since what superseded it is not durable yet; those before it never.
+#[test]
+fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
+    let bench = bench();
+    bench.run(async {
+        let (space, catalog, writer) = (&*bench.space, &*bench.catalog, &*bench.writer);
+        provide(&bench).await;
+        for _ in 0..3 {
+            put(&bench, "a").await;
+        }
+        assert!(writer.lane.flush_coalescing().is_some());
+        let memtable = writer.lane.next_memtable(space.runtime.now()).expect("it was asked for");
+        provide(&bench).await;
+        put(&bench, "a").await;
+        let relocator = Relocator::new(Expirer { space, catalog, writer });
+        let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
+        coalescer.write_out(memtable.pieces).await.expect("it is written");
+        memtable.completion.open(Ok(()));
+    });
+    assert_eq!(bench.durable().len(), 1, "two older versions are not written");
 }

@@ -210,6 +210,10 @@ impl Reclaimer<'_> {
     /// Nothing can be collected: something is dropped, if that may be and there is anything.
     async fn evict_or_declare_full(&mut self) -> Result<bool> {
         let waits = self.writer.lanes().any(|lane| lane.is_out_of_room());
+        // Slots of which a memtable alone is waited for are no reason to refuse a put.
+        if waits && self.relocator.free_emptied(true).await? {
+            return Ok(true);
+        }
         if waits && self.when_full().evicts() && self.evict().await? {
             return Ok(true);
         }

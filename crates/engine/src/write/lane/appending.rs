@@ -6,7 +6,7 @@ use bytes::Bytes;
 use esker_log::{KeyHash, Kind, Location, OpenSegment, Stream};
 use esker_planted::{Bug, planted};
 
-use super::coalescing::Place;
+use super::coalescing::Destination;
 use super::{Lane, LaneState};
 
 use crate::base::completion::Waiter;
@@ -136,15 +136,15 @@ impl Lane {
         let after = reserved.as_mut().and_then(|reserved| reserved.after.take());
         let wanted = after.as_ref().map_or(usual, |after| after.point);
         if after.is_none() {
-            match self.place_of(state, records, padded, durability) {
-                Place::Memtable => {
+            match self.destination(state, records, padded, durability) {
+                Destination::Memtable => {
                     let reservation = take_reservation(reserved);
                     let answer = self.append_coalescing(state, short_lived, records, durability, reservation);
                     self.expire(records);
                     return Ok(answer);
                 }
-                Place::Later(room) => return Ok(Append::Blocked(room)),
-                Place::Lane => {}
+                Destination::Later(room) => return Ok(Append::Blocked(room)),
+                Destination::Lane => {}
             }
         }
         let Some(point) = self.make_room(state, wanted, records.len(), padded) else {

@@ -19,10 +19,10 @@ use crate::write::reserve::Reservation;
 const LONGEST: u64 = 8;
 
 /// Where records are appended.
-pub(super) enum Place {
+pub(super) enum Destination {
     /// In the segment that coalesces, which has room for them.
     Memtable,
-    /// In one that does, when there is room, or where it then belongs.
+    /// To be asked again when the completion event opens.
     Later(Waiter),
     /// In a segment of the lane.
     Lane,
@@ -30,27 +30,27 @@ pub(super) enum Place {
 
 impl Lane {
     /// Whether records are to be appended to a segment that coalesces.
-    pub(super) fn place_of(
+    pub(super) fn destination(
         &self,
         state: &mut LaneState,
         records: &[Prepared],
         padded: u64,
         durability: Durability,
-    ) -> Place {
+    ) -> Destination {
         if state.coalescing.plan.is_none() || state.coalescing.ended.is_some() {
-            return Place::Lane;
+            return Destination::Lane;
         }
         let is_single_put = matches!(records, [put] if put.kind == Kind::Put && put.sequence.is_none());
         let waits = is_single_put
             && !matches!(durability, Durability::Sync)
             && state.unpublished == 0
             && padded <= u64::from(self.shape.segment_bytes) / LONGEST;
-        if waits { self.make_coalescing_room(&mut state.coalescing, padded) } else { Place::Lane }
+        if waits { self.make_coalescing_room(&mut state.coalescing, padded) } else { Destination::Lane }
     }
 
-    fn make_coalescing_room(&self, coalescing: &mut Coalescing, padded: u64) -> Place {
+    fn make_coalescing_room(&self, coalescing: &mut Coalescing, padded: u64) -> Destination {
         if coalescing.open.as_ref().is_some_and(|(open, _)| open.has_room(1, padded)) {
-            return Place::Memtable;
+            return Destination::Memtable;
         }
         coalescing.full.extend(coalescing.open.take());
         self.coalescing_work.notify_one();
@@ -58,10 +58,10 @@ impl Lane {
         let spare = if coalescing.is_full() { None } else { coalescing.spare.take() };
         let Some(piece) = spare else {
             if coalescing.lacks_segments {
-                return Place::Lane;
+                return Destination::Lane;
             }
             // Passing by would make the device write what is overwritten a moment later, and take that from the memtable.
-            return Place::Later(coalescing.waiting.get_or_insert_with(Completion::new).waiter());
+            return Destination::Later(coalescing.waiting.get_or_insert_with(Completion::new).waiter());
         };
         let name = piece.0.name();
         let (space, tier) = (&self.catalog.space, self.catalog.space.tier(self.shape.tier));
@@ -71,7 +71,7 @@ impl Lane {
         tier.slot(name.slot).begin_puts();
         tier.slot(name.slot).set_coalescing(true);
         coalescing.open = Some(piece);
-        Place::Memtable
+        Destination::Memtable
     }
 
     /// Appends a put to the segment that coalesces, and publishes it.
@@ -114,7 +114,9 @@ impl Lane {
             // Where the memtable is full, they wait until it is taken.
             if coalescing.is_full() { None } else { coalescing.waiting.take() }
         };
-        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+        if let Some(waiting) = waiting {
+            waiting.open(Ok(()));
+        }
     }
 
     /// There is no slot, or no memory, for another segment. If puts need one, the memtable ends, so that both come back; if there is
@@ -130,7 +132,9 @@ impl Lane {
                 coalescing.open.is_none() && coalescing.full.is_empty() && coalescing.leaving.is_none();
             if coalescing.lacks_segments { coalescing.waiting.take() } else { None }
         };
-        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+        if let Some(waiting) = waiting {
+            waiting.open(Ok(()));
+        }
     }
 
     /// The memtable, if it is to be written out now.
@@ -145,7 +149,9 @@ impl Lane {
             // Else there is a segment when those of the memtable before come back.
             (memtable, coalescing.waiting.take_if(|_| coalescing.spare.is_some()))
         };
-        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+        if let Some(waiting) = waiting {
+            waiting.open(Ok(()));
+        }
         self.coalescing_spare_taken.notify_one();
         Some(memtable)
     }
@@ -203,6 +209,8 @@ impl Lane {
         };
         completion.open(how);
         // They are told how it is when they try again.
-        waiting.into_iter().for_each(|waiting| waiting.open(Ok(())));
+        if let Some(waiting) = waiting {
+            waiting.open(Ok(()));
+        }
     }
 }
