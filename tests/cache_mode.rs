@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker::{Cause, Change, ErrorKind, Observer, Store, WhenFull, WriteOptions};
+use esker::{Cause, Change, Durability, ErrorKind, Observer, Store, WhenFull, WriteOptions};
 use esker_device::Runtime;
 use esker_world::Random;
 use futures_util::future::{join, select};
@@ -62,6 +62,40 @@ fn a_full_cache_takes_every_put_and_keeps_what_is_asked_for() {
         assert_eq!(newest, 20, "{tiers:?}: what was just put is there");
         drop(store);
         world.end();
+    }
+}
+
+/// Not when it is opened again, and nothing is written to it; nor when whatever is put waits in memory first.
+#[test]
+fn a_cache_that_is_far_from_full_drops_nothing() {
+    for when_full in [WhenFull::Evict, WhenFull::EvictExpiring] {
+        for coalesce_for in [Duration::ZERO, Duration::from_secs(5)] {
+            let mut config = config(when_full, Tiers::Capacity);
+            (config.coalesce_for, config.durability) = (coalesce_for, Durability::None);
+            config.capacity_segments = 100;
+            let world = World::new(5, config);
+            let mut store = world.open();
+            for opening in 0..2 {
+                for number in 0..600 {
+                    if opening == 0 {
+                        let expires_at_ms = Some(store.now_ms() + 3_600_000);
+                        let options = WriteOptions { expires_at_ms, ..WriteOptions::default() };
+                        let put = store.put_with(key(number), value(&key(number), number, 2000), options);
+                        world.runtime.run(put).expect("there is room");
+                    }
+                    if number % 100 == 0 {
+                        world.runtime.run(world.runtime.sleep(Duration::from_secs(10)));
+                    }
+                }
+                let activity = store.stats().activity;
+                assert_eq!(activity.records_evicted, 0, "{when_full:?}, {coalesce_for:?}: {activity:?}");
+                assert_eq!(store.len(), 600, "{when_full:?}, {coalesce_for:?}, opening {opening}");
+                world.runtime.run(store.close()).expect("it is closed");
+                store = world.open();
+            }
+            drop(store);
+            world.end();
+        }
     }
 }
 

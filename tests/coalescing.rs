@@ -359,6 +359,43 @@ fn a_close_writes_everything_out() {
     }
 }
 
+/// Slots are kept for many segments that coalesce, but not from deletes: those make room.
+#[test]
+fn a_full_store_takes_deletes_and_then_puts() {
+    cases("coalescing::a_full_store_takes_deletes_and_then_puts", 4, |seed| {
+        let more_memory_bytes = 32 << 20;
+        let world = World::new(seed, Config { more_memory_bytes, ..config(Durability::None, 200) });
+        let mut store = world.open();
+        let fill = |store: &Store, from: u64| {
+            let full = (from..).find_map(|number| {
+                let put = store.put(key(number), value(&key(number), number, VALUE_BYTES));
+                Some(number).zip(world.runtime.run(put).err())
+            });
+            let (end, error) = full.expect("numbers do not end");
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            end
+        };
+        let end = fill(&store, 0);
+        if seed % 2 == 1 {
+            world.runtime.run(store.close()).expect("it is closed");
+            store = world.open();
+            assert_eq!(fill(&store, end), end, "it is as full as before");
+        }
+        for number in (0..end).filter(|number| number % 2 == 0) {
+            let deleted = world.runtime.run(store.delete(key(number)));
+            let deleted = deleted.unwrap_or_else(|error| panic!("delete {number} of {end}: {error}"));
+            assert!(deleted, "key {number}");
+        }
+        world.runtime.run(store.compact()).expect("it is compacted");
+        assert!(fill(&store, end) > end + end / 4);
+        for number in (0..end).filter(|number| number % 2 == 1) {
+            assert_eq!(stamp(&world, &store, number), Some(number));
+        }
+        drop(store);
+        world.end();
+    });
+}
+
 /// Keys expire as always, whether they wait in memory or were copied from there.
 #[test]
 fn keys_that_wait_expire() {

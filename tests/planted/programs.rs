@@ -1,6 +1,7 @@
 //! The test programs of the workspace, and running some of their tests.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,9 +36,14 @@ impl Programs {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // As the program that runs was built, so that nothing is built twice.
         let profile: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
-        let built = Command::new(cargo)
-            .args(["test", "--quiet", "--workspace", "--no-run", "--message-format=json"])
-            .args(profile)
+        let mut command = Command::new(cargo);
+        command.args(["test", "--quiet", "--workspace", "--no-run", "--message-format=json"]).args(profile);
+        // What cargo tells this program of its package. Build scripts ask for some of it, and would run again, and all that is
+        // built on what they build.
+        std::env::vars_os().map(|(name, _)| name).filter(is_of_package).for_each(|name| {
+            command.env_remove(name);
+        });
+        let built = command
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .stderr(Stdio::inherit())
             .output()
@@ -103,6 +109,13 @@ impl Programs {
         });
         (ended, took)
     }
+}
+
+/// Whether a variable of the environment tells a program of the package that cargo runs it for.
+fn is_of_package(name: &OsString) -> bool {
+    let of_package =
+        ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_", "OUT_DIR"];
+    name.to_str().is_some_and(|name| of_package.iter().any(|beginning| name.starts_with(beginning)))
 }
 
 /// The exit code, if it ends in time.

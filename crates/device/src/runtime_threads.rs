@@ -149,7 +149,17 @@ struct Timer {
 struct TimerState {
     due: BTreeMap<(Instant, u64), Waker>,
     next_number: u64,
+    /// When the thread looks again by itself; `None` while it sleeps until it is woken.
+    looks_at: Option<Instant>,
     stopped: bool,
+}
+
+impl TimerState {
+    /// Whether the thread would sleep for too long. What was due before may be gone: then it looks once in vain, which costs
+    /// less than to wake it for each new deadline.
+    fn oversleeps(&self, due: Instant) -> bool {
+        self.looks_at.is_none_or(|at| due < at)
+    }
 }
 
 impl Timer {
@@ -157,9 +167,11 @@ impl Timer {
         let mut state = self.state.lock();
         while !state.stopped {
             let Some((first, _)) = state.due.keys().next().copied() else {
+                state.looks_at = None;
                 self.changed.wait(&mut state);
                 continue;
             };
+            state.looks_at = Some(first);
             #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is given")]
             let now = Instant::now();
             if first > now {
@@ -202,11 +214,11 @@ impl Future for Sleep {
             (due, state.next_number)
         });
         let replaced = state.due.insert(entry, context.waker().clone());
-        let is_first = state.due.keys().next() == Some(&entry);
+        let oversleeps = state.oversleeps(due);
         drop(state);
         drop(replaced);
-        if is_first {
-            sleep.timer.changed.notify_all();
+        if oversleeps {
+            sleep.timer.changed.notify_one();
         }
         Poll::Pending
     }
@@ -265,6 +277,33 @@ mod tests {
         waits.into_iter().for_each(Pending::wait);
         assert_eq!(*order.lock(), [5, 20, 40]);
         drop(runtime.sleep(Duration::MAX));
+    }
+
+    #[test]
+    fn the_thread_is_woken_for_what_is_due_before_it_looks_again() {
+        let runtime = Threads::new(1).unwrap();
+        let looks_at = || runtime.timer.state.lock().looks_at;
+        let poll = |sleep: &mut Task| {
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        };
+        let changes = |before: Option<Instant>| {
+            while looks_at() == before {
+                std::thread::yield_now();
+            }
+        };
+        let mut sooner = runtime.sleep(Duration::from_secs(1000));
+        poll(&mut sooner);
+        changes(None);
+        let then = looks_at();
+        let mut later = runtime.sleep(Duration::from_secs(2000));
+        poll(&mut later);
+        drop(sooner);
+        assert!(!runtime.timer.state.lock().oversleeps(then.unwrap()));
+        assert_eq!(looks_at(), then);
+        let mut soonest = runtime.sleep(Duration::from_secs(500));
+        poll(&mut soonest);
+        changes(then);
+        assert!(looks_at() < then);
     }
 
     struct CountsDrop(Arc<AtomicUsize>);

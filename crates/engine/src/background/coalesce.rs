@@ -31,8 +31,9 @@ use crate::write::Writer;
 use crate::write::coalescing::{Memtable, Piece};
 use crate::write::committer::seal;
 use crate::write::lane::Lane;
+use crate::write::preallocate::secure_kept_slots;
 
-/// A segment in which at least this share of its slot is current is written as it is: copying it would save little.
+/// A segment in which at least this share of what fits is current is written as it is: copying it would save little.
 const MOST: f64 = 0.75;
 
 /// Pieces of memory that are left to the lane's own segments.
@@ -65,7 +66,7 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
             match next_segment(space, lane).await {
                 Ok(Some(piece)) => {
                     lane.put_coalescing_spare(piece);
-                    reserve_slots(space, lane, 0);
+                    space.note_what_may_wait();
                     continue;
                 }
                 Ok(None) => lane.lacks_coalescing_spare(),
@@ -82,7 +83,8 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
         return Ok(None);
     }
     let tier = space.tier(lane.shape.tier);
-    let (_, segments) = lane.coalescing_segments();
+    let segments = lane.coalescing_segments();
+    secure_kept_slots(space, tier).await?;
     // Left to relocation, and to what is left of a memtable, which has half of the segments.
     let copies = (segments as f64 / 2.0 * MOST).ceil() as u32;
     let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
@@ -113,6 +115,8 @@ impl Coalescer<'_> {
         loop {
             let woken = self.lane.coalescing_work.notified();
             self.space.health.check_latch()?;
+            // Asked before: what came until it stopped is in the memtable then.
+            let is_stopping = self.lane.is_stopping();
             if let Some(Memtable { pieces, completion }) = self.lane.next_memtable(self.space.runtime.now()) {
                 let written = self.write_out(pieces).await;
                 self.wrote_at = Some(self.space.runtime.now());
@@ -121,10 +125,11 @@ impl Coalescer<'_> {
                     self.space.health.latch(error);
                 }
                 self.lane.memtable_written(self.relocator.output_ends().into_iter().collect());
-                reserve_slots(self.space, self.lane, 0);
                 completion.open(written.clone());
                 written?;
-            } else if self.lane.is_stopping() {
+                // Victims may wait for that.
+                self.space.reclaim.notify_one();
+            } else if is_stopping {
                 return self.relocator.finish().await;
             } else if self.relocator.expires_from().is_some_and(|at_ms| at_ms <= self.catalog.confirmed_ms())
             {
@@ -188,7 +193,7 @@ impl Coalescer<'_> {
             seal(self.space, self.lane, segment, piece).await?;
         }
         // Must come first, or else the lane could take them.
-        reserve_slots(self.space, self.lane, left.len());
+        self.lane.give_coalescing_slots_back(left.len());
         for Closed { segment: (segment, piece), .. } in left {
             let name = segment.name();
             if !planted(Bug::CoalescedNotVoided) {
@@ -199,17 +204,8 @@ impl Coalescer<'_> {
             self.lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
         }
         self.space.announce_free_slot();
-        // Victims may wait for this.
-        self.space.reclaim.notify_one();
         Ok(())
     }
-}
-
-/// Keeps the slots that segments which coalesce may still take: as many as there is memory for, and those of a memtable that are
-/// about to be given back.
-fn reserve_slots(space: &Space, lane: &Lane, returned: usize) {
-    let (in_use, segments) = lane.coalescing_segments();
-    space.reserve_for_coalescing((segments + returned).saturating_sub(in_use) as u32);
 }
 
 /// A segment that coalesced, with the one frame that all of it is in.
@@ -227,7 +223,7 @@ impl Closed {
     fn is_mostly_current(&self, space: &Space) -> bool {
         let segment = &self.segment.0;
         let live = space.tier(segment.shape().tier).slot(segment.name().slot).live_bytes();
-        live as f64 >= f64::from(segment.shape().segment_bytes) * MOST
+        live as f64 >= (u64::from(segment.tail()) + segment.room_bytes()) as f64 * MOST
     }
 
     fn victim(&self) -> (Victim, Vec<esker_log::Entry>) {

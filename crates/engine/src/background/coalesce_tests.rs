@@ -5,6 +5,7 @@ use super::*;
 use crate::base::durability::Durability;
 use crate::testing::{Bench, Plan, SEGMENT_BYTES};
 use crate::write::coalescing::CoalescingPlan;
+use crate::write::lane::MAX_UNWRITTEN;
 
 /// A store in which records wait for ten seconds, with its committer.
 fn bench() -> Bench {
@@ -116,6 +117,7 @@ fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
         provide(&bench).await;
         assert!(waits.now_or_never().is_some_and(|done| done.is_ok()));
         drop(leaving);
+        bench.sleep(2 * MAX_UNWRITTEN).await;
     });
     assert!(bench.durable().is_empty(), "nothing went to the lane");
 }

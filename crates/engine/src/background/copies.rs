@@ -71,15 +71,11 @@ impl CopyWriter<'_> {
         !cleared && self.oldest.other_than(victim.segment) <= entry.sequence
     }
 
-    /// Whether a record is the newest of its key in the memtable that is written out, and what superseded it waits in a later
-    /// one: nothing of that is durable yet.
+    /// Whether what superseded a record of the memtable that is written out waits in a later one: nothing of that is durable yet.
     fn is_superseded_in_memory(&self, entry: &Entry) -> bool {
         let Some(memtable) = self.memtable.filter(|_| !planted(Bug::CoalescedSupersededDropped)) else {
             return false;
         };
-        if !memtable.has(entry) {
-            return false;
-        }
         // Not by a look-up, which misses a key while it goes from one bucket to another.
         let seen = self.catalog.index.suspects(&entry.key_hash);
         let exact =
@@ -165,6 +161,8 @@ impl Host for CopyWriter<'_> {
         let hides = || !self.eviction.is_some_and(Eviction::is_held) && may_hide();
         match entry.kind {
             Kind::Put if is_current() => Need::Record,
+            // What superseded it hides what it would hide.
+            Kind::Put if self.memtable.is_some_and(|memtable| !memtable.has(entry)) => Need::Nothing,
             Kind::Put if self.is_superseded_in_memory(entry) => Need::Record,
             Kind::Put if self.catalog.has_expired_for_good(entry) && hides() => Need::Tombstone,
             Kind::Tombstone if hides() => Need::Record,

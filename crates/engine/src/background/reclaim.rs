@@ -28,6 +28,7 @@ use crate::base::requests::Requests;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
 use crate::write::Writer;
+use crate::write::lane::Lane;
 
 /// How urgent it is to collect what is beyond the bound while there is room.
 pub(crate) const CALM: f64 = 0.25;
@@ -207,33 +208,37 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// Nothing can be collected: something is dropped, if that may be and there is anything.
+    /// Nothing can be collected: something is dropped, if that may be and there is anything; or else writers who wait are told that
+    /// the store is full.
     async fn evict_or_declare_full(&mut self) -> Result<bool> {
         let waits = self.writer.lanes().any(|lane| lane.is_out_of_room());
         // Slots of which a memtable alone is waited for are no reason to refuse a put.
         if waits && self.relocator.free_emptied(true).await? {
             return Ok(true);
         }
-        if waits && self.when_full().evicts() && self.evict().await? {
+        let waits_in_vain = self.writer.lanes().any(|lane| self.waits_in_vain(lane));
+        if waits_in_vain && self.when_full().evicts() && self.evict().await? {
             return Ok(true);
         }
         self.declare_full();
         Ok(false)
     }
 
-    /// Nothing can be freed and writers wait: tell them. Not while what they wait for is on its way: a segment that is being
-    /// sealed may be one to collect, or to evict from, and a slot that is being discarded, or made ready for a lane, is one.
+    /// Whether nothing can be freed and writers of a lane wait. Not while what they wait for is on its way: a segment that is being
+    /// sealed may be one to collect, or to evict from; what was emptied will be free; and a slot that is being discarded, or made
+    /// ready for a lane, is one.
+    fn waits_in_vain(&self, lane: &Lane) -> bool {
+        let is_sealing = self.writer.lanes().any(|lane| lane.is_sealing()) && !planted(Bug::FullWhileSealing);
+        let waits = lane.is_out_of_room() && !lane.is_being_provided();
+        let tier = self.space.tier(lane.shape.tier);
+        let kept = || self.space.kept_slots(tier) + self.space.coalescing_reserve();
+        let is_full = || tier.allocation(|slots| slots.free_slots_soon()) <= kept();
+        waits && !is_sealing && !self.relocator.has_emptied() && is_full()
+    }
+
+    /// Tells writers who wait in vain.
     fn declare_full(&self) {
-        if self.writer.lanes().any(|lane| lane.is_sealing()) && !planted(Bug::FullWhileSealing) {
-            return;
-        }
-        let waiting = self.writer.lanes().filter(|lane| lane.is_out_of_room() && !lane.is_being_provided());
-        let tier_is_full = |name: TierName| {
-            let tier = self.space.tier(name);
-            let kept = self.space.kept_slots(tier) + self.space.coalescing_reserve();
-            tier.allocation(|slots| slots.free_slots_soon()) <= kept
-        };
-        for lane in waiting.filter(|lane| tier_is_full(lane.shape.tier)) {
+        for lane in self.writer.lanes().filter(|lane| self.waits_in_vain(lane)) {
             let was_full = self.space.full.swap(true, Ordering::AcqRel);
             let was_stuck = was_full && self.space.stuck.swap(true, Ordering::AcqRel);
             lane.refuse_waiting(self.space.full_error());

@@ -50,7 +50,7 @@ impl Space {
         least + self.waiting_slots.load(Ordering::Relaxed)
     }
 
-    /// Free slots of a tier that segments which coalesce may still take, and nobody else.
+    /// Free slots of a tier that lanes leave to segments which coalesce.
     pub(crate) fn coalescing_reserve(&self) -> u32 {
         self.coalescing_reserve.load(Ordering::Relaxed)
     }
@@ -60,11 +60,16 @@ impl Space {
         tier.free_slots().saturating_sub(self.coalescing_reserve())
     }
 
-    /// Segments that coalesce may still take so many slots. And some more are to be free, for what the collector emptied and
-    /// cannot free before a memtable ends, because what superseded it waits there. Without those it would end memtables early
-    /// wherever garbage is left to lie until room is needed. They are taken where live records leave plenty.
-    pub(crate) fn reserve_for_coalescing(&self, slots: u32) {
-        self.coalescing_reserve.store(slots, Ordering::Relaxed);
+    /// Segments that coalesce have so many slots; those that they may still take are kept, and one for what is copied.
+    pub(crate) fn reserve_for_coalescing(&self, slots_in_use: u32) {
+        let left = self.coalescing_slots.saturating_sub(slots_in_use);
+        self.coalescing_reserve.store(left, Ordering::Relaxed);
+    }
+
+    /// Some slots more are to be free where records coalesce: for what the collector emptied and cannot free before a memtable ends,
+    /// because what superseded it waits there. Without those it would end memtables early wherever garbage is left to lie
+    /// until room is needed. They are taken where live records leave plenty.
+    pub(crate) fn note_what_may_wait(&self) {
         let tier = self.output_tier();
         let live = self.live_bytes() / u64::from(tier.shape().segment_bytes);
         let left = tier.slots_in_reach().saturating_sub(live.min(u64::from(u32::MAX)) as u32);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use esker_device::Appender;
-use esker_log::{OpenSegment, SegmentName, Stream};
+use esker_log::{OpenSegment, SegmentName, Stream, Superblock};
 
 use crate::base::error::Result;
 use crate::segments::buffers::{MemoryPool, PoolBuffer};
@@ -128,8 +128,11 @@ impl Space {
         if bytes <= file.covered_bytes() {
             return Ok(());
         }
-        self.update_superblocks(|_, superblock| superblock.staging_bytes = bytes).await?;
-        file.set_covered_bytes(bytes);
+        // Others may cover another piece meanwhile.
+        let cover =
+            |superblock: &mut Superblock| superblock.staging_bytes = superblock.staging_bytes.max(bytes);
+        self.update_superblocks(|_, superblock| cover(superblock)).await?;
+        file.cover_bytes(bytes);
         Ok(())
     }
 }

@@ -48,6 +48,11 @@ impl StagingFile {
     pub(crate) fn set_covered_bytes(&self, bytes: u64) {
         self.covered_bytes.store(bytes, Ordering::Release);
     }
+
+    /// The superblocks tell of so many bytes, or of more.
+    pub(crate) fn cover_bytes(&self, bytes: u64) {
+        self.covered_bytes.fetch_max(bytes, Ordering::AcqRel);
+    }
 }
 
 impl Deref for StagingFile {

@@ -42,7 +42,7 @@ pub(crate) struct Coalescing {
     pub(crate) spare: Option<Piece>,
     /// Opens for those who wait until there is a segment for them, or it is known that there is none.
     pub(crate) waiting: Option<Completion>,
-    /// There is neither a slot nor memory for a segment, and no memtable that could give them back.
+    /// There is no slot, or no memory, for a segment, and no memtable that could give one back.
     pub(crate) lacks_segments: bool,
     pub(crate) full: Vec<Piece>,
     /// When the memtable is to be written out at the latest.
@@ -52,6 +52,8 @@ pub(crate) struct Coalescing {
     pub(crate) completion: Completion,
     /// The memtable that is being written out: how many segments it has, and whom to ask when it is done.
     pub(crate) leaving: Option<(usize, Waiter)>,
+    /// How many of its segments have given their slots back.
+    pub(crate) given_back: usize,
     /// Where what is durable ends of each segment that survivors are copied to.
     pub(crate) output_ends: Vec<(u64, u32)>,
     /// How it ended: nothing coalesces any more.
@@ -71,6 +73,7 @@ impl Coalescing {
             is_wanted: false,
             completion: Completion::new(),
             leaving: None,
+            given_back: 0,
             output_ends: Vec::new(),
             ended: None,
         }
@@ -99,6 +102,11 @@ impl Coalescing {
     pub(crate) fn in_use(&self) -> usize {
         let leaving = self.leaving.as_ref().map_or(0, |(count, _)| *count);
         leaving + self.full.len() + usize::from(self.open.is_some()) + usize::from(self.spare.is_some())
+    }
+
+    /// How many slots those have.
+    pub(crate) fn slots_in_use(&self) -> u32 {
+        (self.in_use() - self.given_back) as u32
     }
 
     /// The segments that have records.

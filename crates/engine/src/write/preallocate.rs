@@ -10,6 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::buffers::BufferedSegment;
 use crate::segments::space::Space;
+use crate::segments::tier::Tier;
 use crate::write::lane::Lane;
 
 /// Provides a lane with segments, until it stops. `order`: the lane that gives everything its order.
@@ -25,15 +26,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
             if !goes_on {
                 break;
             }
-            // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a
-            // crash left made it the first: without deletes there may be nothing to relocate.
-            let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
-            let keep = space.kept_slots(space.tier(lane.shape.tier)) + space.coalescing_reserve()
-                - u32::from(full)
-                - u32::from(full && stuck);
             let opened_at = order.published_through();
             lane.set_being_provided(true);
-            let next = next_segment_of(space, &lane, keep, opened_at).await;
+            let next = next_segment_of(space, &lane, opened_at).await;
             lane.set_being_provided(false);
             match next {
                 Ok(Some((segment, piece))) => {
@@ -65,20 +60,27 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
     }
 }
 
-/// Opens the next segment of a lane, if more than `keep` slots are free beside. In a file those have their blocks first:
-/// whoever they are kept for may need them when the file system is full.
-async fn next_segment_of(
-    space: &Space,
-    lane: &Lane,
-    keep: u32,
-    opened_at: u64,
-) -> Result<Option<(OpenSegment, usize)>> {
+/// Opens the next segment of a lane, if more slots are free than are kept for others.
+async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<Option<(OpenSegment, usize)>> {
     let tier = space.tier(lane.shape.tier);
-    // As long as there is nothing to delete or to relocate, a file is to be short.
-    let is_first = tier.holds_nothing();
-    tier.secure(if is_first { 1 } else { keep + 1 }).await?;
-    space.note_limit();
+    // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a crash
+    // left made it the first: without deletes there may be nothing to relocate. Nor do they wait for what coalesces then.
+    let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
+    let lent = u32::from(full) + u32::from(full && stuck);
+    let coalescing = if full { 0 } else { space.coalescing_reserve() };
+    secure_kept_slots(space, tier).await?;
+    let keep = space.kept_slots(tier) + coalescing - lent;
     let opened = space.open_segment(tier, lane.stream, &lane.pool, keep, opened_at).await;
     lane.has_begun.fetch_or(matches!(opened, Ok(Some(_))), Ordering::AcqRel);
     opened
+}
+
+/// Before a slot is taken for puts, those that are kept have their blocks in a file: whoever they are kept for may need them when
+/// the file system is full.
+pub(crate) async fn secure_kept_slots(space: &Space, tier: &Tier) -> Result<()> {
+    // As long as there is nothing to delete or to relocate, a file is to be short.
+    let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + 1 };
+    tier.secure(slots).await?;
+    space.note_limit();
+    Ok(())
 }

@@ -1,34 +1,37 @@
 //! Which version of a key is the last one in a memtable: those before it are never copied.
 
-use std::collections::HashMap;
-
-use esker_log::{Entry, KeyHash, OpenSegment};
-
-use crate::base::fixed_hash::FixedState;
+use esker_log::{Entry, OpenSegment};
+use hashbrown::HashTable;
 
 /// The newest put of each key in a memtable.
 pub(crate) struct Newest {
-    sequences: HashMap<KeyHash, u64, FixedState>,
+    /// Their sequence numbers, in order.
+    sequences: Vec<u64>,
     /// No segment of the memtable has a higher number.
     pub(crate) through: u64,
 }
 
 impl Newest {
     /// Of all segments of a memtable.
-    pub(crate) fn of<'a>(segments: impl Iterator<Item = &'a OpenSegment>) -> Newest {
-        let mut newest = Newest { sequences: HashMap::default(), through: 0 };
-        for segment in segments {
-            newest.through = newest.through.max(segment.name().segment);
-            for entry in segment.entries() {
-                let sequence = newest.sequences.entry(entry.key_hash).or_default();
-                *sequence = entry.sequence.max(*sequence);
+    pub(crate) fn of<'a>(segments: impl Iterator<Item = &'a OpenSegment> + Clone) -> Newest {
+        let through = segments.clone().map(|segment| segment.name().segment).max().unwrap_or(0);
+        let entries = || segments.clone().flat_map(OpenSegment::entries);
+        let hash = |entry: &Entry| entry.key_hash.slot;
+        let mut newest: HashTable<&Entry> = HashTable::new();
+        for entry in entries() {
+            let same = |other: &&Entry| other.key_hash == entry.key_hash;
+            let known = newest.entry(hash(entry), same, |other| hash(other)).or_insert(entry).into_mut();
+            if known.sequence < entry.sequence {
+                *known = entry;
             }
         }
-        newest
+        let mut sequences: Vec<u64> = newest.iter().map(|entry| entry.sequence).collect();
+        sequences.sort_unstable();
+        Newest { sequences, through }
     }
 
     /// Whether a record of the memtable is the newest of its key in it.
     pub(crate) fn has(&self, entry: &Entry) -> bool {
-        self.sequences.get(&entry.key_hash) == Some(&entry.sequence)
+        self.sequences.binary_search(&entry.sequence).is_ok()
     }
 }

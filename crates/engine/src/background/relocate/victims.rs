@@ -151,6 +151,11 @@ impl Relocator<'_> {
         Ok(true)
     }
 
+    /// Whether there are victims that were emptied and are not free.
+    pub(crate) fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
     async fn free_now(&self, emptied: Emptied) -> Result<()> {
         let Emptied { tier: tier_name, victims, worked, .. } = emptied;
         let tier = self.space.tier(tier_name);

@@ -91,10 +91,16 @@ impl Lane {
         self.publish(Appender { lane: self, open, short_lived, records, first_sequence }, reservation)
     }
 
-    /// How many segments coalesce or are ready for it, and how many may.
-    pub(crate) fn coalescing_segments(&self) -> (usize, usize) {
-        let coalescing = &self.state.lock().coalescing;
-        (coalescing.in_use(), coalescing.plan.map_or(0, |plan| plan.segments))
+    /// How many segments may coalesce.
+    pub(crate) fn coalescing_segments(&self) -> usize {
+        self.state.lock().coalescing.plan.map_or(0, |plan| plan.segments)
+    }
+
+    /// So many slots of the memtable that is written out are about to be free, and are kept for the next.
+    pub(crate) fn give_coalescing_slots_back(&self, slots: usize) {
+        let coalescing = &mut self.state.lock().coalescing;
+        coalescing.given_back = slots;
+        self.catalog.space.reserve_for_coalescing(coalescing.slots_in_use());
     }
 
     /// Whether another segment is wanted.
@@ -111,6 +117,7 @@ impl Lane {
             let coalescing = &mut self.state.lock().coalescing;
             coalescing.spare = Some(piece);
             coalescing.lacks_segments = false;
+            self.catalog.space.reserve_for_coalescing(coalescing.slots_in_use());
             // Where the memtable is full, they wait until it is taken.
             if coalescing.is_full() { None } else { coalescing.waiting.take() }
         };
@@ -164,8 +171,10 @@ impl Lane {
     /// The memtable was written out. `output_ends`: where what is durable ends of the segments that are open for survivors.
     pub(crate) fn memtable_written(&self, output_ends: Vec<(u64, u32)>) {
         let mut state = self.state.lock();
-        state.coalescing.leaving = None;
-        state.coalescing.output_ends = output_ends;
+        let coalescing = &mut state.coalescing;
+        (coalescing.leaving, coalescing.given_back) = (None, 0);
+        coalescing.output_ends = output_ends;
+        self.catalog.space.reserve_for_coalescing(coalescing.slots_in_use());
         drop(state);
         self.coalescing_spare_taken.notify_one();
     }

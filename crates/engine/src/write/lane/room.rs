@@ -86,11 +86,12 @@ impl Lane {
         !self.state.lock().sealing.is_empty()
     }
 
-    /// Whether writers wait for room, or soon will. Of large values there may never be any.
+    /// Whether writers wait for room, or soon will. Of large values there may never be any, and where records coalesce there may
+    /// be nothing else.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let state = self.state.lock();
-        let is_wanted = state.lacks_room || self.stream != Stream::LARGE;
-        state.points.is_empty() && state.spare.is_none() && is_wanted
+        let is_used = self.stream != Stream::LARGE && self.has_begun.load(Ordering::Acquire);
+        state.points.is_empty() && state.spare.is_none() && (state.lacks_room || is_used)
     }
 
     /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
