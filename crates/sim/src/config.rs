@@ -61,6 +61,10 @@ pub struct Config {
     pub when_full: WhenFull,
 }
 
+/// Segments are no shorter than this, nor than so many write units.
+const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
+const SEGMENT_UNITS: u64 = 8;
+
 impl Config {
     /// A small store with everything at its default.
     pub fn new(tiers: Tiers) -> Config {
@@ -92,11 +96,11 @@ impl Config {
     pub fn random(random: &mut Random, tiers: Tiers) -> Config {
         let unit_bytes = [4096, 4096, 8192, 16384][random.below(4) as usize];
         let segment_bytes = match random.below(8) {
-            0..5 => 64 << 10,
+            0..5 => LEAST_SEGMENT_BYTES,
             5..7 => 128 << 10,
             _ => 512 << 10,
         };
-        let segment_bytes = u64::max(segment_bytes, 8 * unit_bytes);
+        let segment_bytes = u64::max(segment_bytes, SEGMENT_UNITS * unit_bytes);
         let (fast_segments, capacity_segments) = (8 + random.below(6), 10 + random.below(20));
         Config {
             segment_bytes,
@@ -122,6 +126,12 @@ impl Config {
         }
     }
 
+    /// As small as may be.
+    pub(crate) fn make_small(&mut self) {
+        self.segment_bytes = u64::max(LEAST_SEGMENT_BYTES, SEGMENT_UNITS * self.unit_bytes);
+        (self.fast_segments, self.capacity_segments) = (8, 8);
+    }
+
     pub(crate) fn least_memory_bytes(&self) -> u64 {
         let lanes = if self.tiers == Tiers::Both { 2 } else { 1 };
         let coalescing = if lanes == 1 && !self.coalesce_for.is_zero() { 2 } else { 0 };
@@ -136,3 +146,12 @@ impl Config {
 
 /// What the smallest index takes, and a little more.
 const INDEX_BYTES: u64 = 12 << 20;
+
+/// What a history's store does when it is full. Not drawn, so that the rest of a seed's life stays what it was.
+pub(crate) fn when_full(seed: u64) -> WhenFull {
+    match seed % 8 {
+        0 | 3 => WhenFull::Evict,
+        5 => WhenFull::EvictExpiring,
+        _ => WhenFull::Refuse,
+    }
+}

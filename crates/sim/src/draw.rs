@@ -2,7 +2,7 @@
 
 use esker_world::Random;
 
-use crate::config::Tiers;
+use crate::config::{Tiers, when_full};
 use crate::plan::{
     Device, DeviceFault, End, FaultKind, Interruption, Level, Life, Media, Op, OpKind, Opening, Plan,
     ScanKind, SlotKeys,
@@ -45,7 +45,11 @@ impl Plan {
         };
         let media = shape.media.unwrap_or(media);
         let config_seed = random.bits();
-        let traits = Traits::draw(&mut random, staging, media);
+        let mut traits = Traits::draw(&mut random, staging, media);
+        let small = when_full(seed).evicts();
+        if small {
+            traits.value_bytes = LONGEST_VALUES;
+        }
         let slots = (0..4 + random.below(60)).map(|_| SlotKeys {
             parts: if traits.batches && random.one_in(4) { 2 + random.below(5) } else { 1 },
             long: random.one_in(12),
@@ -61,9 +65,12 @@ impl Plan {
         let operations = shape.operations / 2 + random.below(shape.operations + 1);
         let mut draw = Draw { random, traits, slots: slots.len() as u64, counters, media };
         let lives = (0..lives).map(|_| draw.life((operations / lives).max(1))).collect();
-        Plan { seed, tiers, staging, config_seed, media, slots, counters, lives }
+        Plan { seed, tiers, staging, config_seed, small, media, slots, counters, lives }
     }
 }
+
+/// Values of a plan are no longer than twice this.
+const LONGEST_VALUES: u64 = 25_000;
 
 /// What the clients of a plan are like.
 struct Traits {
@@ -97,7 +104,7 @@ impl Traits {
             clears: random.one_in(3),
             clock_jumps: expiry && media == Media::Sound && random.one_in(2),
             levels,
-            value_bytes: [60, 300, 1500, 5000, 12000, 25000][random.below(6) as usize],
+            value_bytes: [60, 300, 1500, 5000, 12000, LONGEST_VALUES][random.below(6) as usize],
         }
     }
 }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use esker_device::Runtime;
-use esker_engine::{Entry, ErrorKind, Result, Store, WhenFull};
+use esker_engine::{Entry, ErrorKind, Result, Store};
 use esker_world::Random;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, oneshot};
 
 use crate::client::{Client, count_of, read_all};
-use crate::config::Config;
+use crate::config::{Config, when_full};
 use crate::model::{Ended, Model};
 use crate::plan::{End, FaultKind, Life, Media, Op, Opening, Plan, SlotKeys, counter_key};
 use crate::store::World;
@@ -142,15 +142,6 @@ pub fn run(plan: &Plan) -> std::result::Result<Reached, Failure> {
     }
 }
 
-/// What a history's store does when it is full. Not drawn, so that the rest of a seed's life stays what it was.
-fn when_full(seed: u64) -> WhenFull {
-    match seed % 8 {
-        0 | 3 => WhenFull::Evict,
-        5 => WhenFull::EvictExpiring,
-        _ => WhenFull::Refuse,
-    }
-}
-
 struct History<'a> {
     plan: &'a Plan,
     world: World,
@@ -161,6 +152,9 @@ struct History<'a> {
 impl<'a> History<'a> {
     fn new(plan: &'a Plan) -> History<'a> {
         let mut config = Config::random(&mut Random::new(plan.config_seed), plan.tiers);
+        if plan.small {
+            config.make_small();
+        }
         config.staging = plan.staging;
         config.when_full = when_full(plan.seed);
         config.room_segments = plan.lives.iter().map(|life| life.more_segments).sum();

@@ -55,7 +55,8 @@ impl Writer {
                         self.space.reclaim.notify_one();
                         self.space.runtime.sleep(Duration::from_millis(10)).await;
                     } else if let Err(error) = completion.wait().await
-                        && !(only_deletes && matches!(error, Error::Full { .. } | Error::FileSystemFull { .. }))
+                        && !(only_deletes
+                            && matches!(error, Error::Full { .. } | Error::FileSystemFull { .. }))
                     {
                         return Err(error);
                     }
