@@ -52,12 +52,24 @@ impl Reclaimer<'_> {
         index_bytes as f64 > self.catalog.memory_for_index() as f64 * INDEX_SHARE
     }
 
-    /// Frees a segment of the tier where records stay, one of which little was asked for; false if there is none.
+    /// Frees a segment of the tier where records stay, one of which little was asked for; false if there is none. What somebody
+    /// is about to write is not dropped, and who writes it may wait for this room. So there may be nothing to gain from a segment
+    /// after all, and then others are tried.
     pub(crate) async fn evict(&mut self) -> Result<bool> {
-        match self.coldest().await? {
-            Some((slot, entries)) => self.evict_segment(slot, &entries).await,
-            None => Ok(false),
+        let tier = self.space.output_tier();
+        let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
+        let (evicted, free_slots) = gained();
+        for _ in 0..=tier.slots().sealed().count() {
+            let Some((slot, entries)) = self.coldest().await? else { return Ok(false) };
+            if !self.evict_segment(slot, &entries).await? {
+                return Ok(false);
+            }
+            let now = gained();
+            if now.0 > evicted || now.1 > free_slots {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 
     /// Drops what is cold of one segment of the tier where records stay, and frees it; false if there was no room for that.
