@@ -175,7 +175,7 @@ fn meets_a_full_file_system(coalesce_for: Duration) {
     let store = open_coalescing(&disk.path(), coalesce_for);
     tells_the_truth(&disk, &store);
     let end = fill(&store, 0);
-    // Segments that coalesce have three slots.
+    // Segments that coalesce have a few slots.
     let least = if coalesce_for.is_zero() { 35 * MIB } else { 32 * MIB };
     assert!(end * VALUE_BYTES as u64 > least, "{end} values fit");
     tells_the_truth(&disk, &store);

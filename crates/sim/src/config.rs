@@ -126,7 +126,7 @@ impl Config {
         }
     }
 
-    /// As small as may be.
+    /// Few segments, and short ones.
     pub(crate) fn make_small(&mut self) {
         self.segment_bytes = u64::max(LEAST_SEGMENT_BYTES, SEGMENT_UNITS * self.unit_bytes);
         (self.fast_segments, self.capacity_segments) = (8, 8);

@@ -46,7 +46,8 @@ impl Plan {
         let media = shape.media.unwrap_or(media);
         let config_seed = random.bits();
         let mut traits = Traits::draw(&mut random, staging, media);
-        let small = when_full(seed).evicts();
+        // Some of them, so that there are others with many records in a segment.
+        let small = when_full(seed).evicts() && (seed / 8).is_multiple_of(2);
         if small {
             traits.value_bytes = LONGEST_VALUES;
         }

@@ -19,7 +19,7 @@ pub struct Plan {
     pub staging: bool,
     /// The rest of its configuration is drawn from this.
     pub config_seed: u64,
-    /// The store is as small as may be, so that a short history fills it.
+    /// The store has few segments, and short ones, so that a short history fills it.
     #[serde(default)]
     pub small: bool,
     /// What the devices may do.

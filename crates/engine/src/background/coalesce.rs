@@ -63,14 +63,23 @@ pub(crate) async fn provide(writer: Arc<Writer>) {
             return;
         }
         if lane.wants_coalescing_spare() {
-            match next_segment(space, lane).await {
-                Ok(Some(piece)) => {
-                    lane.put_coalescing_spare(piece);
-                    space.note_what_may_wait();
-                    continue;
-                }
+            lane.begin_providing();
+            let next = next_segment(space, lane).await;
+            let is_there = matches!(next, Ok(Some(_)));
+            match next {
+                Ok(Some(piece)) => lane.put_coalescing_spare(piece),
                 Ok(None) => lane.lacks_coalescing_spare(),
                 Err(error) => space.health.latch(&error),
+            }
+            lane.end_providing();
+            // Fewer slots are kept for memtables now, or one was given back: there may be one for who waits, or none at all.
+            space.announce_free_slot();
+            if lane.is_out_of_room() {
+                space.reclaim.notify_one();
+            }
+            if is_there {
+                space.note_what_may_wait();
+                continue;
             }
         }
         woken.await;
@@ -188,21 +197,22 @@ impl Coalescer<'_> {
         if !planted(Bug::CoalescedFreedBeforeFlush) {
             self.lane.flush().wait().await?;
         }
+        let given_back = whole.len() + left.len();
         for Closed { segment: (segment, piece), .. } in whole {
             tier.slot(segment.name().slot).set_coalescing(false);
             seal(self.space, self.lane, segment, piece).await?;
         }
-        // Must come first, or else the lane could take them.
-        self.lane.give_coalescing_slots_back(left.len());
+        for Closed { segment: (_, piece), .. } in left.iter().filter(|_| !planted(Bug::CoalescedNotVoided)) {
+            self.lane.void_staged(*piece)?;
+        }
         for Closed { segment: (segment, piece), .. } in left {
             let name = segment.name();
-            if !planted(Bug::CoalescedNotVoided) {
-                self.lane.void_staged(piece)?;
-            }
             let (memory, _) = segment.into_parts();
             tier.leave_slot(name.slot, self.space.runtime.now());
             self.lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
         }
+        // After the slots are free, or else who waits would seem to wait in vain; and before anybody is told of them.
+        self.lane.give_coalescing_slots_back(given_back);
         self.space.announce_free_slot();
         Ok(())
     }

@@ -118,10 +118,11 @@ impl Reclaimer<'_> {
 
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
+        let seals = self.seals();
         self.catalog.save_clock().await?;
         let somebody_waits = self.compaction.is_some()
             || self.writer.pressure.requests.is_wanted()
-            || self.writer.lanes().any(|lane| lane.is_out_of_room());
+            || self.writer.lanes().any(|lane| self.is_short(lane));
         if self.relocator.free_emptied(somebody_waits || self.space.urgency() >= AT_LAST).await? {
             return Ok(true);
         }
@@ -158,7 +159,7 @@ impl Reclaimer<'_> {
             let always = choice.tier != self.space.output_tier().name();
             let (may_be_full, done) = (!always, self.carry_out(choice, always).await?);
             if !done && may_be_full {
-                return self.evict_or_declare_full().await;
+                return self.evict_or_declare_full(seals).await;
             }
             return Ok(true);
         }
@@ -169,7 +170,7 @@ impl Reclaimer<'_> {
             if self.relieve().await? {
                 return Ok(true);
             }
-            if self.evict_or_declare_full().await? {
+            if self.evict_or_declare_full(seals).await? {
                 return Ok(true);
             }
         }
@@ -210,30 +211,47 @@ impl Reclaimer<'_> {
 
     /// Nothing can be collected: something is dropped, if that may be and there is anything; or else writers who wait are told that
     /// the store is full.
-    async fn evict_or_declare_full(&mut self) -> Result<bool> {
-        let waits = self.writer.lanes().any(|lane| lane.is_out_of_room());
+    /// `seals`: how many segments had been sealed when it was looked for something to collect.
+    async fn evict_or_declare_full(&mut self, seals: u64) -> Result<bool> {
+        let is_short = self.writer.lanes().any(|lane| self.is_short(lane));
         // Slots of which a memtable alone is waited for are no reason to refuse a put.
-        if waits && self.relocator.free_emptied(true).await? {
+        if is_short && self.relocator.free_emptied(true).await? {
             return Ok(true);
         }
-        let waits_in_vain = self.writer.lanes().any(|lane| self.waits_in_vain(lane));
-        if waits_in_vain && self.when_full().evicts() && self.evict().await? {
+        if !self.writer.lanes().any(|lane| self.waits_in_vain(lane)) {
+            return Ok(false);
+        }
+        // What was sealed meanwhile may be what is to be collected.
+        if self.seals() != seals {
+            return Ok(true);
+        }
+        if self.when_full().evicts() && self.evict().await? {
             return Ok(true);
         }
         self.declare_full();
         Ok(false)
     }
 
-    /// Whether nothing can be freed and writers of a lane wait. Not while what they wait for is on its way: a segment that is being
-    /// sealed may be one to collect, or to evict from; what was emptied will be free; and a slot that is being discarded, or made
-    /// ready for a lane, is one.
-    fn waits_in_vain(&self, lane: &Lane) -> bool {
-        let is_sealing = self.writer.lanes().any(|lane| lane.is_sealing()) && !planted(Bug::FullWhileSealing);
-        let waits = lane.is_out_of_room() && !lane.is_being_provided();
+    /// How many segments of lanes got their summaries.
+    fn seals(&self) -> u64 {
+        self.writer.lanes().map(|lane| lane.seals()).sum()
+    }
+
+    /// Whether writers of a lane wait, or soon will, and there is no slot for them; not while one that is being discarded, or made
+    /// ready for the lane, is on its way. The order matters: a segment that is handed over in between is seen.
+    fn is_short(&self, lane: &Lane) -> bool {
         let tier = self.space.tier(lane.shape.tier);
-        let kept = || self.space.kept_slots(tier) + self.space.coalescing_reserve();
-        let is_full = || tier.allocation(|slots| slots.free_slots_soon()) <= kept();
-        waits && !is_sealing && !self.relocator.has_emptied() && is_full()
+        let kept = self.space.kept_slots(tier) + self.space.coalescing_reserve();
+        let is_full = tier.allocation(|slots| slots.free_slots_soon()) <= kept;
+        is_full && !lane.is_being_provided() && lane.is_out_of_room()
+    }
+
+    /// Whether nothing can be freed either. A segment that is being sealed may be one to collect, or to evict from; and what was
+    /// emptied will be free.
+    fn waits_in_vain(&self, lane: &Lane) -> bool {
+        let is_short = self.is_short(lane) && !self.relocator.has_emptied();
+        let is_sealing = || self.writer.lanes().any(|lane| lane.is_sealing());
+        is_short && (!is_sealing() || planted(Bug::FullWhileSealing))
     }
 
     /// Tells writers who wait in vain.

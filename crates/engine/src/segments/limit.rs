@@ -50,6 +50,11 @@ impl Space {
         least + self.waiting_slots.load(Ordering::Relaxed)
     }
 
+    /// Whether records wait in memory to be overwritten.
+    pub(crate) fn coalesces(&self) -> bool {
+        self.coalescing_slots > 0
+    }
+
     /// Free slots of a tier that lanes leave to segments which coalesce.
     pub(crate) fn coalescing_reserve(&self) -> u32 {
         self.coalescing_reserve.load(Ordering::Relaxed)

@@ -52,7 +52,7 @@ pub(crate) struct Coalescing {
     pub(crate) completion: Completion,
     /// The memtable that is being written out: how many segments it has, and whom to ask when it is done.
     pub(crate) leaving: Option<(usize, Waiter)>,
-    /// How many of its segments have given their slots back.
+    /// How many of its segments have given their slots back, or become segments like any other.
     pub(crate) given_back: usize,
     /// Where what is durable ends of each segment that survivors are copied to.
     pub(crate) output_ends: Vec<(u64, u32)>,
@@ -104,9 +104,9 @@ impl Coalescing {
         leaving + self.full.len() + usize::from(self.open.is_some()) + usize::from(self.spare.is_some())
     }
 
-    /// How many slots those have.
+    /// How many slots those have, and one that survivors are copied to.
     pub(crate) fn slots_in_use(&self) -> u32 {
-        (self.in_use() - self.given_back) as u32
+        (self.in_use() - self.given_back + usize::from(!self.output_ends.is_empty())) as u32
     }
 
     /// The segments that have records.

@@ -12,7 +12,7 @@ mod room;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use esker_log::{OpenSegment, SegmentShape, Stream};
@@ -78,6 +78,8 @@ pub(crate) struct LaneState {
     spare: Option<(OpenSegment, usize)>,
     /// Segments that are full and have no summary yet.
     sealing: BTreeSet<u64>,
+    /// How many got theirs.
+    seals: u64,
     /// Opened when there is a spare segment again.
     room: Completion,
     /// A writer found none.
@@ -110,8 +112,8 @@ pub(crate) struct Lane {
     /// It had a segment in this opening.
     pub(crate) has_begun: AtomicBool,
     state: Mutex<LaneState>,
-    /// Its next segment is being looked for, so that a slot may be on its way.
-    is_being_provided: AtomicBool,
+    /// How many look for a segment for it, so that a slot may be on its way.
+    providers: AtomicU32,
     /// The committer has something to do.
     pub(crate) work: Notify,
     /// The preallocation has something to do.
@@ -149,6 +151,7 @@ impl Lane {
                 points: AppendPoints::default(),
                 spare: None,
                 sealing: BTreeSet::new(),
+                seals: 0,
                 room: Completion::new(),
                 lacks_room: false,
                 filling: Filling::new(),
@@ -162,7 +165,7 @@ impl Lane {
                 stopping: false,
                 ended: None,
             }),
-            is_being_provided: AtomicBool::new(false),
+            providers: AtomicU32::new(0),
             work: Notify::new(),
             spare_taken: Notify::new(),
             coalescing_work: Notify::new(),

@@ -27,17 +27,24 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
                 break;
             }
             let opened_at = order.published_through();
-            lane.set_being_provided(true);
+            lane.begin_providing();
             let next = next_segment_of(space, &lane, opened_at).await;
-            lane.set_being_provided(false);
-            match next {
-                Ok(Some((segment, piece))) => {
-                    refused = false;
+            let next = next.map(|segment| {
+                let is_there = segment.is_some();
+                if let Some((segment, piece)) = segment {
                     space.buffered.add(BufferedSegment::of(&segment));
                     lane.put_spare(segment, piece);
+                }
+                is_there
+            });
+            // Not before the lane has it, or else it would seem to wait in vain.
+            lane.end_providing();
+            match next {
+                Ok(true) => {
+                    refused = false;
                     catalog.balance_memory();
                 }
-                Ok(None) => {
+                Ok(false) => {
                     space.reclaim.notify_one();
                     // The completion event opens when a slot is freed, or when it is found that none can be.
                     let _ = freed.wait().await;
@@ -65,10 +72,10 @@ async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<O
     let tier = space.tier(lane.shape.tier);
     // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a crash
     // left made it the first: without deletes there may be nothing to relocate. Nor do they wait for what coalesces then.
+    secure_kept_slots(space, tier).await?;
     let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
     let lent = u32::from(full) + u32::from(full && stuck);
     let coalescing = if full { 0 } else { space.coalescing_reserve() };
-    secure_kept_slots(space, tier).await?;
     let keep = space.kept_slots(tier) + coalescing - lent;
     let opened = space.open_segment(tier, lane.stream, &lane.pool, keep, opened_at).await;
     lane.has_begun.fetch_or(matches!(opened, Ok(Some(_))), Ordering::AcqRel);
@@ -79,7 +86,8 @@ async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<O
 /// the file system is full.
 pub(crate) async fn secure_kept_slots(space: &Space, tier: &Tier) -> Result<()> {
     // As long as there is nothing to delete or to relocate, a file is to be short.
-    let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + 1 };
+    let takers = 1 + u32::from(space.coalesces());
+    let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + takers };
     tier.secure(slots).await?;
     space.note_limit();
     Ok(())

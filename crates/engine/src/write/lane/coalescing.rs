@@ -96,7 +96,7 @@ impl Lane {
         self.state.lock().coalescing.plan.map_or(0, |plan| plan.segments)
     }
 
-    /// So many slots of the memtable that is written out are about to be free, and are kept for the next.
+    /// So many slots of the memtable that is written out are free, or hold segments like any other; as many are kept for the next.
     pub(crate) fn give_coalescing_slots_back(&self, slots: usize) {
         let coalescing = &mut self.state.lock().coalescing;
         coalescing.given_back = slots;

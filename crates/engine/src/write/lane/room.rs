@@ -32,14 +32,19 @@ impl Lane {
         state.spare.is_none() && !state.stopping && wanted
     }
 
-    /// Whether its next segment may be on its way. Nobody is told then that there is none.
+    /// Whether its next segment, or one for a memtable, may be on its way. Nobody is told then that there is none.
     pub(crate) fn is_being_provided(&self) -> bool {
-        self.is_being_provided.load(Ordering::Acquire)
+        self.providers.load(Ordering::Acquire) > 0
     }
 
-    /// Its next segment is looked for, or that is over.
-    pub(crate) fn set_being_provided(&self, is_being_provided: bool) {
-        self.is_being_provided.store(is_being_provided, Ordering::Release);
+    /// A segment is looked for.
+    pub(crate) fn begin_providing(&self) {
+        self.providers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// That is over. Whoever found that it was under way has to be told.
+    pub(crate) fn end_providing(&self) {
+        self.providers.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Provides the next segment.
@@ -78,7 +83,14 @@ impl Lane {
 
     /// A segment has its summary.
     pub(crate) fn sealed(&self, segment: u64) {
-        self.state.lock().sealing.remove(&segment);
+        let mut state = self.state.lock();
+        state.sealing.remove(&segment);
+        state.seals += 1;
+    }
+
+    /// How many of its segments got their summaries.
+    pub(crate) fn seals(&self) -> u64 {
+        self.state.lock().seals
     }
 
     /// Whether a segment that is full has no summary yet.
