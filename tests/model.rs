@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::support::{Config, Tiers, World, answer_of, cases, child, value};
 
 /// Histories of each kind of store.
-const SHORT: u64 = 4950;
+const SHORT: u64 = 2950;
 
 /// And of those that last longer.
 const LONG: u64 = 60;
