@@ -85,8 +85,6 @@ fn what_is_overwritten_in_memory_is_never_written() {
 #[test]
 fn nothing_is_lost_beside_the_collector() {
     cases("coalescing::nothing_is_lost_beside_the_collector", 8, |seed| {
-        // One of these shows what is sealed too early.
-        let seed = seed + 12;
         let mut random = Random::new(seed);
         let more_memory_bytes = 16 << 20;
         let mut world = World::new(seed, Config { more_memory_bytes, ..config(Durability::None, 200) });

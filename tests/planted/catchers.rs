@@ -74,7 +74,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(StagingVoidedEarly, "store", "openings::an_opening_that_is_killed_keeps_what_was_staged"),
     row(CoalescedFreedBeforeFlush, "store", "coalescing::what_supersedes_what_is_due_is_due"),
     row(CoalescedNotVoided, "store", "coalescing::a_kill_brings_nothing_back_that_was_written_out"),
-    row(CoalescedSealedBeforeSwing, "store", "coalescing::nothing_is_lost_beside_the_collector"),
+    row(CoalescedSealedBeforeSwing, "esker_engine", "background::coalesce::tests::a_segment_of_copies_is_sealed_when_the_index_leads_to_it"),
     row(CoalescedSupersededDropped, "store", "coalescing::a_power_cut_loses_nothing_that_was_flushed"),
     row(StagingNotVoided, "store", "endings::a_kill_brings_nothing_back_that_was_deleted"),
     row(RecoveredNotFlushed, "store", "openings::what_is_seen_after_a_kill_survives_a_power_cut"),

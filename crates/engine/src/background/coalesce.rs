@@ -93,12 +93,15 @@ async fn next_segment(space: &Space, lane: &Lane) -> Result<Option<Piece>> {
     }
     let tier = space.tier(lane.shape.tier);
     let segments = lane.coalescing_segments();
-    secure_kept_slots(space, tier).await?;
     // Left to relocation, and to what is left of a memtable, which has half of the segments.
     let copies = (segments as f64 / 2.0 * MOST).ceil() as u32;
     let (keep, opened_at) = (space.kept_slots(tier) + copies, lane.published_through());
     let (pool, spare) = (&lane.pool, LEFT_TO_LANE);
-    match space.try_open_segment(tier, Stream::DESTAGED, pool, (keep, spare), opened_at).await {
+    let opened = async {
+        secure_kept_slots(space, tier).await?;
+        space.try_open_segment(tier, Stream::DESTAGED, pool, (keep, spare), opened_at).await
+    };
+    match opened.await {
         Ok(Some((segment, piece))) => {
             space.buffered.add(BufferedSegment::of(&segment));
             // As long as there is nothing in it, it keeps no tombstone.

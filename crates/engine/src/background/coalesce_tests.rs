@@ -143,3 +143,43 @@ fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
     });
     assert_eq!(bench.durable().len(), 1, "two older versions are not written");
 }
+
+/// Until then it looks like garbage, and a collector would free it.
+#[test]
+fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
+    let bench = bench();
+    bench.run(async {
+        let (space, catalog, writer) = (&*bench.space, &*bench.catalog, &*bench.writer);
+        let relocator = Relocator::new(Expirer { space, catalog, writer });
+        let mut coalescer = Coalescer { space, catalog, lane: &writer.lane, relocator, wrote_at: None };
+        let sealed = || space.first_tier().slots().sealed();
+        // What is left of two memtables is more than a segment.
+        for memtable in 0..2 {
+            provide(&bench).await;
+            for number in [0, 0, 0, 0, 1, 2, 3, 4] {
+                let value = vec![7; SEGMENT_BYTES as usize / 10];
+                bench
+                    .put(&format!("{memtable} {number}"), &value, Durability::None)
+                    .await
+                    .expect("it is put");
+            }
+            assert!(writer.lane.flush_coalescing().is_some());
+            let memtable = writer.lane.next_memtable(space.runtime.now()).expect("it was asked for");
+            let watch = async {
+                loop {
+                    for (at, slot) in sealed() {
+                        let most = i64::from(SEGMENT_BYTES) * 3 / 4;
+                        assert!(slot.live_bytes() > most, "what was copied to slot {at} looks like garbage");
+                    }
+                    bench.sleep(Duration::from_micros(1)).await;
+                }
+            };
+            let written = select(Box::pin(coalescer.write_out(memtable.pieces)), Box::pin(watch)).await;
+            let Either::Left((written, _)) = written;
+            written.expect("it is written");
+            writer.lane.memtable_written(Vec::new());
+            memtable.completion.open(Ok(()));
+        }
+        assert_eq!(sealed().count(), 1, "a segment of copies was filled");
+    });
+}

@@ -210,8 +210,7 @@ impl Reclaimer<'_> {
     }
 
     /// Nothing can be collected: something is dropped, if that may be and there is anything; or else writers who wait are told that
-    /// the store is full.
-    /// `seals`: how many segments had been sealed when it was looked for something to collect.
+    /// the store is full. `seals`: how many segments had been sealed when it was looked for something to collect.
     async fn evict_or_declare_full(&mut self, seals: u64) -> Result<bool> {
         let is_short = self.writer.lanes().any(|lane| self.is_short(lane));
         // Slots of which a memtable alone is waited for are no reason to refuse a put.

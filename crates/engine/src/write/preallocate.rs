@@ -70,9 +70,9 @@ pub(crate) async fn run(catalog: Arc<Catalog>, lane: Arc<Lane>, order: Arc<Lane>
 /// Opens the next segment of a lane, if more slots are free than are kept for others.
 async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<Option<(OpenSegment, usize)>> {
     let tier = space.tier(lane.shape.tier);
-    // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a crash
-    // left made it the first: without deletes there may be nothing to relocate. Nor do they wait for what coalesces then.
     secure_kept_slots(space, tier).await?;
+    // Deletes must go on when puts no longer can: then one slot of relocation's is lent to them. A second one where what a crash
+    // left made it the first: without deletes there may be nothing to relocate. Nor is any kept from them for memtables then.
     let (full, stuck) = (space.full.load(Ordering::Acquire), space.stuck.load(Ordering::Acquire));
     let lent = u32::from(full) + u32::from(full && stuck);
     let coalescing = if full { 0 } else { space.coalescing_reserve() };
@@ -85,8 +85,9 @@ async fn next_segment_of(space: &Space, lane: &Lane, opened_at: u64) -> Result<O
 /// Before a slot is taken for puts, those that are kept have their blocks in a file: whoever they are kept for may need them when
 /// the file system is full.
 pub(crate) async fn secure_kept_slots(space: &Space, tier: &Tier) -> Result<()> {
-    // As long as there is nothing to delete or to relocate, a file is to be short.
+    // A lane and whoever provides memtables may take one at the same time.
     let takers = 1 + u32::from(space.coalesces());
+    // As long as there is nothing to delete or to relocate, a file is to be short.
     let slots = if tier.holds_nothing() { 1 } else { space.kept_slots(tier) + takers };
     tier.secure(slots).await?;
     space.note_limit();
