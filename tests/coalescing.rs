@@ -359,7 +359,7 @@ fn a_close_writes_everything_out() {
     }
 }
 
-/// Slots are kept for many segments that coalesce, but not from deletes: those make room.
+/// As every full store does, though slots are kept for many segments that coalesce. (Where the file system is full, see `full_disk`.)
 #[test]
 fn a_full_store_takes_deletes_and_then_puts() {
     cases("coalescing::a_full_store_takes_deletes_and_then_puts", 4, |seed| {
