@@ -124,6 +124,7 @@ impl SegmentBuffer {
     }
 
     /// As [`slice`](Self::slice); `None` where that panics.
+    #[inline]
     pub fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         // `published` must be loaded before `hole`, or else a hole that was opened and passed in between is missed.
         let published = self.published.load(Ordering::Acquire);
@@ -137,13 +138,14 @@ impl SegmentBuffer {
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) })
     }
 
-    /// At most so many of the bytes from `start` on: those before the first that [`get`](Self::get) would refuse.
-    pub fn get_up_to(&self, start: usize, bytes: usize) -> &[u8] {
+    /// The bytes from `start` on, up to the first that [`get`](Self::get) would refuse.
+    #[inline]
+    pub fn get_from(&self, start: usize) -> &[u8] {
         // In this order, as in `get`.
         let published = self.published();
         let hole = unpack(self.hole.load(Ordering::Acquire));
         let end = if hole.start >= start && !hole.is_empty() { published.min(hole.start) } else { published };
-        self.get(start..end.min(start.saturating_add(bytes)).max(start)).unwrap_or(&[])
+        self.get(start..end).unwrap_or(&[])
     }
 
     /// How far the buffer is published. Below it, only the header of the open frame may be missing.

@@ -31,6 +31,24 @@ fn a_frame_is_built_and_closed() {
 }
 
 #[test]
+fn what_can_be_read_from_a_place_on_ends_before_an_open_header() {
+    let mut appender = SegmentBuffer::anonymous(8192).unwrap();
+    let buffer = appender.buffer();
+    appender.reserve_header(16);
+    appender.append(&[b"first"]);
+    assert_eq!((buffer.get_from(16), buffer.get_from(19)), (&b"first"[..], &b"st"[..]));
+    for nothing in [0, 15, 21, 22, 9000] {
+        assert!(buffer.get_from(nothing).is_empty(), "{nothing}");
+    }
+    appender.close(&[7; 16], 512);
+    appender.reserve_header(16);
+    appender.append(&[b"second"]);
+    assert_eq!(buffer.get_from(16).len(), 512 - 16);
+    assert_eq!(buffer.get_from(528), b"second");
+    assert!(buffer.get_from(520).is_empty());
+}
+
+#[test]
 fn padding_hides_what_a_recycled_buffer_held() {
     let mut appender = SegmentBuffer::anonymous(4096).unwrap();
     appender.append(&[&[0xAA; 4096]]);

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hash::{Cut, KeyHash, Keyspace, Place, SHARDS};
 use crate::index::Index;
@@ -25,6 +26,8 @@ pub struct Indexes {
     cut: Cut,
     first: Index,
     others: [OnceLock<Box<Index>>; Keyspace::COUNT - 1],
+    /// Whether any of those was made: most stores have one keyspace, and every put asks how many keys there are.
+    are_others: AtomicBool,
 }
 
 impl Indexes {
@@ -38,6 +41,7 @@ impl Indexes {
             cut: Cut::new(options.hash_bits),
             first: Index::new(options),
             others: Default::default(),
+            are_others: AtomicBool::new(false),
         }
     }
 
@@ -54,12 +58,17 @@ impl Indexes {
     fn of(&self, keyspace: Keyspace) -> &Index {
         match usize::from(keyspace.number()) {
             0 => &self.first,
-            number => self.others[number - 1].get_or_init(|| Box::new(Index::new(self.options))),
+            number => self.others[number - 1].get_or_init(|| {
+                // Before it can be found.
+                self.are_others.store(true, Ordering::Relaxed);
+                Box::new(Index::new(self.options))
+            }),
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &Index> {
-        let others = self.others.iter().filter_map(|index| index.get());
+        let others: &[_] = if self.are_others.load(Ordering::Relaxed) { &self.others } else { &[] };
+        let others = others.iter().filter_map(|index| index.get());
         std::iter::once(&self.first).chain(others.map(|index| &**index))
     }
 

@@ -117,7 +117,7 @@ fn crc(salt: u64, segment: u64, offset: u32, parts: &[&[u8]]) -> u32 {
     } else {
         words.add_word(salt);
         words.add_word(segment);
-        words.add(&offset.to_le_bytes());
+        words.add_bits(u64::from(offset), u32::BITS);
     }
     parts.iter().for_each(|part| words.add(part));
     words.take()
@@ -156,13 +156,15 @@ impl Words {
         }
         let (words, tail) = part.as_chunks::<WORD_BYTES>();
         words.iter().for_each(|word| self.add_word(u64::from_le_bytes(*word)));
-        for &byte in tail {
-            self.rest |= u64::from(byte) << self.rest_bits;
-            self.rest_bits += u8::BITS;
-            if self.rest_bits == u64::BITS {
-                let word = std::mem::take(&mut self.rest);
-                self.rest_bits = 0;
-                self.store(word);
+        if tail.is_empty() {
+            return;
+        }
+        let bits = tail.len() as u32 * u8::BITS;
+        match part.last_chunk::<WORD_BYTES>() {
+            // One load instead of one for each byte.
+            Some(last) => self.add_bits(u64::from_le_bytes(*last) >> (u64::BITS - bits), bits),
+            None => {
+                self.add_bits(tail.iter().rev().fold(0, |all, &byte| all << u8::BITS | u64::from(byte)), bits)
             }
         }
     }
@@ -172,6 +174,18 @@ impl Words {
         self.store(self.rest | word << self.rest_bits);
         // Shifted twice: by all bits at once cannot be shifted.
         self.rest = word >> 1 >> (u64::BITS - 1 - self.rest_bits);
+    }
+
+    /// Adds less than a word: its lowest bits, the others of which are zero.
+    #[inline]
+    fn add_bits(&mut self, word: u64, bits: u32) {
+        if self.rest_bits + bits < u64::BITS {
+            self.rest |= word << self.rest_bits;
+            self.rest_bits += bits;
+        } else {
+            self.add_word(word);
+            self.rest_bits = self.rest_bits + bits - u64::BITS;
+        }
     }
 
     #[inline]

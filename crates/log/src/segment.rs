@@ -30,9 +30,9 @@ pub struct SegmentShape {
     pub tier: Tier,
     /// Length of a segment.
     pub segment_bytes: u32,
-    /// Writes begin at and are multiples of this.
+    /// Writes begin at and are multiples of this, a power of two.
     pub unit_bytes: u32,
-    /// Records begin at multiples of this, at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
+    /// Records begin at multiples of this, a power of two and at least [`MIN_GRANULE_BYTES`](crate::MIN_GRANULE_BYTES).
     pub granule_bytes: u32,
 }
 
@@ -44,9 +44,13 @@ impl SegmentShape {
     /// Space that a record takes in a frame.
     #[inline]
     pub fn padded(&self, record_bytes: usize) -> u64 {
-        debug_assert!(self.granule_bytes.is_power_of_two());
-        let below = u64::from(self.granule_bytes) - 1;
-        (record_bytes as u64 + below) & !below
+        up_to(record_bytes as u64, self.granule_bytes)
+    }
+
+    /// Whole write units for so many bytes.
+    #[inline]
+    fn whole_units(&self, bytes: u64) -> u64 {
+        up_to(bytes, self.unit_bytes)
     }
 
     /// The most that a batch of so many records of `padded_bytes` together takes of the room for the longest record: its
@@ -63,6 +67,14 @@ impl SegmentShape {
         let room = (frame * u64::from(self.unit_bytes)).saturating_sub(u64::from(self.first_record()));
         room - room % u64::from(self.granule_bytes)
     }
+}
+
+/// The next multiple of a power of two: every put asks several times, and a division takes as long as ten of these.
+#[inline]
+fn up_to(bytes: u64, multiple: u32) -> u64 {
+    debug_assert!(multiple.is_power_of_two());
+    let below = u64::from(multiple) - 1;
+    (bytes + below) & !below
 }
 
 /// Who a segment is.
@@ -215,7 +227,7 @@ impl OpenSegment {
 
     fn end_of_frame_with(&self, records: usize, padded_bytes: u64) -> u64 {
         let end = u64::from(self.frame_offset()) + self.open_frame_bytes_with(records, padded_bytes);
-        end.next_multiple_of(u64::from(self.shape.unit_bytes))
+        self.shape.whole_units(end)
     }
 
     /// Whether `records` more records of `padded_bytes` together fit in the segment beside their summary.
@@ -237,7 +249,7 @@ impl OpenSegment {
             return 0;
         }
         let bytes = self.entry_bytes + records * summary::MAX_ENTRY_BYTES + summary::FOOTER_BYTES;
-        (bytes as u64).next_multiple_of(u64::from(self.shape.unit_bytes))
+        self.shape.whole_units(bytes as u64)
     }
 
     /// Space for records that is left, about.

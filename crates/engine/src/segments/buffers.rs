@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
-use esker_log::{Claim, OpenSegment, RECORD_HEADER_BYTES_MAX, SegmentName, Tier as TierName};
+use esker_log::{OpenSegment, SegmentName, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
@@ -69,11 +69,11 @@ impl BufferedSegment {
         BufferedSegment { tier, slot, segment: number, buffer }
     }
 
-    /// The bytes of the record at an offset; fewer if there is none, as a reader with an outdated pointer may find.
+    /// What can be read from the record at an offset on; nothing if there is none, as a reader with an outdated pointer may find.
+    /// The record ends where its header says.
+    #[inline]
     pub(crate) fn record(&self, offset: u32) -> &[u8] {
-        let at = offset as usize;
-        let claim = Claim::of(self.buffer.get_up_to(at, RECORD_HEADER_BYTES_MAX));
-        claim.and_then(|claim| self.buffer.get(at..at.saturating_add(claim.bytes))).unwrap_or(&[])
+        self.buffer.get_from(offset as usize)
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Writer {
     large: Option<Arc<Lane>>,
     /// Values of this length on are large.
     shaping_threshold_bytes: u64,
+    /// The longest record that fits in a segment of any lane.
+    longest_record_bytes: u64,
     pub(crate) changeable: Changeable,
     compressing: Compressing,
     pub(crate) admission: Admission,
@@ -69,6 +71,8 @@ impl Writer {
         let space = catalog.space.clone();
         let pressure = Pressure::new(&space.health);
         let admission = Admission::default();
+        let longest = |lane: &Arc<Lane>| lane.shape.max_record_bytes();
+        let longest_record_bytes = large.as_ref().map_or(u64::MAX, longest).min(longest(&lane));
         Arc::new(Writer {
             space,
             catalog,
@@ -76,6 +80,7 @@ impl Writer {
             lane,
             large,
             shaping_threshold_bytes,
+            longest_record_bytes,
             changeable,
             compressing: Compressing::default(),
             admission,

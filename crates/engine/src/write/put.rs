@@ -33,8 +33,7 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
 impl Writer {
     /// The longest value under a key of so many bytes, in any keyspace.
     pub(crate) fn max_value_bytes(&self, key_bytes: usize, expires: bool) -> u64 {
-        let lane = self.large.as_ref().unwrap_or(&self.lane);
-        let record = lane.shape.max_record_bytes().min(self.lane.shape.max_record_bytes());
+        let record = self.longest_record_bytes;
         // With the header of a value of that length.
         let overhead = esker_log::record_bytes_max(key_bytes, record as usize, expires) as u64 - record;
         record - overhead

@@ -64,7 +64,7 @@ impl Writer {
     pub(crate) async fn find_room_for(&self, put: &Prepared) -> Result<()> {
         let bytes = put.padded_bytes(self.lane.shape);
         if !self.has_no_room(bytes) {
-            return self.check_room(bytes);
+            return self.check_memory();
         }
         // Boxed, since it is rare, and every put would have room for it.
         Box::pin(self.find_room_at_limit(put, bytes)).await
@@ -89,10 +89,16 @@ impl Writer {
 
     /// Refuses what users may not fill.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
-        if let Some((index_bytes, budget_bytes)) = self.catalog.lacks_memory() {
-            return Err(Error::OutOfMemory { index_bytes, budget_bytes });
-        }
+        self.check_memory()?;
         if self.has_no_room(bytes) { Err(self.space.full_error()) } else { Ok(()) }
+    }
+
+    /// Refuses keys that there is no memory for.
+    fn check_memory(&self) -> Result<()> {
+        match self.catalog.lacks_memory() {
+            Some((index_bytes, budget_bytes)) => Err(Error::OutOfMemory { index_bytes, budget_bytes }),
+            None => Ok(()),
+        }
     }
 
     /// Whether there is no room for so many bytes more. For none there is, unless all slots are gone. Where anything may be

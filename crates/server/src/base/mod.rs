@@ -11,6 +11,7 @@ pub(crate) mod notices;
 pub(crate) mod pace;
 pub(crate) mod policy;
 pub(crate) mod process;
+pub(crate) mod rarely;
 pub(crate) mod rate;
 pub(crate) mod settings;
 pub(crate) mod shutdown;

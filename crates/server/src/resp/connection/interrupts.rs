@@ -1,9 +1,9 @@
 //! What reaches a client that waits.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::auth::Users;
+use crate::base::rarely::Rarely;
 use crate::base::shutdown::Stop;
 use crate::service::clients::Client;
 
@@ -17,12 +17,12 @@ pub(super) enum Interrupt {
     Told,
 }
 
-pub(super) type Interrupts = Pin<Box<dyn Future<Output = Interrupt> + Send>>;
+pub(super) type Interrupts = Rarely<Interrupt>;
 
 /// The next interrupt. Must be made before the session's user is looked at, or else it could miss a reading in between.
 pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
     let mut reloads = users.reloads();
-    Box::pin(async move {
+    Rarely::new(async move {
         tokio::select! {
             biased;
             () = client.killed() => Interrupt::Killed,

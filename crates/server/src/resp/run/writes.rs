@@ -1,5 +1,7 @@
 //! Groups that write.
 
+use smallvec::SmallVec;
+
 use super::*;
 use crate::resp::command::bitfield;
 use crate::resp::command::dump::restored_bytes;
@@ -35,7 +37,7 @@ pub(super) async fn sets(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let mut puts = Vec::new();
+    let mut puts = SmallVec::<[_; 1]>::with_capacity((batch.commands.len() - batch.next).min(USUAL_SETS));
     let mut durability = None;
     for (command, verb) in batch.admitted(session) {
         let Some(options) = plain(command, verb, service) else { break };
@@ -48,15 +50,22 @@ pub(super) async fn sets(
     let width = puts.len();
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
-    let written = session.store(service).put_each_with(puts, options).await;
-    assert_eq!(written.len(), width, "the store answers every put once");
-    for (at, written) in written.into_iter().enumerate() {
-        match written {
-            Ok(_) => {
-                tell_set(session.database(), batch.command(batch.next + at), service);
-                replies.simple("OK");
-            }
-            Err(error) => replies.store_error(&error),
+    let store = session.store(service);
+    let mut answer = |at: usize, written: Result<u64, Error>| match written {
+        Ok(_) => {
+            tell_set(session.database(), batch.command(batch.next + at), service);
+            replies.simple("OK");
+        }
+        Err(error) => replies.store_error(&error),
+    };
+    if width > 1 {
+        let written = store.put_each_with(puts.into_vec(), options).await;
+        assert_eq!(written.len(), width, "the store answers every put once");
+        written.into_iter().enumerate().for_each(|(at, written)| answer(at, written));
+    } else {
+        // The usual one needs no lists.
+        for (key, value, expires_at_ms) in puts {
+            answer(0, store.put_with(key, value, WriteOptions { expires_at_ms, ..options }).await);
         }
     }
     session.tally.ended(verb.index(), width as u64);
@@ -77,6 +86,8 @@ fn tell_set(database: u8, command: Command<'_>, service: &Service) {
 
 /// SETs of one group.
 const SETS_MAX: usize = 1024;
+/// There is room for so many of them at once.
+const USUAL_SETS: usize = 32;
 
 /// Bytes of arguments that a group of several updates has at most: it is one batch of the store.
 const UPDATE_BYTES_MAX: usize = 1 << 20;

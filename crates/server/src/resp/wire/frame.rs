@@ -253,6 +253,7 @@ impl Parser {
     }
 
     /// The number on a header line such as `*3\r\n`; `None` if the line is not all there.
+    #[inline]
     fn header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
         let start = self.position;
         if let Some((number, bytes)) = short_number(&input[start + 1..]) {
@@ -260,6 +261,13 @@ impl Parser {
             self.position = start + 1 + bytes;
             return Ok(Some(number));
         }
+        self.unusual_header(input, long, wrong)
+    }
+
+    /// As [`header`](Self::header), of a number of more digits, a line that is not all there, or something else.
+    #[inline(never)]
+    fn unusual_header(&mut self, input: &[u8], long: &str, wrong: &str) -> Result<Option<i64>, Unparsed> {
+        let start = self.position;
         let Some(end) = self.line_end(input, long)? else { return Ok(None) };
         let line = &input[start + 1..end];
         let number = line.strip_suffix(b"\r").and_then(parse_integer);
@@ -297,12 +305,17 @@ impl Parser {
 }
 
 /// The number of one to three digits that a line is, as most are, and the line's length.
+#[inline]
 fn short_number(input: &[u8]) -> Option<(i64, usize)> {
-    let end = input.iter().take(4).position(|&byte| byte == b'\r')?;
-    if input.get(end + 1) != Some(&b'\n') {
-        return None;
+    let digit = |at: usize| input.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10);
+    let first = digit(0)?;
+    let (mut number, mut digits) = (i64::from(first), 1);
+    // A zero in front stands alone.
+    while let (Some(digit), true) = (digit(digits), digits < 3 && first > 0) {
+        number = number * 10 + i64::from(digit);
+        digits += 1;
     }
-    parse_integer(&input[..end]).map(|number| (number, end + 2))
+    (input.get(digits..digits + 2) == Some(b"\r\n")).then_some((number, digits + 2))
 }
 
 fn printable(byte: u8) -> char {

@@ -438,9 +438,13 @@ impl Replies {
     }
 
     fn line(&mut self, kind: u8, rest: &[u8]) {
-        self.put(&[kind]);
-        self.put(rest);
-        self.put(b"\r\n");
+        let bytes = rest.len() + 3;
+        if self.has_room(bytes) {
+            self.bytes.reserve(bytes);
+            self.bytes.push(kind);
+            self.bytes.extend_from_slice(rest);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) {
