@@ -69,7 +69,7 @@ impl SegmentShape {
     }
 }
 
-/// The next multiple of a power of two: every put asks several times, and a division takes as long as ten of these.
+/// The next multiple of a power of two. Every put asks several times, so without a division.
 #[inline]
 fn up_to(bytes: u64, multiple: u32) -> u64 {
     debug_assert!(multiple.is_power_of_two());
@@ -153,6 +153,15 @@ impl OpenSegment {
             entries: Vec::new(),
             entry_bytes: 0,
         }
+    }
+
+    /// Notes its records in a list that is empty and has room, instead of one that grows. Before there are any.
+    ///
+    /// # Panics
+    /// If there are, here or in the list.
+    pub fn reuse(&mut self, list: Vec<Entry>) {
+        assert!(self.entries.is_empty() && list.is_empty(), "both are empty");
+        self.entries = list;
     }
 
     /// The flow of records that it turns out to be for, before there are any.

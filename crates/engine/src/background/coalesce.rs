@@ -24,7 +24,7 @@ use crate::background::relocate::{Newest, Relocator, Victims};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
-use crate::segments::buffers::{BufferedSegment, PoolBuffer};
+use crate::segments::buffers::BufferedSegment;
 use crate::segments::space::Space;
 use crate::segments::writer::SegmentWriter;
 use crate::write::Writer;
@@ -209,10 +209,8 @@ impl Coalescer<'_> {
             self.lane.void_staged(*piece)?;
         }
         for Closed { segment: (segment, piece), .. } in left {
-            let name = segment.name();
-            let (memory, _) = segment.into_parts();
-            tier.leave_slot(name.slot, self.space.runtime.now());
-            self.lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
+            tier.leave_slot(segment.name().slot, self.space.runtime.now());
+            self.lane.pool.park(segment, piece);
         }
         // After the slots are free, or else who waits would seem to wait in vain; and before anybody is told of them.
         self.lane.give_coalescing_slots_back(given_back);

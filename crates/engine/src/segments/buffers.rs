@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_device::{Appender, DeviceError, OperationKind, SegmentBuffer};
-use esker_log::{OpenSegment, SegmentName, Tier as TierName};
+use esker_log::{Entry, OpenSegment, SegmentName, Tier as TierName};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::error::{Error, Result};
@@ -109,6 +109,8 @@ struct PoolState {
     /// So many are made at most.
     limit: usize,
     parked: VecDeque<Parked>,
+    /// An empty list of entries with room for those of a segment: to clear its pages anew costs 3 % of small puts.
+    entries: Vec<Entry>,
 }
 
 /// Length of a piece's header in the staging file.
@@ -119,7 +121,7 @@ impl MemoryPool {
         MemoryPool {
             backing,
             bytes,
-            state: Mutex::new(PoolState { made: 0, limit, parked: VecDeque::new() }),
+            state: Mutex::new(PoolState { made: 0, limit, parked: VecDeque::new(), entries: Vec::new() }),
         }
     }
 
@@ -194,8 +196,68 @@ impl MemoryPool {
         }
     }
 
-    /// Keeps a sealed segment's memory until it is needed.
-    pub(crate) fn park(&self, segment: u64, piece: PoolBuffer) {
-        self.state.lock().parked.push_back(Parked { segment, piece });
+    /// An empty list of entries for a new segment.
+    pub(crate) fn take_entries(&self) -> Vec<Entry> {
+        std::mem::take(&mut self.state.lock().entries)
+    }
+
+    /// Keeps the memory of a segment that is sealed, or of no use any more, until it is needed. `index` says which piece it is.
+    pub(crate) fn park(&self, segment: OpenSegment, index: usize) {
+        let number = segment.name().segment;
+        let (memory, mut entries) = segment.into_parts();
+        entries.clear();
+        let piece = PoolBuffer { memory, index };
+        let mut state = self.state.lock();
+        state.parked.push_back(Parked { segment: number, piece });
+        let replaced = std::mem::replace(&mut state.entries, entries);
+        drop(state);
+        drop(replaced);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_log::{Keyspace, Kind, Record, Secret, SegmentShape, Stream};
+
+    use super::*;
+
+    #[test]
+    fn the_next_segment_notes_its_records_in_the_list_of_the_one_before() {
+        let secret = Secret { digest_key: [1, 2], salt: 3 };
+        let shape = SegmentShape {
+            tier: TierName::Fast,
+            segment_bytes: 1 << 16,
+            unit_bytes: 4096,
+            granule_bytes: 16,
+        };
+        let (pool, buffered) = (MemoryPool::new(Backing::Anonymous, 1 << 16, 2), BufferedSegments::default());
+        let fill = |records: u64| {
+            let PoolBuffer { memory, index } = pool.take(&buffered).unwrap().unwrap();
+            let name = SegmentName { segment: 1, slot: 0, epoch: 1, stream: Stream::LANE, opened_at: 0 };
+            let mut segment = OpenSegment::new(shape, name, secret, memory);
+            segment.reuse(pool.take_entries());
+            for sequence in 0..records {
+                let key = sequence.to_le_bytes();
+                let record = Record {
+                    kind: Kind::Put,
+                    keyspace: Keyspace::FIRST,
+                    key: &key,
+                    value: &[],
+                    compressed: None,
+                    value_check: secret.value_check(&[]),
+                    sequence,
+                    expires_at_ms: None,
+                    batch_goes_on: false,
+                    short_lived: false,
+                };
+                segment.append(&record, secret.key_hash(Keyspace::FIRST, &key));
+            }
+            assert_eq!(segment.entries().len() as u64, records);
+            let list = segment.entries().as_ptr();
+            pool.park(segment, index);
+            list
+        };
+        let first = fill(100);
+        assert_eq!(fill(10), first);
     }
 }

@@ -101,7 +101,8 @@ impl Space {
         PoolBuffer { memory, index }: PoolBuffer,
         opened_at: u64,
     ) -> Result<(OpenSegment, usize)> {
-        let open = self.begin_segment(tier, slot, stream, memory, opened_at);
+        let mut open = self.begin_segment(tier, slot, stream, memory, opened_at);
+        open.reuse(pool.take_entries());
         if let Some(file) = pool.staging() {
             staging::write_header(file, index, &self.secret, tier.shape(), open.name())?;
             self.cover_staging(file, staging::end_of(index, tier.shape())).await?;

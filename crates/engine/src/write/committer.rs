@@ -25,7 +25,6 @@ use crate::base::error::{Error, Result};
 use crate::base::tasks::Tasks;
 use crate::catalog::Catalog;
 use crate::segments::accounting::Origin;
-use crate::segments::buffers::PoolBuffer;
 use crate::segments::space::Space;
 use crate::segments::tier::Tier;
 use crate::segments::writer::{FrameWrite, SegmentWriter, Summary};
@@ -321,8 +320,7 @@ pub(crate) async fn seal(space: &Space, lane: &Lane, segment: OpenSegment, piece
     };
     // Before its memory can go: as long as that is there, what displaces its records sees them.
     tier.slot(name.slot).expect_records_of(segment.tail() / records);
-    let (memory, _) = segment.into_parts();
-    lane.pool.park(name.segment, PoolBuffer { memory, index: piece });
+    lane.pool.park(segment, piece);
     voided?;
     SegmentWriter::new(space, tier, Origin::User).seal(summary, || space.newest_segment()).await?;
     lane.sealed(name.segment);

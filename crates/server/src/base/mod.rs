@@ -11,7 +11,6 @@ pub(crate) mod notices;
 pub(crate) mod pace;
 pub(crate) mod policy;
 pub(crate) mod process;
-pub(crate) mod rarely;
 pub(crate) mod rate;
 pub(crate) mod settings;
 pub(crate) mod shutdown;

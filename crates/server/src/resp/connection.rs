@@ -392,7 +392,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 biased;
                 exchanged = self.transport.exchange(!waits, self.service) => return Ok(self.note(exchanged?)),
                 interrupt = &mut self.interrupts => {
-                    if !self.goes_on_after(interrupt)? {
+                    if !self.goes_on_after(interrupt.unwrap_or(Interrupt::Stopped))? {
                         return Ok(false);
                     }
                 }
@@ -446,7 +446,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                         exchanged = self.transport.exchange(false, self.service), if self.transport.replies.unsent_bytes() > 0 => {
                             exchanged?;
                         }
-                        interrupt = &mut self.interrupts => break interrupt,
+                        interrupt = &mut self.interrupts => break interrupt.unwrap_or(Interrupt::Stopped),
                     }
                 }
             };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio_util::task::AbortOnDropHandle;
+
 use crate::auth::Users;
-use crate::base::rarely::Rarely;
 use crate::base::shutdown::Stop;
 use crate::service::clients::Client;
 
@@ -17,12 +18,14 @@ pub(super) enum Interrupt {
     Told,
 }
 
-pub(super) type Interrupts = Rarely<Interrupt>;
+/// A task of its own, so that all that it waits for is polled only when it was woken: to do so with every command costs as much as to
+/// parse the command.
+pub(super) type Interrupts = AbortOnDropHandle<Interrupt>;
 
 /// The next interrupt. Must be made before the session's user is looked at, or else it could miss a reading in between.
 pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> Interrupts {
     let mut reloads = users.reloads();
-    Rarely::new(async move {
+    AbortOnDropHandle::new(tokio::spawn(async move {
         tokio::select! {
             biased;
             () = client.killed() => Interrupt::Killed,
@@ -30,5 +33,5 @@ pub(super) fn interrupts(client: Arc<Client>, mut stop: Stop, users: &Users) -> 
             () = client.begins_to_listen() => Interrupt::Told,
             Ok(()) = reloads.changed() => Interrupt::Users,
         }
-    })
+    }))
 }

@@ -311,8 +311,8 @@ fn short_number(input: &[u8]) -> Option<(i64, usize)> {
     let first = digit(0)?;
     let (mut number, mut digits) = (i64::from(first), 1);
     // A zero in front stands alone.
-    while let (Some(digit), true) = (digit(digits), digits < 3 && first > 0) {
-        number = number * 10 + i64::from(digit);
+    while let (Some(next), true) = (digit(digits), digits < 3 && first > 0) {
+        number = number * 10 + i64::from(next);
         digits += 1;
     }
     (input.get(digits..digits + 2) == Some(b"\r\n")).then_some((number, digits + 2))

@@ -98,6 +98,8 @@ fn broken_input_is_named_and_commands_before_it_are_kept() {
     for (input, text) in [
         ("*x\r\n", "invalid multibulk length"),
         ("*11\r\n", "invalid multibulk length"),
+        ("*01\r\n", "invalid multibulk length"),
+        ("*1000\r\n", "invalid multibulk length"),
         ("*99999999999999999999\r\n", "invalid multibulk length"),
         ("*+1\r\n", "invalid multibulk length"),
         ("*1\n", "invalid multibulk length"),
@@ -105,6 +107,8 @@ fn broken_input_is_named_and_commands_before_it_are_kept() {
         ("*1\r\n\x01", "expected '$', got '?'"),
         ("*1\r\n$-1\r\n", "invalid bulk length"),
         ("*1\r\n$101\r\n", "invalid bulk length"),
+        ("*1\r\n$00\r\n\r\n", "invalid bulk length"),
+        ("*1\r\n$01\r\na\r\n", "invalid bulk length"),
         ("*1\r\n$x\r\n", "invalid bulk length"),
         ("*1\r\n$1\r\nabc", "bulk string is not followed by CRLF"),
         ("SET \"a\r\n", "unbalanced quotes in request"),
