@@ -62,6 +62,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(TombstoneDroppedEarly, "store", "full::deleting_for_ever_leaves_nothing_behind"),
     row(OutputOpenedAtNewest, "esker_engine", "background::relocate::tests::an_output_is_older_than_a_delete_that_is_not_seen_yet"),
     row(EvictedBeforeMarked, "esker_engine", "background::relocate::tests::evict::what_is_evicted_is_found_until_its_slot_is_marked"),
+    row(EndedBeforeLastFrame, "esker_engine", "write::committer::tests::a_lane_that_stops_ends_behind_its_last_frame"),
+    row(LeftCopiesForgotten, "esker_engine", "background::relocate::tests::evict::what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left"),
     row(EvictedWithoutTombstone, "esker_engine", "background::relocate::tests::evict::what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version"),
     row(FreeMarkersSwapped, "esker_engine", "background::relocate::tests::the_end_of_a_slot_is_marked_free_before_its_start"),
     row(DiscardIntoMarker, "esker_engine", "segments::tier::tests::what_may_be_discarded_of_a_slot_leaves_its_markers"),

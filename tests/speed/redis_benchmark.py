@@ -91,6 +91,8 @@ def main():
     parser.add_argument("--directory", help="where the servers keep their files; best on the disk that counts")
     parser.add_argument("--port", type=int, default=27900)
     arguments = parser.parse_args()
+    if arguments.directory:
+        os.makedirs(arguments.directory, exist_ok=True)
     directory = tempfile.mkdtemp(prefix="esker-speed-", dir=arguments.directory)
     failed = False
     try:

@@ -75,10 +75,14 @@ bugs! {
     SealedBeforeDurable,
     /// A record with a nearer deadline does not wake the committer.
     NearDeadlineIgnored,
+    /// A lane that has stopped ends before its last frame is written.
+    EndedBeforeLastFrame,
     /// What is evicted is taken out of the index before its slot is marked free.
     EvictedBeforeMarked,
     /// What is evicted leaves nothing that hides an older version.
     EvictedWithoutTombstone,
+    /// What is evicted leaves nothing that hides a copy of it that a relocation left when it failed.
+    LeftCopiesForgotten,
     /// Half of a batch is seen.
     HalfABatchSeen,
     /// Who watches an absent key is not told that it was put.

@@ -49,6 +49,8 @@ pub(crate) struct CopyWriter<'a> {
     /// Outputs that were filled, and stay open until the index leads to what is in them: others collect meanwhile, and would
     /// take it for garbage. Of a memtable only.
     pub(crate) filled: &'a Mutex<Vec<Summary>>,
+    /// Slots of the outputs that were sealed.
+    pub(crate) sealed: Mutex<Vec<u32>>,
     /// Free slots that it leaves.
     pub(crate) keep: u32,
     /// Outputs for collected records that are open. A second one, for other records, is for when there is plenty of room: after a crash each of them is
@@ -255,6 +257,7 @@ impl Host for CopyWriter<'_> {
         tier.device()?.flush().await.map_err(Error::from)?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;
+        self.sealed.lock().push(output.name().slot);
         if self.memtable.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
             self.filled.lock().push(summary);
         } else {

@@ -257,8 +257,18 @@ impl<'a> Relocator<'a> {
         }
         let frame_bytes = frame_bytes(output_shape);
         let copied = copy_needed(&copies, &self.space.secret, victims, &mut outputs, frame_bytes).await;
+        if copied.is_err() && !planted(Bug::LeftCopiesForgotten) {
+            let sealed = copies.sealed.into_inner();
+            self.note_left_copies(tier_name, victims, sealed.into_iter().chain(slots_of(&outputs)));
+        }
         self.outputs = outputs;
         copied
+    }
+
+    /// Copying failed half-way, and the index still leads to the victims: versions that lie in them lie in these outputs as well.
+    fn note_left_copies(&self, tier: TierName, victims: &Victims, outputs: impl Iterator<Item = u32>) {
+        outputs.for_each(|slot| self.space.output_tier().slot(slot).hold_copies());
+        victims.iter().for_each(|(victim, _)| self.space.tier(tier).slot(victim.slot).note_hides());
     }
 
     fn copies(&self, first: bool, urgency: f64) -> CopyWriter<'_> {
@@ -280,6 +290,7 @@ impl<'a> Relocator<'a> {
             urgency,
             memtable: None,
             filled: &self.filled,
+            sealed: Mutex::default(),
             keep: 0,
             open: AtomicUsize::new(0),
             record_bytes: 0,
@@ -325,6 +336,11 @@ impl<'a> Relocator<'a> {
             }
         }
     }
+}
+
+/// The slots of open outputs.
+fn slots_of(outputs: &Outputs) -> impl Iterator<Item = u32> {
+    outputs.values().map(|output| output.name().slot)
 }
 
 #[cfg(test)]

@@ -80,3 +80,34 @@ fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
     assert!(!gone.iter().any(|key| hidden.contains(key)));
     assert_eq!(tombstones, 0, "there is nothing to hide");
 }
+
+/// A relocation that fails leaves copies that the index does not lead to. The next opening finds them.
+#[test]
+fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
+    let filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(33) }, 3);
+    let (first, second) = (filled.sealed()[0], filled.sealed()[1]);
+    let Bench { space, .. } = &filled.bench;
+    let tier = space.first_tier();
+    [first, second].into_iter().for_each(|slot| filled.forget_memory(slot));
+    let half = u64::from(tier.shape().segment_bytes) / 2;
+    let faulty = space.clone();
+    // Its records, but not its summary.
+    filled.bench.devices[0].set_faults(Box::new(move |operation| {
+        let is_of = |offset| faulty.first_tier().slot_at(offset) == Some(second as usize);
+        let fails = operation.kind == OperationKind::Read && is_of(operation.offset);
+        if fails && !is_of(operation.offset - half) { Fault::Error(5) } else { Fault::None }
+    }));
+    let mut relocator = filled.relocator();
+    let done = filled.bench.run(relocator.relocate(tier.name(), &[first, second], 1.0, true));
+    assert_eq!(done.map_err(|(slot, _)| slot), Err(second));
+    filled.bench.devices[0].clear_faults();
+    filled.check();
+
+    let entries =
+        filled.bench.run(space.read_entries(tier, first)).expect("it is read").expect("it is whole");
+    let offsets = entries.iter().map(|entry| entry.offset).collect();
+    let before = space.tombstone_bytes();
+    let done = filled.bench.run(relocator.evict(tier.name(), first, 1.0, offsets));
+    assert_eq!(done.expect("nothing fails"), Outcome::Freed(1));
+    assert!(space.tombstone_bytes() > before, "nothing hides the copies");
+}

@@ -31,7 +31,7 @@ const DEFAULT_FAST_SEGMENTS: u64 = 16;
 const MOST_DEFAULT_SEGMENTS: u64 = 16 << 10;
 /// Shorter segments fill badly.
 const UNITS_OF_SEGMENT: u64 = 16;
-const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
+pub(crate) const DEFAULT_FILE_LIMIT_BYTES: u64 = 256 << 30;
 const DEFAULT_FAST_FILE_LIMIT_BYTES: u64 = 1 << 30;
 /// The write unit of a capacity tier on a device that reports none: the coarsest that drives are sold with.
 pub const DEFAULT_UNIT_BYTES: u64 = 64 << 10;

@@ -146,7 +146,7 @@ async fn format(
     let digest_key = [runtime.random(), runtime.random()];
     let salt = runtime.random();
     let total: u64 = tiers.iter().map(|t| t.limit_bytes).sum();
-    let granule_bytes = granule_for(total + 2 * plan.segment_bytes, plan.segment_bytes);
+    let granule_bytes = granule_for(total, plan.segment_bytes);
     let mut superblocks = Vec::new();
     for (tier, found) in tiers.iter().zip(found) {
         if !plan.create {
@@ -243,10 +243,11 @@ pub(crate) fn refuse_signature(path: &dyn std::fmt::Display, start: &[u8]) -> Re
     }
 }
 
-/// Alignment of records: fine enough to waste little, and coarse enough that limits can be raised to twice what they are
-/// now. A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
+/// A larger granule than this is chosen only where the devices cannot be addressed with a smaller one.
 const ROOMY_GRANULE_BYTES: u64 = 64;
 
+/// Alignment of records in a store with limits of so many bytes together: fine enough to waste little, and coarse enough that the
+/// limits can be raised to twice what they are now.
 fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
     let roomy = Packing::granule_for(2 * total_bytes).min(ROOMY_GRANULE_BYTES);
     roomy.max(Packing::granule_for(total_bytes)).max(segment_bytes / SEGMENT_GRANULES_MAX)
@@ -259,5 +260,24 @@ pub(crate) fn shape_of(superblock: &Superblock) -> SegmentShape {
         segment_bytes: superblock.segment_bytes as u32,
         unit_bytes: superblock.unit_bytes as u32,
         granule_bytes: superblock.granule_bytes as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::devices::DEFAULT_FILE_LIMIT_BYTES;
+
+    #[test]
+    fn a_limit_can_be_raised_to_twice_what_it_was() {
+        let segment_bytes = 16 << 20;
+        let granule = |limit_bytes| granule_for(limit_bytes, segment_bytes);
+        assert_eq!([64 << 30, 128 << 30, (128 << 30) + 1].map(granule), [4, 4, 8]);
+        assert_eq!([DEFAULT_FILE_LIMIT_BYTES, DEFAULT_FILE_LIMIT_BYTES + 1].map(granule), [8, 16]);
+        assert_eq!([2 << 40, 4 << 40, 8 << 40].map(granule), [64, 64, 128]);
+        for limit_bytes in (1..=2048).map(|gigabytes| gigabytes << 30) {
+            let slots = (2 * limit_bytes - Superblock::data_offset_for(4096)) / segment_bytes;
+            assert!(slots <= Packing::slots_max(granule(limit_bytes), segment_bytes), "{limit_bytes}");
+        }
     }
 }

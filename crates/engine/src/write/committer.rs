@@ -131,15 +131,15 @@ impl Committer<'_> {
                     completion.open(result.clone());
                     result?;
                 }
-                None if !self.in_flight.is_empty() => self.finish_front().await?,
-                None if self.lane.is_stopping() => {
-                    self.flush().await?;
+                Some(Job::End) => {
+                    self.finish_all(true).await?;
                     // Sealed, so that at the next opening rot in them is told from a torn tail.
                     while let Some((segment, piece)) = self.lane.take_open() {
                         self.seal(segment, piece).await?;
                     }
                     return Ok(());
                 }
+                None if !self.in_flight.is_empty() => self.finish_front().await?,
                 None => self.rest(expected.map(|(_, until)| until)).await,
             }
         }

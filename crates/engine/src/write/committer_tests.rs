@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::*;
 
 use crate::base::durability::Durability;
+use crate::segments::slot::SlotState;
 use crate::testing::{Bench, Plan};
 
 const SYNC: Durability = Durability::Sync;
@@ -327,6 +328,37 @@ fn what_is_acknowledged_from_memory_is_durable_in_time() {
                 assert_eq!(bench.durable().len(), number + 1, "{durability}");
             }
         });
+    }
+}
+
+/// A stop may come when the committer has just found nothing to do.
+#[test]
+fn a_lane_that_stops_ends_behind_its_last_frame() {
+    let bench = bench(10);
+    bench.run(bench.put("key", b"value", Durability::None)).expect("it is put");
+    // The committer itself runs no more.
+    let (lane, now) = (&bench.writer.lane, bench.space.runtime.now());
+    let next = || lane.next_job(Close::When(1), now);
+    assert!(next().is_none());
+    lane.stop();
+    assert!(matches!(next(), Some(Job::Frame(_))));
+    assert!(matches!(next(), Some(Job::End)));
+}
+
+/// Or else writers wait at the end of each segment. It may be the padding of a frame that fills it up to half.
+#[test]
+fn the_next_segment_is_there_when_one_is_more_than_half_full() {
+    let bench = bench(11);
+    let slots = bench.space.first_tier().slots();
+    let mut is_wanted = false;
+    for number in 0.. {
+        if slots.count(SlotState::Sealed) == 2 {
+            break;
+        }
+        bench.run(bench.put(&name(number), &[7; 100], SYNC)).expect("it is put");
+        bench.run(bench.sleep(Duration::from_millis(100)));
+        let was_wanted = std::mem::replace(&mut is_wanted, bench.writer.lane.wants_spare());
+        assert!(!was_wanted || !is_wanted, "none is on its way after {number} puts");
     }
 }
 

@@ -25,7 +25,7 @@ impl Deadline {
             return false;
         }
         self.shortest = may_take;
-        let at = now() + may_take;
+        let at = now().saturating_add(may_take);
         let is_earlier = self.at.is_none_or(|before| at < before);
         if is_earlier {
             self.at = Some(at);

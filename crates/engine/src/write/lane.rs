@@ -76,6 +76,8 @@ impl Filling {
 pub(crate) struct LaneState {
     points: AppendPoints,
     spare: Option<(OpenSegment, usize)>,
+    /// Whoever provides it was told that the present segment is half full.
+    spare_wanted: bool,
     /// Segments that are full and have no summary yet.
     sealing: BTreeSet<u64>,
     /// How many got theirs.
@@ -150,6 +152,7 @@ impl Lane {
             state: Mutex::new(LaneState {
                 points: AppendPoints::default(),
                 spare: None,
+                spare_wanted: false,
                 sealing: BTreeSet::new(),
                 seals: 0,
                 room: Completion::new(),

@@ -13,6 +13,7 @@
 //! are run and answered.
 
 use std::io;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -33,7 +34,7 @@ use crate::base::counting::count;
 use crate::base::shutdown::Stop;
 use crate::base::slice::{Slice, behind_the_others};
 use crate::budget::Share;
-use crate::service::channels::Overflown;
+use crate::service::channels::{Mailbox, Overflown};
 use crate::service::{Dropped, Service};
 
 mod dialogue;
@@ -245,6 +246,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             if self.transport.replies.unsent_bytes() > 0 {
                 behind_the_others().await;
             }
+            // A client that sends without end is never waited for.
+            if self.interrupts.is_finished() {
+                let interrupt = (&mut self.interrupts).await;
+                if !self.goes_on_after(interrupt.unwrap_or(Interrupt::Stopped))? {
+                    break;
+                }
+            }
             if !self.read().await? {
                 break;
             }
@@ -378,6 +386,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             // A subscriber that does not take its messages is not read from until it does.
             let mailbox = self.session.listens().then(|| self.session.client.mailbox.clone());
             let waits = mailbox.is_some() && self.has_backlog();
+            // It was told of more messages than the backlog held, and is not told of them again.
+            let has_more = |mailbox: &Arc<Mailbox>| !matches!(mailbox.next_bytes(), Ok(None));
+            if !waits && mailbox.as_ref().is_some_and(has_more) {
+                return Ok(true);
+            }
             let arrived = async {
                 match &mailbox {
                     Some(mailbox) if waits => mailbox.overflows().await,

@@ -114,9 +114,12 @@ impl Client {
         self.introduction(|introduction| introduction.name.clone())
     }
 
-    /// Name and user are forgotten; the library stays what it is.
-    pub(crate) fn forget_introduction(&self) {
-        self.introduction(|introduction| introduction.name.clear());
+    /// Its name is forgotten, and its user is this one; the library stays what it is.
+    pub(crate) fn forget_introduction(&self, user: &str) {
+        self.introduction(|introduction| {
+            introduction.name.clear();
+            introduction.user = user.to_owned();
+        });
     }
 
     /// Notes what the client does.
@@ -180,14 +183,13 @@ impl Client {
         self.is_told.load(Ordering::Acquire)
     }
 
-    /// Returns when that begins.
+    /// Returns when it is told, or if it is already.
     pub(crate) async fn begins_to_listen(&self) {
         // Must be made before the flag is looked at, or else it could miss who sets it in between.
         let notified = self.told.notified();
-        if self.listens_for_another() {
-            return std::future::pending().await;
+        if !self.listens_for_another() {
+            notified.await;
         }
-        notified.await;
     }
 
     /// Whether its connection has ended.

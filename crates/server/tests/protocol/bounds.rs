@@ -210,3 +210,27 @@ async fn an_argument_that_is_too_long_is_answered() {
     client.expect("-ERR Protocol error: invalid bulk length\r\n").await;
     client.expect_end().await;
 }
+
+/// A command goes through a value as often as its key is named, and nobody can interrupt it.
+#[tokio::test]
+async fn a_value_that_is_named_without_end_is_refused() {
+    let server = narrow().await;
+    let mut client = server.client().await;
+    server.store.put("large", vec![b'x'; 200 << 10]).await.unwrap();
+    let bitop = |times: usize| [&["BITOP", "OR", "d"], &vec!["large"; times][..]].concat();
+    for (times, answer) in [(2, "*1"), (1000, "-EXECABORT")] {
+        client.ask("MULTI", "+OK\r\n").await;
+        client.send(command(&bitop(times))).await;
+        client.expect("+QUEUED\r\n").await;
+        client.send("EXEC\r\n").await;
+        let line = client.line().await;
+        assert!(line.starts_with(answer), "{times} times: {line}");
+        if times == 2 {
+            client.expect(":204800\r\n").await;
+        }
+    }
+    let script = "local keys = {} for i = 1, 4000 do keys[i] = KEYS[1] end return redis.call('bitop', 'or', KEYS[2], unpack(keys))";
+    client.send(command(&["EVAL", script, "2", "large", "d"])).await;
+    let line = client.line().await;
+    assert!(line.starts_with('-') && line.contains("script-memory"), "{line}");
+}

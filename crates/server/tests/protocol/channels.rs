@@ -242,3 +242,19 @@ async fn subscriptions_are_bounded_and_patterns_have_a_length() {
     client.ask(&long, "-ERR pattern exceeds maximum allowed size (4096 bytes)\r\n").await;
     client.ask("GET none", "$-1\r\n").await;
 }
+
+/// They are more than the backlog holds, and the socket takes some of them at once.
+#[tokio::test]
+async fn messages_that_come_together_all_arrive() {
+    let limits = Limits { backlog_bytes_max: 64 << 10, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let mut publisher = server.client().await;
+    let mut subscriber = subscriber(&server, "SUBSCRIBE", "ch").await;
+    let payload = "x".repeat(60_000);
+    let script = "for i=1,20 do redis.call('publish','ch',ARGV[1]) end";
+    publisher.send(command(&["EVAL", script, "0", &payload])).await;
+    publisher.expect("$-1\r\n").await;
+    for _ in 0..20 {
+        subscriber.expect(message(&payload)).await;
+    }
+}

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use esker_server::{Config, Error, Limits, Sockets};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{Running, command, limited, plain};
+use crate::client::{PATIENCE, Running, command, limited, plain};
 
 #[tokio::test]
 async fn info_has_what_clients_look_for() {
@@ -192,4 +193,21 @@ async fn a_stop_answers_what_was_read_and_refuses_the_rest() {
     assert!(TcpStream::connect(address).await.is_err());
     assert_eq!(store.get("k").await.unwrap().as_deref(), Some(b"v".as_slice()));
     assert_eq!(store.get("half").await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stop_is_seen_beside_a_client_that_sends_without_end() {
+    let limits = Limits { closing_wait: 20 * PATIENCE, ..Limits::default() };
+    let mut server = Running::start(limited(limits)).await;
+    let (mut answers, mut requests) = TcpStream::connect(server.resp[0]).await.unwrap().into_split();
+    let pings = "PING\r\n".repeat(1000);
+    let sends = tokio::spawn(async move { while requests.write_all(pings.as_bytes()).await.is_ok() {} });
+    let mut buffer = vec![0; 1 << 16];
+    answers.read_exact(&mut buffer).await.unwrap();
+    let reads =
+        tokio::spawn(async move { while answers.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {} });
+    server.ask_to_stop();
+    server.stopped().await;
+    reads.await.unwrap();
+    sends.await.unwrap();
 }

@@ -343,3 +343,42 @@ async fn what_is_shown_of_rights_is_what_they_are() {
         assert!(again.contains(&format!("user copy {rules}\\r\\n")), "{again}");
     }
 }
+
+/// An MGET whose answer is longer than the backlog is answered in parts.
+#[tokio::test]
+async fn a_command_that_has_begun_to_answer_goes_on_without_its_rights() {
+    let (server, _, _directory) = with_file(&[]).await;
+    let payload = vec![b'x'; 400_000];
+    let keys: Vec<String> = (0..100).map(|number| format!("a{number}")).collect();
+    for key in &keys {
+        server.store.put(key.clone(), payload.clone()).await.unwrap();
+    }
+    server.store.put("b", "last").await.unwrap();
+    let mut root = user(&server, "root").await;
+    root.ask("ACL SETUSER ann on >x ~* +@read", "+OK\r\n").await;
+    for before in ["", "GET b\r\n"] {
+        let mut ann = user(&server, "ann").await;
+        ann.send(format!("{before}MGET {}\r\nGET b\r\n", keys.join(" "))).await;
+        ann.expect(if before.is_empty() { "*100\r\n" } else { "$4\r\nlast\r\n*100\r\n" }).await;
+        // It waits for the client to read.
+        root.send("ACL SETUSER ann resetkeys ~b*\r\n").await;
+        assert_eq!(root.line().await, "+OK");
+        for _ in &keys {
+            ann.expect([b"$400000\r\n", &payload[..], b"\r\n"].concat()).await;
+        }
+        ann.expect("$4\r\nlast\r\n").await;
+        root.ask("ACL SETUSER ann ~*", "+OK\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn who_resets_a_connection_is_no_longer_listed_as_its_user() {
+    let (server, _, _directory) = with_file(&[("ann", &[Right::Read])]).await;
+    let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
+    ann.send("MULTI\r\nRESET\r\n").await;
+    ann.expect("+OK\r\n+RESET\r\n").await;
+    let list = root.text("CLIENT LIST").await;
+    assert!(!list.contains("user=ann") && list.contains("user=root"), "{list}");
+    assert!(!list.contains("multi=0"), "{list}");
+    root.ask("CLIENT KILL USER ann", ":0\r\n").await;
+}

@@ -216,6 +216,7 @@ impl Lane {
             return Some(other);
         }
         self.spare_taken.notify_one();
+        state.spare_wanted = false;
         let Some((mut segment, piece)) = state.spare.take() else {
             if other_has_room {
                 return Some(other);
@@ -250,7 +251,6 @@ impl Lane {
             self.work.notify_one();
         }
         let open = state.points.open(point).expect("the caller saw to it");
-        let before = open.tail();
         // Only a record that is alone has a number before.
         let first_sequence =
             records[0].sequence.unwrap_or_else(|| self.catalog.space.next_sequences(records.len()));
@@ -279,7 +279,9 @@ impl Lane {
             self.publish(appender, reservation)
         };
         let open = state.points.open(point).expect("it was appended to");
-        if (before..open.tail()).contains(&(self.spare_from_bytes() - 1)) {
+        // Not when it passes that point: it may do so by the padding of a frame.
+        if open.tail() >= self.spare_from_bytes() && state.spare.is_none() && !state.spare_wanted {
+            state.spare_wanted = true;
             self.spare_taken.notify_one();
         }
         if open.open_frame_bytes() >= u64::from(self.frame_target_bytes) {

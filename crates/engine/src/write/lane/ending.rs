@@ -71,7 +71,7 @@ impl Lane {
                         groups.extend(frame.groups);
                     }
                     Job::Flush(completion) => completions.push(completion),
-                    Job::Seal(..) => {}
+                    Job::Seal(..) | Job::End => {}
                 }
             }
             (completions, groups)

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_log::OpenSegment;
+use esker_planted::{Bug, planted};
 
 use super::{Filling, Lane, LaneState};
 
@@ -18,6 +19,8 @@ pub(crate) enum Job {
     Seal(OpenSegment, usize),
     /// Make everything written so far durable.
     Flush(Completion),
+    /// The lane has stopped, and this is behind all of its frames: write what is open out, and end.
+    End,
 }
 
 /// When the open frame may be closed, if someone waits for it.
@@ -106,7 +109,12 @@ impl Lane {
         if state.jobs.is_empty() && closes {
             self.close_frame(&mut state);
         }
-        state.jobs.pop_front()
+        if state.stopping && planted(Bug::EndedBeforeLastFrame) {
+            return Some(Job::End);
+        }
+        // Under one lock: a stop that came between the two would queue a frame that nobody writes.
+        let end = state.stopping.then_some(Job::End);
+        state.jobs.pop_front().or(end)
     }
 
     /// When the open frame is to be written at the latest.

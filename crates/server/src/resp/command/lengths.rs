@@ -41,8 +41,9 @@ pub(in crate::resp) fn after_bytes(
 /// Bytes of values that a command answers, or makes of others; and what LCS makes on the way.
 pub(in crate::resp) fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
     match verb.name {
-        "append" | "setrange" | "setbit" | "bitfield" | "bitop" | "incrbyfloat" | "restore" | "pfadd"
-        | "pfcount" | "pfmerge" => after,
+        "append" | "setrange" | "setbit" | "bitfield" | "incrbyfloat" | "restore" | "pfadd" => after,
+        // They go through a value as often as its key is named, and in one step: that is bounded too.
+        "bitop" | "pfcount" | "pfmerge" => sum.max(after),
         "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,

@@ -45,7 +45,13 @@ pub(super) fn getrange(command: Command<'_>, view: &mut View, replies: &mut Repl
     if first < 0 && last < 0 && first > last || start > end || length == 0 {
         return replies.bulk(b"");
     }
-    replies.value(&value.slice(start as usize..=end as usize));
+    let part = start as usize..=end as usize;
+    // A small part does not keep all of it in memory.
+    if value[part.clone()].len() < value.len() / 2 {
+        replies.bulk(&value[part]);
+    } else {
+        replies.value(&value.slice(part));
+    }
 }
 
 pub(super) fn setrange(command: Command<'_>, view: &mut View, replies: &mut Replies) {

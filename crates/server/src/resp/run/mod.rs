@@ -105,7 +105,12 @@ pub(super) async fn next(
         session.answers = Answers::Skip;
     }
     let (mark, answers) = (replies.mark(), session.answers);
-    let verb = match admit(batch.command(first), session) {
+    let admitted = match batch.let_in {
+        // The rest of a command that has begun to answer.
+        Some((index, verb)) if index == first && batch.answered > 0 => Ok(verb),
+        _ => admit(batch.command(first), session),
+    };
+    let verb = match admitted {
         Ok(verb) => verb,
         Err(error) => {
             let verb = verbs::find(batch.command(first));

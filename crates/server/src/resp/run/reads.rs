@@ -159,6 +159,10 @@ fn answer_values(
     replies.take_errors();
     service.counters.lookups.count(session.database(), hits, values.len() as u64 - hits);
     (batch.next, batch.answered) = (next, answered);
+    if answered > 0 {
+        // What has begun to answer goes on, whatever rights it has by then.
+        batch.let_in = verbs::find(batch.command(next)).map(|verb| (next, verb));
+    }
     adapt(session, bytes, service);
 }
 

@@ -108,7 +108,8 @@ pub(super) async fn updates(
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
         let places = places(verb, command, database, databases);
         let of_key = |(database, index)| service.database(database).read_bytes_hint(command.argument(index));
-        let hint = places.clone().map(of_key).sum::<usize>() + made_bytes(command, verb, service);
+        let made = made_bytes(command, verb, service.config.limits.bulk_bytes_max);
+        let hint = places.clone().map(of_key).sum::<usize>() + made;
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
             || expected + hint > service.read_bytes_goal;
@@ -151,16 +152,19 @@ pub(super) async fn updates(
 }
 
 /// Bytes of a value that a command makes out of nothing.
-fn made_bytes(command: Command<'_>, verb: &Verb, service: &Service) -> usize {
+fn made_bytes(command: Command<'_>, verb: &Verb, bulk_bytes_max: usize) -> usize {
     let made = match verb.name {
-        "setrange" => parse_integer(command.argument(2)).and_then(|offset| usize::try_from(offset).ok()),
+        "append" => Some(command.argument(2).len()),
+        "setrange" => parse_integer(command.argument(2))
+            .and_then(|offset| usize::try_from(offset).ok())
+            .map(|offset| offset.saturating_add(command.argument(3).len())),
         "setbit" => parse_integer(command.argument(2)).and_then(|bit| usize::try_from(bit / 8 + 1).ok()),
-        "bitfield" => Some(bitfield::made_bytes(command, service.config.limits.bulk_bytes_max)),
+        "bitfield" => Some(bitfield::made_bytes(command, bulk_bytes_max)),
         "restore" => Some(restored_bytes(command)),
         "pfadd" | "pfcount" | "pfmerge" => Some(hyperloglog::MADE_BYTES),
         _ => None,
     };
-    made.unwrap_or(0).min(service.config.limits.bulk_bytes_max)
+    made.unwrap_or(0).min(bulk_bytes_max)
 }
 
 /// What a SET says of itself.
@@ -239,4 +243,32 @@ pub(super) async fn long_delete(
         }
     }
     replies.integer(deleted as i64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limits;
+    use crate::resp::wire::commands::Commands;
+    use crate::resp::wire::frame::Parser;
+
+    #[test]
+    fn what_a_command_makes_of_its_arguments_counts() {
+        for (line, made) in [
+            ("APPEND k 12345", 5),
+            ("SETRANGE k 0 12345", 5),
+            ("SETRANGE k 20 12345", 25),
+            ("SETRANGE k 2000 12345", 1000),
+            ("SETRANGE k -1 12345", 0),
+            ("SETBIT k 80 1", 11),
+            ("INCR k", 0),
+        ] {
+            let mut input = bytes::BytesMut::from(format!("{line}\r\n").as_bytes());
+            let (mut parser, mut commands) = (Parser::new(&Limits::default()), Commands::default());
+            parser.parse(&mut input, &mut commands, usize::MAX).1.unwrap();
+            let data = input.freeze();
+            let command = commands.get(0, &data);
+            assert_eq!(made_bytes(command, verbs::find(command).unwrap(), 1000), made, "{line}");
+        }
+    }
 }

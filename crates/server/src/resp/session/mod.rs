@@ -139,7 +139,8 @@ impl Session {
         let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone());
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
         *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
-        self.client.forget_introduction();
+        self.client.forget_introduction(self.user.as_ref().map_or("", |user| user.name()));
+        self.client.note_queued(None);
         replies.protocol = Protocol::Resp2;
         self.client.note_protocol(2);
         self.client.note_database(0);
