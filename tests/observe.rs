@@ -88,6 +88,9 @@ fn every_change_is_told_with_its_cause() {
             assert!(store.delete_with("large", options.origin(9)).await.unwrap());
             let each = vec![("c".into(), "1".into(), None), ("c".into(), "2".into(), None)];
             assert!(store.put_each(each, Some(durability)).await.iter().all(Result::is_ok));
+            let large = vec![("d".into(), "1".into(), None), ("large".into(), vec![1; 9000].into(), None)];
+            let each = store.put_each_with(large, options.origin(5)).await;
+            assert!(each.iter().all(Result::is_ok));
             store.clear_all().await.unwrap();
             store.put_with("before", "1", options).await.unwrap();
         });
@@ -103,6 +106,8 @@ fn every_change_is_told_with_its_cause() {
             "Deleted large by 9",
             "Put c",
             "Put c",
+            "Put d by 5",
+            "Put large by 5",
             "cleared None",
             "Put before",
         ];

@@ -1,6 +1,6 @@
 //! A directory of backups.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::io::Read;
@@ -10,7 +10,7 @@ use esker_device::{PrivateFile, make_directory};
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
-use crate::manifest::{FORMAT, Manifest, Segment};
+use crate::manifest::{Manifest, Segment};
 
 /// Files are read and written in pieces of so many bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -70,9 +70,8 @@ impl Directory {
     /// Writes a manifest, durably: from then on the backup is there.
     pub(crate) fn add(&self, manifest: &Manifest) -> Result<()> {
         let path = manifest_path(&self.path, manifest.id);
-        let text = serde_json::to_vec_pretty(manifest).expect("a manifest has nothing that JSON has not");
         let staged = path.with_extension("tmp");
-        write_durably(&staged, &text)?;
+        write_durably(&staged, manifest.encode().as_bytes())?;
         sync(&self.path.join("segments"))?;
         fs::rename(&staged, &path).map_err(Error::io(&path))?;
         sync(&self.path.join("backups"))
@@ -94,55 +93,52 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
 
 /// All manifests of a directory, the oldest first.
 pub(crate) fn manifests(directory: &Path) -> Result<Vec<Manifest>> {
+    manifest_paths(directory)?.iter().map(|(id, path)| read_manifest(path, *id)).collect()
+}
+
+/// The files of all manifests, by the number in their name.
+fn manifest_paths(directory: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let backups = directory.join("backups");
-    let entries = fs::read_dir(&backups)
-        .map_err(|_| Error::Invalid(format!("{} is no directory of backups", directory.display())))?;
-    let mut found = Vec::new();
+    let entries = fs::read_dir(&backups).map_err(|_| is_none(directory))?;
+    let mut found = BTreeMap::new();
     for entry in entries {
         let path = entry.map_err(Error::io(&backups))?.path();
         if path.extension().is_some_and(|extension| extension == "json") {
-            found.push(read_manifest(&path)?);
+            let id = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+            let id = id.ok_or_else(|| Error::damaged(&path, "it has no number for a name"))?;
+            found.insert(id, path);
         }
     }
-    found.sort_unstable_by_key(|manifest| manifest.id);
     Ok(found)
 }
 
-fn read_manifest(path: &Path) -> Result<Manifest> {
-    let text = fs::read(path).map_err(Error::io(path))?;
-    let json: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| Error::damaged(path, error.to_string()))?;
-    if let Some(format) = json.get("format").and_then(|format| format.as_u64())
-        && format != u64::from(FORMAT)
-    {
-        return Err(Error::Invalid(format!(
-            "{} has format {format}; this program reads format {FORMAT}",
-            path.display()
-        )));
-    }
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|error| Error::damaged(path, error.to_string()))?;
-    let is_plain = |file: &str| !file.is_empty() && !file.contains('/');
-    if let Some(segment) = manifest.segments.iter().find(|segment| !is_plain(&segment.file)) {
-        return Err(Error::damaged(path, format!("{:?} is no name of a segment's file", segment.file)));
+fn is_none(directory: &Path) -> Error {
+    Error::Invalid(format!("{} is no directory of backups", directory.display()))
+}
+
+fn read_manifest(path: &Path, id: u64) -> Result<Manifest> {
+    let manifest = Manifest::decode(&fs::read(path).map_err(Error::io(path))?, path)?;
+    if manifest.id != id {
+        return Err(Error::damaged(path, format!("it is the manifest of backup {}", manifest.id)));
     }
     Ok(manifest)
 }
 
-/// The manifest of a backup: of the newest where none is named.
+/// The manifest of a backup: of the newest where none is named. The others are not read: they may be damaged.
 pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
-    let mut all = manifests(directory)?;
-    let Some(id) = id else {
-        return all.pop().ok_or_else(|| Error::Invalid(format!("{} has no backup", directory.display())));
-    };
-    let known: Vec<String> = all.iter().map(|manifest| manifest.id.to_string()).collect();
-    all.into_iter().find(|manifest| manifest.id == id).ok_or_else(|| {
+    let all = manifest_paths(directory)?;
+    let newest = || all.keys().next_back().copied();
+    let id =
+        id.or_else(newest).ok_or_else(|| Error::Invalid(format!("{} has no backup", directory.display())))?;
+    let path = all.get(&id).ok_or_else(|| {
+        let known: Vec<String> = all.keys().map(u64::to_string).collect();
         Error::Invalid(format!(
             "{} has no backup {id}; it has {}",
             directory.display(),
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         ))
-    })
+    })?;
+    read_manifest(path, id)
 }
 
 /// The backups of a directory, the oldest first.
@@ -158,8 +154,13 @@ pub fn list(directory: &Path) -> Result<Vec<Summary>> {
 /// # Errors
 /// As [`list`], and `Device` if somebody else changes the directory.
 pub fn prune(directory: &Path, keep: usize) -> Result<(usize, u64)> {
-    let mut all = manifests(directory)?;
+    // Making a lock is all that would make it look like one.
+    if !directory.join("backups").is_dir() {
+        return Err(is_none(directory));
+    }
     let locked = Directory::lock(directory)?;
+    // Only now: a backup that ends before the lock is had is one of those that are kept.
+    let mut all = manifests(directory)?;
     let kept = all.split_off(all.len().saturating_sub(keep.max(1)));
     for old in &all {
         let path = manifest_path(directory, old.id);

@@ -5,9 +5,10 @@
 //!
 //! ```text
 //! DIR/lock                          held while somebody changes the directory
-//! DIR/backups/000007.json           the manifest: superblocks, segments, checksums
+//! DIR/backups/000007.json           the manifest: superblocks, segments, checksums, one of itself
 //! DIR/segments/capacity-65543.seg   a sealed segment; any number of backups share it
-//! DIR/segments/7-capacity-65544.seg the part of a segment that backup 7 found still open
+//! DIR/segments/7-capacity-65544.seg the part of a segment that backup 7 found still open, or one that differs from what an
+//!                                   earlier backup has by this number
 //! ```
 #![allow(clippy::disallowed_methods, reason = "a backup is taken in real time; only the engine is replayed")]
 

@@ -1,10 +1,22 @@
-//! The manifest of a backup: a JSON file that names everything in it.
+//! The manifest of a backup: a JSON file that names everything in it. Its last field is a checksum of all before that: a
+//! digit that rots would make another store of the same segments, or an empty one.
+
+use std::hash::Hasher;
+use std::path::Path;
 
 use esker_log::{Superblock, Tier};
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
-/// The format of manifests that this code writes and reads.
-pub(crate) const FORMAT: u32 = 1;
+use crate::error::{Error, Result};
+
+/// The format of manifests that this code writes and reads. Format 1 had no checksum; no release wrote it.
+pub(crate) const FORMAT: u32 = 2;
+
+/// What stands around the checksum, which is 16 hexadecimal digits.
+const BEFORE_CHECK: &str = ",\n  \"check\": \"";
+const AFTER_CHECK: &str = "\"\n}\n";
+const CHECK_DIGITS: usize = 16;
 
 /// A backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,7 +46,8 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     /// XXH3-64 of the file.
     pub(crate) check: u64,
-    /// The last 64 bytes of a sealed segment, as hexadecimal digits: they have a checksum of all that is in it.
+    /// The last 64 bytes of a sealed segment, which have a checksum of its entries, and a checksum of some of its pages, as
+    /// hexadecimal digits.
     pub(crate) footer: Option<String>,
 }
 
@@ -52,6 +65,58 @@ impl Manifest {
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
+
+    /// The text of the file.
+    pub(crate) fn encode(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a manifest has nothing that JSON has not");
+        // The checksum is a field like the others.
+        text.truncate(text.strip_suffix("\n}").expect("it is an object").len());
+        let check = check(&text);
+        text + BEFORE_CHECK + &check + AFTER_CHECK
+    }
+
+    /// Reads the text of the file at `path`.
+    pub(crate) fn decode(text: &[u8], path: &Path) -> Result<Manifest> {
+        let json: Option<serde_json::Value> = serde_json::from_slice(text).ok();
+        let format = json.as_ref().and_then(|json| json.get("format")?.as_u64());
+        // Where nobody meant to write a checksum, none is missed; elsewhere it goes first, since the format may have rotted too.
+        let has_check = json.as_ref().is_none_or(|json| json.get("check").is_some());
+        if has_check && !is_whole(text) {
+            return Err(Error::damaged(path, "its checksum differs"));
+        }
+        if let Some(format) = format.filter(|format| *format != u64::from(FORMAT)) {
+            return Err(Error::Invalid(format!(
+                "{} has format {format}; this program reads format {FORMAT}",
+                path.display()
+            )));
+        }
+        if !has_check {
+            return Err(Error::damaged(path, "it has no checksum"));
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(text).map_err(|error| Error::damaged(path, error.to_string()))?;
+        let is_plain = |file: &str| !file.is_empty() && !file.contains('/');
+        if let Some(segment) = manifest.segments.iter().find(|segment| !is_plain(&segment.file)) {
+            return Err(Error::damaged(path, format!("{:?} is no name of a segment's file", segment.file)));
+        }
+        Ok(manifest)
+    }
+}
+
+/// Whether a text ends with the checksum of what comes before that.
+fn is_whole(text: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(text) else { return false };
+    let split = text
+        .strip_suffix(AFTER_CHECK)
+        .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(CHECK_DIGITS)?));
+    let parts = split.and_then(|(rest, digits)| Some((rest.strip_suffix(BEFORE_CHECK)?, digits)));
+    parts.is_some_and(|(fields, digits)| check(fields) == digits)
+}
+
+fn check(fields: &str) -> String {
+    let mut check = XxHash3_64::new();
+    check.write(fields.as_bytes());
+    format!("{:0CHECK_DIGITS$x}", check.finish())
 }
 
 /// The name of a segment's file: of a sealed one the same in every backup.

@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 
 use esker_device::{PrivateFile, foreign_signature, make_directory};
 use esker_log::{SUPERBLOCK_COPIES, Superblock};
+use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::directory::{Summary, find, read_segment};
+use crate::directory::{PIECE_BYTES, Summary, find, read_segment};
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 
-/// What holds all copies of a superblock, and any signature of a file system.
-const START_BYTES: usize = 1 << 20;
+/// What holds all copies of a superblock, whatever its write unit, and any signature of a file system.
+const HEAD_BYTES: u64 = 4 << 20;
+/// How much of a device is zeroed between two reports of progress.
+const ZERO_BYTES: u64 = 64 << 20;
 
 /// Where a store is to be made: files that are not there or are empty, or block devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,13 +44,18 @@ impl Target {
 struct Place {
     path: PathBuf,
     file: File,
-    is_device: bool,
+    /// How long the device is; `None`: it is a file.
+    device_bytes: Option<u64>,
     /// Keeps others away.
     _lock: Option<PrivateFile>,
 }
 
-/// Makes a store of a backup: of the newest where none is named. `progress` is told how many bytes of how many were
-/// copied. It is another store from then on: what it and the first one hold differs, so they have different identities.
+/// Makes a store of a backup: of the newest where none is named. It is another store from then on: what it and the first one
+/// hold differs, so they have different identities.
+///
+/// A block device is zeroed to its end first. A segment's checksums tell which store it is of and where it was in its segment,
+/// but not from when: of the same store, what an earlier run of it left anywhere on the device would be believed.
+/// `progress` is told how many bytes of how many were zeroed or copied.
 ///
 /// # Errors
 /// `Invalid` if the target does not fit the backup or holds something, `Damaged` if a file of the backup is not what it was;
@@ -56,32 +64,58 @@ pub fn restore(
     directory: &Path,
     id: Option<u64>,
     target: &Target,
+    progress: impl FnMut(u64, u64),
+) -> Result<Summary> {
+    let is_device = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+    restore_where(directory, id, target, is_device, progress)
+}
+
+/// As [`restore`], where somebody else says what is a device.
+fn restore_where(
+    directory: &Path,
+    id: Option<u64>,
+    target: &Target,
+    is_device: impl Fn(&Path) -> bool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Summary> {
     let manifest = find(directory, id)?;
     check_fits(&manifest, target)?;
     let mut identity = [0; 16];
     getrandom::fill(&mut identity).map_err(|error| Error::Invalid(format!("no random numbers: {error}")))?;
-    let (mut done, all) = (0, manifest.bytes());
+    // All are looked at before any of them is touched.
     let mut places = Vec::new();
     for superblock in &manifest.superblocks {
         let path = target.tier(superblock.fast).expect("it was checked");
-        let place = open(path, superblock, target.overwrite)?;
-        place.clear(superblock)?;
+        let place = if is_device(path) { open_device } else { open_file };
+        places.push((place(path, superblock, target.overwrite)?, superblock));
+    }
+    let zeroed: u64 = places.iter().filter_map(|(place, _)| place.device_bytes).sum();
+    let (mut done, all) = (0, zeroed + manifest.bytes());
+    let mut advance = |bytes: u64| {
+        done += bytes;
+        progress(done, all);
+    };
+    // No tier has a superblock from here on: whatever stops the rest, nobody takes half of it for a store, nor one tier of the
+    // store that was here before for a part of it.
+    for (place, superblock) in &places {
+        place.behead(superblock)?;
+    }
+    for (place, superblock) in &places {
+        place.clear(&mut advance)?;
         for segment in manifest.segments.iter().filter(|segment| segment.fast == superblock.fast) {
             let at = superblock.data_offset + u64::from(segment.slot) * superblock.segment_bytes;
             read_segment(directory, segment, |offset, piece| {
                 place.write(at + offset, piece)?;
-                done += piece.len() as u64;
-                progress(done, all);
+                advance(piece.len() as u64);
                 Ok(())
             })?;
         }
-        places.push((place, superblock));
     }
-    // Only when everything is there does it become a store.
-    for (place, superblock) in places {
+    // On all tiers, before any of them has a superblock.
+    for (place, _) in &places {
         place.sync()?;
+    }
+    for (place, superblock) in &places {
         let made = Superblock {
             store_id: u128::from_le_bytes(identity),
             generation: superblock.generation + 1,
@@ -90,7 +124,7 @@ pub fn restore(
             staging_boot: 0,
             staging_bytes: 0,
             census: None,
-            ..superblock.clone()
+            ..(*superblock).clone()
         };
         for copy in 0..SUPERBLOCK_COPIES {
             place.write(copy as u64 * Superblock::stride_bytes(made.unit_bytes), &made.encode(copy))?;
@@ -124,24 +158,25 @@ fn check_fits(manifest: &Manifest, target: &Target) -> Result<()> {
     Ok(())
 }
 
-fn open(path: &Path, superblock: &Superblock, overwrite: bool) -> Result<Place> {
-    let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
-    let bytes = superblock.data_offset + u64::from(superblock.used_slots) * superblock.segment_bytes;
-    if is_device {
-        let mut options = File::options();
-        // On a block device: neither mounted nor opened so by anybody else.
-        let file = options.read(true).write(true).custom_flags(libc::O_EXCL).open(path);
-        let mut file = file.map_err(Error::io(path))?;
-        let has = file.seek(SeekFrom::End(0)).map_err(Error::io(path))?;
-        if has < bytes {
-            return Err(Error::Invalid(format!(
-                "{} has {has} bytes; the backup needs {bytes}",
-                path.display()
-            )));
-        }
-        refuse_used(path, &mut file, overwrite)?;
-        return Ok(Place { path: path.to_owned(), file, is_device, _lock: None });
+/// How long a tier is, at least.
+fn bytes_of(superblock: &Superblock) -> u64 {
+    superblock.data_offset + u64::from(superblock.used_slots) * superblock.segment_bytes
+}
+
+fn open_device(path: &Path, superblock: &Superblock, overwrite: bool) -> Result<Place> {
+    let mut options = File::options();
+    // On a block device: neither mounted nor opened so by anybody else.
+    let file = options.read(true).write(true).custom_flags(libc::O_EXCL).open(path);
+    let mut file = file.map_err(Error::io(path))?;
+    let (has, needs) = (file.seek(SeekFrom::End(0)).map_err(Error::io(path))?, bytes_of(superblock));
+    if has < needs {
+        return Err(Error::Invalid(format!("{} has {has} bytes; the backup needs {needs}", path.display())));
     }
+    refuse_used(path, &mut file, overwrite)?;
+    Ok(Place { path: path.to_owned(), file, device_bytes: Some(has), _lock: None })
+}
+
+fn open_file(path: &Path, _: &Superblock, overwrite: bool) -> Result<Place> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_directory(parent).map_err(Error::io(parent))?;
     }
@@ -150,15 +185,14 @@ fn open(path: &Path, superblock: &Superblock, overwrite: bool) -> Result<Place> 
     if lock.metadata().map_err(Error::io(path))?.len() > 0 {
         refuse_used(path, &mut file, overwrite)?;
     }
-    file.set_len(0).and_then(|()| file.set_len(bytes)).map_err(Error::io(path))?;
-    Ok(Place { path: path.to_owned(), file, is_device, _lock: Some(lock) })
+    Ok(Place { path: path.to_owned(), file, device_bytes: None, _lock: Some(lock) })
 }
 
 /// Refuses what holds a store, or a file system.
 fn refuse_used(path: &Path, file: &mut File, overwrite: bool) -> Result<()> {
     let mut start = Vec::new();
     file.seek(SeekFrom::Start(0)).map_err(Error::io(path))?;
-    file.by_ref().take(START_BYTES as u64).read_to_end(&mut start).map_err(Error::io(path))?;
+    file.by_ref().take(HEAD_BYTES).read_to_end(&mut start).map_err(Error::io(path))?;
     let holds = match Superblock::find(&start) {
         Err(esker_log::SuperblockError::Absent) => foreign_signature(&start).map(str::to_owned),
         _ => Some("a store of Esker".to_owned()),
@@ -172,30 +206,58 @@ fn refuse_used(path: &Path, file: &mut File, overwrite: bool) -> Result<()> {
 }
 
 impl Place {
+    /// Writes over zeros.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        // A file is zeros.
-        if !self.is_device && bytes.iter().all(|byte| *byte == 0) {
+        if bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         self.file.write_all_at(bytes, at).map_err(Error::io(&self.path))
     }
 
-    /// Nothing of what was there before may be taken for a part of the store: neither its superblock nor the ends of a segment.
-    fn clear(&self, superblock: &Superblock) -> Result<()> {
-        if !self.is_device {
-            return Ok(());
-        }
-        self.write(0, &vec![0; START_BYTES.min(superblock.data_offset as usize)])?;
-        let unit = vec![0; superblock.unit_bytes as usize];
-        for slot in 0..u64::from(superblock.used_slots) {
-            let start = superblock.data_offset + slot * superblock.segment_bytes;
-            self.write(start, &unit)?;
-            self.write(start + superblock.segment_bytes - superblock.unit_bytes, &unit)?;
+    /// Takes the superblock away, durably, and all that is where a superblock of any write unit may lie. A file is zeros after
+    /// that.
+    fn behead(&self, superblock: &Superblock) -> Result<()> {
+        match self.device_bytes {
+            Some(bytes) => self.zero(0, HEAD_BYTES.max(superblock.data_offset).min(bytes))?,
+            None => {
+                let emptied = self.file.set_len(0).and_then(|()| self.file.set_len(bytes_of(superblock)));
+                emptied.map_err(Error::io(&self.path))?;
+            }
         }
         self.sync()
+    }
+
+    /// Zeros all of a device, durably: the store may grow to its end, and give out numbers again that its segments there have.
+    fn clear(&self, mut zeroed: impl FnMut(u64)) -> Result<()> {
+        let Some(end) = self.device_bytes else { return Ok(()) };
+        let mut at = 0;
+        while at < end {
+            let bytes = ZERO_BYTES.min(end - at);
+            self.zero(at, bytes)?;
+            at += bytes;
+            zeroed(bytes);
+        }
+        self.sync()
+    }
+
+    /// Lets the kernel zero a range, which has commands of the drive for it where there are any, and else writes zeros.
+    fn zero(&self, at: u64, bytes: u64) -> Result<()> {
+        if fallocate(&self.file, FallocateFlags::ZERO_RANGE, at, bytes).is_ok() {
+            return Ok(());
+        }
+        let zeros = vec![0; PIECE_BYTES];
+        for offset in (0..bytes).step_by(PIECE_BYTES) {
+            let piece = &zeros[..zeros.len().min((bytes - offset) as usize)];
+            self.file.write_all_at(piece, at + offset).map_err(Error::io(&self.path))?;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(Error::io(&self.path))
     }
 }
+
+#[cfg(test)]
+#[path = "restore_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! Taking a backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use esker_device::block_on;
 use esker_engine::{Checkpoint, CheckpointSegment, Store};
-use esker_log::{FOOTER_BYTES, Tier};
+use esker_log::{FOOTER_BYTES, Footer, Superblock, Tier};
 use twox_hash::XxHash3_64;
 
 use crate::directory::{Directory, PIECE_BYTES, Summary, manifests};
@@ -18,6 +18,10 @@ use crate::manifest::{FORMAT, Manifest, Segment, file_name};
 
 /// What is not written where it is zeros.
 const HOLE_BYTES: usize = 64 << 10;
+
+/// How many parts of a sealed segment are compared with what an earlier backup has: the first, the last, and some between.
+const SAMPLES: u32 = 3;
+const SAMPLE_BYTES: u32 = 4096;
 
 /// How far a backup is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,20 +68,16 @@ pub fn backup(
     let stood_still = began.elapsed();
     check_store(&directory.path, &earlier, &checkpoint)?;
     let id = earlier.last().map_or(1, |newest| newest.id + 1);
-    let known: BTreeMap<(&str, &str), &Segment> = earlier
-        .iter()
-        .flat_map(|manifest| &manifest.segments)
-        .filter_map(|segment| Some(((segment.file.as_str(), segment.footer.as_deref()?), segment)))
-        .collect();
+    let known = Known::of(&earlier);
     let mut copied = Copied { bytes: 0, of_bytes: checkpoint.bytes_left() };
     let (mut segments, mut copied_bytes, mut copied_segments) = (Vec::new(), 0, 0);
     while let Some(next) = checkpoint.next() {
         let footer = footer(&checkpoint, &next)?;
-        let file = file_name(next.tier, next.number, footer.is_none().then_some(id));
-        let same = footer.as_deref().and_then(|footer| known.get(&(file.as_str(), footer)));
+        let same = footer.as_deref().and_then(|footer| known.same(&next, footer));
+        let file = known.file_for(&next, same, id);
         let there = same.filter(|segment| is_there(&directory, segment));
         segments.push(match there {
-            Some(segment) => Segment { slot: next.slot, ..(*segment).clone() },
+            Some(segment) => Segment { slot: next.slot, ..segment.clone() },
             None => {
                 let check = copy(&checkpoint, &next, &directory.segment_path(&file), |bytes| {
                     copied_bytes += bytes;
@@ -107,6 +107,38 @@ pub fn backup(
     Ok(Report { summary, copied_bytes, copied_segments, stood_still, took: began.elapsed() })
 }
 
+/// What earlier backups have.
+struct Known<'m> {
+    /// Sealed segments, by tier, number and footer.
+    sealed: BTreeMap<(bool, u64, &'m str), &'m Segment>,
+    /// Files that a manifest names.
+    files: BTreeSet<&'m str>,
+}
+
+impl<'m> Known<'m> {
+    fn of(earlier: &'m [Manifest]) -> Known<'m> {
+        let all = || earlier.iter().flat_map(|manifest| &manifest.segments);
+        let sealed = all().filter_map(|it| Some(((it.fast, it.number, it.footer.as_deref()?), it)));
+        Known { sealed: sealed.collect(), files: all().map(|segment| segment.file.as_str()).collect() }
+    }
+
+    /// The segment as an earlier backup has it, if it is the same.
+    fn same(&self, segment: &CheckpointSegment, footer: &str) -> Option<&'m Segment> {
+        self.sealed.get(&(segment.tier == Tier::Fast, segment.number, footer)).copied()
+    }
+
+    /// The file that a segment goes to. An earlier backup may have a segment of the same number that is another one: its summary
+    /// rotted and was made anew, or the whole store is an older image of itself and gives numbers out again. That file stays.
+    fn file_for(&self, segment: &CheckpointSegment, same: Option<&Segment>, id: u64) -> String {
+        let shared = file_name(segment.tier, segment.number, None);
+        match same {
+            Some(same) => same.file.clone(),
+            None if segment.is_sealed && !self.files.contains(shared.as_str()) => shared,
+            None => file_name(segment.tier, segment.number, Some(id)),
+        }
+    }
+}
+
 /// Backups of one store share segments by their numbers, which other stores use too.
 fn check_store(directory: &Path, earlier: &[Manifest], checkpoint: &Checkpoint) -> Result<()> {
     let this = checkpoint.superblocks().first().map(|superblock| superblock.store_id);
@@ -119,13 +151,26 @@ fn check_store(directory: &Path, earlier: &[Manifest], checkpoint: &Checkpoint) 
     }
 }
 
-/// The last bytes of a sealed segment.
+/// What tells a sealed segment from another one of its number, as hexadecimal digits: its footer, and a checksum of some of its
+/// pages. The footer's checksums are of keys, places and sequence numbers; where a store was rolled back and the same keys got
+/// other values of the same lengths, only pages differ.
 fn footer(checkpoint: &Checkpoint, segment: &CheckpointSegment) -> Result<Option<String>> {
     if !segment.is_sealed {
         return Ok(None);
     }
     let at = segment.bytes - FOOTER_BYTES as u32;
-    let bytes = block_on(checkpoint.read(segment, at, FOOTER_BYTES as u32))?;
+    let mut bytes = block_on(checkpoint.read(segment, at, FOOTER_BYTES as u32))?;
+    let secret = checkpoint.superblocks().first().map(Superblock::secret);
+    let footer = secret.and_then(|secret| Footer::parse(&bytes, &secret, segment.bytes));
+    // Of one whose summary is damaged all of it may be frames.
+    let end = footer.map_or(segment.bytes, |footer| footer.tail);
+    let mut check = XxHash3_64::new();
+    for sample in 0..SAMPLES {
+        let from =
+            (u64::from(end.saturating_sub(SAMPLE_BYTES)) * u64::from(sample) / u64::from(SAMPLES - 1)) as u32;
+        check.write(&block_on(checkpoint.read(segment, from, SAMPLE_BYTES.min(end - from)))?);
+    }
+    bytes.extend(check.finish().to_be_bytes());
     Ok(Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 

@@ -26,6 +26,7 @@ use esker_planted::{Bug, planted};
 use parking_lot::Mutex;
 
 use crate::pending::Completion;
+use crate::wake::wake;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
     Task, WriteMode,
@@ -123,7 +124,7 @@ impl Drop for Submitted {
         let (op, path) = (OperationKind::Flush, self.shared.path.clone());
         let lost = DeviceError::Vanished { op, offset: 0, bytes: 0, path };
         if let Some(waker) = self.shared.ended(self.number, Err(lost), answer) {
-            waker.wake();
+            wake(waker);
         }
     }
 }

@@ -1,5 +1,9 @@
 //! In which order operations complete is decided here, so that each case is exact.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+
 use futures_lite::future::{block_on, poll_once};
 
 use super::*;
@@ -192,6 +196,38 @@ fn a_success_waits_for_what_was_under_way_and_for_nothing_later() {
     assert!(matches!(told(&mut first), Some(Ok(()))));
     assert!(matches!(told(&mut third), Some(Ok(()))));
     assert!(bench.device.failure().is_none());
+}
+
+struct Panics;
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as it is meant to");
+    }
+}
+
+/// Nor does it reach the thread that completes the operation, which may be a ring's.
+#[test]
+fn a_waker_that_panics_keeps_no_other_from_its_answer() {
+    for fails in [false, true] {
+        let bench = Bench::new(true);
+        let (mut flush, mut first, mut second) =
+            (bench.submit(Flush), bench.submit(Durable), bench.submit(Durable));
+        let waker = Arc::new(Panics).into();
+        assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+        (1..=2).for_each(|number| bench.script.answer(number, Ok(())));
+        assert!(told(&mut second).is_none(), "it waits for the flush");
+        bench.script.answer(0, if fails { Err(error(OperationKind::Flush)) } else { Ok(()) });
+        for told in [told(&mut flush), told(&mut first), told(&mut second)] {
+            assert_eq!(told.expect("it is answered").is_err(), fails);
+        }
+    }
+    let bench = Bench::new(true);
+    let mut abandoned = bench.submit(Flush);
+    let waker = Arc::new(Panics).into();
+    assert!(Pin::new(&mut abandoned).poll(&mut Context::from_waker(&waker)).is_pending());
+    bench.script.submitted.lock().clear();
+    assert!(matches!(told(&mut abandoned), Some(Err(_))));
 }
 
 /// What is refused before anything was tried leaves nothing in doubt.

@@ -36,6 +36,7 @@ mod signature;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
+mod wake;
 
 pub use allocator::give_back_freed_memory;
 pub use block_on::block_on;

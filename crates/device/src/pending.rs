@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::Runtime;
+use crate::wake::wake;
 
 /// A future of the outcome of an operation. Dropping it neither cancels the operation nor frees its buffer.
 #[must_use = "an operation whose outcome nobody looks at may have failed"]
@@ -80,7 +81,7 @@ impl<T> Pending<T> {
             }
         };
         if let Some(waker) = answer.and_then(pass_on) {
-            waker.wake();
+            wake(waker);
         }
     }
 
@@ -149,7 +150,7 @@ impl<T> Completion<T> {
     /// Leaves the answer and wakes whoever waits for it.
     pub(crate) fn finish(self, value: T) {
         if let Some(waker) = self.complete(value) {
-            waker.wake();
+            wake(waker);
         }
     }
 }
@@ -159,7 +160,7 @@ impl<T> Drop for Completion<T> {
         if let Some(state) = self.0.take() {
             let before = std::mem::replace(&mut *state.lock(), State::Abandoned);
             if let State::Running(Some(waker)) = before {
-                waker.wake();
+                wake(waker);
             }
         }
     }

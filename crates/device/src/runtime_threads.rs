@@ -16,6 +16,7 @@ use futures_lite::FutureExt;
 use parking_lot::{Condvar, Mutex};
 
 use crate::pending::Completion;
+use crate::wake::wake;
 use crate::{Pending, Runtime, Task};
 
 /// Tasks on worker threads. The threads end, and tasks that are not finished are dropped, when [`Threads::shutdown`] is
@@ -181,7 +182,7 @@ impl Timer {
             let later = state.due.split_off(&(now, u64::MAX));
             let due = std::mem::replace(&mut state.due, later);
             // Woken without the lock: a waker may drop a task, and with it a sleep that takes the lock.
-            parking_lot::MutexGuard::unlocked(&mut state, || due.into_values().for_each(Waker::wake));
+            parking_lot::MutexGuard::unlocked(&mut state, || due.into_values().for_each(wake));
         }
     }
 
@@ -305,6 +306,28 @@ mod tests {
         poll(&mut soonest);
         changes(then);
         assert!(looks_at() < then);
+    }
+
+    #[test]
+    fn a_waker_that_panics_ends_nobody_elses_sleep() {
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("on purpose");
+            }
+        }
+        let runtime = Threads::new(1).unwrap();
+        let waker = Waker::from(Arc::new(Panics));
+        let mut sleep = runtime.sleep(Duration::from_millis(1));
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let (done, completion) = Pending::new();
+        let later = runtime.sleep(Duration::from_millis(50));
+        let task = async move {
+            later.await;
+            completion.finish(());
+        };
+        runtime.spawn("sleeps on", Box::pin(task));
+        done.wait();
     }
 
     struct CountsDrop(Arc<AtomicUsize>);

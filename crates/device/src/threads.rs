@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -213,7 +214,7 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                parking_lot::MutexGuard::unlocked(&mut state, job);
+                parking_lot::MutexGuard::unlocked(&mut state, || run(job));
                 continue;
             }
             if state.closed {
@@ -223,5 +224,52 @@ impl Shared {
             self.changed.wait(&mut state);
             state.idle -= 1;
         }
+    }
+}
+
+/// A job wakes whoever waits for it, which is foreign code. Its panic must not end the thread: nobody starts another in its
+/// place, and without any, nothing would complete.
+fn run(job: Job) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a blocking operation of a device, or the waker of one, panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Wake};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::probe::Volume;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as it is meant to");
+        }
+    }
+
+    #[test]
+    fn wakers_that_panic_end_no_thread() {
+        let file = tempfile::tempfile().unwrap();
+        let file = DeviceFile::new(file, "a file".into(), Geometry::memory(1 << 20), Volume::default());
+        let (file, pool) = (Arc::new(file), WorkPool::new(2).unwrap());
+        for _ in 0..5 {
+            let ((began, begins), (go, waits)) = (mpsc::channel(), mpsc::channel());
+            file.counters.flush();
+            let work = move |_: &DeviceFile| began.send(()).is_ok() && waits.recv().is_ok();
+            let mut pending = pin!(pool.submit(&file, work));
+            assert_eq!(begins.recv_timeout(Duration::from_secs(10)), Ok(()), "a thread is left for it");
+            let waker = Arc::new(Panics).into();
+            assert!(pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            go.send(()).unwrap();
+        }
+        file.counters.flush();
+        assert_eq!(pool.submit(&file, |_| 7).wait(), 7);
     }
 }

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use esker_log::KeyHash;
+use esker_log::{KeyHash, Keyspace};
 
 /// A segment of whose bytes less than this share was asked for is taken without a look at others.
 pub const COLD_SHARE: f64 = 0.2;
@@ -22,8 +22,10 @@ pub const COPY_SHARE: f64 = 0.02;
 const GHOST_SHARE: f64 = 0.5;
 /// Fewest ghosts of a generation.
 const GHOSTS_MIN: u64 = 1024;
+/// The lowest bits of [`KeyHash::check`]: all keys of a database have the same there, so they must choose no bit.
+const KEYSPACE_BITS: u32 = Keyspace::COUNT.ilog2();
 
-/// Bits, addressed by digests.
+/// Bits, addressed by digests: by the low bits of a number, as many as it takes.
 #[derive(Debug)]
 struct Bits(Box<[AtomicU64]>);
 
@@ -77,20 +79,25 @@ impl Reference {
         Reference(Bits::new(bytes))
     }
 
+    /// The keyspace goes to the top, which is not used.
+    fn bit(key: &KeyHash) -> u64 {
+        key.check.rotate_right(KEYSPACE_BITS)
+    }
+
     /// A key was asked for, and was there.
     #[inline]
     pub fn note(&self, key: &KeyHash) {
-        self.0.set(key.check);
+        self.0.set(Reference::bit(key));
     }
 
     /// Whether it was.
     pub fn is_noted(&self, key: &KeyHash) -> bool {
-        self.0.is_set(key.check)
+        self.0.is_set(Reference::bit(key))
     }
 
     /// The hand has been there.
     pub fn forget(&self, key: &KeyHash) {
-        self.0.unset(key.check);
+        self.0.unset(Reference::bit(key));
     }
 
     /// Memory that it takes.
@@ -115,8 +122,9 @@ impl Ghosts {
         Ghosts { generations, younger: AtomicUsize::new(0), noted: AtomicU64::new(0) }
     }
 
+    /// One by the digest from below, one from above. The keyspace goes to the top of both.
     fn bits(key: &KeyHash) -> [u64; 2] {
-        [key.check.rotate_left(21), key.check.rotate_left(43)]
+        [key.check.rotate_right(KEYSPACE_BITS), key.check.swap_bytes()]
     }
 
     /// A key was dropped; the store has so many. Called by one thread at a time.
@@ -198,9 +206,35 @@ impl<T> Look<T> {
 mod tests {
     use super::*;
 
+    /// As the keys of a database are: evenly spread, but for the keyspace.
     fn key(number: u64) -> KeyHash {
         let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        KeyHash { slot: number, check: mixed ^ mixed >> 29 }
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let keyspace = Keyspace::new(11).expect("there are 16");
+        KeyHash { slot: number, check: mixed ^ mixed >> 31 }.in_keyspace(keyspace)
+    }
+
+    /// Asserts that as many bits are set as of so many that were chosen evenly.
+    fn assert_all_in_use(bits: &Bits, chosen: u64) {
+        let set: u64 = bits.0.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+        let there = 8 * bits.bytes();
+        let share = set as f64 / there as f64;
+        let ideal = 1.0 - (-(chosen as f64) / there as f64).exp();
+        assert!((share / ideal - 1.0).abs() < 0.02, "{share} of the bits are set; {ideal} of an even choice");
+    }
+
+    #[test]
+    fn keys_of_one_database_use_all_bits() {
+        for bytes in [1 << 10, 64 << 10, 4 << 20] {
+            let reference = Reference::new(bytes);
+            let keys = 4 * bytes;
+            (0..keys).for_each(|number| reference.note(&key(number)));
+            assert_all_in_use(&reference.0, keys);
+            let ghosts = Ghosts::new(2 * bytes);
+            (0..keys / 2).for_each(|number| ghosts.note(&key(number), u64::MAX));
+            assert_all_in_use(&ghosts.generations[0], keys);
+        }
     }
 
     #[test]

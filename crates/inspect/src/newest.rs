@@ -1,13 +1,13 @@
 //! Which version of each key counts, told by the summaries alone: the records themselves are not read.
 
-use esker_log::{Entry, KeyHash, Location, SegmentScan, Tier, scan_segment};
+use esker_log::{Cleared, Entry, KeyHash, Location, Packing, SegmentScan, Tier, scan_segment};
 
 use crate::slots::{Content, Segment};
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 use crate::watch::{Watcher, in_parallel, readers};
 
-/// The numbers of segments by their places: of two copies of a version the one in the older segment counts.
+/// The numbers of segments by their places, which say which of two is older.
 pub(crate) struct Ages {
     fast: Vec<u64>,
     capacity: Vec<u64>,
@@ -36,21 +36,25 @@ impl Ages {
 
 /// Which versions count.
 pub(crate) struct Rule<'a> {
-    view: &'a StoreView,
+    packing: &'a Packing,
+    cleared: &'a Cleared,
     pub(crate) ages: Ages,
 }
 
 impl<'a> Rule<'a> {
     pub(crate) fn new(view: &'a StoreView, segments: &[Segment]) -> Rule<'a> {
-        Rule { view, ages: Ages::of(view, segments) }
+        Rule { packing: &view.packing, cleared: &view.cleared, ages: Ages::of(view, segments) }
     }
 
-    /// The version of a key that counts, a tombstone perhaps. `versions`: all of it, the newest first.
+    /// The version of a key that counts, a tombstone perhaps. `versions`: all of it, the newest first. Of copies of one version
+    /// a tombstone counts, as at an opening: a cache that dropped the record left it with the same number, and it may lie in a
+    /// younger segment. Otherwise it is the copy in the oldest segment.
     pub(crate) fn current<'v>(&self, versions: &'v [Version]) -> Option<&'v Version> {
-        let is_cleared = |version: &&Version| self.view.cleared.covers(&version.hash, version.sequence);
+        let is_cleared = |version: &&Version| self.cleared.covers(&version.hash, version.sequence);
         let newest = versions.first().filter(|version| !is_cleared(version))?;
         let copies = versions.iter().take_while(|version| version.sequence == newest.sequence);
-        copies.min_by_key(|copy| self.ages.segment(&copy.location(&self.view.packing)))
+        let age = |copy: &Version| self.ages.segment(&copy.location(self.packing));
+        copies.min_by_key(|copy| (!copy.is_tombstone(), age(copy)))
     }
 }
 
@@ -97,5 +101,69 @@ impl StoreView {
         let tier = &self.tiers[segment.tier];
         let bytes = tier.read_whole(segment.slot);
         scan_segment(&bytes, &self.secret, tier.shape, segment.number, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use esker_log::Kind;
+
+    use super::*;
+
+    const PACKING: Packing = Packing { granule_bytes: 64, segment_bytes: 128 << 10, capacity_slots: 4 };
+    /// By slot: the one in slot 0 is the youngest.
+    const SEGMENTS: [u64; 4] = [9, 5, 7, 3];
+
+    fn counting(of: &[(u32, u64, Kind)]) -> (u32, u64, bool) {
+        let versions = Versions::new(0);
+        let mut collector = versions.collector();
+        for &(slot, sequence, kind) in of {
+            let key_hash = KeyHash { slot: 1, check: 2 };
+            let entry = Entry {
+                key_hash,
+                sequence,
+                offset: 4096,
+                bytes: 64,
+                kind,
+                expansion: 0,
+                expires_at_ms: None,
+            };
+            collector.add(Version::new(&PACKING, Tier::Capacity, slot, &entry, false));
+        }
+        drop(collector);
+        let ages = Ages { fast: Vec::new(), capacity: SEGMENTS.to_vec() };
+        let rule = Rule { packing: &PACKING, cleared: &Cleared::default(), ages };
+        let found = Mutex::new(None);
+        versions.for_each_key(
+            || (),
+            |(), versions| {
+                let current = rule.current(versions).expect("nothing was cleared");
+                let slot = current.location(&PACKING).slot;
+                *found.lock().unwrap() = Some((slot, current.sequence, current.is_tombstone()));
+            },
+        );
+        found.into_inner().unwrap().expect("there is a key")
+    }
+
+    #[test]
+    fn the_newest_version_counts_and_of_its_copies_the_oldest() {
+        let put = |slot, sequence| (slot, sequence, Kind::Put);
+        assert_eq!(counting(&[put(3, 9), put(0, 10), put(2, 10)]), (2, 10, false));
+        assert_eq!(counting(&[put(1, 10), put(2, 10), put(3, 9)]), (1, 10, false));
+    }
+
+    #[test]
+    fn a_tombstone_counts_before_the_record_that_it_stands_for() {
+        for (older, younger) in [(3, 0), (1, 2), (1, 0)] {
+            let put = (older, 10, Kind::Put);
+            let tombstone = (younger, 10, Kind::Tombstone);
+            assert_eq!(counting(&[put, tombstone]), (younger, 10, true));
+            assert_eq!(counting(&[tombstone, put]), (younger, 10, true));
+        }
+        let all = [(1, 10, Kind::Put), (0, 10, Kind::Tombstone), (2, 10, Kind::Tombstone)];
+        assert_eq!(counting(&all), (2, 10, true), "of copies of a tombstone the oldest");
+        assert_eq!(counting(&[(3, 10, Kind::Tombstone), (0, 11, Kind::Put)]), (0, 11, false));
     }
 }

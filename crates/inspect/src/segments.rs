@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_log::{Location, SegmentClass};
+use esker_log::{KeyHash, Keyspace, Location, SegmentClass};
 use serde::Serialize;
 
 use crate::newest::{Rule, read_summaries};
@@ -159,7 +159,7 @@ impl StoreView {
         sampled: u64,
         watcher: &dyn Watcher,
     ) -> Vec<AtomicU64> {
-        let keep = |hash: &esker_log::KeyHash| hash.check & (sampled - 1) == 0;
+        let keep = |hash: &KeyHash| is_sampled(hash, sampled);
         let versions = read_summaries(self, segments, watcher, expected, keep);
         let live: Vec<AtomicU64> = segments.iter().map(|_| AtomicU64::new(0)).collect();
         let mut places: Vec<Vec<usize>> = self.tiers.iter().map(|_| Vec::new()).collect();
@@ -183,5 +183,37 @@ impl StoreView {
             },
         );
         live
+    }
+}
+
+/// Whether a key is the one in so many, a power of two, that is looked at. Not by the digest's lowest bits, which are the
+/// keyspace: by those, all keys of a database would be looked at, or none.
+fn is_sampled(hash: &KeyHash, sampled: u64) -> bool {
+    (hash.check >> Keyspace::COUNT.ilog2()) & (sampled - 1) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the keys of a keyspace are: evenly spread, but for the keyspace.
+    fn key(number: u64, keyspace: Keyspace) -> KeyHash {
+        let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        KeyHash { slot: number, check: mixed ^ mixed >> 31 }.in_keyspace(keyspace)
+    }
+
+    #[test]
+    fn of_every_keyspace_one_key_in_so_many_is_looked_at() {
+        const KEYS: u64 = 1 << 17;
+        for keyspace in Keyspace::all() {
+            for sampled in [1, 2, 4, 16, 64] {
+                let seen = (0..KEYS).filter(|number| is_sampled(&key(*number, keyspace), sampled)).count();
+                let ideal = (KEYS / sampled) as f64;
+                let off = (seen as f64 / ideal - 1.0).abs();
+                assert!(off < 0.1, "{seen} keys of {keyspace:?} are looked at instead of {ideal}");
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Files of records: which format they have, and that a file is there only when all of it is.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write, stdout};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -84,9 +85,14 @@ pub(super) fn create(
             return Err(Failure::Usage(format!("{name} is there already; give another name, or remove it")));
         }
         let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
+        partial.push(format!(".{}.partial", std::process::id()));
         let partial = PathBuf::from(partial);
-        let file = File::create(&partial)
+        // For nobody else to read: it has all keys and values. And never through a link that somebody else made.
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&partial)
             .map_err(|error| Failure::Usage(format!("cannot write {}: {error}", partial.display())))?;
         (Box::new(file), Some((partial, path.to_owned())))
     };
@@ -140,7 +146,10 @@ impl Written {
     pub(super) fn keep(mut self) -> Result<(), Failure> {
         let Some((partial, path)) = self.paths.take() else { return Ok(()) };
         let done = File::open(&partial).and_then(|file| file.sync_all());
+        let directory =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         done.and_then(|()| std::fs::rename(&partial, &path))
+            .and_then(|()| File::open(directory)?.sync_all())
             .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use esker_backup::Target;
 use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options, Store};
 
-use super::record::{LeftOut, Record, Sink, Source};
+use super::record::{LeftOut, Record, STORE_TOO_LONG, Sink, Source};
 use crate::terminal::Failure;
 
 /// What a source calls records that cannot be read.
@@ -111,7 +111,7 @@ impl Sink for LocalSink {
             self.store = self.store.database(database).map_err(|error| failed(&error))?;
         }
         if value.len() as u64 > self.store.max_value_bytes(key.len()) {
-            left_out.add("longer than the store takes");
+            left_out.add(STORE_TOO_LONG);
             return Ok(());
         }
         self.bytes += key.len() + value.len();

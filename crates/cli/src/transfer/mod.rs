@@ -41,7 +41,7 @@ Examples:
   esker import keys.jsonl --to db1:6380 --tls --ca ca.pem --user loader --password-file secret
 
 Exit code 0 if all was imported, whatever was left out because it is no string or has expired; 1 if something failed on
-the way: what was imported by then stays; 2 if the call is wrong.")]
+the way, or was too long: what was imported stays; 2 if the call is wrong.")]
 pub(crate) struct Import {
     /// What to read; - for stdin.
     #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
@@ -112,7 +112,11 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
         None => Box::new(LocalSink::open(&arguments.places)?),
     };
     let (moved, left_out) = transfer(&mut *source, sink)?;
-    say(&result("imported", moved, &left_out, arguments.json))
+    say(&result("imported", moved, &left_out, arguments.json))?;
+    match left_out.too_long() {
+        0 => Ok(()),
+        lost => Err(Failure::Failed(format!("{lost} keys are too long and were left out"))),
+    }
 }
 
 pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {

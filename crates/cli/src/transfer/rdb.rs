@@ -7,7 +7,7 @@ use esker_engine::Store;
 use esker_rdb::{Entry, Error, Limits, Reader, Value};
 
 use super::input::Input;
-use super::record::{LeftOut, Record, Source};
+use super::record::{KEY_TOO_LONG, LeftOut, Record, Source, VALUE_TOO_LONG};
 use crate::terminal::Failure;
 
 /// Longer keys are left out: Esker takes none of them. Redis has no longer values.
@@ -52,8 +52,8 @@ impl<R: Read> Source for Rdb<R> {
                     return Ok(Some(Record { database: known, key, value, expires_at_ms }));
                 }
                 Value::Other(kind) => left_out.add(kind.to_string()),
-                Value::TooLong { .. } => left_out.add("value of more than 512 MiB"),
-                Value::KeyTooLong { .. } => left_out.add("key of more than 65536 bytes"),
+                Value::TooLong { .. } => left_out.add(VALUE_TOO_LONG),
+                Value::KeyTooLong { .. } => left_out.add(KEY_TOO_LONG),
             }
         }
         left_out.add_many("library of functions", self.reader.functions() - self.functions);

@@ -17,6 +17,13 @@ pub(super) struct Record {
     pub(super) expires_at_ms: Option<u64>,
 }
 
+/// Why a record was left out though it should have been moved: each is longer than what the other side takes.
+pub(super) const TOO_LONG: [&str; 4] = [SERVER_TOO_LONG, STORE_TOO_LONG, VALUE_TOO_LONG, KEY_TOO_LONG];
+pub(super) const SERVER_TOO_LONG: &str = "longer than the server takes";
+pub(super) const STORE_TOO_LONG: &str = "longer than the store takes";
+pub(super) const VALUE_TOO_LONG: &str = "value of more than 512 MiB";
+pub(super) const KEY_TOO_LONG: &str = "key of more than 65536 bytes";
+
 /// What is not moved, by what it is.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut(pub(super) BTreeMap<String, u64>);
@@ -24,6 +31,11 @@ pub(super) struct LeftOut(pub(super) BTreeMap<String, u64>);
 impl LeftOut {
     pub(super) fn add(&mut self, what: impl Into<String>) {
         self.add_many(what, 1);
+    }
+
+    /// How many were too long.
+    pub(super) fn too_long(&self) -> u64 {
+        TOO_LONG.iter().filter_map(|what| self.0.get(*what)).sum()
     }
 
     pub(super) fn add_many(&mut self, what: impl Into<String>, count: u64) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use esker_engine::Bytes;
 
-use super::record::{LeftOut, Record, Sink, Source};
+use super::record::{LeftOut, Record, SERVER_TOO_LONG, Sink, Source};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 
@@ -44,7 +44,7 @@ impl RemoteSink {
                 Answer::Error(error)
                     if error.contains("(argument-limit)") || error.contains("segment size") =>
                 {
-                    left_out.add("longer than the server takes");
+                    left_out.add(SERVER_TOO_LONG);
                 }
                 Answer::Error(error) => {
                     let (Failure::Usage(text) | Failure::Failed(text)) = self.client.refused(&error).into();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{read_to_string, write};
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
@@ -32,6 +33,8 @@ fn what_is_exported_is_imported_again() {
         call(at, &["export", "one.jsonl", "--from", &address]),
         (Some(0), String::new(), exported.clone())
     );
+    let mode = std::fs::metadata(at.join("one.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it has all that the store has");
     // By every format to a store that no server has open, and back from there.
     for (format, name) in [("jsonl", "one.jsonl"), ("csv", "one.csv"), ("resp", "one.resp")] {
         if format != "jsonl" {
@@ -69,6 +72,27 @@ fn strings_of_a_redis_are_imported_and_the_rest_is_named() {
     let other =
         call(directory.path(), &["import", "--rdb", dump, "--database", "3", "--dir", "other", "--json"]);
     assert_eq!(other.1, "{\"imported\":2,\"left_out\":{\"database 0\":27,\"library of functions\":1}}\n");
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn an_import_that_leaves_out_what_is_too_long_has_failed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let server = Serving::start(at, &["--dir", "store", "--argument-limit", "1m"]);
+    let long = "x".repeat(17 << 20);
+    write(
+        at.join("keys.jsonl"),
+        format!("{{\"key\":\"a\",\"value\":\"b\"}}\n{{\"key\":\"l\",\"value\":\"{long}\"}}\n"),
+    )
+    .unwrap();
+    for (to, what) in [("--to", "server"), ("--dir", "store")] {
+        let place = if to == "--to" { server.word("resp").to_owned() } else { "other".to_owned() };
+        let (code, said, why) = call(at, &["import", "keys.jsonl", to, &place]);
+        assert_eq!(said, format!("imported 1 key; left out: longer than the {what} takes (1)\n"));
+        assert_eq!(code, Some(1));
+        assert!(why.contains("1 keys are too long and were left out"), "{why}");
+    }
     server.stop(Signal::TERM);
 }
 

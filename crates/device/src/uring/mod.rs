@@ -26,11 +26,9 @@ mod scheduler;
 mod table;
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
-use std::task::Waker;
 use std::thread::JoinHandle;
 
 use async_task::Runnable;
@@ -139,16 +137,6 @@ impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();
-        }
-    }
-}
-
-/// Wakes everybody whose operation completed.
-fn wake_all(wakers: &mut Vec<Waker>, path: &str) {
-    for waker in wakers.drain(..) {
-        // A waker is foreign code. Its panic is not this thread's.
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!(path, "the waker of an operation panicked");
         }
     }
 }

@@ -32,7 +32,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use super::operation::{Length, Operation};
 use super::ring::build;
 use super::table::Table;
-use super::{AbortOnUnwind, Bell, Shared, is_passing, wake_all};
+use super::{AbortOnUnwind, Bell, Shared, is_passing};
+use crate::wake::wake;
 
 /// Operations in flight on a thread's ring. What goes beyond takes the reactor's.
 const DEPTH: u32 = 128;
@@ -134,7 +135,7 @@ impl Own {
                 own.turn(Some(&self.parker));
                 let mut wakers = std::mem::take(&mut own.wakers);
                 drop(ring);
-                wake_all(&mut wakers, "a device");
+                wakers.drain(..).for_each(wake);
                 if let Some(ring) = &mut *self.ring.borrow_mut() {
                     ring.wakers = wakers;
                 }
@@ -150,7 +151,7 @@ impl Own {
             own.turn(None);
             let mut wakers = std::mem::take(&mut own.wakers);
             drop(ring);
-            wake_all(&mut wakers, "a device");
+            wakers.drain(..).for_each(wake);
         }
     }
 }
@@ -344,7 +345,7 @@ impl Drop for OwnRing {
         while !self.in_flight.is_empty() {
             self.turn(None);
         }
-        wake_all(&mut self.wakers, "a device");
+        self.wakers.drain(..).for_each(wake);
     }
 }
 

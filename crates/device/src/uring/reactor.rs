@@ -25,7 +25,8 @@ use super::operation::{Length, Operation};
 use super::ring::Ring;
 use super::scheduler::Scheduler;
 use super::table::Table;
-use super::{AbortOnUnwind, is_passing, wake_all};
+use super::{AbortOnUnwind, is_passing};
+use crate::wake::wake;
 
 /// The number of the bell's completions; no table has so many places.
 const BELL: u64 = u64::MAX;
@@ -73,9 +74,10 @@ impl Reactor {
                     self.shared.bell.wake_up();
                     continue;
                 }
-                // Set after the last request was queued, so what it is read to be after the queue was empty is final.
+                // Read before the queues are looked at for the last time: it is set after the last request was queued, so what
+                // is not there then will not come.
                 let stopping = self.shared.stopping.load(Ordering::Acquire);
-                if stopping && self.in_flight.is_empty() && self.shared.queue.is_empty() {
+                if stopping && self.in_flight.is_empty() && self.is_idle() {
                     break None;
                 }
             }
@@ -91,7 +93,7 @@ impl Reactor {
             }
             // 4. and 5.
             self.settle();
-            wake_all(&mut self.wakers, &self.shared.file.path);
+            self.wakers.drain(..).for_each(wake);
         };
         match failure {
             None => self.ring.close(),
@@ -183,6 +185,11 @@ impl Reactor {
         }
     }
 
+    /// Whether no request and no task waits for this thread.
+    fn is_idle(&self) -> bool {
+        self.shared.queue.is_empty() && self.shared.ready.is_empty()
+    }
+
     /// The ring is of no use any more: every operation fails, until the device is dropped.
     fn fail(mut self, error: &io::Error) {
         tracing::error!(path = %self.shared.file.path, %error, "io_uring failed; the device takes no more operations");
@@ -196,11 +203,14 @@ impl Reactor {
                 let outcome = Err(io::Error::from_raw_os_error(errno));
                 self.wakers.extend(operation.complete(outcome, &self.shared.file));
             }
-            wake_all(&mut self.wakers, &self.shared.file.path);
+            self.wakers.drain(..).for_each(wake);
             self.poll_tasks();
             self.shared.bell.fall_asleep();
-            if self.shared.queue.is_empty() && self.shared.ready.is_empty() {
-                if self.shared.stopping.load(Ordering::Acquire) {
+            // In this order: who finds the queues empty first and then reads that it is to stop leaves what was queued in between,
+            // and nobody answers that. After `fall_asleep`, or else the bell that tells of the stop may ring unheard.
+            let stopping = self.shared.stopping.load(Ordering::Acquire);
+            if self.is_idle() {
+                if stopping {
                     return;
                 }
                 self.shared.bell.wait();
@@ -209,3 +219,7 @@ impl Reactor {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "reactor_tests.rs"]
+mod tests;

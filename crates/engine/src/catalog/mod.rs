@@ -118,9 +118,8 @@ impl Catalog {
     /// Two databases have changed their keyspaces. Nobody writes meanwhile.
     pub(crate) fn swap_databases(&self, now: &Databases, first: Keyspace, second: Keyspace) {
         let turn = self.observers.take_turn();
-        self.databases.store(now.bits(), Ordering::Release);
-        // Must come after that: whoever watches looks which keyspace the database has when it is on the list.
-        self.watches.swapped([first, second], |hash| self.index.get(hash).is_some());
+        let swap = || self.databases.store(now.bits(), Ordering::Release);
+        self.watches.swapped([first, second], swap, |hash| self.index.get(hash).is_some());
         turn.tell_swapped([first.number(), second.number()]);
     }
 

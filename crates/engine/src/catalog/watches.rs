@@ -61,10 +61,19 @@ impl<W: Word> Watches<W> {
         }
     }
 
-    /// Two databases have changed their keyspaces. A key that either of them has counts as put; the watches of other keys go
-    /// on in the keyspace that their database has now.
-    pub(crate) fn swapped(&self, keyspaces: [Keyspace; 2], is_there: impl Fn(&KeyHash) -> bool) {
+    /// Two databases change their keyspaces, by `swap`. A key that either of them has counts as put; the watches of other keys go
+    /// on in the keyspace that their database has then.
+    ///
+    /// Nobody gets on the list meanwhile: whoever looks which keyspace the database has before the swap is on it before, or finds
+    /// another one afterwards; and a watch in the new one does not go back.
+    pub(crate) fn swapped(
+        &self,
+        keyspaces: [Keyspace; 2],
+        swap: impl FnOnce(),
+        is_there: impl Fn(&KeyHash) -> bool,
+    ) {
         let mut watched = self.watched.lock();
+        swap();
         let moved: Vec<_> = watched.extract_if(|hash, _| keyspaces.contains(&hash.keyspace())).collect();
         for (hash, written) in moved {
             if keyspaces.iter().any(|keyspace| is_there(&hash.in_keyspace(*keyspace))) {
@@ -164,7 +173,10 @@ mod tests {
         let (of_two, of_three) = (watch(there, two), watch(there, three));
         let (moves, stays, other) =
             (watch(absent, two), watch(absent, Keyspace::FIRST), watch(absent, three));
-        watches.swapped([two, three], |hash| *hash == there.in_keyspace(three));
+        let swap = || {
+            assert!(watches.watched.is_locked(), "somebody could get on the list before it is gone through")
+        };
+        watches.swapped([two, three], swap, |hash| *hash == there.in_keyspace(three));
         assert!(of_two.was_put() && of_three.was_put(), "one of both databases has it");
         assert!(!moves.was_put() && !stays.was_put() && !other.was_put());
         watches.published(&absent.in_keyspace(three));

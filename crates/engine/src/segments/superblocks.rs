@@ -135,7 +135,8 @@ pub(crate) async fn clear_slots(
     device.flush().await.map_err(Error::from)
 }
 
-/// Writes all copies, two at a time, so that a crash leaves two of one generation.
+/// Writes all copies, two at a time, so that a crash leaves two of one generation. Generations begin with either pair in turn: after a
+/// crash between the two, the next one begins with the pair that does not hold the newest, which a second crash may tear.
 pub(crate) async fn write_superblock(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,
@@ -143,8 +144,9 @@ pub(crate) async fn write_superblock(
 ) -> Result<()> {
     let stride = Superblock::stride_bytes(superblock.unit_bytes);
     let at_once = if planted(Bug::SuperblocksAtOnce) { SUPERBLOCK_COPIES } else { 2 };
-    for first in (0..SUPERBLOCK_COPIES).step_by(at_once) {
-        let copies = (first..first + at_once).map(|copy| {
+    for step in (0..SUPERBLOCK_COPIES).step_by(at_once) {
+        let first = step + 2 * (superblock.generation % 2) as usize;
+        let copies = (first..first + at_once).map(|copy| copy % SUPERBLOCK_COPIES).map(|copy| {
             let bytes = Buffer::copy_from(&superblock.encode(copy));
             accounting.superblock(bytes.len() as u64);
             device.write(copy as u64 * stride, Source::Owned(bytes), WriteMode::Durable)

@@ -35,6 +35,14 @@ impl Store {
         self.plan.tiers.iter().map(|tier| self.plan.superblock(*tier)).collect()
     }
 
+    /// The devices are as the cut left them.
+    fn put_back(&self, left: &[Vec<u8>]) {
+        for (device, bytes) in self.devices.iter().zip(left) {
+            let buffer = Source::Owned(Buffer::copy_from(bytes));
+            self.plan.world.run(device.write(0, buffer, WriteMode::Durable)).expect("it is put back");
+        }
+    }
+
     /// Begins an update, and cuts the power after a while: what is then on the devices.
     fn cut_after(&self, wait: Duration, work: impl Future<Output = Result<()>>) -> Vec<Vec<u8>> {
         let world = &self.plan.world;
@@ -86,6 +94,43 @@ fn a_crash_in_an_update_leaves_one_generation_twice() {
     assert!(old > 0 && new > 5, "the power was cut before and after: {old}, {new}");
 }
 
+/// Or else a second crash could tear the only two copies of the newest generation, and the one before would come back.
+#[test]
+fn an_update_spares_the_copies_of_the_newest_generation() {
+    let mut halves = 0;
+    for (seed, moment) in (0..).zip(moments()) {
+        let store = Store::new(slow(seed, &[TierName::Capacity]));
+        let mut generation = 1;
+        // Both pairs come to be the first.
+        for wait in [Duration::from_secs(1), Duration::from_secs(1), moment, moment] {
+            let mut bytes = store.devices[0].snapshot();
+            let found = Superblock::find(&bytes).expect("one is whole");
+            assert!(
+                found.generation >= generation,
+                "{generation} was there, and only {} is",
+                found.generation
+            );
+            generation = found.generation;
+            let stride = Superblock::stride_bytes(UNIT_BYTES.into()) as usize;
+            let first = Arc::new(Shared::new(Vec::new()));
+            let seen = first.clone();
+            store.devices[0]
+                .set_observer(Box::new(move |operation| seen.lock().push(operation.offset as usize)));
+            let superblocks = Superblocks::new(vec![found]);
+            let left = store.cut_after(wait, superblocks.update(&store.tiers, |_, _| ()));
+            let torn: Vec<usize> = first.lock().iter().copied().take(2).collect();
+            let mut alone = bytes.clone();
+            let others = (0..SUPERBLOCK_COPIES).map(|copy| copy * stride).filter(|at| !torn.contains(at));
+            others.for_each(|at| alone[at..at + stride].fill(0));
+            halves += usize::from(Superblock::find(&alone).is_ok_and(|found| found.generation < generation));
+            torn.iter().for_each(|&at| bytes[at..at + stride].fill(0));
+            assert_eq!(Superblock::find(&bytes).map(|found| found.generation), Ok(generation), "{wait:?}");
+            store.put_back(&left);
+        }
+    }
+    assert!(halves > 5, "no crash came between the pairs");
+}
+
 #[test]
 fn those_that_are_behind_are_written_first() {
     let store = Store::new(slow(1, &[TierName::Fast, TierName::Capacity]));
@@ -116,10 +161,7 @@ fn two_crashes_leave_epochs_that_are_one_apart_at_most() {
             let update = superblocks.update(&store.tiers, |_, superblock| superblock.epoch = epoch);
             let left = store.cut_after(wait, update);
             found = left.iter().map(|bytes| Superblock::find(bytes).expect("one is whole")).collect();
-            for (device, bytes) in store.devices.iter().zip(&left) {
-                let buffer = Source::Owned(Buffer::copy_from(bytes));
-                store.plan.world.run(device.write(0, buffer, WriteMode::Durable)).expect("it is put back");
-            }
+            store.put_back(&left);
         }
         let difference = found[0].epoch.abs_diff(found[1].epoch);
         assert!(difference <= 1, "seed {seed}: the epochs are {difference} apart");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_log::Kind;
+use esker_log::{Keyspace, Kind};
 use hashbrown::HashMap;
 
 use crate::base::durability::Durability;
@@ -196,15 +196,19 @@ impl Writer {
             });
         }
         if records.len() > 1 {
-            // By digests, which nobody can choose so that they collide.
-            let mut last: HashMap<(u64, u64), usize, FixedState> = HashMap::default();
+            // By digests, which nobody can choose so that they collide. Not by keyspaces, which may be swapped in between.
+            let name = |record: &Prepared| {
+                let hash = record.hash.in_keyspace(Keyspace::FIRST);
+                (record.database, hash.slot, hash.check)
+            };
+            let mut last: HashMap<_, usize, FixedState> = HashMap::default();
             for (at, record) in records.iter().enumerate() {
-                last.insert((record.hash.slot, record.hash.check), at);
+                last.insert(name(record), at);
             }
             let mut at = 0;
             records.retain(|record| {
                 at += 1;
-                last[&(record.hash.slot, record.hash.check)] == at - 1
+                last[&name(record)] == at - 1
             });
         }
         records.iter_mut().for_each(|record| record.origin = options.origin);

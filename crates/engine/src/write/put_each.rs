@@ -38,10 +38,9 @@ impl Writer {
         let mut row = Row { results, waiting: Vec::new(), prepared };
         let durability = self.durability(&options);
         for (key, value, expires_at_ms) in puts {
-            match self.prepare_one(database, (key, value, expires_at_ms), &durability).await {
-                Ok(put) if self.lane_for_large(&put).is_none() => {
-                    row.prepared.push(Prepared { origin: options.origin, ..put });
-                }
+            let put = self.prepare_one(database, (key, value, expires_at_ms), &durability).await;
+            match put.map(|put| Prepared { origin: options.origin, ..put }) {
+                Ok(put) if self.lane_for_large(&put).is_none() => row.prepared.push(put),
                 Ok(put) => {
                     // Not before those in front of it, which may be of the same key, are seen.
                     self.append_row(&mut row, &durability).await;

@@ -138,7 +138,9 @@ impl Writer {
             only_puts && !records.iter().any(|record| self.lane_for_large(record).is_some());
         let is_one_point = unpublished.windows(2).all(|pair| pair[0].point == pair[1].point);
         if reservation.ends_early && is_one_point {
-            reservation.after = unpublished.pop();
+            // Those before it are published before it.
+            let newest = (0..unpublished.len()).max_by_key(|&at| unpublished[at].sequence);
+            reservation.after = newest.map(|at| unpublished.swap_remove(at));
         } else {
             publish(&mut unpublished).await?;
         }

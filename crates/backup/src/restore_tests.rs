@@ -1,0 +1,160 @@
+//! Restoring onto what is taken for a block device, and is a file: that needs no rights.
+
+use esker_engine::{Blocking, Compression, Durability, Options};
+
+use super::*;
+use crate::take::backup;
+
+fn directory(path: &Path) -> Options {
+    let options = Options::directory(path).segment_bytes(256 << 10).capacity_limit_bytes(64 << 20);
+    options.durability(Durability::None).compression(Compression::Off)
+}
+
+fn put(store: &Blocking, keys: std::ops::Range<u64>, round: u8) {
+    for number in keys {
+        store.put(number.to_le_bytes().as_slice(), vec![round; 1500]).expect("there is room");
+    }
+}
+
+fn all(store: &Blocking) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entries = store.iter().map(|entry| entry.expect("nothing is damaged"));
+    let mut all: Vec<_> = entries.map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect();
+    all.sort_unstable();
+    all
+}
+
+fn over(target: Target) -> Target {
+    Target { overwrite: true, ..target }
+}
+
+fn restore_on_devices(copies: &Path, target: &Target) -> Result<Summary> {
+    restore_where(copies, None, &over(target.clone()), |_| true, |_, _| {})
+}
+
+/// Flips a bit in a segment, of which there is one in every backup.
+fn damage_a_segment(copies: &Path, prefix: &str) {
+    let files = std::fs::read_dir(copies.join("segments")).expect("they are there").flatten();
+    let is_meant =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(prefix));
+    let path = files.map(|file| file.path()).find(is_meant).expect("there is one");
+    let mut bytes = std::fs::read(&path).expect("it can be read");
+    bytes[1000] ^= 4;
+    std::fs::write(&path, bytes).expect("it can be written");
+}
+
+fn assert_is_no_store(path: &Path, which: &str) {
+    let mut head = std::fs::read(path).expect("it can be read");
+    head.truncate(HEAD_BYTES as usize);
+    let found = Superblock::find(&head);
+    assert_eq!(found, Err(esker_log::SuperblockError::Absent), "{which}: {}", path.display());
+}
+
+/// The store went on after its backup: it filled the segment that was open then, and slots that were free. It has the keys that
+/// its checksums are made with to this day, so all of that would be believed.
+#[test]
+fn nothing_of_what_was_on_a_device_comes_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, copies) = (dir.path().join("store"), dir.path().join("copies"));
+    let store = Blocking::open(directory(&path)).expect("it opens");
+    put(&store, 0..500, 1);
+    let then = all(&store);
+    backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+    put(&store, 0..5, 2);
+    put(&store, 1000..3000, 2);
+    store.close().expect("it closes");
+    let target = Target::directory(&path);
+    let device = path.join("data.esker");
+    // Further back is what the store never used.
+    let bytes = std::fs::metadata(&device).expect("it is there").len();
+    let grown = File::options().write(true).open(&device).expect("it opens");
+    grown.write_all_at(&[7; 123], bytes + (3 << 20)).expect("it can be written");
+    let mut told = (0, 0);
+    restore_where(&copies, None, &over(target), |_| true, |done, all| told = (done, all))
+        .expect("it is restored");
+    let bytes = bytes + (3 << 20) + 123;
+    let found = std::fs::read(&device).expect("it can be read");
+    for _ in 0..2 {
+        let restored = Blocking::open(directory(&path)).expect("it opens");
+        assert!(all(&restored) == then, "{} keys of {}", all(&restored).len(), then.len());
+        restored.close().expect("it closes");
+    }
+    // Byte for byte what a new file has, and zeros behind that.
+    let fresh = dir.path().join("fresh");
+    restore(&copies, None, &Target::directory(&fresh), |_, _| {}).expect("it is restored");
+    let mut expected = std::fs::read(fresh.join("data.esker")).expect("it can be read");
+    expected.resize(bytes as usize, 0);
+    // Superblocks have an identity each.
+    assert!(found[1 << 20..] == expected[1 << 20..]);
+    assert!(told.0 == told.1 && told.0 > bytes, "zeros are progress too: {told:?}, {bytes}");
+}
+
+/// Copies of a superblock lie as far from each other as the write unit is long: with 1 MiB all but one lie behind the first
+/// MiB.
+#[test]
+fn half_a_restore_is_no_store_whatever_the_unit() {
+    for unit in [4 << 10, 512 << 10, 1 << 20] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, copies) = (dir.path().join("store"), dir.path().join("copies"));
+        let options = || directory(&path).segment_bytes(16 << 20).indirection_unit_bytes(unit);
+        let options = || options().capacity_limit_bytes(512 << 20);
+        let store = Blocking::open(options()).expect("it opens");
+        put(&store, 0..10, 1);
+        backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+        store.close().expect("it closes");
+        damage_a_segment(&copies, "capacity");
+        let refused = restore_on_devices(&copies, &Target::directory(&path)).expect_err("it is damaged");
+        assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+        assert_is_no_store(&path.join("data.esker"), &format!("unit {unit}"));
+        assert!(Blocking::open(options().create(false)).is_err(), "unit {unit}");
+    }
+}
+
+/// Whatever of two tiers cannot be restored, neither is one of the store that was there, nor of the new one.
+#[test]
+fn half_a_restore_of_two_tiers_is_none_of_either() {
+    for damaged in ["fast", "capacity"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (fast, capacity) = (dir.path().join("fast"), dir.path().join("capacity"));
+        let copies = dir.path().join("copies");
+        let options = Options::fast_and_capacity(&fast, &capacity).segment_bytes(256 << 10);
+        let options = options.indirection_unit_bytes(16 << 10).fast_limit_bytes(4 << 20);
+        let options = options.capacity_limit_bytes(64 << 20).compression(Compression::Off);
+        let store = Blocking::open(options).expect("it opens");
+        put(&store, 0..100, 1);
+        // This goes to the capacity tier at once.
+        store.put("large", vec![1; 60_000]).expect("there is room");
+        backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+        store.close().expect("it closes");
+        damage_a_segment(&copies, damaged);
+        let target = Target { fast: Some(fast.clone()), capacity: Some(capacity.clone()), overwrite: true };
+        let refused = restore_on_devices(&copies, &target).expect_err("it is damaged");
+        assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+        for path in [fast, capacity] {
+            assert_is_no_store(&path, damaged);
+        }
+    }
+}
+
+/// A tier that is refused keeps the other as it is.
+#[test]
+fn what_is_refused_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (fast, capacity) = (dir.path().join("fast"), dir.path().join("capacity"));
+    let copies = dir.path().join("copies");
+    let options = || {
+        let options = Options::fast_and_capacity(&fast, &capacity).segment_bytes(256 << 10);
+        options.indirection_unit_bytes(16 << 10).fast_limit_bytes(4 << 20).capacity_limit_bytes(64 << 20)
+    };
+    let store = Blocking::open(options()).expect("it opens");
+    put(&store, 0..100, 1);
+    backup(store.store(), &copies, 0, |_| {}).expect("it is backed up");
+    store.close().expect("it closes");
+    let before = std::fs::read(&fast).expect("it can be read");
+    let short = dir.path().join("short");
+    std::fs::write(&short, [0; 8192]).expect("it can be written");
+    let target = Target { fast: Some(fast.clone()), capacity: Some(short), overwrite: true };
+    let refused = restore_on_devices(&copies, &target).expect_err("it is too short").to_string();
+    assert!(refused.contains("the backup needs"), "{refused}");
+    assert!(std::fs::read(&fast).expect("it can be read") == before);
+    assert!(Blocking::open(options()).is_ok());
+}
