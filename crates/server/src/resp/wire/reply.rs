@@ -453,6 +453,11 @@ impl Replies {
         }
     }
 
+    /// So many bytes more are sure to follow; if there is no room for them, it is cut short now.
+    pub(crate) fn must_have_room(&mut self, bytes: usize) {
+        self.has_room(bytes);
+    }
+
     /// Nothing follows what was left out, or else what is there would mean something else.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.is_cut_short |= self.mark().saturating_add(bytes) > self.end;

@@ -8,21 +8,97 @@ use crate::resp::wire::reply::Replies;
 /// Tables in tables.
 const DEPTH_MAX: usize = 200;
 
+/// Bytes that the shortest answer to a value takes.
+const LEAST_BYTES: usize = 3;
+
 /// Answers what a script returned, or raised in a table. `protocol` is what the script chose for itself.
 pub(in crate::resp) fn answer(value: &Value, protocol: u8, replies: &mut Replies) {
-    answer_at(value, protocol, replies, 0);
+    Answering { protocol, replies, owed: 0 }.value(value, 0);
 }
 
-fn answer_at(value: &Value, protocol: u8, replies: &mut Replies, depth: usize) {
-    match value {
-        Value::Boolean(value) if protocol >= 3 => replies.boolean(*value),
-        Value::Boolean(true) => replies.integer(1),
-        Value::Integer(number) => replies.integer(*number),
-        Value::Number(number) => replies.integer(truncated(*number)),
-        Value::String(text) => replies.bulk(&text.as_bytes()),
-        Value::Table(_) if depth > DEPTH_MAX => replies.error("ERR reached lua stack limit"),
-        Value::Table(table) => answer_table(table, protocol, replies, depth),
-        _ => replies.null(),
+/// An answer in progress.
+struct Answering<'r> {
+    protocol: u8,
+    replies: &'r mut Replies,
+    /// Values that are to follow in the tables that were begun.
+    owed: usize,
+}
+
+impl Answering<'_> {
+    fn value(&mut self, value: &Value, depth: usize) {
+        // What is cut short already need not be made: a table may be in itself twice, and be as much as 2²⁰⁰ tables.
+        if self.replies.is_cut_short() {
+            return;
+        }
+        match value {
+            Value::Boolean(value) if self.protocol >= 3 => self.replies.boolean(*value),
+            Value::Boolean(true) => self.replies.integer(1),
+            Value::Integer(number) => self.replies.integer(*number),
+            Value::Number(number) => self.replies.integer(truncated(*number)),
+            Value::String(text) => self.replies.bulk(&text.as_bytes()),
+            Value::Table(_) if depth > DEPTH_MAX => self.replies.error("ERR reached lua stack limit"),
+            Value::Table(table) => self.table(table, depth),
+            _ => self.replies.null(),
+        }
+    }
+
+    /// So many values are to follow. A table that is in itself is counted at every depth, so it matters that this ends when all
+    /// of them together cannot fit.
+    fn owe(&mut self, values: usize) {
+        self.owed += values;
+        self.replies.must_have_room(self.owed.saturating_mul(LEAST_BYTES));
+    }
+
+    /// One that was to follow; whether more can.
+    fn owed(&mut self, value: &Value, depth: usize) -> bool {
+        self.owed -= 1;
+        self.value(value, depth + 1);
+        !self.replies.is_cut_short()
+    }
+
+    fn table(&mut self, table: &Table, depth: usize) {
+        if let Some(Value::String(error)) = field(table, "err") {
+            return self.replies.error_bytes(&error.as_bytes());
+        }
+        if let Some(Value::String(status)) = field(table, "ok") {
+            return self.replies.status_bytes(&status.as_bytes());
+        }
+        if let Some(number @ (Value::Number(_) | Value::Integer(_))) = field(table, "double") {
+            return self.replies.double(&spelled(number_in(&number).unwrap_or(0.0), 17));
+        }
+        if let Some(Value::Table(map)) = field(table, "map") {
+            // Counted and then gone through, and not collected: at every depth that would be memory beside the script's.
+            let pairs = || map.pairs::<Value, Value>().flatten();
+            let count = pairs().count();
+            self.replies.map(count);
+            self.owe(2 * count);
+            let _ = pairs().all(|(key, value)| self.owed(&key, depth) && self.owed(&value, depth));
+            return;
+        }
+        if let Some(Value::Table(set)) = field(table, "set") {
+            let pairs = || set.pairs::<Value, Value>().flatten();
+            let count = pairs().count();
+            self.replies.set(count);
+            self.owe(count);
+            let _ = pairs().all(|(key, _)| self.owed(&key, depth));
+            return;
+        }
+        if let Some(Value::String(number)) = field(table, "big_number") {
+            return self.replies.big_number(&number.as_bytes());
+        }
+        if let Some(Value::Table(verbatim)) = field(table, "verbatim_string")
+            && let Some(Value::String(text)) = field(&verbatim, "string")
+            && let Some(Value::String(format)) = field(&verbatim, "format")
+        {
+            return self.replies.verbatim(&format.as_bytes(), &text.as_bytes());
+        }
+        let mut elements = 0;
+        while table.raw_get::<Value>(elements + 1).is_ok_and(|value| !value.is_nil()) {
+            elements += 1;
+        }
+        self.replies.array(elements);
+        self.owe(elements);
+        let _ = (1..=elements).all(|index| self.owed(&table.raw_get(index).unwrap_or(Value::Nil), depth));
     }
 }
 
@@ -48,52 +124,4 @@ fn text(value: Option<Value>) -> Option<Vec<u8>> {
 /// The text of a table that is an error.
 pub(in crate::resp) fn error_of(table: &Table) -> Option<Vec<u8>> {
     text(field(table, "err"))
-}
-
-fn answer_table(table: &Table, protocol: u8, replies: &mut Replies, depth: usize) {
-    if let Some(Value::String(error)) = field(table, "err") {
-        return replies.error_bytes(&error.as_bytes());
-    }
-    if let Some(Value::String(status)) = field(table, "ok") {
-        return replies.status_bytes(&status.as_bytes());
-    }
-    if let Some(number @ (Value::Number(_) | Value::Integer(_))) = field(table, "double") {
-        return replies.double(&spelled(number_in(&number).unwrap_or(0.0), 17));
-    }
-    if let Some(Value::Table(map)) = field(table, "map") {
-        let pairs: Vec<_> = map.pairs::<Value, Value>().flatten().collect();
-        replies.map(pairs.len());
-        for (key, value) in pairs {
-            answer_at(&key, protocol, replies, depth + 1);
-            answer_at(&value, protocol, replies, depth + 1);
-        }
-        return;
-    }
-    if let Some(Value::Table(set)) = field(table, "set") {
-        let keys: Vec<_> = set.pairs::<Value, Value>().flatten().map(|(key, _)| key).collect();
-        replies.set(keys.len());
-        keys.iter().for_each(|key| answer_at(key, protocol, replies, depth + 1));
-        return;
-    }
-    if let Some(Value::String(number)) = field(table, "big_number") {
-        return replies.big_number(&number.as_bytes());
-    }
-    if let Some(Value::Table(verbatim)) = field(table, "verbatim_string")
-        && let Some(Value::String(text)) = field(&verbatim, "string")
-        && let Some(Value::String(format)) = field(&verbatim, "format")
-    {
-        return replies.verbatim(&format.as_bytes(), &text.as_bytes());
-    }
-    let mut elements = 0;
-    while table.raw_get::<Value>(elements + 1).is_ok_and(|value| !value.is_nil()) {
-        elements += 1;
-    }
-    replies.array(elements);
-    for index in 1..=elements {
-        // What is cut short already need not be made.
-        if replies.is_cut_short() {
-            return;
-        }
-        answer_at(&table.raw_get(index).unwrap_or(Value::Nil), protocol, replies, depth + 1);
-    }
 }
