@@ -26,6 +26,9 @@ use crate::service::scripts::reins::{Reins, Stop};
 const WITHOUT_KEYS: [&str; 8] =
     ["dbsize", "echo", "lastsave", "ping", "publish", "select", "spublish", "time"];
 
+/// What a command may have beside what it writes or answers: its name, keys and options.
+const BESIDE_VALUES_BYTES: usize = 64 << 10;
+
 /// Who calls commands.
 pub(super) struct Caller<'c> {
     pub(super) view: &'c mut View,
@@ -125,22 +128,34 @@ impl<'c> Caller<'c> {
         }
     }
 
+    /// Bytes that a command may have. Arguments are copied, and the same string may be among them very often, so their sum may be
+    /// far more than the script's memory.
+    fn command_bytes_max(&self) -> usize {
+        self.made_max.max(self.answer_max).saturating_add(BESIDE_VALUES_BYTES).min(u32::MAX as usize)
+    }
+
     /// Runs a command, whose answer is then in `replies`.
     fn run(&mut self, arguments: &MultiValue) -> Result<(), Refused> {
         self.replies.clear();
         if arguments.is_empty() {
             return Err("Please specify at least one argument for this redis lib call".into());
         }
+        let most = self.command_bytes_max();
         let copied = Copied::of_each(arguments, |value, bytes| {
+            let mut put = |argument: &[u8]| match bytes.len() + argument.len() > most {
+                true => Err(Refused::Memory(format!("a command has more than {most} bytes (script-memory)"))),
+                false => {
+                    bytes.extend_from_slice(argument);
+                    Ok(())
+                }
+            };
             match value {
-                Value::String(text) => bytes.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) => bytes.extend_from_slice(spelled(*number as f64, 17).as_bytes()),
-                Value::Number(number) => bytes.extend_from_slice(spelled(*number, 17).as_bytes()),
-                _ => return None,
+                Value::String(text) => put(&text.as_bytes()),
+                Value::Integer(number) => put(spelled(*number as f64, 17).as_bytes()),
+                Value::Number(number) => put(spelled(*number, 17).as_bytes()),
+                _ => Err("Lua redis lib command arguments must be strings or integers".into()),
             }
-            Some(())
-        });
-        let copied = copied.ok_or("Lua redis lib command arguments must be strings or integers")?;
+        })?;
         let command = copied.command();
         let verb = verbs::find(command).ok_or_else(|| match verbs::family(command.verb()) {
             Some((name, family)) => Refused::Text(words::of_another_type(name, family)),

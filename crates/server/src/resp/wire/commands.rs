@@ -121,11 +121,12 @@ impl Copied {
         Copied { data: Bytes::from(data), arguments }
     }
 
-    /// A command of what is put for each of some values, at least one; none where nothing can be put for one.
-    pub(crate) fn of_each<V>(
+    /// A command of what is put for each of some values, at least one; the error where one cannot be put. Who puts sees to it
+    /// that all of them are less than 4 GiB, as commands are.
+    pub(crate) fn of_each<V, E>(
         values: impl IntoIterator<Item = V>,
-        mut put: impl FnMut(V, &mut Vec<u8>) -> Option<()>,
-    ) -> Option<Copied> {
+        mut put: impl FnMut(V, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Copied, E> {
         let values = values.into_iter();
         // As most are, so that it does not grow.
         let mut data = Vec::with_capacity(64);
@@ -135,7 +136,7 @@ impl Copied {
             put(value, &mut data)?;
             arguments.push(Span { start, end: data.len() as u32 });
         }
-        Some(Copied { data: Bytes::from(data), arguments })
+        Ok(Copied { data: Bytes::from(data), arguments })
     }
 
     pub(crate) fn command(&self) -> Command<'_> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Table, Value, Variadic};
 
-use super::{Output, add, number, number_in, number_or, string};
+use super::{Output, VALUES_MAX, add, number, number_in, number_or, string};
 use crate::resp::script::lua::errors::{Raised, bad_argument, text};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -175,9 +175,6 @@ fn unpack(lua: &Lua, reins: &Reins, bytes: &[u8], limit: Option<i64>, from: i64)
     }
     Ok(values)
 }
-
-/// Values that a function of Lua can return.
-const VALUES_MAX: usize = 7900;
 
 /// What is wrong with packed bytes.
 enum Bad {

@@ -34,6 +34,9 @@ where
     table.raw_set(name, lua.create_function(move |lua, arguments| function(lua, &held.get(), arguments))?)
 }
 
+/// Values that a function of Lua can return.
+const VALUES_MAX: usize = 7900;
+
 fn no_memory() -> mlua::Error {
     Raised::Text(NO_MEMORY.to_vec()).into()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Table, Value, Variadic};
 
-use super::{Output, add, number, number_in, number_or, string};
+use super::{Output, VALUES_MAX, add, number, number_in, number_or, string};
 use crate::resp::script::lua::errors::{bad_argument, text};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -193,6 +193,10 @@ fn unpack(lua: &Lua, _: &Arc<Reins>, (of, data, from): (Value, Value, Value)) ->
     let mut values: Vec<Value> = Vec::new();
     let short = || bad_argument(lua, 2, "unpack", "data string too short");
     while let Some(Item { option, size, padding }) = format.next(at)? {
+        // An item may have no bytes, so that the format alone says how many there are.
+        if values.len() >= VALUES_MAX {
+            return Err(text(lua, "stack overflow (too many results)"));
+        }
         at += padding;
         let bytes = at.checked_add(size).and_then(|end| data.get(at..end)).ok_or_else(short)?;
         let mut ordered = [0; INTEGER_BYTES_MAX];
