@@ -115,7 +115,7 @@ async fn one_script_leaves_nothing_for_the_next() {
 }
 
 /// Scripts that would never end, or take all memory, or crash; none may.
-const HOSTILE: [&str; 30] = [
+const HOSTILE: [&str; 37] = [
     "while true do end",
     "while true do pcall(function() while true do end end) end",
     "while true do pcall(error) end",
@@ -146,6 +146,14 @@ const HOSTILE: [&str; 30] = [
     "return unpack({}, 1, 1e7)",
     "local s = string.rep('x', 1000000) local t = {} for i = 1, 1000 do t[i] = s end return t",
     "return loadstring(string.rep('(', 100000))() or x",
+    // In themselves twice at each depth.
+    "local t = {} t.map = {a = t, b = t} return t",
+    "local t, s = {}, {} t.set = s s[t] = 1 s[{set = s}] = 1 return t",
+    "local t = {} for i = 1, 100000 do t[i] = t end return t",
+    "return string.find(string.rep('x', 100000), '[' .. string.rep('a', 1000000) .. ']')",
+    "for w in string.gmatch(string.rep('x', 100000), '%f[' .. string.rep('a', 1000000) .. ']') do end",
+    "local p = '[' .. string.rep('a', 1000000) while true do pcall(string.find, 'x', p) end",
+    "local s = string.rep('x', 1000000) while true do redis.sha1hex(s) end",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -294,6 +302,17 @@ async fn memory_of_scripts_is_bounded() {
     let answers = "local s = string.rep('x', 100000) local t = {} for i = 1, 100 do t[i] = s end return t";
     let line = eval(&mut client, answers, &[]).await;
     assert_eq!(line, "-ERR cannot answer: it would take more than 2097152 bytes");
+    // The same string very often, which would be much more than the script has.
+    let called = "local s = string.rep('x', 100000) local t = {} for i = 1, 1000 do t[i] = s end \
+                  return redis.call('echo', unpack(t))";
+    let line = eval(&mut client, called, &[]).await;
+    assert!(
+        line.starts_with("-ERR a command has more than 2162688 bytes (script-memory) script: "),
+        "{line}"
+    );
+    let unpacked = "return #{struct.unpack(string.rep('i0', 500000), '')}";
+    let line = eval(&mut client, unpacked, &[]).await;
+    assert!(line.contains("stack overflow (too many results)"), "{line}");
     // Scripts that are loaded stay, until there is no room for more.
     let mut loaded = 0;
     loop {

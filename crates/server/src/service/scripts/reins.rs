@@ -1,6 +1,6 @@
 //! What ends a script that runs: its time, its client's memory, or somebody who kills it.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +18,9 @@ pub(crate) enum Stop {
     Elsewhere = 4,
 }
 
+/// Steps between two looks at the clock.
+const STEPS: u32 = 1 << 14;
+
 /// Shared by who runs a script, its interpreter, and who kills it.
 #[derive(Debug, Default)]
 pub(crate) struct Reins {
@@ -29,6 +32,8 @@ pub(crate) struct Reins {
     kill: AtomicBool,
     /// Whether memory that is not had ends the script, instead of being an error that it may catch.
     ends_without_memory: AtomicBool,
+    /// What was done since the last look at the clock, of work that a script makes outside of its instructions.
+    steps: AtomicU32,
     /// Bytes of one string that is made beside the interpreter's memory.
     string_bytes_max: AtomicUsize,
     /// Where the random numbers are.
@@ -64,6 +69,18 @@ impl Reins {
             return Err(self.stop(Stop::Time));
         }
         Ok(())
+    }
+
+    /// So many steps more were done, each about as long as a look at a byte. Whether the script may go on is asked now and then:
+    /// steps count on from one call of a function to the next, since the clock is looked at for very many of them only.
+    pub(crate) fn work(&self, steps: usize) -> Result<(), Stop> {
+        let done = u64::from(self.steps.load(Ordering::Relaxed)) + steps as u64;
+        if done < u64::from(STEPS) {
+            self.steps.store(done as u32, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.steps.store(0, Ordering::Relaxed);
+        self.check()
     }
 
     /// The same but for its time: whether it was ended, or somebody asked for that.

@@ -16,9 +16,6 @@ const CAPTURES_MAX: usize = 32;
 /// How deep items of a pattern stand in each other.
 const DEPTH_MAX: usize = 200;
 
-/// Steps between two looks at the clock.
-const STEPS: u32 = 1 << 14;
-
 /// How far a capture goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
@@ -37,7 +34,6 @@ pub(super) struct Matcher<'t> {
     captures: [(usize, Extent); CAPTURES_MAX],
     level: usize,
     depth: usize,
-    steps: u32,
 }
 
 type Outcome<T> = mlua::Result<T>;
@@ -47,7 +43,7 @@ impl<'t> Matcher<'t> {
         // A pattern ends where a string of C does.
         let end = memchr::memchr(0, pattern).unwrap_or(pattern.len());
         let captures = [(0, Extent::Open); CAPTURES_MAX];
-        Matcher { lua, reins, source, pattern: &pattern[..end], captures, level: 0, depth: 0, steps: 0 }
+        Matcher { lua, reins, source, pattern: &pattern[..end], captures, level: 0, depth: 0 }
     }
 
     /// Matches the pattern from one of its bytes on at a place of the source; where the match ends.
@@ -89,12 +85,12 @@ impl<'t> Matcher<'t> {
         self.source.get(at).copied().unwrap_or(0)
     }
 
-    fn step(&mut self) -> Outcome<()> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS) {
-            self.reins.check().map_err(Raised::Stop)?;
-        }
-        Ok(())
+    fn step(&self) -> Outcome<()> {
+        self.steps(1)
+    }
+
+    fn steps(&self, steps: usize) -> Outcome<()> {
+        Ok(self.reins.work(steps).map_err(Raised::Stop)?)
     }
 
     fn run(&mut self, s: usize, p: usize) -> Outcome<Option<usize>> {
@@ -128,7 +124,7 @@ impl<'t> Matcher<'t> {
                     }
                     let end = self.class_end(p)?;
                     let before = if s == 0 { 0 } else { self.s(s - 1) };
-                    if self.in_set(before, p, end - 1) || !self.in_set(self.s(s), p, end - 1) {
+                    if self.in_set(before, p, end - 1)? || !self.in_set(self.s(s), p, end - 1)? {
                         return Ok(None);
                     }
                     p = end;
@@ -139,7 +135,7 @@ impl<'t> Matcher<'t> {
                 },
                 _ => {
                     let end = self.class_end(p)?;
-                    let fits = s < self.source.len() && self.fits(self.s(s), p, end);
+                    let fits = s < self.source.len() && self.fits(self.s(s), p, end)?;
                     match self.p(end) {
                         b'?' => {
                             if fits && let Some(found) = self.run(s + 1, end + 1)? {
@@ -158,8 +154,14 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// Where the class that begins there ends.
-    fn class_end(&self, mut p: usize) -> Outcome<usize> {
+    /// Where the class that begins there ends. A set may be as long as a pattern, and is gone through for each byte of the source.
+    fn class_end(&self, p: usize) -> Outcome<usize> {
+        let end = self.find_class_end(p);
+        self.steps(end.as_ref().map_or(self.pattern.len(), |end| *end).saturating_sub(p))?;
+        end
+    }
+
+    fn find_class_end(&self, mut p: usize) -> Outcome<usize> {
         let first = self.p(p);
         p += 1;
         match first {
@@ -181,36 +183,43 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    fn fits(&self, byte: u8, p: usize, end: usize) -> bool {
-        match self.p(p) {
+    fn fits(&self, byte: u8, p: usize, end: usize) -> Outcome<bool> {
+        Ok(match self.p(p) {
             b'.' => true,
             ESCAPE => in_class(byte, self.p(p + 1)),
-            b'[' => self.in_set(byte, p, end - 1),
+            b'[' => self.in_set(byte, p, end - 1)?,
             other => other == byte,
-        }
+        })
     }
 
     /// Whether a byte is in the set between two brackets.
-    fn in_set(&self, byte: u8, mut p: usize, end: usize) -> bool {
+    fn in_set(&self, byte: u8, p: usize, end: usize) -> Outcome<bool> {
+        let (is_in, at) = self.find_in_set(byte, p, end);
+        self.steps(at.saturating_sub(p))?;
+        Ok(is_in)
+    }
+
+    /// The same, and how far the set was gone through.
+    fn find_in_set(&self, byte: u8, mut p: usize, end: usize) -> (bool, usize) {
         let sense = self.p(p + 1) != b'^';
         p += usize::from(!sense);
         loop {
             p += 1;
             if p >= end {
-                return !sense;
+                return (!sense, p);
             }
             if self.p(p) == ESCAPE {
                 p += 1;
                 if in_class(byte, self.p(p)) {
-                    return sense;
+                    return (sense, p);
                 }
             } else if self.p(p + 1) == b'-' && p + 2 < end {
                 p += 2;
                 if (self.p(p - 2)..=self.p(p)).contains(&byte) {
-                    return sense;
+                    return (sense, p);
                 }
             } else if self.p(p) == byte {
-                return sense;
+                return (sense, p);
             }
         }
     }
@@ -240,7 +249,7 @@ impl<'t> Matcher<'t> {
 
     fn most(&mut self, s: usize, p: usize, end: usize) -> Outcome<Option<usize>> {
         let mut count = 0;
-        while s + count < self.source.len() && self.fits(self.s(s + count), p, end) {
+        while s + count < self.source.len() && self.fits(self.s(s + count), p, end)? {
             self.step()?;
             count += 1;
         }
@@ -258,7 +267,7 @@ impl<'t> Matcher<'t> {
             if let Some(found) = self.run(s, end + 1)? {
                 return Ok(Some(found));
             }
-            if s >= self.source.len() || !self.fits(self.s(s), p, end) {
+            if s >= self.source.len() || !self.fits(self.s(s), p, end)? {
                 return Ok(None);
             }
             s += 1;

@@ -6,7 +6,7 @@ use mlua::{Lua, Table, Value, Variadic};
 use sha1::{Digest, Sha1};
 
 use super::{add, number_in, spelled};
-use crate::resp::script::lua::errors::{error_table, reply};
+use crate::resp::script::lua::errors::{Raised, error_table, reply};
 use crate::resp::version::{REDIS_VERSION, REDIS_VERSION_NUMBER};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
@@ -56,9 +56,11 @@ fn bytes_of(value: &Value) -> Vec<u8> {
     }
 }
 
-fn sha1hex(lua: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<Value> {
+fn sha1hex(lua: &Lua, reins: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<Value> {
     let [text] = &arguments[..] else { return Err(reply("wrong number of arguments")) };
-    Ok(Value::String(lua.create_string(digest(&bytes_of(text)))?))
+    let text = bytes_of(text);
+    reins.work(text.len()).map_err(Raised::Stop)?;
+    Ok(Value::String(lua.create_string(digest(&text))?))
 }
 
 const WRONG_ARGUMENTS: &[u8] = b"ERR wrong number or type of arguments";
@@ -94,10 +96,30 @@ fn log(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> 
     let Some(level) = LEVELS.get(if level < 0.0 { usize::MAX } else { level as usize }) else {
         return Err(reply("Invalid debug level."));
     };
-    let mut line = words.iter().map(bytes_of).collect::<Vec<_>>().join(&b' ');
-    line.truncate(LOGGED_BYTES_MAX);
-    tracing::debug!(level, "a script says: {}", line.escape_ascii());
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        tracing::debug!(level, "a script says: {}", line(words).escape_ascii());
+    }
     Ok(())
+}
+
+/// What is logged of words. Nothing is copied of the rest, which may be more than there is memory for: the same long string may
+/// be among them very often.
+fn line(words: &[Value]) -> Vec<u8> {
+    let mut line = Vec::with_capacity(LOGGED_BYTES_MAX);
+    for (at, word) in words.iter().enumerate() {
+        if line.len() == LOGGED_BYTES_MAX {
+            break;
+        }
+        if at > 0 {
+            line.push(b' ');
+        }
+        let room = LOGGED_BYTES_MAX - line.len();
+        match word {
+            Value::String(text) => line.extend(text.as_bytes().iter().take(room)),
+            other => line.extend(bytes_of(other).iter().take(room)),
+        }
+    }
+    line
 }
 
 fn set_protocol(_: &Lua, reins: &Arc<Reins>, arguments: Variadic<Value>) -> mlua::Result<()> {
@@ -117,5 +139,23 @@ fn set_replication(_: &Lua, _: &Arc<Reins>, arguments: Variadic<Value>) -> mlua:
         [target] if number_in(target).is_some_and(|target| (0.0..4.0).contains(&target)) => Ok(()),
         [_] => Err(reply("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")),
         _ => Err(reply("redis.set_repl() requires two arguments.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_is_short_and_nothing_is_copied_of_the_rest() {
+        let lua = Lua::new();
+        let word = |text: &[u8]| Value::String(lua.create_string(text).unwrap());
+        assert_eq!(line(&[word(b"a"), Value::Integer(1), Value::Nil, word(b"b")]), b"a 1  b");
+        let long = word(&[b'x'; 1 << 20]);
+        for words in [vec![long.clone(); 50], vec![word(b"x"); 2000]] {
+            let line = line(&words);
+            assert!(line.starts_with(b"x"));
+            assert_eq!((line.len(), line.capacity()), (LOGGED_BYTES_MAX, LOGGED_BYTES_MAX));
+        }
     }
 }

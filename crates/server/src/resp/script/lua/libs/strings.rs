@@ -8,7 +8,7 @@ use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::pattern::{Extent, Matcher};
 use super::{Output, add, number, number_or, string};
-use crate::resp::script::lua::errors::bad_argument;
+use crate::resp::script::lua::errors::{Raised, bad_argument};
 use crate::service::scripts::interpreter::Held;
 use crate::service::scripts::reins::Reins;
 
@@ -42,6 +42,7 @@ fn find(
     let from = number_or(lua, &from, 1.0, 3, name)? as i64;
     let from = if from < 0 { from + source.len() as i64 + 1 } else { from };
     let from = ((from - 1).max(0) as usize).min(source.len());
+    reins.work(pattern.len()).map_err(Raised::Stop)?;
     let is_plain = !matches!(plain, Value::Nil | Value::Boolean(false));
     if finds && (is_plain || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
         let found = memmem::find(&source[from..], pattern).map(|at| from + at);
