@@ -1,7 +1,8 @@
 //! What arrives and what leaves.
 //!
 //! A request's bytes are counted against the memory for clients as they arrive, and a message is handed on when all of it
-//! is there: what decodes it makes room for the length that its head declares, so that must not happen before.
+//! is there: what decodes it makes room for the length that its head declares, so that must not happen before. Nor is it if it
+//! lists more than its method takes ([`Counted`]).
 //! Twice the bytes are taken, for the message and for what is made of it, until the answer is out. They are copied from the
 //! buffer that was read from the socket: otherwise one byte would keep all of it.
 
@@ -18,6 +19,7 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::Status;
 
 use super::client::{Answering, Client};
+use super::counted::Counted;
 use super::error;
 use crate::base::counting::count;
 use crate::base::pace::Pace;
@@ -67,6 +69,8 @@ pub(super) struct Arriving {
     head: Vec<u8>,
     /// Bytes that the message still lacks, once its head is there.
     lacks: usize,
+    /// What the message lists, if the method bounds it.
+    counted: Option<Counted>,
     pace: Pace,
     late: Option<(Duration, Pin<Box<Sleep>>)>,
 }
@@ -78,6 +82,7 @@ impl Arriving {
         service: Arc<Service>,
         held: Held,
         message_bytes_max: usize,
+        counted: Option<Counted>,
     ) -> Arriving {
         let pace = Pace::start();
         let wait = service.config.limits.command_wait;
@@ -92,6 +97,7 @@ impl Arriving {
             complete: VecDeque::new(),
             head: Vec::with_capacity(HEAD_BYTES),
             lacks: 0,
+            counted,
             pace,
             late: wait.map(|wait| (wait, Box::pin(sleep_until(pace.deadline(wait))))),
         }
@@ -116,10 +122,16 @@ impl Arriving {
             } else {
                 let part = bytes.split_to(bytes.len().min(self.lacks));
                 self.lacks -= part.len();
+                if let Some(counted) = &mut self.counted {
+                    counted.read(&part);
+                }
                 self.waiting.push_back(part);
             }
             if self.head.len() == HEAD_BYTES && self.lacks == 0 {
                 self.head.clear();
+                if let Some(counted) = &mut self.counted {
+                    counted.end()?;
+                }
                 self.complete.append(&mut self.waiting);
             }
         }

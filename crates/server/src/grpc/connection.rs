@@ -26,6 +26,7 @@ use super::body::{Arriving, Held, Leaving};
 use super::call::{Call, Esker};
 use super::client::{CALLS_BYTES, Client};
 use super::convert::BESIDE_VALUE_BYTES;
+use super::counted::Counted;
 use super::error;
 use super::frames::Frames;
 use super::health::Health;
@@ -209,8 +210,10 @@ async fn dispatch(
     let path = request.uri().path().to_owned();
     let (known, method) = path.rsplit_once('/').unwrap_or_default();
     let message_bytes_max = service.config.limits.bulk_bytes_max.saturating_add(BESIDE_VALUE_BYTES);
-    let mut request = request
-        .map(|body| Arriving::new(body, client.clone(), service.clone(), held.clone(), message_bytes_max));
+    let counted = if known == "/esker.v1.Esker" { Counted::of(method) } else { None };
+    let mut request = request.map(|body| {
+        Arriving::new(body, client.clone(), service.clone(), held.clone(), message_bytes_max, counted)
+    });
     let counters = &service.counters.grpc;
     let answer = match (known, user) {
         ("/esker.v1.Esker", Some(user)) => {

@@ -3,6 +3,7 @@
 //! - `connection`: one client, with HTTP/2 below and the services above; what a connection may take, and how it ends.
 //! - `frames`: what HTTP/2 itself does not bound.
 //! - `body`: what arrives and what leaves, in memory that was taken before, and at a pace.
+//! - `counted`: how many things a message lists, before it is decoded. `chunks`: those of an upload.
 //! - `client`: who calls, and the memory of its calls.
 //! - `call`: what a call has. `service`: which function each call is.
 //! - `read`: calls that read. `write`, `change`, `txn`: those that write; the latter look first, in one step. `stream`: those that
@@ -19,9 +20,11 @@ mod asked;
 mod body;
 mod call;
 mod change;
+mod chunks;
 mod client;
 mod connection;
 mod convert;
+mod counted;
 mod error;
 mod frames;
 pub(crate) mod fuzzed;

@@ -69,15 +69,21 @@ pub(super) async fn head(
     Ok(pb::HeadResponse { entry })
 }
 
+/// Whether a call may ask for so many keys.
+pub(super) fn check_count(keys: usize) -> Result<(), Status> {
+    match keys {
+        0..=KEYS_MAX => Ok(()),
+        _ => Err(invalid(format!("{keys} keys are asked for; one call has up to {KEYS_MAX}"))),
+    }
+}
+
 pub(super) async fn multi_get(
     esker: Esker,
     call: Call,
     request: pb::MultiGetRequest,
 ) -> Result<pb::MultiGetResponse, Status> {
     let keys = request.keys;
-    if keys.len() > KEYS_MAX {
-        return Err(invalid(format!("{} keys are asked for; one call has up to {KEYS_MAX}", keys.len())));
-    }
+    check_count(keys.len())?;
     keys.iter().try_for_each(|key| call.check_read(key))?;
     room_for(&call, &keys).await?;
     let entries = join_all(keys.iter().map(|key| call.store.get_entry(key))).await;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use esker_engine::{Cursor, Entry, Error};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tonic::{Status, Streaming};
 
 use super::call::Call;
+use super::chunks::Chunks;
 use super::convert::{self, check_key, check_prefix, write_options};
 use super::error::{conflict, invalid, of_store, too_large};
 use super::once::{identity, once};
@@ -183,7 +184,7 @@ pub(super) async fn upload(
     if let Some(bytes) = head.value_bytes.filter(|&bytes| bytes > limit) {
         return Err(too_long(bytes));
     }
-    let (mut chunks, mut bytes) = (Vec::<Bytes>::new(), 0);
+    let (mut chunks, mut bytes) = (Chunks::default(), 0);
     while let Some(message) = parts.message().await? {
         let Some(pb::upload_request::Part::Chunk(chunk)) = message.part else {
             return Err(invalid("after its head an upload has chunks and nothing else"));
@@ -201,14 +202,7 @@ pub(super) async fn upload(
     call.follow_user(service)?;
     call.check_write(&head.key)?;
     call.take(service.compressed_bytes(bytes as usize)).await?;
-    let value = match <[Bytes; 1]>::try_from(chunks) {
-        Ok([chunk]) => chunk,
-        Err(chunks) => {
-            let mut value = BytesMut::with_capacity(bytes as usize);
-            chunks.iter().for_each(|chunk| value.extend_from_slice(chunk));
-            value.freeze()
-        }
-    };
+    let value = chunks.join();
     let identity = identity(&call, "Upload", &mut head, |head| head.options.as_mut(), &value).await?;
     let store = call.store.clone();
     let held = call.held.clone();

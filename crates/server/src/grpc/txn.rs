@@ -74,6 +74,17 @@ struct Done {
     lack_versions: Vec<(usize, usize)>,
 }
 
+/// Whether a transaction may have so many comparisons and operations.
+pub(super) fn check_count(steps: usize) -> Result<(), Status> {
+    match steps {
+        0..=STEPS_MAX => Ok(()),
+        _ => {
+            let text = format!("{steps} comparisons and operations; a transaction has up to {STEPS_MAX}");
+            Err(invalid(text))
+        }
+    }
+}
+
 pub(super) async fn txn(
     esker: Esker,
     call: Call,
@@ -83,10 +94,7 @@ pub(super) async fn txn(
     let value_bytes_max = value_bytes_max(&esker.service, options.as_ref());
     let options = write_options(&call.store, None, None, options)?;
     let steps = request.compares.len() + request.success.len() + request.failure.len();
-    if steps > STEPS_MAX {
-        let text = format!("{steps} comparisons and operations; a transaction has up to {STEPS_MAX}");
-        return Err(invalid(text));
-    }
+    check_count(steps)?;
     let put_bytes = request.success.iter().chain(&request.failure).map(put_bytes).sum();
     call.take(steps * OPERATION_BYTES + esker.service.compressed_bytes(put_bytes)).await?;
     let plan = Plan::of(&call, request, value_bytes_max)?;

@@ -71,6 +71,14 @@ enum Turn {
     Ended,
 }
 
+/// Whether a watch may name so much.
+pub(super) fn check_count(names: usize) -> Result<(), Status> {
+    match names {
+        0..=NAMES_MAX => Ok(()),
+        _ => Err(invalid(format!("{names} prefixes and keys; a watch has up to {NAMES_MAX}"))),
+    }
+}
+
 pub(super) async fn watch(
     esker: &Esker,
     call: Call,
@@ -80,10 +88,7 @@ pub(super) async fn watch(
         return Err(no_right("no right to read"));
     }
     let pb::WatchRequest { prefixes, keys, with_values, queue_bytes, progress_ms } = request;
-    let names = prefixes.len() + keys.len();
-    if names > NAMES_MAX {
-        return Err(invalid(format!("{names} prefixes and keys; a watch has up to {NAMES_MAX}")));
-    }
+    check_count(prefixes.len() + keys.len())?;
     keys.iter().try_for_each(|key| call.check_read(key))?;
     // A prefix may be empty, and covers keys that the caller may not read: those are left out.
     prefixes.iter().try_for_each(check_prefix)?;

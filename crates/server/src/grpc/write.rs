@@ -77,15 +77,21 @@ pub(super) async fn delete(
     Ok(pb::DeleteResponse { existed: previous.is_some(), previous })
 }
 
+/// Whether a batch may have so many operations.
+pub(super) fn check_count(count: usize) -> Result<(), Status> {
+    match count {
+        0..=OPERATIONS_MAX => Ok(()),
+        _ => Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}"))),
+    }
+}
+
 pub(super) async fn batch(
     esker: Esker,
     call: Call,
     request: pb::BatchRequest,
 ) -> Result<pb::BatchResponse, Status> {
     let count = request.operations.len();
-    if count > OPERATIONS_MAX {
-        return Err(invalid(format!("the batch has {count} operations; it has up to {OPERATIONS_MAX}")));
-    }
+    check_count(count)?;
     let options = write_options(&call.store, None, None, request.options)?;
     let (mut batch, mut value_bytes) = (Batch::new(), 0);
     for (at, operation) in request.operations.into_iter().enumerate() {

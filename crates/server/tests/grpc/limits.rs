@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::BufMut;
 use esker_server::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tonic::Code;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -26,6 +29,65 @@ async fn messages_have_a_longest() {
     let keys = vec![key("fits"), key("fits")];
     refused(client.multi_get(pb::MultiGetRequest { keys }).await, Code::ResourceExhausted, "TOO_LARGE");
     assert_eq!(running.store.get("k").await.unwrap(), None);
+}
+
+/// Messages as they are; answers are not looked at.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(Some(()))
+    }
+}
+
+#[tokio::test]
+async fn what_lists_too_much_is_refused_before_it_is_decoded() {
+    let running = Running::start(plain()).await;
+    let mut client = tonic::client::Grpc::new(running.channel().await);
+    for (method, two_lists, most, what) in [
+        ("Batch", &b"\x0a\0\x0a\0"[..], 10_000, "10002 operations"),
+        ("MultiGet", b"\x0a\0\x0a\0", 1000, "1002 keys are asked for"),
+        ("Txn", b"\x0a\0\x12\0", 1000, "1002 comparisons and operations"),
+        ("Watch", b"\x0a\0\x12\0", 64, "66 prefixes and keys"),
+    ] {
+        // What decodes it complains of what is behind them.
+        for (count, expected) in [(most, "decode"), (most + 2, what)] {
+            let message = [&two_lists.repeat(count / 2)[..], b"\x0f"].concat();
+            let path = PathAndQuery::try_from(format!("/esker.v1.Esker/{method}")).unwrap();
+            client.ready().await.unwrap();
+            let answer = client.unary(tonic::Request::new(message), path, Raw).await;
+            let status = answer.expect_err("it is refused");
+            assert!(status.message().contains(expected), "{method}: {status:?}");
+        }
+    }
 }
 
 #[tokio::test]
