@@ -13,6 +13,10 @@ use tokio::sync::Notify;
 
 use crate::budget::Share;
 
+mod outbox;
+
+pub(crate) use outbox::Outbox;
+
 /// What a subscriber names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -100,54 +104,31 @@ struct Waiting {
     overflown: bool,
 }
 
-/// Messages that are kept back until what was done with them has happened.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    messages: Vec<(Kind, Bytes, Bytes)>,
-    bytes: usize,
-}
-
-impl Outbox {
-    pub(crate) fn put(&mut self, kind: Kind, channel: Bytes, payload: Bytes) {
-        self.bytes += size_of::<Message>() + channel.len() + payload.len();
-        self.messages.push((kind, channel, payload));
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// How much is kept back, for [`cut`](Self::cut).
-    pub(crate) fn mark(&self) -> OutboxMark {
-        OutboxMark { messages: self.messages.len(), bytes: self.bytes }
-    }
-
-    /// Takes back what was put since a mark.
-    pub(crate) fn cut(&mut self, mark: OutboxMark) {
-        self.messages.truncate(mark.messages);
-        self.bytes = mark.bytes;
-    }
-}
-
-/// How much was in an [`Outbox`].
-#[derive(Clone, Copy, Default)]
-pub(crate) struct OutboxMark {
-    messages: usize,
-    bytes: usize,
-}
-
 /// Somebody who subscribed, and what it is woken by.
 type Subscribers = BTreeMap<u64, Arc<Mailbox>>;
+
+/// Patterns that a publisher matches while others go on.
+type Listed = Arc<[(Bytes, Arc<dyn Matches>)]>;
 
 #[derive(Default)]
 struct Subscribed {
     channels: HashMap<Bytes, Subscribers>,
     shard_channels: HashMap<Bytes, Subscribers>,
     patterns: HashMap<Bytes, (Arc<dyn Matches>, Subscribers)>,
+    /// The patterns as a publisher takes them with it; none if they changed since the last one did.
+    listed: Option<Listed>,
     /// Who watches all commands.
     monitors: Subscribers,
     /// Who is told of keys that changed.
     keepers: Subscribers,
+}
+
+impl Subscribed {
+    fn listed(&mut self) -> Listed {
+        let Subscribed { patterns, listed, .. } = self;
+        let list = || patterns.iter().map(|(name, (matches, _))| (name.clone(), matches.clone())).collect();
+        listed.get_or_insert_with(list).clone()
+    }
 }
 
 /// All channels that somebody listens to.
@@ -204,8 +185,12 @@ impl Channels {
         mailbox: &Arc<Mailbox>,
     ) {
         let mut subscribed = lock(&self.subscribed);
-        let entry = subscribed.patterns.entry(pattern.clone());
-        let (_, subscribers) = entry.or_insert_with(|| (matches(), Subscribers::new()));
+        let Subscribed { patterns, listed, .. } = &mut *subscribed;
+        let entry = patterns.entry(pattern.clone());
+        let (_, subscribers) = entry.or_insert_with(|| {
+            *listed = None;
+            (matches(), Subscribers::new())
+        });
         subscribers.insert(subscriber, mailbox.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -213,7 +198,7 @@ impl Channels {
     /// Ends a subscription that there is.
     pub(crate) fn unsubscribe(&self, kind: Kind, name: &Bytes, subscriber: u64) {
         let mut subscribed = lock(&self.subscribed);
-        let Subscribed { channels, shard_channels, patterns, .. } = &mut *subscribed;
+        let Subscribed { channels, shard_channels, patterns, listed, .. } = &mut *subscribed;
         let subscribers = match kind {
             Kind::Channel => channels.get_mut(name),
             Kind::Shard => shard_channels.get_mut(name),
@@ -227,7 +212,10 @@ impl Channels {
             match kind {
                 Kind::Channel => drop(channels.remove(name)),
                 Kind::Shard => drop(shard_channels.remove(name)),
-                Kind::Pattern => drop(patterns.remove(name)),
+                Kind::Pattern => {
+                    patterns.remove(name);
+                    *listed = None;
+                }
             }
         }
     }
@@ -239,7 +227,7 @@ impl Channels {
             return 0;
         }
         let (channel, payload) = (Bytes::copy_from_slice(channel), Bytes::copy_from_slice(payload));
-        let subscribed = lock(&self.subscribed);
+        let (subscribed, matching) = self.matching(kind, &channel);
         let mut receivers = 0;
         let mut send = |subscribers: &Subscribers, pattern: Option<&Bytes>| {
             for mailbox in subscribers.values() {
@@ -255,14 +243,26 @@ impl Channels {
         if let Some(subscribers) = channels.get(&channel) {
             send(subscribers, None);
         }
-        if kind == Kind::Channel {
-            for (pattern, (matches, subscribers)) in &subscribed.patterns {
-                if matches.matches(&channel) {
-                    send(subscribers, Some(pattern));
-                }
+        for pattern in &matching {
+            if let Some((_, subscribers)) = subscribed.patterns.get(pattern) {
+                send(subscribers, Some(pattern));
             }
         }
         receivers
+    }
+
+    /// The patterns that a channel's name matches, and the lock, for what follows. It is not held while they are matched: all
+    /// share it, and there may be many patterns and a long name. Whoever subscribes meanwhile does so after the message.
+    fn matching(&self, kind: Kind, channel: &[u8]) -> (MutexGuard<'_, Subscribed>, Vec<Bytes>) {
+        let mut subscribed = lock(&self.subscribed);
+        if kind != Kind::Channel || subscribed.patterns.is_empty() {
+            return (subscribed, Vec::new());
+        }
+        let listed = subscribed.listed();
+        drop(subscribed);
+        let matching = listed.iter().filter(|(_, matches)| matches.matches(channel));
+        let matching = matching.map(|(pattern, _)| pattern.clone()).collect();
+        (lock(&self.subscribed), matching)
     }
 
     /// How many would get a message, were it published now.
@@ -271,11 +271,8 @@ impl Channels {
             return 0;
         }
         let by_name = self.subscribers(kind, channel);
-        if kind == Kind::Shard {
-            return by_name;
-        }
-        let subscribed = lock(&self.subscribed);
-        let matching = subscribed.patterns.values().filter(|(matches, _)| matches.matches(channel));
+        let (subscribed, matching) = self.matching(kind, channel);
+        let matching = matching.iter().filter_map(|pattern| subscribed.patterns.get(pattern));
         by_name + matching.map(|(_, subscribers)| subscribers.len()).sum::<usize>()
     }
 
@@ -483,3 +480,7 @@ impl Mailbox {
         if waiting.overflown { Err(Overflown) } else { Ok(waiting.letters.front().map(Letter::bytes)) }
     }
 }
+
+#[cfg(test)]
+#[path = "channels/tests.rs"]
+mod tests;

@@ -243,6 +243,46 @@ async fn subscriptions_are_bounded_and_patterns_have_a_length() {
     client.ask("GET none", "$-1\r\n").await;
 }
 
+#[tokio::test]
+async fn names_of_channels_have_a_length() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let refused = "-ERR the name of a channel has up to 4096 bytes, but for channels of keyspace events that are listened to\r\n";
+    let (fits, long) = ("x".repeat(4096), "x".repeat(4097));
+    let of_key = |bytes: usize| format!("__keyspace@0__:{}", "x".repeat(bytes));
+    for words in [
+        &["SUBSCRIBE", "a", &long][..],
+        &["SSUBSCRIBE", &long],
+        &["SUBSCRIBE", &of_key(70_000)],
+        &["PUBLISH", &long, "payload"],
+        &["SPUBLISH", &long, "payload"],
+        &["PUBLISH", &of_key(4096), "payload"],
+    ] {
+        client.send(command(words)).await;
+        client.expect(refused).await;
+    }
+    let script = "return redis.call('publish', ARGV[1], 'payload')";
+    client.send(command(&["EVAL", script, "0", &long])).await;
+    assert!(client.line().await.starts_with(refused.trim_end()));
+    client.send(command(&["PUBLISH", &fits, "payload"])).await;
+    client.expect(":0\r\n").await;
+    // Between two stars a long part has no classes.
+    let mixed = "[ab]".repeat(65);
+    client.send(command(&["PSUBSCRIBE", &format!("*{mixed}*")])).await;
+    assert!(
+        client.line().await.starts_with("-ERR between two * of a pattern of channels there are up to 64 ")
+    );
+    client.ask("CONFIG SET notify-keyspace-events K$", "+OK\r\n").await;
+    let (mut by_name, channel) = (server.client().await, of_key(65_536));
+    by_name.send(command(&["SUBSCRIBE", &channel])).await;
+    by_name.expect(format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len())).await;
+    let mut by_pattern = subscriber(&server, "PSUBSCRIBE", &format!("*{}*", "x".repeat(4000))).await;
+    client.send(command(&["SET", &"x".repeat(65_536), "1"])).await;
+    client.expect("+OK\r\n").await;
+    by_name.expect(format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n$3\r\nset\r\n", channel.len())).await;
+    assert_eq!(by_pattern.line().await, "*4");
+}
+
 /// They are more than the backlog holds, and the socket takes some of them at once.
 #[tokio::test]
 async fn messages_that_come_together_all_arrive() {

@@ -10,7 +10,7 @@ use crate::resp::session::subscriptions::Subscriptions;
 use crate::resp::session::{Session, audit, refused};
 use crate::resp::verbs::{self, Verb};
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::glob::{self, Pattern};
+use crate::resp::wire::glob::{PARTS_FACTOR, PATTERN_BYTES_MAX, Parts};
 use crate::resp::wire::reply::Replies;
 use crate::resp::wire::words::{self, is};
 use crate::service::Service;
@@ -20,6 +20,15 @@ use crate::service::events::database_of;
 
 /// What begins a pattern of glob: all names that it matches begin with what is before the first of these.
 const SPECIAL: &[u8] = b"*?[\\";
+
+/// The longest name of a channel: as long as a pattern may be. All patterns are matched with each name that is published, and
+/// nobody else runs on that thread meanwhile.
+const NAME_BYTES_MAX: usize = PATTERN_BYTES_MAX;
+
+/// That of a channel of keyspace events, which is told of a key: the longest key, behind `__keyspace@15__:`.
+const EVENTS_NAME_BYTES_MAX: usize = (64 << 10) + 16;
+
+const NAME_TOO_LONG: &str = "ERR the name of a channel has up to 4096 bytes, but for channels of keyspace events that are listened to";
 
 pub(super) fn subscribe(c: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     add(Kind::Channel, "subscribe", c, session, service, replies);
@@ -97,6 +106,13 @@ fn add(
     service: &Service,
     replies: &mut Replies,
 ) {
+    let is_too_long = |name: &[u8]| match database_of(name) {
+        Some(_) => name.len() > EVENTS_NAME_BYTES_MAX,
+        None => name.len() > NAME_BYTES_MAX,
+    };
+    if kind != Kind::Pattern && command.arguments(1).any(is_too_long) {
+        return replies.error(NAME_TOO_LONG);
+    }
     if let Some(name) = command.arguments(1).find(|name| !may_listen(kind, name, session)) {
         refuse_channel(name, command, session, service);
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
@@ -219,6 +235,9 @@ fn publish_to(
     replies: &mut Replies,
 ) {
     let channel = command.argument(1);
+    if channel.len() > NAME_BYTES_MAX {
+        return replies.error(NAME_TOO_LONG);
+    }
     if !session.user.as_ref().is_some_and(|user| may_publish(channel, user)) {
         refuse_channel(channel, command, session, service);
         return replies.error(words::NO_RIGHT_TO_CHANNEL);
@@ -257,7 +276,7 @@ pub(super) fn pubsub(command: Command<'_>, session: &mut Session, service: &Serv
 
 /// Those that match a pattern, or all, of those that the user may subscribe to.
 fn names(kind: Kind, command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
-    let pattern = match command.arguments(2).next().map(Pattern::new).transpose() {
+    let pattern = match command.arguments(2).next().map(Parts::new).transpose() {
         Ok(pattern) => pattern,
         Err(why) => return replies.error(why),
     };
@@ -303,9 +322,6 @@ pub(in crate::resp) fn answer_bytes(command: Command<'_>, session: &Session, ser
 
 /// Memory that compiled patterns take until they are kept.
 pub(in crate::resp) fn beside_bytes(command: Command<'_>) -> usize {
-    if is(command.verb(), "psubscribe") {
-        command.bytes() * 24
-    } else {
-        glob::HELD_BYTES_MAX.min(command.bytes() * 24)
-    }
+    let all = command.bytes() * PARTS_FACTOR;
+    if is(command.verb(), "psubscribe") { all } else { all.min(PATTERN_BYTES_MAX * PARTS_FACTOR) }
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::resp::wire::glob::Pattern;
+use crate::resp::wire::glob::Parts;
 use crate::service::channels::{Channels, Kind, Matches};
 use crate::service::clients::Client;
 
 /// What a subscription takes beside its name: its place here, and its place and the name's among all channels.
 const SUBSCRIPTION_BYTES: usize = 320;
 
-impl Matches for Pattern {
+/// What a pattern takes in the lists of patterns that publishers have: the last one, and one that a publisher still has.
+const LISTED_BYTES: usize = 96;
+
+impl Matches for Parts {
     fn matches(&self, channel: &[u8]) -> bool {
-        Pattern::matches(self, channel)
+        Parts::matches(self, channel)
     }
 }
 
@@ -38,7 +41,7 @@ impl Subscriptions {
     /// Subscribes to a name, unless it was before.
     ///
     /// # Errors
-    /// If it is a pattern that is too long.
+    /// If it is a pattern that is too long, or has a part that is.
     pub(in crate::resp) fn add(&mut self, kind: Kind, name: &[u8]) -> Result<(), &'static str> {
         if self.names[kind as usize].contains(name) {
             return Ok(());
@@ -46,8 +49,8 @@ impl Subscriptions {
         let bytes = Bytes::copy_from_slice(name);
         let id = self.client.id;
         if kind == Kind::Pattern {
-            let pattern = Pattern::new(name)?;
-            self.bytes += pattern.held_bytes();
+            let pattern = Parts::new(name)?;
+            self.bytes += pattern.held_bytes() + LISTED_BYTES;
             self.channels.subscribe_pattern(&bytes, || Arc::new(pattern), id, &self.client.mailbox);
         } else {
             self.channels.subscribe(kind, &bytes, id, &self.client.mailbox);
@@ -63,8 +66,8 @@ impl Subscriptions {
         let Some(name) = self.names[kind as usize].take(name) else { return };
         self.channels.unsubscribe(kind, &name, self.client.id);
         self.channels.discard(&self.client.mailbox, kind, &name);
-        let pattern = if kind == Kind::Pattern { Pattern::new(&name).ok() } else { None };
-        let held = pattern.map_or(0, |pattern| pattern.held_bytes());
+        let pattern = if kind == Kind::Pattern { Parts::new(&name).ok() } else { None };
+        let held = pattern.map_or(0, |pattern| pattern.held_bytes() + LISTED_BYTES);
         self.bytes = self.bytes.saturating_sub(SUBSCRIPTION_BYTES + 2 * name.len() + held);
         self.note();
     }

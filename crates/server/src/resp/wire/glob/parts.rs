@@ -1,0 +1,184 @@
+//! Patterns of names of channels, which every publisher matches at once.
+//!
+//! A name may be as long as a key, and nobody else runs on the thread while it is matched, so this must not take pattern times
+//! name steps. What stands before the first `*` and behind the last one has its place; what is between two of them is looked
+//! for from the left, each part behind the one before it. A part of nothing but bytes is found in time that is that of
+//! the name, and one with `?` or `[]` must be short.
+
+use memchr::memmem;
+
+use super::{Pattern, Token};
+
+/// Tokens of a part between two stars that has `?` or `[]`. A name of 64 KiB then takes a few milliseconds at most.
+const MIXED_MAX: usize = 64;
+
+const TOO_LONG: &str =
+    "ERR between two * of a pattern of channels there are up to 64 characters if there is ? or [] among them";
+
+/// See the module.
+pub(in crate::resp) struct Parts {
+    pattern: Pattern,
+    /// The byte that each token is, if it is one.
+    bytes: Box<[u8]>,
+    parts: Box<[Part]>,
+}
+
+/// Tokens without a star.
+#[derive(Clone, Copy)]
+struct Part {
+    start: u16,
+    end: u16,
+    is_mixed: bool,
+}
+
+impl Parts {
+    /// Compiles a pattern, unless it or a part of it is too long.
+    pub(in crate::resp) fn new(text: &[u8]) -> Result<Parts, &'static str> {
+        let pattern = Pattern::new(text)?;
+        let byte = |token: &Token| if let Token::Byte(byte) = token { *byte } else { 0 };
+        let bytes = pattern.tokens.iter().map(byte).collect();
+        let count = 1 + pattern.tokens.iter().filter(|token| **token == Token::Star).count();
+        let (mut parts, mut start) = (Vec::with_capacity(count), 0);
+        for tokens in pattern.tokens.split(|token| *token == Token::Star) {
+            let end = start + tokens.len();
+            let is_mixed = tokens.iter().any(|token| !matches!(token, Token::Byte(_)));
+            let is_between = (1..count - 1).contains(&parts.len());
+            if is_mixed && is_between && tokens.len() > MIXED_MAX {
+                return Err(TOO_LONG);
+            }
+            parts.push(Part { start: start as u16, end: end as u16, is_mixed });
+            start = end + 1;
+        }
+        Ok(Parts { pattern, bytes, parts: parts.into() })
+    }
+
+    /// Memory that it takes.
+    pub(in crate::resp) fn held_bytes(&self) -> usize {
+        self.pattern.held_bytes() + self.bytes.len() + size_of_val(&*self.parts)
+    }
+
+    /// Whether it matches a name.
+    pub(in crate::resp) fn matches(&self, name: &[u8]) -> bool {
+        let [first, between @ .., last] = &*self.parts else {
+            let [only] = &*self.parts else { return false };
+            return name.len() == self.pattern.least && self.is_at(*only, name);
+        };
+        if name.len() < self.pattern.least || !self.is_at(*first, name) {
+            return false;
+        }
+        let (mut rest, behind) = name[first.len()..].split_at(name.len() - first.len() - last.len());
+        if !self.is_at(*last, behind) {
+            return false;
+        }
+        for part in between {
+            let Some(at) = self.find(*part, rest) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        true
+    }
+
+    /// Where a part is first.
+    fn find(&self, part: Part, text: &[u8]) -> Option<usize> {
+        match part.is_mixed {
+            true => {
+                (0..(text.len() + 1).saturating_sub(part.len())).find(|at| self.is_at(part, &text[*at..]))
+            }
+            false => memmem::find(text, &self.bytes[part.range()]),
+        }
+    }
+
+    /// Whether a text, which is long enough, begins with a part.
+    fn is_at(&self, part: Part, text: &[u8]) -> bool {
+        match part.is_mixed {
+            true => {
+                let tokens = &self.pattern.tokens[part.range()];
+                tokens.iter().zip(text).all(|(token, byte)| self.pattern.is(*token, *byte))
+            }
+            false => text.starts_with(&self.bytes[part.range()]),
+        }
+    }
+}
+
+impl Part {
+    fn len(self) -> usize {
+        self.range().len()
+    }
+
+    fn range(self) -> std::ops::Range<usize> {
+        usize::from(self.start)..usize::from(self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// All texts of some letters up to a length.
+    fn texts(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
+        let (mut all, mut last) = (vec![Vec::new()], vec![Vec::new()]);
+        for _ in 0..longest {
+            let with = |text: &Vec<u8>, letter: u8| [text, &[letter][..]].concat();
+            let longer = last.iter().flat_map(|text| letters.iter().map(move |letter| with(text, *letter)));
+            last = longer.collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+
+    #[test]
+    fn matches_what_the_pattern_does() {
+        let names = texts(b"ab", 5);
+        let escaped = [&b"[^a]*b"[..], b"*[a]b*?[ab]", b"\\**a", b"*\\*", b"[", b"*[b"].map(<[u8]>::to_vec);
+        for pattern in texts(b"ab*?", 5).iter().chain(&escaped) {
+            let (parts, whole) = (Parts::new(pattern).unwrap(), Pattern::new(pattern).unwrap());
+            for name in &names {
+                let shown = (pattern.escape_ascii(), name.escape_ascii());
+                assert_eq!(parts.matches(name), whole.matches(name), "{} {}", shown.0, shown.1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_with_classes_between_stars_is_short() {
+        let mixed = |count: usize| "[a]".repeat(count);
+        for (pattern, fits) in [
+            (format!("*{}*", mixed(64)), true),
+            (format!("*{}*", mixed(65)), false),
+            (format!("*x*{}?*", "a".repeat(64)), false),
+            (format!("*{}*", "a".repeat(4000)), true),
+            (format!("{}*{}", mixed(600), mixed(600)), true),
+        ] {
+            assert_eq!(Parts::new(pattern.as_bytes()).err(), (!fits).then_some(TOO_LONG), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn no_pattern_takes_long_on_the_name_of_a_long_key() {
+        let name = [b"a".repeat(60_000), b"b".repeat(5_000)].concat();
+        let long = "a".repeat(4_000);
+        for pattern in [
+            format!("*{long}c*"),
+            format!("*c{long}*"),
+            format!("*{long}c"),
+            format!("*{}c*", "?".repeat(63)),
+            format!("*{}*", "a*".repeat(2_000)),
+            format!("{}c", "?*".repeat(2_000)),
+        ] {
+            let parts = Parts::new(pattern.as_bytes()).unwrap();
+            let began = Instant::now();
+            let _ = parts.matches(&name);
+            // A build that is not optimized takes tens of times as long.
+            assert!(began.elapsed() < Duration::from_millis(500), "{pattern}: {:?}", began.elapsed());
+        }
+    }
+
+    #[test]
+    fn what_it_takes_is_bounded() {
+        for pattern in ["[a]".repeat(1_365), "a*".repeat(2_048), "a".repeat(4_096)] {
+            let held = Parts::new(pattern.as_bytes()).unwrap().held_bytes();
+            assert!(held <= pattern.len() * super::super::PARTS_FACTOR, "{held} bytes for {}", &pattern[..6]);
+        }
+    }
+}

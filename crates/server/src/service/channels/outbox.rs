@@ -1,0 +1,41 @@
+//! What is published later.
+
+use bytes::Bytes;
+
+use super::{Kind, Message};
+
+/// Messages that are kept back until what was done with them has happened.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(super) messages: Vec<(Kind, Bytes, Bytes)>,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub(crate) fn put(&mut self, kind: Kind, channel: Bytes, payload: Bytes) {
+        self.bytes += size_of::<Message>() + channel.len() + payload.len();
+        self.messages.push((kind, channel, payload));
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How much is kept back, for [`cut`](Self::cut).
+    pub(crate) fn mark(&self) -> OutboxMark {
+        OutboxMark { messages: self.messages.len(), bytes: self.bytes }
+    }
+
+    /// Takes back what was put since a mark.
+    pub(crate) fn cut(&mut self, mark: OutboxMark) {
+        self.messages.truncate(mark.messages);
+        self.bytes = mark.bytes;
+    }
+}
+
+/// How much was in an [`Outbox`].
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OutboxMark {
+    messages: usize,
+    bytes: usize,
+}
