@@ -275,6 +275,12 @@ impl Account {
                 let numbers = rule.get(..DATABASES.len()).filter(|word| word.eq_ignore_ascii_case(DATABASES));
                 numbers.ok_or(WrongRule::NoRule)?;
                 self.databases = databases(&rule[DATABASES.len()..])?;
+                let is_admin =
+                    matches!(&self.grant, Grant::Rights { rights, .. } if rights.contains(&Right::Admin));
+                if is_admin && !self.databases.is_empty() {
+                    // The right admin is that to all databases, and the file has it in no other sense.
+                    self.rules(table);
+                }
             }
         }
         Ok(None)

@@ -126,7 +126,11 @@ impl Users {
                 }
                 continue;
             }
-            file.set(name, user.account.to_entry()).map_err(|what| NotSaved::Failed(what.to_owned()))?;
+            // The next start reads it, and must not find that it cannot.
+            let entry = user.account.to_entry();
+            let wrong = |what: String| NotSaved::Failed(format!("user {name}: {what}"));
+            entry.check().and_then(|()| Account::of_entry(&entry, self.table)).map_err(wrong)?;
+            file.set(name, entry).map_err(|what| NotSaved::Failed(what.to_owned()))?;
         }
         file.write(path).map_err(|error| NotSaved::Failed(format!("{}: {error}", path.display())))
     }

@@ -121,7 +121,7 @@ impl UserEntry {
     }
 
     /// What is wrong with it. Whether there are such commands is seen when a server reads it.
-    fn check(&self) -> std::result::Result<(), String> {
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
         let wrong = |what: &str| Err(what.to_owned());
         let is_admin = self.rights.contains(&Right::Admin);
         match self.commands {

@@ -41,6 +41,11 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
+/// Bytes that stand in no rule of Redis, but behind `\`: prefixes of the file of users may have them.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, 0 | b' ' | b'\t'..=b'\r')
+}
+
 impl Pattern {
     /// Reads `~prefix*`, `%R~prefix*`, `%W~prefix*`, `%RW~prefix*`, or `&prefix*`, as `sign` says.
     pub(super) fn parse(text: &[u8], sign: u8) -> Result<Pattern, WrongPattern> {
@@ -58,7 +63,7 @@ impl Pattern {
         let (read, write) = (has(b'R'), has(b'W'));
         let known =
             flags.is_none_or(|flags| flags.iter().all(|flag| matches!(flag, b'r' | b'R' | b'w' | b'W')));
-        if !known || !(read || write) || glob.iter().any(|byte| matches!(byte, 0 | b' ' | b'\t'..=b'\r')) {
+        if !known || !(read || write) {
             return Err(WrongPattern::Syntax);
         }
         if std::str::from_utf8(glob).is_err() {
@@ -70,6 +75,7 @@ impl Pattern {
             match bytes.next() {
                 Some(b'*') if bytes.len() == 0 => return Ok(Pattern { prefix, read, write }),
                 Some(b'\\') => prefix.push(bytes.next().ok_or(WrongPattern::NotPrefix)?),
+                Some(byte) if is_blank(byte) => return Err(WrongPattern::Syntax),
                 Some(byte) if !is_special(byte) => prefix.push(byte),
                 _ => return Err(WrongPattern::NotPrefix),
             }
@@ -85,7 +91,7 @@ impl Pattern {
         };
         let mut shown = [flags, &[sign]].concat();
         for &byte in &self.prefix {
-            if is_special(byte) {
+            if is_special(byte) || is_blank(byte) {
                 shown.push(b'\\');
             }
             shown.push(byte);
@@ -164,6 +170,7 @@ mod tests {
             ("%w~app:*", b'~', "%W~app:*"),
             ("%rW~a\\**", b'~', "~a\\**"),
             ("&a\\\\\\?\\[b]*", b'&', "&a\\\\\\?\\[b]*"),
+            ("~my\\ app\\\t\\\0:*", b'~', "~my\\ app\\\t\\\0:*"),
         ] {
             let pattern = Pattern::parse(text.as_bytes(), sign).unwrap();
             assert_eq!(String::from_utf8(pattern.show(sign)).unwrap(), shown);

@@ -239,6 +239,47 @@ async fn what_is_saved_is_what_is_read() {
 }
 
 #[tokio::test]
+async fn rights_that_became_rules_are_saved_so_that_they_are_read() {
+    let (_directory, access) = file(&[
+        ("ann", Some("a"), &[Right::Read, Right::Write], &["my app:", "tab\t", "*"]),
+        ("root", Some("r"), &[Right::Admin], &[]),
+    ]);
+    let users = open(&access).unwrap();
+    set(&users, "ann", "-keys").await.unwrap();
+    set(&users, "root", "databases=0,2").await.unwrap();
+    let all = |users: &Users| -> Vec<_> { users.all().iter().map(|user| user.account.clone()).collect() };
+    let made = all(&users);
+    users.save().unwrap();
+    users.reload().unwrap();
+    assert_eq!(all(&users), made);
+    let (ann, root) = (user(&users, "ann"), user(&users, "root"));
+    assert!(ann.may_read(b"my app:1") && ann.may_write(b"tab\t1") && !ann.may_read(b"my"));
+    assert!(root.may_run(row("flushall")) && root.may_use(2) && !root.may_use(1) && !root.is_admin());
+    set(&users, "root", "databases=*").await.unwrap();
+    assert!(user(&users, "root").is_admin());
+}
+
+#[tokio::test]
+async fn what_the_next_start_would_refuse_is_not_written() {
+    let (_directory, access) = file(&[("root", Some("r"), &[Right::Admin], &[])]);
+    let path = access.users.clone().unwrap();
+    let users = open(&access).unwrap();
+    // No rule makes such a user any more.
+    let mut account = user(&users, "root").account.clone();
+    account.databases = vec![0];
+    let wrong = Arc::new(User::new("root".to_owned(), account, users.table));
+    let placed = users.replace(|roster| {
+        roster.0.insert("root".to_owned(), wrong);
+        Ok::<_, ()>(())
+    });
+    placed.unwrap();
+    let before = std::fs::read_to_string(&path).unwrap();
+    let Err(NotSaved::Failed(what)) = users.save() else { panic!("it was saved") };
+    assert_eq!(what, "user root: an admin uses every database; take away admin or the databases");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+}
+
+#[tokio::test]
 async fn a_default_user_of_the_settings_is_not_saved() {
     let (_directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
     let access = Access { users: access.users, ..with_password("x") };
