@@ -93,23 +93,28 @@ fn manifest_path(directory: &Path, id: u64) -> PathBuf {
 
 /// All manifests of a directory, the oldest first.
 pub(crate) fn manifests(directory: &Path) -> Result<Vec<Manifest>> {
-    manifest_paths(directory)?.iter().map(|(id, path)| read_manifest(path, *id)).collect()
+    let (numbered, others) = manifest_paths(directory)?;
+    if let Some(path) = others.first() {
+        return Err(Error::damaged(path, "it has no number for a name"));
+    }
+    numbered.iter().map(|(id, path)| read_manifest(path, *id)).collect()
 }
 
-/// The files of all manifests, by the number in their name.
-fn manifest_paths(directory: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+/// The files of all manifests, by the number in their name, and those that have none there.
+fn manifest_paths(directory: &Path) -> Result<(BTreeMap<u64, PathBuf>, Vec<PathBuf>)> {
     let backups = directory.join("backups");
     let entries = fs::read_dir(&backups).map_err(|_| is_none(directory))?;
-    let mut found = BTreeMap::new();
+    let (mut numbered, mut others) = (BTreeMap::new(), Vec::new());
     for entry in entries {
         let path = entry.map_err(Error::io(&backups))?.path();
         if path.extension().is_some_and(|extension| extension == "json") {
-            let id = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
-            let id = id.ok_or_else(|| Error::damaged(&path, "it has no number for a name"))?;
-            found.insert(id, path);
+            match path.file_stem().and_then(|name| name.to_str()?.parse().ok()) {
+                Some(id) => drop(numbered.insert(id, path)),
+                None => others.push(path),
+            }
         }
     }
-    Ok(found)
+    Ok((numbered, others))
 }
 
 fn is_none(directory: &Path) -> Error {
@@ -126,7 +131,7 @@ fn read_manifest(path: &Path, id: u64) -> Result<Manifest> {
 
 /// The manifest of a backup: of the newest where none is named. The others are not read: they may be damaged.
 pub(crate) fn find(directory: &Path, id: Option<u64>) -> Result<Manifest> {
-    let all = manifest_paths(directory)?;
+    let (all, _) = manifest_paths(directory)?;
     let newest = || all.keys().next_back().copied();
     let id =
         id.or_else(newest).ok_or_else(|| Error::Invalid(format!("{} has no backup", directory.display())))?;

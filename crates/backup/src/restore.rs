@@ -242,7 +242,9 @@ impl Place {
 
     /// Lets the kernel zero a range, which has commands of the drive for it where there are any, and else writes zeros.
     fn zero(&self, at: u64, bytes: u64) -> Result<()> {
-        if fallocate(&self.file, FallocateFlags::ZERO_RANGE, at, bytes).is_ok() {
+        // On a device a hole reads as zeros, or is refused; and the drive need not keep blocks for it.
+        let ways = [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE];
+        if ways.into_iter().any(|way| fallocate(&self.file, way, at, bytes).is_ok()) {
             return Ok(());
         }
         let zeros = vec![0; PIECE_BYTES];

@@ -59,3 +59,4 @@ pub use segment_buffer::{Appender, SegmentBuffer};
 pub use signature::{SIGNATURE_BYTES, foreign_signature};
 #[cfg(target_os = "linux")]
 pub use uring::try_uring;
+pub use wake::wake;

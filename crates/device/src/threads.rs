@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::file::DeviceFile;
 use crate::pieces::pieces;
 use crate::runtime_threads::start_thread;
+use crate::wake::wake;
 use crate::{
     Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, Source, WriteMode,
 };
@@ -74,7 +75,7 @@ impl Device for ThreadDevice {
             self.pool.run(Box::new(move || {
                 let outcome = piece.write(dsync);
                 if let Some(waker) = piece.end(outcome) {
-                    waker.wake();
+                    wake(waker);
                 }
             }));
         }

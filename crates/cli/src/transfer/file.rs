@@ -1,7 +1,7 @@
 //! Files of records: which format they have, and that a file is there only when all of it is.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write, stdout};
+use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -88,12 +88,16 @@ pub(super) fn create(
         partial.push(format!(".{}.partial", std::process::id()));
         let partial = PathBuf::from(partial);
         // For nobody else to read: it has all keys and values. And never through a link that somebody else made.
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&partial)
-            .map_err(|error| Failure::Usage(format!("cannot write {}: {error}", partial.display())))?;
+        let make = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+        let made = match make() {
+            // An export by a process of that number was killed.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                std::fs::remove_file(&partial).and_then(|()| make())
+            }
+            made => made,
+        };
+        let file =
+            made.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", partial.display())))?;
         (Box::new(file), Some((partial, path.to_owned())))
     };
     let mut text = Vec::new();
@@ -149,8 +153,11 @@ impl Written {
         let directory =
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         done.and_then(|()| std::fs::rename(&partial, &path))
-            .and_then(|()| File::open(directory)?.sync_all())
-            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))?;
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| {
+            let path = path.display();
+            Failure::Failed(format!("{path} is written, but may not outlive a power cut: {error}"))
+        })
     }
 }
 

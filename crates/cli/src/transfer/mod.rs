@@ -115,7 +115,7 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
     say(&result("imported", moved, &left_out, arguments.json))?;
     match left_out.too_long() {
         0 => Ok(()),
-        lost => Err(Failure::Failed(format!("{lost} keys are too long and were left out"))),
+        lost => Err(Failure::Failed(format!("keys that are too long and were left out: {lost}"))),
     }
 }
 

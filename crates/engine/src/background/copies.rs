@@ -49,7 +49,7 @@ pub(crate) struct CopyWriter<'a> {
     /// Outputs that were filled, and stay open until the index leads to what is in them: others collect meanwhile, and would
     /// take it for garbage. Of a memtable only.
     pub(crate) filled: &'a Mutex<Vec<Summary>>,
-    /// Slots of the outputs that were sealed.
+    /// Slots of the outputs that were sealed, or were to be.
     pub(crate) sealed: Mutex<Vec<u32>>,
     /// Free slots that it leaves.
     pub(crate) keep: u32,
@@ -249,6 +249,7 @@ impl Host for CopyWriter<'_> {
     }
 
     async fn seal_output(&self, output: OpenSegment) -> Result<()> {
+        self.sealed.lock().push(output.name().slot);
         let one = usize::from(Stream::RELOCATED.contains(&output.name().stream));
         let one_less = |open: usize| Some(open.saturating_sub(one));
         let _ = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
@@ -257,7 +258,6 @@ impl Host for CopyWriter<'_> {
         tier.device()?.flush().await.map_err(Error::from)?;
         let (writer, summary) = (self.segment_writer(), Summary::of(&output));
         writer.write_summary(&summary).await?;
-        self.sealed.lock().push(output.name().slot);
         if self.memtable.is_some() && !planted(Bug::CoalescedSealedBeforeSwing) {
             self.filled.lock().push(summary);
         } else {

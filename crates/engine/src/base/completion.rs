@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use esker_device::wake;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
@@ -78,7 +79,7 @@ impl Waiter {
             let wakers = std::mem::take(wakers);
             *state = State::Open(result());
             drop(state);
-            wakers.into_iter().flatten().for_each(Waker::wake);
+            wakers.into_iter().flatten().for_each(wake);
         }
     }
 }

@@ -39,9 +39,12 @@ impl Superblocks {
         let mut both: Vec<_> = tiers.iter().zip(superblocks.iter_mut()).collect();
         both.sort_by_key(|(_, superblock)| superblock.epoch);
         for (tier, superblock) in both {
-            change(tier, superblock);
-            superblock.generation += 1;
-            write_superblock(&tier.device()?, tier.accounting(), superblock).await?;
+            // Who gives up half-way has changed nothing: the next update begins with the same generation, and so the same copies.
+            let mut next = superblock.clone();
+            change(tier, &mut next);
+            next.generation += 1;
+            write_superblock(&tier.device()?, tier.accounting(), &next).await?;
+            *superblock = next;
         }
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Filling {
 pub(crate) struct LaneState {
     points: AppendPoints,
     spare: Option<(OpenSegment, usize)>,
-    /// Whoever provides it was told that the present segment is half full.
+    /// Whoever provides it was told that a segment is half full.
     spare_wanted: bool,
     /// Segments that are full and have no summary yet.
     sealing: BTreeSet<u64>,

@@ -30,7 +30,7 @@ use super::counted::Counted;
 use super::error;
 use super::frames::Frames;
 use super::health::Health;
-use super::{DESCRIPTORS, pb};
+use super::{DESCRIPTORS, pb, read, txn, watch, write};
 use crate::auth::User;
 use crate::base::address::Address;
 use crate::base::shutdown::Stop;
@@ -199,6 +199,17 @@ fn database_of(metadata: &HeaderMap, service: &Service) -> Result<u8, Status> {
     })
 }
 
+/// What is counted in requests of a method; nothing if they list nothing.
+fn counted(method: &str) -> Option<Counted> {
+    match method {
+        "Batch" => Some(Counted::new(&[1], write::check_count)),
+        "MultiGet" => Some(Counted::new(&[1], read::check_count)),
+        "Txn" => Some(Counted::new(&[1, 2, 3], txn::check_count)),
+        "Watch" => Some(Counted::new(&[1, 2], watch::check_count)),
+        _ => None,
+    }
+}
+
 async fn dispatch(
     request: Request<Incoming>,
     user: Option<Arc<User>>,
@@ -210,7 +221,7 @@ async fn dispatch(
     let path = request.uri().path().to_owned();
     let (known, method) = path.rsplit_once('/').unwrap_or_default();
     let message_bytes_max = service.config.limits.bulk_bytes_max.saturating_add(BESIDE_VALUE_BYTES);
-    let counted = if known == "/esker.v1.Esker" { Counted::of(method) } else { None };
+    let counted = if known == "/esker.v1.Esker" { counted(method) } else { None };
     let mut request = request.map(|body| {
         Arriving::new(body, client.clone(), service.clone(), held.clone(), message_bytes_max, counted)
     });

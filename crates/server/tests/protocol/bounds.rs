@@ -234,3 +234,17 @@ async fn a_value_that_is_named_without_end_is_refused() {
     let line = client.line().await;
     assert!(line.starts_with('-') && line.contains("script-memory"), "{line}");
 }
+
+/// Values of different keys are there already.
+#[tokio::test]
+async fn a_long_script_joins_values_of_many_keys() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    let keys = ["a", "b", "c", "d", "e"];
+    for key in keys {
+        server.store.put(key, vec![b'x'; 1 << 20]).await.unwrap();
+    }
+    let script = "for i = 1, 1000000 do end return redis.call('BITOP', 'OR', KEYS[6], unpack(KEYS, 1, 5))";
+    client.send(command(&[&["EVAL", script, "6"], &keys[..], &["to"]].concat())).await;
+    client.expect(":1048576\r\n").await;
+}

@@ -209,6 +209,8 @@ impl Lane {
             return Some(wanted);
         }
         self.seal_point(state, wanted);
+        // The other one may be less than half full, and nobody provides anything as long as it is.
+        state.spare_wanted = false;
         let other = wanted.other();
         let other_has_room = state.points.has_room(other, records, padded);
         // Where nothing is separated, what is left of the other segment is filled first.
@@ -216,7 +218,6 @@ impl Lane {
             return Some(other);
         }
         self.spare_taken.notify_one();
-        state.spare_wanted = false;
         let Some((mut segment, piece)) = state.spare.take() else {
             if other_has_room {
                 return Some(other);

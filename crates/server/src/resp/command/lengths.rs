@@ -1,5 +1,8 @@
 //! How long values are that commands make, as far as the commands say.
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use super::bitfield;
 use super::dump::restored_bytes;
 use super::{hyperloglog, lcs};
@@ -38,12 +41,24 @@ pub(in crate::resp) fn after_bytes(
     }
 }
 
-/// Bytes of values that a command answers, or makes of others; and what LCS makes on the way.
-pub(in crate::resp) fn moved_bytes(verb: &Verb, command: Command<'_>, sum: usize, after: usize) -> usize {
+/// How long the values of a command's keys are that were named before, in the same command.
+pub(in crate::resp) fn repeated_bytes<K: Hash + Eq>(keys: impl Iterator<Item = (K, usize)>) -> usize {
+    let mut known = HashSet::new();
+    keys.filter_map(|(key, bytes)| (!known.insert(key)).then_some(bytes)).fold(0, usize::saturating_add)
+}
+
+/// Bytes of values that a command answers, or makes of others; what LCS makes on the way; and values that a command goes through once
+/// more because their key is named again, `repeated`.
+pub(in crate::resp) fn moved_bytes(
+    verb: &Verb,
+    command: Command<'_>,
+    (sum, repeated): (usize, usize),
+    after: usize,
+) -> usize {
     match verb.name {
         "append" | "setrange" | "setbit" | "bitfield" | "incrbyfloat" | "restore" | "pfadd" => after,
-        // They go through a value as often as its key is named, and in one step: that is bounded too.
-        "bitop" | "pfcount" | "pfmerge" => sum.max(after),
+        // In one step, which nobody can interrupt: so that is bounded too.
+        "bitop" | "pfcount" | "pfmerge" => after.saturating_add(repeated),
         "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,

@@ -9,7 +9,7 @@ use super::run::{Call, UNLIMITED_BYTES};
 use crate::resp::command::admit::admit_in_script;
 use crate::resp::command::databases::{places, selected};
 use crate::resp::command::lcs;
-use crate::resp::command::lengths::{after_bytes, moved_bytes};
+use crate::resp::command::lengths::{after_bytes, moved_bytes, repeated_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
@@ -245,7 +245,7 @@ impl<'c> Caller<'c> {
 
     /// Whether the script was given the keys, and what the command makes of them fits.
     fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
-        let (mut sum, mut largest) = (0, 0);
+        let (mut sum, mut largest, mut named) = (0, 0, Vec::new());
         let databases = self.service.databases().len();
         for (database, index) in places(verb, command, self.view.database, databases) {
             let key = command.argument(index);
@@ -258,6 +258,7 @@ impl<'c> Caller<'c> {
             }
             let bytes = self.view.value_bytes(database, key).ok_or(Refused::Elsewhere(database))?;
             (sum, largest) = (sum + bytes, largest.max(bytes));
+            named.push(((database, key), bytes));
         }
         if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {
             let most = self.made_max;
@@ -268,7 +269,9 @@ impl<'c> Caller<'c> {
             return Ok(());
         }
         let after = after_bytes(verb, command, largest, self.view.value_bytes_max);
-        let made = moved_bytes(verb, command, sum, after).max(after).saturating_add(self.view.made_bytes());
+        let made = moved_bytes(verb, command, (sum, repeated_bytes(named.into_iter())), after)
+            .max(after)
+            .saturating_add(self.view.made_bytes());
         match made > self.made_max {
             true => Err(Refused::Memory(format!(
                 "the script writes values of more than {} bytes (script-memory)",

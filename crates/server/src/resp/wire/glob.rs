@@ -16,7 +16,7 @@ pub(in crate::resp) const PATTERN_BYTES_MAX: usize = 4 << 10;
 pub(in crate::resp) const TOO_LONG: &str = "ERR pattern exceeds maximum allowed size (4096 bytes)";
 
 /// Memory that [`Parts`] take at most for each byte of the pattern.
-pub(in crate::resp) const PARTS_FACTOR: usize = 26;
+pub(in crate::resp) const PARTS_FACTOR: usize = 38;
 
 /// Memory that a pattern takes at most.
 pub(in crate::resp) const HELD_BYTES_MAX: usize = 96 << 10;

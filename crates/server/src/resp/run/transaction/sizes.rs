@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::base::slice::Slice;
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::places as command_places;
-use crate::resp::command::lengths::{after_bytes, moved_bytes};
+use crate::resp::command::lengths::{after_bytes, moved_bytes, repeated_bytes};
 use crate::resp::command::runs::{Run, run_of};
 use crate::resp::run::bounds::bound;
 use crate::resp::script::eval::{long_held_bytes, short_bytes};
@@ -119,24 +119,25 @@ pub(super) async fn of(
             let (place, size) = known.meet(&key, service);
             sum = sum.saturating_add(size);
             largest = largest.max(size);
-            places.push((key, place));
+            places.push((key, place, size));
         }
         if is_script {
             // What the store has counts, and not what scripts before it may have made: that is counted once for all of them.
             let hint = |(database, key): &Place| service.database(*database).read_bytes_hint(key);
-            let stored = places.iter().map(|(place, _)| hint(place)).sum();
+            let stored = places.iter().map(|(place, ..)| hint(place)).sum();
             let made = if is_long { long_bytes(service) / 2 } else { short_bytes(command, stored) };
             of_scripts = of_scripts.max(made);
             scripts += 1;
-            for (key, place) in places {
+            for (key, place, _) in places {
                 known.places.insert(key, (place, made.max(largest)));
             }
             continue;
         }
         let after = after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
-        let moves = moved_bytes(verb, command, sum, after);
+        let repeated = repeated_bytes(places.iter().map(|(key, _, size)| (key, *size)));
+        let moves = moved_bytes(verb, command, (sum, repeated), after);
         moved = moved.saturating_add(moves);
-        for (key, place) in places {
+        for (key, place, _) in places {
             known.places.insert(key, (place, after));
         }
     }

@@ -214,14 +214,14 @@ mod tests {
             let parts = Parts::new(pattern.as_bytes()).unwrap();
             let began = Instant::now();
             let _ = parts.matches(&name);
-            // Less than a millisecond, where nobody else has the processor.
-            assert!(began.elapsed() < Duration::from_millis(250), "{pattern}: {:?}", began.elapsed());
+            // It takes less than a millisecond, and would take minutes.
+            assert!(began.elapsed() < Duration::from_secs(10), "{pattern}: {:?}", began.elapsed());
         }
     }
 
     #[test]
     fn what_it_takes_is_bounded() {
-        for pattern in ["[a]".repeat(1_365), "a*".repeat(2_048), "a".repeat(4_096)] {
+        for pattern in ["[a]".repeat(1_365), "[]".repeat(1_025), "a*".repeat(2_048), "a".repeat(4_096)] {
             let held = Parts::new(pattern.as_bytes()).unwrap().held_bytes();
             assert!(held <= pattern.len() * super::super::PARTS_FACTOR, "{held} bytes for {}", &pattern[..6]);
         }

@@ -310,6 +310,7 @@ impl<'t> Matcher<'t> {
             Extent::Bytes(bytes) => bytes,
         };
         let source = self.source;
+        self.steps(bytes)?;
         Ok(source[s..].starts_with(&source[start..start + bytes]).then_some(s + bytes))
     }
 }
