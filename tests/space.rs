@@ -243,7 +243,9 @@ fn compacted_under_load(seed: u64) {
     // What was beside garbage lies together now, so that there is next to nothing left to move.
     world.runtime.run(store.compact()).expect("it is compacted");
     let moved_again = store.stats().activity.records_moved - after.activity.records_moved;
-    assert!(moved_again <= u64::from(keys) / 10, "{moved_again} records lay beside garbage: {after:?}");
+    // Those few that were overwritten are moved more than once, since what is collected beside them is garbage of theirs.
+    let most = u64::from(keys / 10 + 8 * HOT_KEYS);
+    assert!(moved_again <= most, "{moved_again} records lay beside garbage: {after:?}");
     // About half of what it seems to be is summaries and the ends of segments.
     let left = garbage(&store.stats());
     assert!(left <= garbage(&before) / 2, "{left} bytes of garbage are left: {before:?}");
