@@ -228,11 +228,10 @@ impl Shared {
     }
 }
 
-/// A job wakes whoever waits for it, which is foreign code. Its panic must not end the thread: nobody starts another in its
-/// place, and without any, nothing would complete.
+/// The panic of a job must not end the thread: nobody starts another in its place, and without any, nothing would complete.
 fn run(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a blocking operation of a device, or the waker of one, panicked");
+        tracing::error!("a blocking operation of a device panicked");
     }
 }
 

@@ -169,6 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn a_waker_that_panics_keeps_nobody_waiting() {
+        struct Woken(std::sync::atomic::AtomicUsize, bool);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                assert!(!self.1, "a panic that a test asked for");
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let completion = Completion::new();
+        let wakers = [true, false].map(|panics| Arc::new(Woken(0.into(), panics)));
+        let mut waits = [0, 1].map(|_| completion.waiter().wait());
+        for (wait, waker) in waits.iter_mut().zip(&wakers) {
+            let waker = Waker::from(waker.clone());
+            assert!(Pin::new(wait).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        completion.open(Ok(()));
+        assert_eq!(wakers[1].0.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn an_open_gate_stays_as_it_was_opened() {
         let completion = Completion::new();
         let waiter = completion.waiter();

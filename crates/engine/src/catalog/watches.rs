@@ -64,8 +64,8 @@ impl<W: Word> Watches<W> {
     /// Two databases change their keyspaces, by `swap`. A key that either of them has counts as put; the watches of other keys go
     /// on in the keyspace that their database has then.
     ///
-    /// Nobody gets on the list meanwhile: whoever looks which keyspace the database has before the swap is on it before, or finds
-    /// another one afterwards; and a watch in the new one does not go back.
+    /// The list is locked meanwhile. So whoever read the keyspace of its database before the swap is listed already, and goes along,
+    /// or finds another keyspace when it looks again; and nobody who read it afterwards is taken back.
     pub(crate) fn swapped(
         &self,
         keyspaces: [Keyspace; 2],

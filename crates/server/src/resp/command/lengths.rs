@@ -48,17 +48,18 @@ pub(in crate::resp) fn repeated_bytes<K: Hash + Eq>(keys: impl Iterator<Item = (
 }
 
 /// Bytes of values that a command answers, or makes of others; what LCS makes on the way; and values that a command goes through once
-/// more because their key is named again, `repeated`.
+/// more because their key is named again, `repeated`, which few commands ask for.
 pub(in crate::resp) fn moved_bytes(
     verb: &Verb,
     command: Command<'_>,
-    (sum, repeated): (usize, usize),
+    sum: usize,
     after: usize,
+    repeated: impl FnOnce() -> usize,
 ) -> usize {
     match verb.name {
         "append" | "setrange" | "setbit" | "bitfield" | "incrbyfloat" | "restore" | "pfadd" => after,
         // In one step, which nobody can interrupt: so that is bounded too.
-        "bitop" | "pfcount" | "pfmerge" => after.saturating_add(repeated),
+        "bitop" | "pfcount" | "pfmerge" => after.saturating_add(repeated()),
         "lcs" => lcs::needed_bytes(after, sum - after),
         "dump" => sum.saturating_add(esker_rdb::dump::OVERHEAD_BYTES),
         "set" if command.len() == 3 => 0,

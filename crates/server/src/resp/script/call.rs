@@ -245,7 +245,7 @@ impl<'c> Caller<'c> {
 
     /// Whether the script was given the keys, and what the command makes of them fits.
     fn check_keys(&self, verb: &'static Verb, command: Command<'_>) -> Result<(), Refused> {
-        let (mut sum, mut largest, mut named) = (0, 0, Vec::new());
+        let (mut sum, mut largest) = (0, 0);
         let databases = self.service.databases().len();
         for (database, index) in places(verb, command, self.view.database, databases) {
             let key = command.argument(index);
@@ -258,7 +258,6 @@ impl<'c> Caller<'c> {
             }
             let bytes = self.view.value_bytes(database, key).ok_or(Refused::Elsewhere(database))?;
             (sum, largest) = (sum + bytes, largest.max(bytes));
-            named.push(((database, key), bytes));
         }
         if verb.name == "lcs" && lcs::needed_bytes(largest, sum - largest) > self.made_max {
             let most = self.made_max;
@@ -269,9 +268,15 @@ impl<'c> Caller<'c> {
             return Ok(());
         }
         let after = after_bytes(verb, command, largest, self.view.value_bytes_max);
-        let made = moved_bytes(verb, command, (sum, repeated_bytes(named.into_iter())), after)
-            .max(after)
-            .saturating_add(self.view.made_bytes());
+        let repeated = || {
+            let named = places(verb, command, self.view.database, databases);
+            repeated_bytes(named.filter_map(|(database, index)| {
+                let key = command.argument(index);
+                Some(((database, key), self.view.value_bytes(database, key)?))
+            }))
+        };
+        let moved = moved_bytes(verb, command, sum, after, repeated);
+        let made = moved.max(after).saturating_add(self.view.made_bytes());
         match made > self.made_max {
             true => Err(Refused::Memory(format!(
                 "the script writes values of more than {} bytes (script-memory)",

@@ -134,8 +134,8 @@ pub(super) async fn of(
             continue;
         }
         let after = after_bytes(verb, command, largest, service.config.limits.bulk_bytes_max);
-        let repeated = repeated_bytes(places.iter().map(|(key, _, size)| (key, *size)));
-        let moves = moved_bytes(verb, command, (sum, repeated), after);
+        let repeated = || repeated_bytes(places.iter().map(|(key, _, size)| (key, *size)));
+        let moves = moved_bytes(verb, command, sum, after, repeated);
         moved = moved.saturating_add(moves);
         for (key, place, _) in places {
             known.places.insert(key, (place, after));
