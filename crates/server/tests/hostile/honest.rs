@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,14 @@ impl Served {
         self.0.len()
     }
 
+    /// An answer came after this time. The first says that the client was let in.
+    fn note(&mut self, time: Duration, let_in: &Sender<()>) {
+        if self.0.is_empty() {
+            let _ = let_in.send(());
+        }
+        self.0.push(time);
+    }
+
     /// The latency that so many of a hundred answers did not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut times = self.0.clone();
@@ -53,8 +62,9 @@ impl Served {
 }
 
 impl Honest {
+    /// Returns once the client was answered: attackers who come before it may have all the places for its address.
     pub(crate) fn start(address: SocketAddr) -> Honest {
-        Honest::serve(move |stopped| {
+        Honest::serve(move |stopped, let_in| {
             let mut client = TcpStream::connect(address).unwrap();
             client.set_nodelay(true).unwrap();
             client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -65,7 +75,7 @@ impl Honest {
                 let mut found = vec![0; expected.len()];
                 client.read_exact(&mut found).expect("an answer to an honest client");
                 assert_eq!(String::from_utf8_lossy(&found), expected, "the answer to {question:?}");
-                served.0.push(asked.elapsed());
+                served.note(asked.elapsed(), let_in);
             };
             for n in 0.. {
                 if stopped.load(Ordering::Relaxed) {
@@ -80,8 +90,9 @@ impl Honest {
         })
     }
 
+    /// The same for gRPC.
     pub(crate) fn start_grpc(address: SocketAddr) -> Honest {
-        Honest::serve(move |stopped| {
+        Honest::serve(move |stopped, let_in| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().timeout(PATIENCE);
@@ -91,7 +102,7 @@ impl Honest {
                     if stopped.load(Ordering::Relaxed) {
                         break;
                     }
-                    put_and_get(&mut client, n, &mut served).await;
+                    put_and_get(&mut client, n, &mut served, let_in).await;
                     tokio::time::sleep(PAUSE).await;
                 }
                 served
@@ -99,10 +110,13 @@ impl Honest {
         })
     }
 
-    fn serve(client: impl FnOnce(&AtomicBool) -> Served + Send + 'static) -> Honest {
+    fn serve(client: impl FnOnce(&AtomicBool, &Sender<()>) -> Served + Send + 'static) -> Honest {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        Honest { stop, thread: std::thread::spawn(move || client(&stopped)) }
+        let (let_in, is_let_in) = mpsc::channel();
+        let thread = std::thread::spawn(move || client(&stopped, &let_in));
+        is_let_in.recv().expect("the honest client is let in");
+        Honest { stop, thread }
     }
 
     pub(crate) fn stop(self) -> Served {
@@ -111,17 +125,22 @@ impl Honest {
     }
 }
 
-async fn put_and_get(client: &mut pb::esker_client::EskerClient<Channel>, n: u64, served: &mut Served) {
+async fn put_and_get(
+    client: &mut pb::esker_client::EskerClient<Channel>,
+    n: u64,
+    served: &mut Served,
+    let_in: &Sender<()>,
+) {
     let (key, value) = ("honest-grpc".into(), bytes::Bytes::from(format!("{n:0100}")));
     let asked = Instant::now();
     let put = pb::PutRequest { key, value: value.clone(), ..Default::default() };
     client.put(put).await.expect("an answer to an honest client");
-    served.0.push(asked.elapsed());
+    served.note(asked.elapsed(), let_in);
     let asked = Instant::now();
     let get = pb::GetRequest { key: "honest-grpc".into(), range: None };
     let found = client.get(get).await.expect("an answer to an honest client").into_inner().entry;
     assert_eq!(found.expect("it was put").value, value);
-    served.0.push(asked.elapsed());
+    served.note(asked.elapsed(), let_in);
 }
 
 /// Somebody who comes only now is let in and answered.

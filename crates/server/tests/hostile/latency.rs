@@ -13,14 +13,9 @@ const RATIO_MAX: f64 = 2.0;
 /// Below this it says more about the machine, which attackers and clients share with the server, than about the server.
 const NOISE: Duration = Duration::from_millis(5);
 
-/// Until the honest clients are connected.
-const START: Duration = Duration::from_millis(200);
-
 /// Serves honest clients for a while, beside attackers or alone.
 fn serve(server: &Hosted, attacks: &[Attack], time: Duration) -> [Served; 2] {
-    // They come first: who comes when attackers have all the memory for clients is refused like any other.
     let honest = [Honest::start(server.resp), Honest::start_grpc(server.grpc)];
-    std::thread::sleep(START);
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
         for attack in attacks {
