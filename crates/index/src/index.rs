@@ -285,6 +285,10 @@ impl Index {
             assert!(belongs, "a hidden key has the stored hash of its unverified overwrite");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
+        if !hidden.is_empty() {
+            // They were in the slot, and the key that took it may have come from here: see the order of a scan.
+            writer.count_move();
+        }
         let dropped = writer.state.unverified.remove(stored, |_| true);
         self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
         true

@@ -11,6 +11,7 @@ use crate::hash::STORED_HASHES;
 use crate::shard::Shard;
 use crate::slab::Slabs;
 use crate::slot::Pointer;
+use crate::table::Table;
 
 /// Where an iteration stands: a shard and a stored hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -82,28 +83,30 @@ impl Shard {
         (Vec::new(), None)
     }
 
-    /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets it.
+    /// An entry goes from its slot to an unverified overwrite, and from there to the side table: whoever looks in that order meets
+    /// it. A key that is published again goes back to the slot; if that made another one leave it, what was seen before it is not
+    /// this key, so a move is counted when the other one is found to be hidden.
     fn entries_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
-        let mut found = self.slots_in(slabs, number, range.clone());
-        found.extend(self.lock(slabs, number).state.unverified.displaced_in(range.clone()));
-        found.extend(self.side.entries_in(range));
-        found
-    }
-
-    fn slots_in(&self, slabs: &Slabs, number: usize, range: Range<u32>) -> Vec<(u32, Pointer)> {
-        // An entry that was in a slot when the iteration began and is in none now is met where it went.
-        if self.used() == 0 {
-            return Vec::new();
-        }
         for _ in 0..ATTEMPTS {
             let moves = self.moves();
-            let found = self.table(slabs, number).entries_in(range.clone()).collect();
+            let mut found = self.slots_in(self.table(slabs, number), range.clone());
+            found.extend(self.lock(slabs, number).state.unverified.displaced_in(range.clone()));
+            found.extend(self.side.entries_in(range.clone()));
             // An entry that moved meanwhile may have been passed by.
             if self.moves() == moves || planted(Bug::ScanSkipsAtGrowth) {
                 return found;
             }
         }
-        self.lock(slabs, number).table().entries_in(range).collect()
+        let writer = self.lock(slabs, number);
+        let mut found = self.slots_in(writer.table(), range.clone());
+        found.extend(writer.state.unverified.displaced_in(range.clone()));
+        found.extend(self.side.entries_in(range));
+        found
+    }
+
+    fn slots_in(&self, table: Table<'_>, range: Range<u32>) -> Vec<(u32, Pointer)> {
+        // An entry that was in a slot when the iteration began and is in none now is met where it went.
+        if self.used() == 0 { Vec::new() } else { table.entries_in(range).collect() }
     }
 
     /// Entries in slots and in the side table.

@@ -1,6 +1,7 @@
 //! What is there from the start of an iteration to its end is returned, whatever happens in between.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_index::{Cursor, Index, IndexOptions, Occupant, Pointer};
 use rand::Rng;
@@ -41,4 +42,31 @@ fn scan_sees_all_that_stays() {
         }
         stay.for_each(|key| assert!(seen.contains(&key), "{key} was passed by"));
     }
+}
+
+/// Two keys of one slot take it from each other, and each time the one that left it is found to be hidden.
+#[test]
+fn scan_sees_a_key_that_returns_to_its_slot() {
+    let index = Index::new(IndexOptions { hash_bits: Some(6), ..Default::default() });
+    let pointer = |n: u64| Pointer::new(n).unwrap();
+    index.publish(spread(0), pointer(1), |_| Occupant::OtherKey);
+    let (stays, other) = (spread(0), (1..).map(spread).find(|hash| index.get(hash).is_some()).unwrap());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Pointers of the key that stays are odd.
+            for n in 1..100_000 {
+                let (old, new) = (pointer(2 * n), pointer(2 * n + 1));
+                index.publish(other, old, |_| Occupant::Unknown);
+                index.publish(stays, new, |_| Occupant::Unknown);
+                assert!(index.note_verified(&stays, &index.suspects(&stays), &[(other, old)]));
+                assert!(index.remove(&other, old));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            let (found, _) = index.scan(Cursor::START, 10);
+            assert!(found.iter().any(|pointer| pointer.get() % 2 == 1), "{found:?} has only the other key");
+        }
+    });
 }
