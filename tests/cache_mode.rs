@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker::{Cause, Change, Durability, ErrorKind, Observer, Store, WhenFull, WriteOptions};
-use esker_device::Runtime;
+use esker_device::{Device, Runtime};
 use esker_world::Random;
 use futures_util::future::{join, select};
 use parking_lot::Mutex;
@@ -97,6 +97,28 @@ fn a_cache_that_is_far_from_full_drops_nothing() {
             world.end();
         }
     }
+}
+
+/// Deletes leave tombstones that what is cold keeps alive, so that goes first; it is copied, not dropped.
+#[test]
+fn a_cache_that_is_far_from_full_drops_nothing_when_tombstones_go() {
+    let world = World::new(6, Config { capacity_segments: 100, ..config(WhenFull::Evict, Tiers::Capacity) });
+    let store = world.open();
+    for number in 0..600 {
+        put(&world, &store, number, number, 2000);
+    }
+    for number in 1000..4000 {
+        put(&world, &store, number, number, 10);
+        assert!(world.runtime.run(store.delete(key(number))).expect("it is deleted"));
+    }
+    let segments = |store: &Store| store.stats().activity.segments_freed;
+    let freed = segments(&store);
+    world.runtime.run(store.compact()).expect("it is compacted");
+    let activity = store.stats().activity;
+    assert!(segments(&store) > freed + 10, "the oldest segments are still there: {activity:?}");
+    assert_eq!((activity.records_evicted, store.len()), (0, 600), "{activity:?}");
+    drop(store);
+    world.end();
 }
 
 /// What is known of a key.
@@ -211,6 +233,13 @@ fn keys_that_do_not_expire_are_kept_where_that_was_asked_for() {
         }
     }
     assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Full), "nothing is left to drop");
+    let reads = || world.capacity.as_ref().expect("there is one").counters().reads;
+    let before = reads();
+    for number in 20_000..20_010 {
+        let put = world.runtime.run(store.put(key(number), value(&key(number), number, bytes)));
+        assert_eq!(put.map_err(|error| error.kind()), Err(ErrorKind::Full));
+    }
+    assert!(reads() < before + 20, "{} reads to see once more that nothing is to drop", reads() - before);
     (0..kept).for_each(|number| assert_eq!(get(&world, &store, number), Some(number)));
     drop(store);
     world.end();

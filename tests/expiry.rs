@@ -7,7 +7,7 @@ use bytes::Bytes;
 use esker::{Batch, Condition, Durability, ErrorKind, Peek, Store, WriteOptions};
 use esker_device::{Latency, MemoryOptions, Runtime};
 use esker_world::Random;
-use futures_util::future::{join, join_all};
+use futures_util::future::{Either, join, join_all, select};
 
 use crate::support::{Config, Tiers, World, cases};
 
@@ -405,6 +405,34 @@ fn a_key_is_gone_at_the_very_moment_at_which_it_expires() {
         sleep(&world, Duration::from_micros(10));
     }
     assert_eq!((world.runtime.wall_clock_ms(), get(&world, &store, "key").is_some()), (at_ms, false));
+    drop(store);
+    world.end();
+}
+
+/// The reclaimer waits for the reader of a checkpoint, and what was told meanwhile is written all the same.
+#[test]
+fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
+    let mut world = World::new(1, Config::new(Tiers::Capacity));
+    let store = world.open();
+    let expires_at_ms = world.runtime.wall_clock_ms() + 60_000;
+    world.runtime.run(store.put_with("key", "value", expiring(expires_at_ms))).expect("it is put");
+    for number in 0..200 {
+        put(&world, &store, &format!("brief {}", number % 7), vec![3u8; 900]);
+    }
+    let checkpoint = world.runtime.run(store.checkpoint()).expect("there is no other");
+    let told = async {
+        world.runtime.sleep(Duration::from_secs(61)).await;
+        assert_eq!(store.get("key").await.expect("it can be read"), None);
+        world.runtime.sleep(Duration::from_secs(5)).await;
+    };
+    let first = world.runtime.run(select(Box::pin(store.compact()), Box::pin(told)));
+    assert!(matches!(first, Either::Right(_)), "the compaction does not wait for the checkpoint");
+    drop(first);
+    world.kill();
+    drop((checkpoint, store));
+    world.runtime.jump_wall_clock(-120_000);
+    let store = world.open();
+    assert_eq!(get(&world, &store, "key"), None, "it came back");
     drop(store);
     world.end();
 }

@@ -35,7 +35,8 @@ pub struct FoundSlot {
     pub contradicted: bool,
     /// What it began with may be lost: the write went to another slot, or another slot's went here.
     pub beheaded: bool,
-    /// Its start is as if nothing was ever written: its first frame may be one that a power cut took, and not damaged.
+    /// Its start tells of nothing, or of nothing that can be read, and no summary was written behind it: its first frame may
+    /// be one that a power cut took or tore, and not damaged.
     pub may_be_torn: bool,
 }
 
@@ -61,7 +62,7 @@ pub fn find_in_slots(slots: &[SlotEnds], is_closed: bool) -> Vec<FoundSlot> {
             after: ends.freed_at_end().or(ends.freed_at_start()).unwrap_or(0),
             contradicted: first.is_some() && ends.is_end_of_another(),
             beheaded,
-            may_be_torn: ends.is_blank(),
+            may_be_torn: ends.is_blank() || !is_closed && ends.is_unsealed_and_unknown(),
         });
     }
     found
@@ -110,6 +111,11 @@ impl SlotEnds {
     pub fn is_blank(&self) -> bool {
         let nothing = SlotStart::Free(None);
         (self.start, self.marker, self.footer.is_some()) == (nothing, nothing, false)
+    }
+
+    /// Its start is no header that can be read, and there is no summary: no sector has to be written as a whole.
+    fn is_unsealed_and_unknown(&self) -> bool {
+        self.start == SlotStart::Unknown && self.footer.is_none()
     }
 
     /// A slot that was freed has markers at both ends, and they stay until something else is written there. One that was never

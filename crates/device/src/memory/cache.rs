@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::image::Image;
 
-/// What survives a power cut is decided per sector of this size.
+/// What survives a power cut is mostly decided per sector of this size; a write may also be cut at any byte.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 /// A drive's cache is finite: beyond this it writes the oldest entries back on its own.
@@ -160,20 +160,37 @@ fn cost(change: &Change) -> u64 {
     }
 }
 
-/// Applies nothing of a change, all of it, a prefix, all but a prefix, or random sectors.
+/// Applies nothing of a change, all of it, a prefix, all but a prefix, or random sectors. A prefix ends at any byte.
 pub(super) fn tear(offset: u64, change: &Change, image: &mut Image, random: &mut dyn FnMut() -> u64) {
     let sectors = change.len().div_ceil(SECTOR_BYTES as u64);
-    let cut = random() % (sectors + 1);
-    let keep: &mut dyn FnMut(u64) -> bool = match random() % 5 {
-        0 => return,
-        1 => return change.apply(offset, image),
-        2 => &mut |sector| sector < cut,
-        3 => &mut |sector| sector >= cut,
-        _ => &mut |_| random() & 1 == 1,
+    let drawn = random();
+    let mut apply = |from: u64, to: u64| {
+        let to = to.min(change.len());
+        if from < to {
+            change.part(from, to).apply(offset + from, image);
+        }
     };
-    for sector in (0..sectors).filter(|sector| keep(*sector)) {
-        let from = sector * SECTOR_BYTES as u64;
-        let to = (from + SECTOR_BYTES as u64).min(change.len());
-        change.part(from, to).apply(offset + from, image);
+    let cut = (drawn % (sectors + 1)) * SECTOR_BYTES as u64 + within_sector(drawn >> 32);
+    match random() % 5 {
+        0 => {}
+        1 => apply(0, change.len()),
+        2 => apply(0, cut),
+        3 => apply(cut, change.len()),
+        _ => {
+            for sector in 0..sectors {
+                if random() & 1 == 1 {
+                    apply(sector * SECTOR_BYTES as u64, (sector + 1) * SECTOR_BYTES as u64);
+                }
+            }
+        }
+    }
+}
+
+/// Where in a sector a write was cut: at its start, among the few bytes of a header, or anywhere.
+fn within_sector(drawn: u64) -> u64 {
+    match drawn % 4 {
+        0 | 1 => 0,
+        2 => drawn / 4 % 64,
+        _ => drawn / 4 % SECTOR_BYTES as u64,
     }
 }

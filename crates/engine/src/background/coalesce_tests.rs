@@ -1,3 +1,4 @@
+use esker_log::{Entry, SegmentName};
 use futures_util::FutureExt;
 
 use super::*;
@@ -6,6 +7,7 @@ use crate::base::durability::Durability;
 use crate::testing::{Bench, Plan, SEGMENT_BYTES};
 use crate::write::coalescing::CoalescingPlan;
 use crate::write::lane::MAX_UNWRITTEN;
+use crate::write::options::WriteOptions;
 
 /// A store in which records wait for ten seconds, with its committer.
 fn bench() -> Bench {
@@ -181,5 +183,54 @@ fn a_segment_of_copies_is_sealed_when_the_index_leads_to_it() {
             memtable.completion.open(Ok(()));
         }
         assert_eq!(sealed().count(), 1, "a segment of copies was filled");
+    });
+}
+
+/// The list of what has expired is older than the segment that its slot has now.
+#[test]
+fn a_put_at_the_place_of_an_expired_one_stays() {
+    let bench = bench();
+    bench.run(async {
+        let (space, catalog, writer) = (&*bench.space, &*bench.catalog, &*bench.writer);
+        let expirer = Expirer { space, catalog, writer };
+        let mut coalescer = Coalescer {
+            space,
+            catalog,
+            lane: &writer.lane,
+            relocator: Relocator::new(expirer),
+            wrote_at: None,
+        };
+        let listed = || {
+            let mut listed = Vec::new();
+            writer.lane.each_open_entry(|name, entry| listed.push((*name, *entry)));
+            listed.pop().expect("it waits")
+        };
+        let pointer = |(name, entry): &(SegmentName, Entry)| {
+            catalog.pointer(space.location(space.first_tier().name(), name.slot, entry))
+        };
+        provide(&bench).await;
+        let at_ms = catalog.now_ms() + 1000;
+        let options = WriteOptions {
+            expires_at_ms: Some(at_ms),
+            durability: Some(Durability::None),
+            ..WriteOptions::default()
+        };
+        writer.put(0, "a".into(), "value".into(), options).await.expect("it is put");
+        let expired = listed();
+        bench.sleep(Duration::from_secs(2)).await;
+
+        assert!(writer.lane.flush_coalescing().is_some());
+        let memtable = writer.lane.next_memtable(space.runtime.now()).expect("it was asked for");
+        coalescer.write_out(memtable.pieces).await.expect("it is written");
+        writer.lane.memtable_written(Vec::new());
+        memtable.completion.open(Ok(()));
+        provide(&bench).await;
+        put(&bench, "a").await;
+        assert_eq!(pointer(&listed()), pointer(&expired), "another place shows nothing");
+
+        let (SegmentName { slot, segment, .. }, entry) = expired;
+        let tier = space.first_tier().name();
+        expirer.expire_entries(tier, slot, segment, &[entry]).await.expect("it is looked at");
+        assert!(bench.get("a").await.expect("it is read").is_some());
     });
 }

@@ -33,7 +33,8 @@ impl Expirer<'_> {
         let now_ms = self.catalog.confirmed_ms();
         let expired: Vec<_> =
             entries.iter().filter(|e| self.catalog.is_to_expire(e, now_ms)).copied().collect();
-        let taken = self.expire_entries(tier, slot, &expired).await?;
+        let segment = self.space.tier(tier).slot(slot).segment();
+        let taken = self.expire_entries(tier, slot, segment, &expired).await?;
         let contents = Contents::after(entries, now_ms);
         let contents = if taken.again { contents.again_at(now_ms + AGAIN_MS) } else { contents };
         self.space.tier(tier).slots().set_expires(slot, &contents);
@@ -48,21 +49,22 @@ impl Expirer<'_> {
             lane.forget_expiries();
             // What is not published yet is not in the index, and will be.
             let published = self.writer.lane.published_through();
-            let (mut due, mut slots, mut again) = (Due::new(now_ms), Vec::new(), false);
-            let is_all = lane.each_open_entry(|slot, entry| {
+            let (mut due, mut segments, mut again) = (Due::new(now_ms), Vec::new(), false);
+            let is_all = lane.each_open_entry(|name, entry| {
                 let before = due.expired.len();
                 due.take(self.catalog, entry);
                 if before < due.expired.len() && entry.sequence > published {
                     due.expired.pop();
                     again = true;
                 }
-                slots.resize(due.expired.len(), slot);
+                segments.resize(due.expired.len(), (name.slot, name.segment));
             });
             again |= !is_all;
-            for of in slots.chunk_by(|a, b| a == b) {
+            for of in segments.chunk_by(|a, b| a == b) {
                 let rest = due.expired.split_off(of.len());
                 let these = std::mem::replace(&mut due.expired, rest);
-                let taken = self.expire_entries(lane.shape.tier, of[0], &these).await?;
+                let (slot, segment) = of[0];
+                let taken = self.expire_entries(lane.shape.tier, slot, segment, &these).await?;
                 any |= taken.any;
                 again |= taken.again;
             }
@@ -71,8 +73,14 @@ impl Expirer<'_> {
         Ok(any)
     }
 
-    /// Takes records of a segment whose expiry has passed out of the index.
-    pub(crate) async fn expire_entries(&self, tier: TierName, slot: u32, expired: &[Entry]) -> Result<Taken> {
+    /// Takes records of a segment whose expiry has passed out of the index. The slot may have another segment by now.
+    pub(crate) async fn expire_entries(
+        &self,
+        tier: TierName,
+        slot: u32,
+        segment: u64,
+        expired: &[Entry],
+    ) -> Result<Taken> {
         let current = expired.iter().filter(|entry| self.catalog.is_current(tier, slot, entry));
         let current: Vec<&Entry> = current.collect();
         let uncovered = current.iter().filter(|entry| !self.catalog.has_expired_for_good(entry));
@@ -88,7 +96,7 @@ impl Expirer<'_> {
                 false => vec![None; some.len()],
             };
             for (entry, key) in some.iter().zip(keys) {
-                match self.expire_record(tier, slot, entry, key.as_deref()).await? {
+                match self.expire_record(tier, slot, segment, entry, key.as_deref()).await? {
                     Some(removed) => taken.any |= removed,
                     None => taken.again = true,
                 }
@@ -110,6 +118,7 @@ impl Expirer<'_> {
         &self,
         tier: TierName,
         slot: u32,
+        segment: u64,
         entry: &Entry,
         key: Option<&[u8]>,
     ) -> Result<Option<bool>> {
@@ -127,6 +136,10 @@ impl Expirer<'_> {
             // What cannot be read is told to whoever asks for it. The record counts until it is relocated.
             Err(error) if error.is_of_reading() => return Ok(Some(false)),
             Err(error) => return Err(error),
+        }
+        // Or else a later record of the key, at the same place of the next segment there, would go. None is appended meanwhile.
+        if self.space.tier(tier).slot(slot).segment() != segment {
+            return Ok(Some(false));
         }
         let location = self.space.location(tier, slot, entry);
         let removed = self.catalog.take_out(entry, location, key, Cause::Expired);

@@ -13,3 +13,4 @@ mod reclaimer;
 mod relocate;
 pub(crate) mod scrub;
 mod tombstones;
+pub(crate) mod watermarks;

@@ -57,6 +57,7 @@ pub(crate) async fn run(writer: Arc<Writer>, compactions: Arc<Requests>, pauses:
         unverified: Unverified::default(),
         sweep: Sweep::default(),
         copies: CopyBudget::default(),
+        nothing_to_evict: None,
         compaction: None,
         compacted_last: false,
     };
@@ -119,7 +120,8 @@ impl Reclaimer<'_> {
     /// Does one thing that needs to be done; false if there is nothing.
     async fn keep_up(&mut self) -> Result<bool> {
         let seals = self.seals();
-        self.catalog.save_clock().await?;
+        // A clock that has stepped is looked at, even if nothing expires.
+        self.catalog.confirmed_ms();
         let somebody_waits = self.compaction.is_some()
             || self.writer.pressure.requests.is_wanted()
             || self.writer.lanes().any(|lane| self.is_short(lane));

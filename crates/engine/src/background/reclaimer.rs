@@ -9,6 +9,7 @@ use esker_log::Tier as TierName;
 use crate::background::expire::Expirer;
 use crate::background::relocate::Relocator;
 use crate::base::requests::Requests;
+use crate::base::when_full::WhenFull;
 use crate::catalog::Catalog;
 use crate::segments::groups::Group;
 use crate::segments::space::Space;
@@ -34,6 +35,8 @@ pub(super) struct Reclaimer<'a> {
     pub(super) sweep: Sweep,
     /// What may be copied of segments that are freed by dropping what is cold.
     pub(super) copies: CopyBudget,
+    /// With this setting, and with sealed segments of which the numbers have this sum, nothing could be evicted.
+    pub(super) nothing_to_evict: Option<(WhenFull, u64)>,
     /// What was asked for and is not done yet.
     pub(super) compaction: Option<Compaction>,
     /// The last step was for that.

@@ -12,7 +12,6 @@ use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::{Choice, Reclaimer};
 use crate::base::error::Result;
-use crate::base::when_full::WhenFull;
 use crate::segments::contents::Expiry;
 use crate::segments::slot::SlotState;
 
@@ -78,7 +77,8 @@ impl Reclaimer<'_> {
             self.relocator.finish().await?;
             return Ok(true);
         }
-        if self.when_full() == WhenFull::Evict && tier == self.space.output_tier().name() {
+        // Where there is room, a cache copies what is there, as any store does.
+        if self.must_evict() && tier == self.space.output_tier().name() {
             return self.evict_from_slot(slot).await;
         }
         let urgency = self.space.urgency().max(crate::background::reclaim::CALM);

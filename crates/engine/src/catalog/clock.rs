@@ -150,23 +150,21 @@ impl Catalog {
         clock.latest_ms.store(watermarks.latest_ms(), Ordering::Release);
         drop(watermarks);
         clock.raised.fetch_add(1, Ordering::AcqRel);
-        self.space.reclaim.notify_one();
+        self.space.watermarks.notify_one();
     }
 
-    /// How long until the clock is to be looked at, or watermarks are to be written; `None`: there is no need.
+    /// How long until the clock is to be looked at; `None`: it has not stepped.
     pub(crate) fn clock_due(&self) -> Option<Duration> {
-        let save =
-            self.clock.is_due().then(|| self.clock.save_from.lock().saturating_sub(self.space.runtime.now()));
-        let look = self.clock.confirmed.lock().has_stepped().then_some(LOOK_EVERY);
-        save.into_iter().chain(look).min()
+        self.clock.confirmed.lock().has_stepped().then_some(LOOK_EVERY)
     }
 
-    /// Looks at the clock if it has stepped. Writes watermarks if there are new ones and the last were written long enough
-    /// ago.
-    pub(crate) async fn save_clock(&self) -> Result<()> {
-        if self.clock.confirmed.lock().has_stepped() {
-            self.confirmed_ms();
-        }
+    /// How long until watermarks are to be written; `None`: none was raised.
+    pub(crate) fn watermarks_due(&self) -> Option<Duration> {
+        self.clock.is_due().then(|| self.clock.save_from.lock().saturating_sub(self.space.runtime.now()))
+    }
+
+    /// Writes watermarks if there are new ones and the last were written long enough ago.
+    pub(crate) async fn save_watermarks(&self) -> Result<()> {
         if !self.clock.is_due() || *self.clock.save_from.lock() > self.space.runtime.now() {
             return Ok(());
         }

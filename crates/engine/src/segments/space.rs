@@ -112,6 +112,8 @@ pub(crate) struct Space {
     pub(crate) reclaim: Notify,
     /// Wakes the scrub, when its rate was changed.
     pub(crate) scrub: Notify,
+    /// Wakes who writes watermarks, when they were raised.
+    pub(crate) watermarks: Notify,
     pub(crate) scrubbed: ScrubProgress,
     /// A slot was freed, or none will be.
     pub(crate) slot_freed: Announcement,
@@ -151,6 +153,7 @@ impl Space {
             kept: KeptSegments::default(),
             reclaim: Notify::new(),
             scrub: Notify::new(),
+            watermarks: Notify::new(),
             scrubbed: ScrubProgress::default(),
             slot_freed: Announcement::new(),
         });
@@ -288,6 +291,7 @@ impl Space {
     pub(crate) fn wake_tasks(&self) {
         self.reclaim.notify_one();
         self.scrub.notify_one();
+        self.watermarks.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();
     }

@@ -14,7 +14,9 @@ use crate::background::reclaimer::Reclaimer;
 use crate::background::relocate::Outcome;
 use crate::base::error::Result;
 use crate::base::when_full::WhenFull;
+use crate::segments::contents::Expiry;
 use crate::segments::limit::LEAST_YIELD;
+use crate::segments::slot::Slot;
 
 /// The index takes so many bytes for a key at most.
 const INDEX_BYTES_A_KEY: u64 = 10;
@@ -28,7 +30,7 @@ type Seen = (u32, Vec<Entry>);
 impl Reclaimer<'_> {
     /// Whether something is to be dropped: there is more than users may fill and slots run short, or more keys than the memory is
     /// meant for.
-    pub(super) fn must_evict(&self) -> bool {
+    pub(crate) fn must_evict(&self) -> bool {
         let slots_run_short = || self.space.urgency() > 0.0 && self.writer.is_beyond_limit(0);
         self.when_full() == WhenFull::Evict && (self.has_too_many_keys() || slots_run_short())
     }
@@ -57,10 +59,19 @@ impl Reclaimer<'_> {
     /// after all, and then others are tried.
     pub(crate) async fn evict(&mut self) -> Result<bool> {
         let tier = self.space.output_tier();
+        let sealed = tier.slots().sealed().fold(0_u64, |sum, (_, slot)| sum.wrapping_add(slot.segment()));
+        let state = Some((self.when_full(), sealed));
+        if self.nothing_to_evict == state {
+            return Ok(false);
+        }
         let gained = || (self.space.counters.activity().records_evicted, tier.free_slots());
         let (evicted, free_slots) = gained();
         for _ in 0..=tier.slots().sealed().count() {
-            let Some((slot, entries)) = self.coldest().await? else { return Ok(false) };
+            let Some((slot, entries)) = self.coldest().await? else {
+                // All summaries were read, in vain. Until there are others they are not read again.
+                self.nothing_to_evict = state;
+                return Ok(false);
+            };
             if !self.evict_segment(slot, &entries).await? {
                 return Ok(false);
             }
@@ -91,7 +102,11 @@ impl Reclaimer<'_> {
         // In the second round nothing of the first counts as asked for.
         for _ in 0..2 {
             let slots = self.space.output_tier().slots();
-            let mut order: Vec<_> = slots.sealed().map(|(at, s)| (s.kept_at(), s.segment(), at)).collect();
+            let may_hold = |slot: &Slot| {
+                self.when_full() != WhenFull::EvictExpiring || slot.expires_ms(Expiry::First).is_some()
+            };
+            let order = slots.sealed().filter(|(_, slot)| may_hold(slot));
+            let mut order: Vec<_> = order.map(|(at, s)| (s.kept_at(), s.segment(), at)).collect();
             order.sort_unstable();
             let mut look = Look::default();
             for (.., slot) in order {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use esker_gc::Host;
-use esker_log::{OpenSegment, Stream};
+use esker_log::{OpenSegment, SegmentName, Stream};
 use esker_planted::{Bug, planted};
 
 use super::Relocator;
@@ -59,8 +59,8 @@ impl Relocator<'_> {
         for output in self.outputs.values() {
             let mut due = Due::new(now_ms);
             output.entries().iter().for_each(|entry| due.take(self.catalog, entry));
-            let (tier, slot) = (output.shape().tier, output.name().slot);
-            let taken = self.expirer.expire_entries(tier, slot, &due.expired).await?;
+            let (tier, SegmentName { slot, segment, .. }) = (output.shape().tier, output.name());
+            let taken = self.expirer.expire_entries(tier, slot, segment, &due.expired).await?;
             self.expires_from = self.expires_from.min(due.next_ms(taken.again));
         }
         Ok(())

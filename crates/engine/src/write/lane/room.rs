@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_log::{Entry, OpenSegment, Stream};
+use esker_log::{Entry, OpenSegment, SegmentName, Stream};
 
 use super::Lane;
 
@@ -106,12 +106,12 @@ impl Lane {
         state.points.is_empty() && state.spare.is_none() && (state.lacks_room || is_used)
     }
 
-    /// Shows the entries of its open segments, with their slots. The lock is not held for all of them: an entry that is
+    /// Shows the entries of its open segments, with the names of these. The lock is not held for all of them: an entry that is
     /// appended meanwhile may be missed, and so are those of a segment that is full, which its slot tells of when it is sealed.
     ///
     /// While a memtable of what waits to be overwritten is written out, the entries of the next are left out, and false is
     /// returned: what is written out may have to be kept for as long as one of these is in the index.
-    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(u32, &Entry)) -> bool {
+    pub(crate) fn each_open_entry(&self, mut see: impl FnMut(&SegmentName, &Entry)) -> bool {
         let (open, is_all) = self.open_segments();
         for open in open {
             let mut seen = 0;
@@ -127,7 +127,7 @@ impl Lane {
                     break;
                 }
                 let some = &rest[..rest.len().min(ENTRIES_AT_A_TIME)];
-                some.iter().for_each(|entry| see(name.slot, entry));
+                some.iter().for_each(|entry| see(&name, entry));
                 seen += some.len();
             }
         }
