@@ -1,4 +1,5 @@
-//! The rows of the comparison: what is taken from the records, and what is wanted of it.
+//! The rows of the comparison: what is taken from the records, and what is wanted of it. The bounds are goals that the
+//! project has set itself. `docs/benchmarks.md` says what came of them; reports from before 2026-11-26 have older ones.
 
 use super::record::{Measured, Record};
 use crate::contest::engine::Engine;
@@ -108,13 +109,15 @@ pub(crate) const ROWS: &[Row] = &[
     row("load, 16 B / 4 KiB, not synced", "load", Metric::Rate, &[rocksdb(4.0)]),
     row("fill, every key once, one in flight", "fill", Metric::Rate, &[]),
     row("overwrite, steady, 75 % full", "overwrite", Metric::Rate, &[rocksdb(4.0)]),
-    row("random gets, 64 in flight", "get", Metric::Rate, &[raw(0.85), rocksdb(1.7)]),
+    // Raw reads are whole pages of 4 KiB, a record is 4.5 to 5 KiB. (Beside fio with reads of the same bytes, which no step
+    // here measures, 0.97 is wanted.)
+    row("random gets, 64 in flight", "get", Metric::Rate, &[raw(0.85), rocksdb(1.15)]),
     row("random gets, p99", "get", Metric::Latency("read", "99"), &[]),
-    row("70/30", "mixed", Metric::Rate, &[rocksdb(2.0)]),
-    row("70/30, get p99.9", "mixed", Metric::Latency("read", "99.9"), &[rocksdb(1.0 / 3.0)]),
-    row("synced puts, one writer", "sync1", Metric::Rate, &[rocksdb(1.25)]),
+    row("70/30", "mixed", Metric::Rate, &[rocksdb(1.8)]),
+    row("70/30, get p99.9", "mixed", Metric::Latency("read", "99.9"), &[rocksdb(0.33)]),
+    row("synced puts, one writer", "sync1", Metric::Rate, &[rocksdb(1.3)]),
     row("synced puts, one writer, p50", "sync1", Metric::Latency("write", "50"), &[raw(1.35)]),
-    row("synced puts, 32 writers", "sync32", Metric::Rate, &[rocksdb(4.0)]),
+    row("synced puts, 32 writers", "sync32", Metric::Rate, &[rocksdb(3.5)]),
     row(
         "reader at the top step of write pressure, p99",
         "pressure",
