@@ -219,6 +219,8 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         flag("max_write_buffer_number", 3),
         flag("max_background_jobs", 4),
         flag("level_compaction_dynamic_level_bytes", 1),
+        // By default each thread looks at the time after every 1000 operations, so that few are left at the end.
+        flag("ops_between_duration_checks", 1),
     ];
     if engine == Engine::BlobDb {
         words.extend([
@@ -233,4 +235,38 @@ fn rocksdb(engine: Engine, step: &Step, sizes: &Sizes, dir: &Path) -> Vec<String
         words.push(flag("benchmark_write_rate_limit", top << 20));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::plan::groups;
+
+    fn sizes() -> Sizes {
+        Sizes {
+            data_bytes: 8 << 30,
+            memory_bytes: 512 << 20,
+            seconds: 30,
+            pressure_mb: vec![0, 40, 160],
+            fill_percent: 75,
+            compression: "none".into(),
+        }
+    }
+
+    /// What an engine is asked for in a step.
+    fn words(engine: Engine, name: &str, sizes: &Sizes) -> Vec<String> {
+        let (this, path) = ("this".into(), Path::new("d"));
+        let programs = Programs { this, db_bench: "db".into(), rivals: "r".into(), server: "s".into() };
+        let all = groups(sizes, 1);
+        let step = all.iter().flat_map(|group| &group.steps).find(|step| step.name == name);
+        line(engine, step.expect("a step"), sizes, &programs, path, path).expect("a line").words
+    }
+
+    #[test]
+    fn threads_of_db_bench_end_when_the_time_is_over_and_not_at_the_next_thousand() {
+        for step in ["get", "mixed", "pressure", "sync32"] {
+            let words = words(Engine::RocksDb, step, &sizes());
+            assert!(words.contains(&"--ops_between_duration_checks=1".to_owned()), "{step}: {words:?}");
+        }
+    }
 }
