@@ -32,7 +32,7 @@ pub(crate) fn measure(comparison: &Comparison, records: &mut Records, repetition
         if !comparison.engines.contains(&engine) || there {
             continue;
         }
-        records.forget(repetition, "network", engine.name());
+        records.forget(repetition, "network", engine.name())?;
         let dir = comparison.dir.join(engine.name());
         machine::remove(&dir)?;
         machine::make(&dir)?;

@@ -76,7 +76,7 @@ fn turn(
         return Ok(());
     }
     for engine in engines {
-        records.forget(repetition, group.name, engine.name());
+        records.forget(repetition, group.name, engine.name())?;
         machine::remove(&directory(*engine))?;
     }
     // Those that have no data set to go on with.

@@ -120,6 +120,17 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
     let made_again: Vec<_> = before.difference(&after).collect();
     // They may come out alike.
     assert!(made_again.len() <= 2, "{made_again:#?} became {:#?}", after.difference(&before));
+    // Each step is there once, however often it is resumed.
+    let output = compare(&out, &[&more[..], &["--resume"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = read(&out.join("records.jsonl"));
+    let record = |line: &str| {
+        let of: Value = serde_json::from_str(line).expect("it is JSON");
+        format!("{} {} {}", of["repetition"], of["step"], of["engine"])
+    };
+    let all: Vec<_> = text.lines().map(record).collect();
+    let once: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!((all.len(), once.len()), (before.len(), before.len()), "{all:#?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What was measured so far, one line of JSON per step, so that an interrupted run keeps what it has.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -91,10 +91,7 @@ impl Records {
             }
         }
         std::fs::write(&beside, settings).map_err(failed)?;
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).open(&path).map_err(failed)?;
-        let text: String = all.iter().map(line).collect();
-        file.write_all(text.as_bytes()).map_err(failed)?;
+        let file = write_anew(&path, &all)?;
         Ok(Records { all, path, file })
     }
 
@@ -118,11 +115,30 @@ impl Records {
         self.all.iter().any(same)
     }
 
-    /// Forgets what is there of a step, because it is made again.
-    pub(crate) fn forget(&mut self, repetition: u64, group: &str, engine: &str) {
+    /// Forgets what is there of a data set, also in the file, because it is made again.
+    pub(crate) fn forget(&mut self, repetition: u64, group: &str, engine: &str) -> Result<()> {
+        let before = self.all.len();
         self.all
             .retain(|r| (r.repetition, r.group.as_str(), r.engine.as_str()) != (repetition, group, engine));
+        if self.all.len() < before {
+            self.file = write_anew(&self.path, &self.all)?;
+        }
+        Ok(())
     }
+}
+
+/// Writes the file with these records alone, and hands it back to go on at its end.
+fn write_anew(path: &Path, all: &[Record]) -> Result<File> {
+    // Whenever it is interrupted, the old one or the new one is there.
+    let beside = path.with_extension("new");
+    let made = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(all.iter().map(line).collect::<String>().as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(&beside, path)?;
+        Ok(file)
+    };
+    made().map_err(|error: std::io::Error| Failure::failed(&path.display().to_string(), error))
 }
 
 fn line(record: &Record) -> String {
@@ -166,7 +182,12 @@ mod tests {
                 && !records.has(1, "put", "esker")
                 && !records.has(2, "get", "esker")
         );
-        records.forget(1, "g", "esker");
+        records.forget(1, "g", "esker").expect("written");
         assert!(!records.has(1, "get", "esker"));
+        records.push(record("get", None)).expect("written");
+        drop(records);
+        // What was forgotten does not come back beside what was made again.
+        let records = Records::open(dir.path(), "8g", true).expect("a file");
+        assert_eq!(records.all.len(), 1);
     }
 }
