@@ -126,6 +126,17 @@ fn steps_are_repeated_too() {
 }
 
 #[test]
+fn writers_of_write_pressure_do_not_write_at_the_same_moment() {
+    // At 1 MB/s each of the eight writes such a value every 1.9 s, and not all of them do so in the first.
+    let rest = "--num=100 --value_size=250000 --pressure_mb=1 --pressure_seconds=1";
+    let all = all("fillseq,writepressure", rest);
+    let text = message(&all, 1);
+    let puts = text.split("(writers beside: ").nth(1).and_then(|rest| rest.split(' ').next());
+    let puts: u64 = puts.and_then(|puts| puts.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+    assert!((1..8).contains(&puts), "{text}");
+}
+
+#[test]
 fn the_report_goes_on_between_benchmarks_and_without_the_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("report.csv");

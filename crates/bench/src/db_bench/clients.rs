@@ -16,7 +16,7 @@ use super::raw::RUN_BYTES;
 use super::shared::Shared;
 use super::source::{Operation, Role, Source};
 use crate::instruments::failure::{Failure, Result};
-use crate::instruments::load::{drive, drive_at};
+use crate::instruments::load::{Pace, drive, drive_at};
 use crate::workload::key;
 
 /// A thread tells the others of so many operations at once, unless they take so long that it is seen.
@@ -124,13 +124,16 @@ impl Shared {
         }
     }
 
-    /// How many operations of one thread come together, if they come at a rate: in the steps of write pressure writers write
-    /// as much at a time as they do without a store.
-    fn run(&self, role: Role) -> u64 {
+    /// When the operations of one thread fall due, if they are limited: in the steps of write pressure writers write as much at
+    /// a time as they do without a store, and one after the other as they do there.
+    fn pace(&self, role: Role, work: Work, index: u64) -> Option<Pace> {
+        let rate = self.rate(role, work)?;
         if role == Role::Measured || !self.benchmark.steps {
-            return 1;
+            return Some(Pace::steady(rate));
         }
-        (RUN_BYTES / (self.config.key_size + self.value_bytes()).max(1)).max(1) as u64
+        let run = (RUN_BYTES / (self.config.key_size + self.value_bytes()).max(1)).max(1) as u64;
+        let writers = self.benchmark.beside_writers.max(1);
+        Some(Pace { rate, run, shift: (index % writers) as f64 / writers as f64 })
     }
 
     /// Operations a second of one thread, if they are limited. Batches count as one.
@@ -174,11 +177,11 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     };
     let alone = role == Role::Measured && shared.benchmark.one_at_a_time;
     let depth = if alone { 1 } else { shared.config.queue_depth };
-    let rate = shared.rate(role, source.work);
+    let pace = shared.pace(role, source.work, index);
     let mut next = |start: Instant| source.draw().map(|operation| shared.operate(start, operation));
     block_on(async {
-        match rate {
-            Some(rate) => drive_at(rate, shared.run(role), depth, &*shared.runtime, next, done).await,
+        match pace {
+            Some(pace) => drive_at(pace, depth, &*shared.runtime, next, done).await,
             None => drive(depth, || next(Instant::now()), done).await,
         }
     })?;

@@ -15,7 +15,7 @@ use super::arguments::Arguments;
 use super::keys::{Expected, Keys};
 use crate::instruments::failure::{Failure, Result};
 use crate::instruments::latency::Latencies;
-use crate::instruments::load::{drive, drive_at};
+use crate::instruments::load::{Pace, drive, drive_at};
 use crate::workload::{Popularity, Shape, Values, key};
 
 pub(crate) const KEY_BYTES: usize = 16;
@@ -115,7 +115,7 @@ impl Client {
         let done = |outcome: Outcome| self.finish(&mut keys.borrow_mut(), outcome);
         let depth = shared.arguments.depth as usize;
         match shared.rate {
-            Some(rate) => drive_at(rate, 1, depth, &*shared.runtime, next, done).await,
+            Some(rate) => drive_at(Pace::steady(rate), depth, &*shared.runtime, next, done).await,
             None => drive(depth, || next(Instant::now()), done).await,
         }
     }

@@ -41,32 +41,54 @@ pub(crate) async fn drive<F: Future>(
     }
 }
 
-/// Like [`drive`], at so many operations a second, begun when `run` of them are due. `next` gets the time from which the operation's latency counts: now,
+/// When operations fall due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Operations a second.
+    pub(crate) rate: f64,
+    /// How many come together.
+    pub(crate) run: u64,
+    /// How much later than the first client this one begins, of the time that a run takes: so that not all write at once.
+    pub(crate) shift: f64,
+}
+
+impl Pace {
+    /// Each operation by itself, from the start.
+    pub(crate) fn steady(rate: f64) -> Pace {
+        Pace { rate, run: 1, shift: 0.0 }
+    }
+
+    /// How long so many operations take.
+    fn time(&self, operations: f64) -> Duration {
+        Duration::from_secs_f64(operations / self.rate)
+    }
+}
+
+/// Like [`drive`], at a pace. `next` gets the time from which the operation's latency counts: now,
 /// or when it was due if it had to wait because `depth` others were in flight. So a store that stops for a second is seen
 /// by all operations that fell due in it, and not by `depth` alone.
 pub(crate) async fn drive_at<F: Future>(
-    rate: f64,
-    run: u64,
+    pace: Pace,
     depth: usize,
     runtime: &dyn Runtime,
     mut next: impl FnMut(Instant) -> Option<F>,
     mut done: impl FnMut(F::Output) -> Result<()>,
 ) -> Result<()> {
     let mut in_flight = FuturesUnordered::new();
-    let began = Instant::now();
+    let began = Instant::now() + pace.time(pace.shift * pace.run as f64);
     let (mut begun, mut ended) = (0u64, false);
     // Since when as many as may are in flight.
     let mut held_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        let mut due = began + Duration::from_secs_f64(begun as f64 / rate);
+        let mut due = began + pace.time(begun as f64);
         while !ended && in_flight.len() < depth.max(1) && due <= now {
             match next(held_since.map_or(now, |since| due.max(since))) {
                 Some(operation) => in_flight.push(operation),
                 None => ended = true,
             }
             begun += 1;
-            due = began + Duration::from_secs_f64(begun as f64 / rate);
+            due = began + pace.time(begun as f64);
         }
         if in_flight.len() < depth.max(1) {
             held_since = None;
@@ -80,7 +102,7 @@ pub(crate) async fn drive_at<F: Future>(
             }
             continue;
         }
-        let all_due = due + Duration::from_secs_f64(run.saturating_sub(1) as f64 / rate);
+        let all_due = due + pace.time(pace.run.saturating_sub(1) as f64);
         let sleep = runtime.sleep(all_due.saturating_duration_since(now).max(LEAST_SLEEP));
         if in_flight.is_empty() {
             sleep.await;
@@ -156,7 +178,7 @@ mod tests {
             left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
             Some(async {})
         };
-        block_on(drive_at(1000.0, 1, 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        block_on(drive_at(Pace::steady(1000.0), 4, &*runtime, next, |()| Ok(()))).expect("nothing fails");
         let took = began.elapsed();
         assert!(took > Duration::from_millis(190), "200 operations at 1000 a second took {took:?}");
     }
@@ -171,8 +193,25 @@ mod tests {
             left = i32::checked_sub(left, 1).filter(|left| *left >= 0)?;
             Some(async {})
         };
-        block_on(drive_at(1000.0, 20, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        let pace = Pace { run: 20, ..Pace::steady(1000.0) };
+        block_on(drive_at(pace, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
         assert!(pauses >= 4, "one before each 20, but there are {pauses}");
+    }
+
+    #[test]
+    fn a_client_begins_later_by_its_part_of_a_run() {
+        let runtime = Threads::new(1).expect("a thread");
+        let began = Instant::now();
+        let mut first = None;
+        let next = |start: Instant| {
+            first.is_none().then(|| first = Some(start))?;
+            Some(async {})
+        };
+        let pace = Pace { run: 20, shift: 0.5, ..Pace::steady(1000.0) };
+        block_on(drive_at(pace, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        // Half of a run of 20 ms, and then until all of the run are due.
+        let waited = first.expect("there is one").duration_since(began);
+        assert!(waited >= Duration::from_millis(29), "{waited:?}");
     }
 
     #[test]
@@ -189,7 +228,7 @@ mod tests {
                 }
             })
         };
-        block_on(drive_at(1000.0, 1, 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
+        block_on(drive_at(Pace::steady(1000.0), 1, &*runtime, next, |()| Ok(()))).expect("nothing fails");
         // The second was due after a millisecond and could begin after fifty.
         assert!(waited.get() > Duration::from_millis(40), "{:?}", waited.get());
     }

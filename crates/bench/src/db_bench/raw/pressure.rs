@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esker_device::{DeviceError, Runtime, WriteMode, block_on};
 use rand::rngs::SmallRng;
@@ -13,7 +13,7 @@ use super::file::{RawFile, value_pages};
 use crate::db_bench::command_line::config::Config;
 use crate::db_bench::print::measure::{Counts, Kind, Outcome};
 use crate::instruments::failure::{Failure, Result};
-use crate::instruments::load::{drive, drive_at};
+use crate::instruments::load::{Pace, drive, drive_at};
 use crate::instruments::process::cpu_seconds;
 
 /// What one write is long, as large as a device likes them.
@@ -93,8 +93,7 @@ impl RawFile {
         let part = (self.bytes / WRITERS / RUN_BYTES as u64).max(1);
         let places = self.bytes / RUN_BYTES as u64;
         let rate = (megabytes << 20) as f64 / RUN_BYTES as f64 / WRITERS as f64;
-        // Not all at once.
-        block_on(runtime.sleep(Duration::from_secs_f64(index as f64 / WRITERS as f64 / rate)));
+        let pace = Pace { shift: index as f64 / WRITERS as f64, ..Pace::steady(rate) };
         let mut next = 0u64;
         let write = |_| {
             let place = (index * part + next % part) % places;
@@ -110,6 +109,6 @@ impl RawFile {
             written.fetch_add(RUN_BYTES as u64, Ordering::Relaxed);
             Ok(())
         };
-        block_on(drive_at(rate, 1, 1, runtime, write, done))
+        block_on(drive_at(pace, 1, runtime, write, done))
     }
 }
