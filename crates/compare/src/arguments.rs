@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// How Esker, RocksDB and BlobDB compress values, of which compression leaves half.
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = ["none", "lz4", "zstd"])]
     pub(crate) compression: String,
-    /// MB/s of the writers in the steps of write pressure.
+    /// MB/s of the writers in the steps of write pressure, which rise; the largest counts, and is more than 0.
     #[arg(long, value_name = "NUMBERS", default_value = "0,20,40,80", value_delimiter = ',')]
     pub(crate) pressure_mb: Vec<u64>,
     /// Where the report goes.

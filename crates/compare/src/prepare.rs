@@ -1,5 +1,6 @@
 //! What is looked at before anything is measured: the directories, the programs, and the machine.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use crate::run::rivals;
 /// Makes ready what the arguments ask for. Who cannot take part is left out, and that is noted.
 pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
     let quick = arguments.preset == "quick";
-    let sizes = sizes(arguments, quick);
+    let sizes = sizes(arguments, quick)?;
     let engines = arguments.with.iter().map(|name| Engine::parse(name).map_err(Failure::Usage));
     let mut engines = engines.collect::<Result<Vec<_>>>()?;
     check_names(&arguments.only)?;
@@ -50,15 +51,20 @@ pub(crate) fn prepare(arguments: &Arguments) -> Result<Comparison> {
     })
 }
 
-fn sizes(arguments: &Arguments, quick: bool) -> Sizes {
-    Sizes {
+fn sizes(arguments: &Arguments, quick: bool) -> Result<Sizes> {
+    // The last step is the one that counts, beside db_bench's only one, for which 0 is no limit.
+    let pressure_mb: BTreeSet<u64> = arguments.pressure_mb.iter().copied().collect();
+    if pressure_mb.last() == Some(&0) {
+        return Err(Failure::usage("--pressure-mb: one of the rates has to be more than 0"));
+    }
+    Ok(Sizes {
         data_bytes: arguments.data_bytes.unwrap_or(if quick { 128 << 20 } else { 8 << 30 }),
         memory_bytes: arguments.memory,
         seconds: arguments.duration.unwrap_or(if quick { 2 } else { 30 }),
-        pressure_mb: arguments.pressure_mb.clone(),
+        pressure_mb: pressure_mb.into_iter().collect(),
         fill_percent: arguments.fill,
         compression: arguments.compression.clone(),
-    }
+    })
 }
 
 /// The names that `--only` may have.

@@ -35,9 +35,11 @@ fn fake(dir: &Path) -> PathBuf {
 fn compare(out: &Path, more: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker-compare"));
     command.args(["--preset", "quick", "--duration", "1", "--memory", "256m"]);
-    command.args(["--pressure-mb", "0,1", "--out"]).arg(out).args(more);
-    if !more.contains(&"--data-bytes") {
-        command.args(["--data-bytes", "4m"]);
+    command.arg("--out").arg(out).args(more);
+    for (name, value) in [("--data-bytes", "4m"), ("--pressure-mb", "1,0,1")] {
+        if !more.contains(&name) {
+            command.args([name, value]);
+        }
     }
     command.output().expect("it starts")
 }
@@ -99,6 +101,9 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         "| synced puts, one writer | ≥ 1.30 × rocksdb |",
         "| synced puts, 32 writers | ≥ 3.50 × rocksdb | – | not measured |",
         "--benchmarks=fillrandom,waitforcompaction --num=1020",
+        // The top step counts, wherever it was named.
+        "writers at [0, 1] MB/s",
+        "--pressure_mb=0,1 ",
         "random-gets-64-in-flight.svg",
     ] {
         assert!(report.contains(text), "{text} is not in\n{report}");
@@ -204,6 +209,8 @@ fn wrong_calls_are_refused() {
         (["--only", "load,lunch"], "'lunch' is not measured"),
         (["--data-bytes", "900t"], "MiB free"),
         (["--data-bytes", "16777215t"], "MiB free"),
+        // db_bench would have a writer without a limit.
+        (["--pressure-mb", "0"], "--pressure-mb"),
     ] {
         let output = compare(&dir.path().join("out"), &more);
         assert_eq!(output.status.code(), Some(2));

@@ -59,6 +59,7 @@ pub(crate) struct Sizes {
     pub(crate) memory_bytes: u64,
     /// Of steps that last for a time.
     pub(crate) seconds: u64,
+    /// Rising, and the last is more than 0.
     pub(crate) pressure_mb: Vec<u64>,
     /// How full Esker is, in percent of what users may fill.
     pub(crate) fill_percent: u64,
