@@ -75,7 +75,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         ("random gets, 64 in flight", vec!["esker", "rocksdb", "raw"]),
         ("reader at the top step of write pressure, p99", vec!["esker", "rocksdb", "raw"]),
         ("synced puts, one writer, p50", vec!["esker", "rocksdb", "raw"]),
-        ("bytes written, steady overwrite, like Zipf 0.99", vec!["esker"]),
+        ("bytes written, steady overwrite, power law", vec!["esker"]),
         ("index in memory at rest, 100 B values", vec!["esker"]),
         ("processor, uncached get", vec!["esker", "rocksdb"]),
     ] {
@@ -101,6 +101,7 @@ fn engines_take_turns_and_the_report_tells_wins_and_losses() {
         "| synced puts, one writer | ≥ 1.30 × rocksdb |",
         "| synced puts, 32 writers | ≥ 3.50 × rocksdb | – | not measured |",
         "--benchmarks=fillrandom,waitforcompaction --num=1020",
+        "a quarter of the keys is ever drawn",
         // The top step counts, wherever it was named.
         "writers at [0, 1] MB/s",
         "--pressure_mb=0,1 ",

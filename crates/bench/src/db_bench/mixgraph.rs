@@ -73,6 +73,7 @@ impl Model {
         let number = match &self.ranges {
             Some(ranges) => ranges.number(drawn, self.key_dist),
             None if self.key_dist.0 == 0.0 || self.key_dist.1 == 0.0 => drawn,
+            // As in db_bench: there are only `num` values of `uniform`, so many of the less popular keys are never drawn.
             None => power(uniform, self.key_dist) as u64,
         };
         let which: f64 = random.random();
@@ -187,6 +188,26 @@ mod tests {
         // The mean of a generalised Pareto distribution is sigma / (1 - k).
         let mean = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64;
         assert!((mean - 25.45 / (1.0 - 0.2615)).abs() < 2.5, "{mean}");
+    }
+
+    /// What `esker-compare` says of its overwrites of unlike popularity.
+    #[test]
+    fn a_power_law_reaches_a_quarter_of_the_keys() {
+        let (num, exponent) = (200_000, 0.08f64);
+        let line = format!("--key_dist_a={} --key_dist_b={exponent}", (num as f64).powf(-exponent));
+        let model = model(&line, num);
+        let mut times = vec![0u32; num as usize];
+        for drawn in 0..num {
+            times[power(drawn as f64 / num as f64, model.key_dist) as usize] += 1;
+        }
+        times.sort_unstable_by(|one, other| other.cmp(one));
+        let share = |keys: usize| f64::from(times[..keys].iter().sum::<u32>()) / num as f64;
+        let reached = times.iter().filter(|times| **times > 0).count() as f64 / num as f64;
+        for (found, told) in
+            [(reached, 0.26), (share(num as usize / 100), 0.69), (share(num as usize / 5), 0.94)]
+        {
+            assert!((found - told).abs() < 0.01, "{found} {told}");
+        }
     }
 
     #[test]

@@ -132,9 +132,9 @@ pub(crate) const ROWS: &[Row] = &[
     row("server, GET 4 KiB, 32 connections", "net-get", Metric::Rate, &[]),
     row("server, GET 4 KiB, p99", "net-get", Metric::Latency("read", "99"), &[]),
     row("bytes written, steady overwrite, uniform", "overwrite", Metric::Written, &[rocksdb(0.7)]),
-    row("bytes written, steady overwrite, like Zipf 0.99", "popular", Metric::Written, &[rocksdb(0.6)]),
+    row("bytes written, steady overwrite, power law", "popular", Metric::Written, &[rocksdb(0.6)]),
     row("space on the disk, steady overwrite, uniform", "overwrite", Metric::Space, &[]),
-    row("space on the disk, steady overwrite, like Zipf 0.99", "popular", Metric::Space, &[]),
+    row("space on the disk, steady overwrite, power law", "popular", Metric::Space, &[]),
     row("bytes written, load and settling", "load", Metric::WrittenInAll, &[]),
     row(
         "index in memory at rest, 100 B values",
