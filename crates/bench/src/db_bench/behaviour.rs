@@ -137,6 +137,16 @@ fn writers_of_write_pressure_do_not_write_at_the_same_moment() {
 }
 
 #[test]
+fn a_sine_is_followed_while_it_runs() {
+    // From 10 operations a second to 2010 within the second.
+    let sine = "--sine_a=1000 --sine_b=3.14159 --sine_c=-1.5708 --sine_d=1010";
+    let rest =
+        format!("--num=100 --duration=1 --sine_mix_rate --sine_mix_rate_interval_milliseconds=50 {sine}");
+    let done = operations(&all("fillseq,mixgraph", &rest))[1];
+    assert!((300..2000).contains(&done), "{done}");
+}
+
+#[test]
 fn the_report_goes_on_between_benchmarks_and_without_the_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("report.csv");

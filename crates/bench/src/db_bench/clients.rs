@@ -126,8 +126,8 @@ impl Shared {
 
     /// When the operations of one thread fall due, if they are limited: in the steps of write pressure writers write as much at
     /// a time as they do without a store, and one after the other as they do there.
-    fn pace(&self, role: Role, work: Work, index: u64) -> Option<Pace> {
-        let rate = self.rate(role, work)?;
+    fn pace(&self, role: Role, work: Work, index: u64, since: Duration) -> Option<Pace> {
+        let rate = self.rate(role, work, since)?;
         if role == Role::Measured || !self.benchmark.steps {
             return Some(Pace::steady(rate));
         }
@@ -136,8 +136,8 @@ impl Shared {
         Some(Pace { rate, run, shift: (index % writers) as f64 / writers as f64 })
     }
 
-    /// Operations a second of one thread, if they are limited. Batches count as one.
-    fn rate(&self, role: Role, work: Work) -> Option<f64> {
+    /// Operations a second of one thread at a time since its start, if they are limited. Batches count as one.
+    fn rate(&self, role: Role, work: Work, since: Duration) -> Option<f64> {
         let (config, value_bytes) = (&self.config, self.value_bytes());
         let beside = role == Role::BesideWriter;
         let writers = if beside { self.benchmark.beside_writers.max(1) } else { config.threads };
@@ -148,7 +148,7 @@ impl Shared {
             }),
             // It is no reader.
             Work::Delete(_) => None,
-            Work::Mix => self.model.rate(0.0).map(|rate| rate / config.threads as f64),
+            Work::Mix => self.model.rate(since.as_secs_f64()).map(|rate| rate / config.threads as f64),
             _ => config.read_limit.map(|limit| limit as f64 / config.threads as f64),
         }
     }
@@ -164,7 +164,7 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     }
     // Told to the others now and then only: threads that all count in one place wait for each other.
     let mut untold = 0;
-    let done = |outcome: esker_engine::Result<Outcome>| {
+    let mut done = |outcome: esker_engine::Result<Outcome>| {
         let outcome = outcome.map_err(Failure::from)?;
         let mut counts = counts.borrow_mut();
         counts.record(outcome.kind, outcome.operations, outcome.bytes, outcome.took);
@@ -177,13 +177,23 @@ pub(crate) fn run(shared: &Arc<Shared>, index: u64, role: Role, until: Option<In
     };
     let alone = role == Role::Measured && shared.benchmark.one_at_a_time;
     let depth = if alone { 1 } else { shared.config.queue_depth };
-    let pace = shared.pace(role, source.work, index);
+    let (work, began) = (source.work, Instant::now());
     let mut next = |start: Instant| source.draw().map(|operation| shared.operate(start, operation));
     block_on(async {
-        match pace {
-            Some(pace) => drive_at(pace, depth, &*shared.runtime, next, done).await,
-            None => drive(depth, || next(Instant::now()), done).await,
+        let mut pace = shared.pace(role, work, index, Duration::ZERO);
+        while let Some(kept) = pace {
+            let (since, mut goes_on) = (Instant::now(), false);
+            let within = |start| {
+                goes_on = work == Work::Mix && since.elapsed() >= shared.model.rate_is_kept();
+                if goes_on { None } else { next(start) }
+            };
+            drive_at(kept, depth, &*shared.runtime, within, &mut done).await?;
+            if !goes_on {
+                return Ok(());
+            }
+            pace = shared.pace(role, work, index, began.elapsed());
         }
+        drive(depth, || next(Instant::now()), done).await
     })?;
     shared.done.fetch_add(untold, Ordering::Relaxed);
     Ok(counts.into_inner())

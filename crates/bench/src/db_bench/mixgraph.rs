@@ -1,6 +1,8 @@
 //! The model of keys and values of db_bench's `mixgraph` (Cao et al., FAST 2020): hot key ranges, hot keys in them, and
 //! value sizes by a generalised Pareto distribution.
 
+use std::time::Duration;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -18,6 +20,8 @@ pub(crate) struct Model {
     get_below: f64,
     put_below: f64,
     sine: Option<(f64, f64, f64, f64)>,
+    /// How long a rate of the sine is kept.
+    sine_step: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +67,7 @@ impl Model {
             sine: flags
                 .boolean("sine_mix_rate", false)
                 .then(|| (f("sine_a", 1.0), f("sine_b", 1.0), f("sine_c", 0.0), f("sine_d", 1.0))),
+            sine_step: Duration::from_millis(flags.count("sine_mix_rate_interval_milliseconds", 10_000)),
         }
     }
 
@@ -101,6 +106,11 @@ impl Model {
     /// Operations a second at a time since the start, if the rate follows a sine.
     pub(crate) fn rate(&self, seconds: f64) -> Option<f64> {
         self.sine.map(|(a, b, c, d)| (a * (b * seconds + c).sin() + d).max(1.0))
+    }
+
+    /// How long that rate is kept.
+    pub(crate) fn rate_is_kept(&self) -> Duration {
+        self.sine_step
     }
 }
 

@@ -103,6 +103,11 @@ const USED: &[(&str, Kind, &str)] = &[
     ("mix_seek_ratio", Float, "mixgraph: share of seeks, which are gets here [0]"),
     ("mix_max_value_size", Int(1, VALUE_BYTES), "mixgraph: longest value [1024]"),
     ("sine_mix_rate", Bool, "mixgraph: the rate follows a sine [false]"),
+    (
+        "sine_mix_rate_interval_milliseconds",
+        Int(1, 3_155_760_000_000),
+        "mixgraph: how long a rate of the sine is kept [10000]",
+    ),
     ("sine_a", Float, "mixgraph: a sin(b t + c) + d operations a second [1]"),
     ("sine_b", Float, "the same [1]"),
     ("sine_c", Float, "the same [0]"),
