@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     /// When a write is acknowledged: sync, process, periodic, periodic:MS or none.
     #[arg(long, value_name = "WHEN", default_value = "periodic:100")]
     pub(super) durability: Durability,
-    /// How much longer than the longest operation of the device a put may take, in milliseconds.
+    /// How much longer than the longest operation of the device at that time a put may take, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 250.0)]
     pub(super) put_limit_ms: f64,
     /// Seconds between two lines.

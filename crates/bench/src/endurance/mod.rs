@@ -5,8 +5,8 @@
 //!    throughput, percentiles, memory, write amplification, free segments.
 //! 3. The same keys and load on a store with so much space that nothing has to be collected, for `--baseline-minutes` or
 //!    until that space is used up.
-//! 4. Checks: is throughput at the end what it was, are gets not much slower than without collection, is memory flat, how
-//!    much longer than the longest operation of the device did the longest put take.
+//! 4. Checks: is throughput at the end what it was, are gets not much slower than without collection, is memory flat, by
+//!    how much did a put take longer than the longest operation of the device at that time.
 
 mod arguments;
 mod checks;

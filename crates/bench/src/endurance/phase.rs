@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::arguments::Arguments;
 use super::client::{Client, Did, KEY_BYTES, Shared};
 use super::lines::Lines;
-use super::sample::{Phase, Sample};
+use super::sample::{BesideDevice, Phase, Sample};
 use crate::instruments::account::Account;
 use crate::instruments::bed::{Bed, Tiers};
 use crate::instruments::failure::{Failure, Result};
@@ -124,16 +124,24 @@ fn load(
     block_on(bed.store.flush())?;
 
     let began = Instant::now();
-    let (filled, before, cpu_before) = (bed.account(), bed.store.latencies(), cpu_seconds());
-    let mut watch =
-        Watch { kind, began, last: began, account: filled, total: Did::default(), samples: Vec::new() };
+    let (filled, cpu_before) = (bed.account(), cpu_seconds());
+    let mut watch = Watch {
+        kind,
+        began,
+        last: began,
+        account: filled,
+        total: Did::default(),
+        samples: Vec::new(),
+        latencies: bed.store.latencies(),
+        puts: BesideDevice::default(),
+    };
     let interval = Duration::from_secs_f64(arguments.interval);
     watch.until_through(bed, &clients, began + duration, interval, lines)?;
     // What came after the last whole interval counts for the totals only.
     let (took, cpu) = (began.elapsed(), cpu_seconds() - cpu_before);
-    for client in &clients {
-        watch.total.add(&std::mem::take(&mut *client.did.lock()));
-    }
+    let did = did(&clients);
+    watch.beside_device(&did, bed.store.latencies());
+    watch.total.add(&did);
     let Did { gets, puts, deletes, refused } = watch.total.clone();
     Ok(Phase {
         keys,
@@ -144,7 +152,7 @@ fn load(
         latencies: [("get", gets), ("put", puts), ("delete", deletes)],
         segments_freed: bed.account().since(&filled).segments_freed,
         refused,
-        longest_of_device: longest_of_device(&bed.store.latencies(), &before),
+        longest_put: watch.puts.worst,
     })
 }
 
@@ -170,6 +178,15 @@ fn clients(arguments: &Arguments, kind: Kind, sizes: &Sizes, bed: &Bed) -> Vec<A
     (0..threads).map(|index| Arc::new(client(index))).collect()
 }
 
+/// What the clients did since they were asked last.
+fn did(clients: &[Arc<Client>]) -> Did {
+    let mut did = Did::default();
+    for client in clients {
+        did.add(&std::mem::take(&mut *client.did.lock()));
+    }
+    did
+}
+
 fn longest_of_device(now: &StoreLatencies, before: &StoreLatencies) -> Duration {
     let tiers = now.tiers.iter().zip(&before.tiers);
     let longest = tiers
@@ -185,9 +202,19 @@ struct Watch {
     account: Account,
     total: Did,
     samples: Vec<Sample>,
+    /// At the end of the interval before.
+    latencies: StoreLatencies,
+    puts: BesideDevice,
 }
 
 impl Watch {
+    /// Compares the longest put of an interval with the device.
+    fn beside_device(&mut self, did: &Did, latencies: StoreLatencies) {
+        let device_ms = longest_of_device(&latencies, &self.latencies).as_secs_f64() * 1e3;
+        self.puts.interval(did.puts.max_us() / 1e3, device_ms);
+        self.latencies = latencies;
+    }
+
     /// Runs the clients until they are through, and takes a sample after each interval.
     fn until_through(
         &mut self,
@@ -228,10 +255,8 @@ impl Watch {
 
     fn sample(&mut self, bed: &Bed, clients: &[Arc<Client>], lines: &mut Lines) -> Result<()> {
         let now = Instant::now();
-        let mut did = Did::default();
-        for client in clients {
-            did.add(&std::mem::take(&mut *client.did.lock()));
-        }
+        let did = did(clients);
+        self.beside_device(&did, bed.store.latencies());
         let account = bed.account();
         let wrote = account.since(&self.account);
         let stats = bed.store.stats();

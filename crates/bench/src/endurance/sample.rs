@@ -44,8 +44,43 @@ pub(crate) struct Phase {
     pub(crate) latencies: [(&'static str, Latencies); 3],
     pub(crate) segments_freed: u64,
     pub(crate) refused: u64,
-    /// What the device took at most for a read or a write since the load began.
-    pub(crate) longest_of_device: Duration,
+    pub(crate) longest_put: LongestPut,
+}
+
+/// The longest put of an interval, beside its device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LongestPut {
+    pub(crate) put_ms: f64,
+    /// The longest read or write of the device in the interval and in the one before, in which the put may have begun. The
+    /// store times it, so its wait in the store's I/O scheduler is a part of it.
+    pub(crate) device_ms: f64,
+}
+
+impl LongestPut {
+    /// How much longer than the device the put took.
+    pub(crate) fn more_ms(&self) -> f64 {
+        self.put_ms - self.device_ms
+    }
+}
+
+/// Finds the put that took longer than its device by most, interval by interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BesideDevice {
+    pub(crate) worst: LongestPut,
+    /// Of the device in the interval before.
+    before_ms: f64,
+}
+
+impl BesideDevice {
+    /// Takes the longest of an interval.
+    pub(crate) fn interval(&mut self, put_ms: f64, device_ms: f64) {
+        let put = LongestPut { put_ms, device_ms: device_ms.max(self.before_ms) };
+        let worse = self.worst.put_ms == 0.0 || put.more_ms() > self.worst.more_ms();
+        if put_ms > 0.0 && worse {
+            self.worst = put;
+        }
+        self.before_ms = device_ms;
+    }
 }
 
 impl Phase {
