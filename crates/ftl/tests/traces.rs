@@ -76,6 +76,19 @@ fn a_trace_costs_what_its_sizes_say() {
     }
 }
 
+/// The trace has fewer requests than that, so all of them are issued at once.
+#[test]
+fn a_replay_lasts_until_the_last_request_is_done() {
+    let alone =
+        replay(&Replay { in_flight: Some(1), ..asked(traced("fio-3.iolog")) }).expect("it is replayed");
+    let together =
+        replay(&Replay { in_flight: Some(128), ..asked(traced("fio-3.iolog")) }).expect("it is replayed");
+    let [alone, together] = [alone, together].map(|report| report.timed.expect("it was timed"));
+    let slowest = together.writes.max_us.max(together.reads.max_us) / 1e6;
+    assert!(together.seconds > 0.99 * slowest && together.seconds < alone.seconds, "{together:?} {alone:?}");
+    assert!(together.writes_per_s.is_finite() && together.write_mib_per_s > alone.write_mib_per_s);
+}
+
 #[test]
 fn damage_and_strangers_are_named_with_their_line() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -136,6 +136,8 @@ mod tests {
             &["ftl", "run", "--drive", "floppy"],
             &["ftl", "run", "--pattern", "backwards"],
             &["ftl", "run", "--span", "2"],
+            &["ftl", "run", "--superblock", "64k"],
+            &["ftl", "run", "--drive", "cm6", "--superblock", "4k"],
             &["ftl", "run", &jobs],
             &["ftl", "replay", &strange],
             &["ftl", "replay", "/none"],

@@ -96,14 +96,17 @@ impl Shape {
             return Err(Error::Iu { iu_bytes: self.iu_bytes });
         }
         let iu = u64::from(self.iu_bytes);
-        for (what, bytes) in [("a namespace", self.namespace_bytes), ("a superblock", self.superblock_bytes)]
-        {
+        let (namespace, superblock) = (self.namespace_bytes, self.superblock_bytes);
+        for (what, bytes, ius, allowed) in [
+            ("a namespace", namespace, 1, "an IU or more"),
+            ("a superblock", superblock, 2, "two IUs or more"),
+        ] {
             if !bytes.is_multiple_of(iu) {
                 let below = bytes / iu * iu;
                 return Err(Error::NotWholeIus { what, bytes, iu_bytes: self.iu_bytes, below });
             }
-            if bytes == 0 {
-                return Err(Error::Value { what, given: "empty".to_owned(), allowed: "an IU or more" });
+            if bytes < ius * iu {
+                return Err(Error::Value { what, given: format!("{bytes} bytes"), allowed });
             }
         }
         if !(1..=HANDLES_MOST).contains(&self.handles) {

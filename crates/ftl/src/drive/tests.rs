@@ -206,7 +206,13 @@ fn shapes_that_cannot_work_are_refused_with_a_remedy() {
     );
     assert!(said(Shape { raw_bytes: 514 * IU, ..good.clone() }).contains("more over-provisioning"));
     assert!(said(Shape { handles: 0, ..good.clone() }).contains("placement handles"));
-    assert!(said(Shape { superblock_bytes: 0, ..good.clone() }).contains("a superblock"));
+    for bytes in [0, IU] {
+        let alone = said(Shape { superblock_bytes: bytes, ..good.clone() });
+        assert!(
+            alone.contains(&format!("a superblock is {bytes} bytes; it must be two IUs or more")),
+            "{alone}"
+        );
+    }
     let huge = Shape { namespace_bytes: 1 << 50, raw_bytes: 1 << 51, ..good.clone() };
     assert!(said(huge).contains("model a smaller drive"));
 

@@ -36,6 +36,8 @@ pub(crate) struct Clients {
     /// When the last request was issued, and the first that counts.
     at: u64,
     began: u64,
+    /// When the last of those that count is done.
+    ended: u64,
     bytes: [u64; 2],
     latencies: [Recorder; 2],
 }
@@ -43,7 +45,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new(in_flight: usize) -> Clients {
         let slots = (0..in_flight).map(|slot| Reverse((0, slot))).collect();
-        Clients { slots, at: 0, began: 0, bytes: [0; 2], latencies: Default::default() }
+        Clients { slots, at: 0, began: 0, ended: 0, bytes: [0; 2], latencies: Default::default() }
     }
 
     /// The client that is free first; the next request is its.
@@ -84,19 +86,21 @@ impl Clients {
             self.latencies[which].add(done - at);
             self.bytes[which] += bytes;
         }
+        self.ended = self.ended.max(done);
         self.slots.push(Reverse((done, slot)));
         Ok(())
     }
 
     /// What was done so far does not count.
     pub(crate) fn forget(&mut self) {
-        (self.began, self.bytes, self.latencies) = (self.at, [0; 2], Default::default());
+        (self.began, self.ended) = (self.at, self.at);
+        (self.bytes, self.latencies) = ([0; 2], Default::default());
     }
 
     /// What was done since.
     pub(crate) fn timed(&self) -> Timed {
         let [writes, reads] = [0, 1].map(|which| self.latencies[which].latencies());
-        let seconds = (self.at - self.began) as f64 / 1e9;
+        let seconds = (self.ended - self.began) as f64 / 1e9;
         let [write_mib_per_s, read_mib_per_s] =
             self.bytes.map(|bytes| bytes as f64 / seconds / f64::from(1 << 20));
         Timed {
