@@ -37,11 +37,20 @@ pub(super) struct Arguments {
     #[arg(long, requires = "measure")]
     destroy_data: bool,
     /// How long to write for each size and round; the whole takes 25 times as long.
-    #[arg(long, value_name = "TIME", value_parser = crate::time::parse, default_value = "4s", requires = "measure")]
+    #[arg(long, value_name = "TIME", value_parser = measure_time, default_value = "4s", requires = "measure")]
     measure_time: Duration,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The shortest time in which a drive writes enough to be told from another.
+const MEASURE_TIME_LEAST: Duration = Duration::from_millis(10);
+
+fn measure_time(text: &str) -> Result<Duration, String> {
+    let time = crate::time::parse(text)?;
+    let is_enough = time >= MEASURE_TIME_LEAST;
+    is_enough.then_some(time).ok_or_else(|| format!("'{text}' is no time to measure in: give 10ms or more"))
 }
 
 /// All that is told.

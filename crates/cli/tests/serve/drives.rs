@@ -50,6 +50,8 @@ fn only_a_scratch_device_is_measured_and_only_if_that_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     assert!(fails(path, 2, &["device", "--measure"]).contains("DEVICE"));
+    let no_time = ["device", "/dev/null", "--measure", "--destroy-data", "--measure-time", "0s"];
+    assert!(fails(path, 2, &no_time).contains("'0s' is no time to measure in: give 10ms or more"));
     assert!(
         fails(path, 2, &["device", ".", "--measure", "--destroy-data"]).contains("is a file or a directory")
     );
