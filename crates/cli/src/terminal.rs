@@ -18,8 +18,18 @@ pub(crate) enum Failure {
 
 /// Writes a verb's result to stdout. Who reads it may have seen enough and have closed it, which is no failure.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    say_bytes(text.as_bytes())
+}
+
+/// As [`say`], of what need not be text.
+pub(crate) fn say_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    said(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// What became of something that was written to stdout.
+pub(crate) fn said(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Failed(format!("cannot write to stdout: {error}")))
         }

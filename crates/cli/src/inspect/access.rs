@@ -12,7 +12,7 @@ use serde_json::json;
 use super::outcome::{Outcome, failure};
 use super::place::{Database, KeyForm, Output, Place, database, now_ms};
 use super::watch::Bar;
-use crate::terminal::{Failure, say};
+use crate::terminal::{Failure, said, say, say_bytes};
 
 /// Prints the value of a key. Exits with 1 if the key is not there.
 ///
@@ -188,9 +188,7 @@ pub(crate) fn get(arguments: &Get) -> Result<Outcome, Failure> {
     if arguments.values.values != Form::Raw {
         bytes.push(b'\n');
     }
-    stdout()
-        .write_all(&bytes)
-        .map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))?;
+    say_bytes(&bytes)?;
     Ok(Outcome::Well)
 }
 
@@ -284,12 +282,8 @@ pub(crate) fn scan(arguments: &Scan) -> Result<Outcome, Failure> {
         let what = format!("{of_others} keys of other databases are not shown; see --database all");
         let _ = writeln!(std::io::stderr(), "esker: {what}");
     }
-    match broken.or(out.flush().err()) {
-        Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Failed(format!("cannot write to stdout: {error}")))
-        }
-        _ => Ok(outcome),
-    }
+    said(broken.map_or_else(|| out.flush(), Err))?;
+    Ok(outcome)
 }
 
 fn write_item(arguments: &Scan, item: &Item, out: &mut impl Write) -> std::io::Result<()> {
