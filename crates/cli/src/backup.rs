@@ -164,7 +164,7 @@ fn text_of(summary: &Summary) -> String {
 
 fn take(arguments: &Take) -> Result<(), Failure> {
     let directory = arguments.directory.as_ref().expect("the parser wants one");
-    let store = arguments.places.open(false)?;
+    let store = arguments.places.open(false, None)?;
     let mut shown = Progress::new("copying");
     let taken = esker_backup::backup(store.store(), directory, arguments.limit.unwrap_or(0), |copied| {
         shown.show(copied.bytes, copied.of_bytes);

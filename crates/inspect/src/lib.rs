@@ -14,6 +14,7 @@ mod current;
 mod error;
 mod key;
 mod layout;
+mod memory;
 mod names;
 mod newest;
 mod overview;

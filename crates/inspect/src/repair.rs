@@ -4,12 +4,14 @@
 //! 2. Every key whose newest version verifies is put into a new store, with that value and its expiry, by the engine. A
 //!    key whose newest version is damaged is left out and listed: an older version is never shown in its place.
 //! 3. Where keys were lost that cannot be named, any of them may have an older version that now looks like the newest, or
-//!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale.
+//!    may have been deleted. So every key whose version is not newer than what was lost is listed as one that may be stale;
+//!    and so is every key of which the staging file has a newer version, which is not in the new store.
 //! 4. The new store is closed and checked.
 //!
 //! In place, the new store is made beside the old one and then takes its name; the old one keeps its bytes and is called
 //! `.damaged`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,11 +20,12 @@ use esker_device::{Backend, Device, OpenOptions};
 use esker_engine::{Blocking, Bytes, Durability, Options};
 use serde::Serialize;
 
-use crate::check::report::Report;
+use crate::check::report::{Finding, Report};
 use crate::check::{CheckOptions, Checked};
 use crate::current::Places;
 use crate::error::{InspectError, Result};
 use crate::key::Key;
+use crate::memory::memory_bytes;
 use crate::newest::Rule;
 use crate::store::{StoreView, TierView, file_of, holds_store, is_on_file_system};
 use crate::watch::Watcher;
@@ -48,7 +51,8 @@ pub struct Repaired {
     pub lost_keys: Vec<Key>,
     /// Whether keys were lost that cannot be named.
     pub unnamed_keys: bool,
-    /// Keys in the new store that may be stale, or may have been deleted, because of those.
+    /// Keys in the new store that may be stale, or may have been deleted, because of those, or that are stale because the
+    /// staging file has a newer version.
     pub stale_keys: Vec<Key>,
     /// How many those are.
     pub stale_count: u64,
@@ -69,15 +73,17 @@ impl StoreView {
         let options = self.options_of_copy(to)?;
         // 1.
         let checked = self.check_all(CheckOptions { index: false }, watcher)?;
-        let store = Blocking::open(options)?;
         // 2. and 3.
+        let memory = memory_bytes(self.packing.segment_bytes, checked.report.counts.keys);
+        let store = Blocking::open(options.memory_bytes(memory))?;
         let copied = self.copy(&checked, &store, watcher);
-        store.close()?;
-        let Copied { kept_keys, kept_bytes, mut lost_keys, stale_keys, stale_count } = copied?;
-        lost_keys.extend(checked.report.lost_keys.iter().cloned());
-        lost_keys.sort_unstable();
-        lost_keys.dedup();
+        let closed = store.close().map_err(InspectError::from);
+        let copied = copied.and_then(|copied| closed.map(|()| copied)).inspect_err(|_| remove(to));
+        let Copied { kept_keys, kept_bytes, stale_keys, stale_count } = copied?;
         let old = checked.report;
+        let is_left_out = |finding: &&Finding| finding.lost || finding.staged;
+        let left_out = old.findings.iter().filter(is_left_out).filter_map(|finding| finding.key.clone());
+        let lost_keys = left_out.collect::<BTreeSet<Key>>().into_iter().collect();
         drop((checked.segments, checked.versions));
         // 4.
         let well = StoreView::open(to)?.check(CheckOptions::default(), watcher)?.well;
@@ -195,10 +201,7 @@ impl StoreView {
                 return Err(InspectError::Call(what));
             }
         };
-        let mut options = options
-            .segment_bytes(bulk.superblock.segment_bytes)
-            .durability(Durability::None)
-            .memory_bytes((512 << 20) + 16 * bulk.superblock.segment_bytes);
+        let mut options = options.segment_bytes(bulk.superblock.segment_bytes).durability(Durability::None);
         for tier in &self.tiers {
             // Twice the room, so that the reserve is never in the way of what fitted before.
             let bytes = 2 * tier.bytes_needed() + 64 * tier.superblock.segment_bytes;
@@ -229,7 +232,10 @@ impl StoreView {
             };
             copied.kept_keys += 1;
             copied.kept_bytes += (record.key.len() + value.len()) as u64;
-            if lost_up_to.is_some_and(|lost| record.sequence < lost) {
+            let hash = self.secret.key_hash(record.keyspace, record.key);
+            if lost_up_to.is_some_and(|lost| record.sequence < lost)
+                || checked.staged.has_newer(&hash, record.sequence)
+            {
                 copied.stale_count += 1;
                 if copied.stale_keys.len() < STALE_LISTED {
                     copied.stale_keys.push(self.key_of(&record));
@@ -249,7 +255,6 @@ impl StoreView {
 struct Copied {
     kept_keys: u64,
     kept_bytes: u64,
-    lost_keys: Vec<Key>,
     stale_keys: Vec<Key>,
     stale_count: u64,
 }
@@ -287,6 +292,16 @@ impl Batch<'_> {
         }
         Ok(())
     }
+/// Removes what was made of a new store that cannot be filled: nothing was there before, but for devices, which stay.
+fn remove(to: &[PathBuf]) {
+    for path in to {
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { Ok(()) };
+        for file in [path, &named(path, ".staging")] {
+            let _ = if file.is_file() { fs::remove_file(file) } else { Ok(()) };
+        }
+    }
+}
+
 }
 
 fn not_found(path: &Path, error: &std::io::Error) -> InspectError {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity, State};
+use esker_inspect::{CheckOptions, Finding, IndexCheck, Key, Repaired, Report, Severity};
 
 use super::outcome::{Outcome, failure};
 use super::place::{Output, Place};
@@ -39,7 +39,8 @@ pub(crate) struct Check {
 /// not changed.
 ///
 /// A key whose newest version is damaged is left out and listed; an older version is never shown in its place. Where keys
-/// were lost that cannot be named, every key that may be stale because of that is listed too.
+/// were lost that cannot be named, every key that may be stale because of that is listed too. So is every key of which the
+/// staging file of a killed store has a newer version: open such a store once before, if a server still opens it.
 #[derive(Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -180,11 +181,16 @@ pub(crate) fn repair(arguments: &Repair) -> Result<Outcome, Failure> {
         true => json(&repaired)?,
         false => say(&repaired_text(&repaired))?,
     }
-    if repaired.old.state == State::NotClosed {
-        let what = "the old store was not closed: what only its staging file holds is not in the new one";
+    let staged = repaired.old.staging.as_ref().map_or(0, |staging| staging.only_there);
+    if staged > 0 {
+        let keys = things(staged, "key");
+        let what = format!(
+            "the newest versions of {keys} are in the old store's staging file alone, and not in the new store: if a server \
+             still opens the old store, open it once, which writes them, and repair again"
+        );
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("esker: {what}\n"));
     }
-    let lost = !repaired.lost_keys.is_empty() || repaired.unnamed_keys || !repaired.well;
+    let lost = !repaired.lost_keys.is_empty() || repaired.unnamed_keys || staged > 0 || !repaired.well;
     Ok(if lost { Outcome::NotWell } else { Outcome::Well })
 }
 
@@ -205,12 +211,12 @@ fn repaired_text(repaired: &Repaired) -> String {
     text.push_str(&keys("lost", &repaired.lost_keys, repaired.lost_keys.len() as u64));
     if repaired.unnamed_keys {
         text.push_str("keys were lost that cannot be named\n");
-        text.push_str(&keys(
-            "with an older value perhaps, or that may have been deleted",
-            &repaired.stale_keys,
-            repaired.stale_count,
-        ));
     }
+    text.push_str(&keys(
+        "with an older value perhaps, or that may have been deleted",
+        &repaired.stale_keys,
+        repaired.stale_count,
+    ));
     text.push_str(match repaired.well {
         true => "the new store passes a check\n",
         false => "THE NEW STORE DOES NOT PASS A CHECK\n",

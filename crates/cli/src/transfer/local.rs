@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use esker_backup::Target;
-use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Options, Store};
+use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, OptionName, Options, Store};
+use esker_inspect::StoreView;
+use esker_log::MAX_KEY_BYTES;
 
 use super::record::{LeftOut, Record, STORE_TOO_LONG, Sink, Source};
 use crate::terminal::Failure;
@@ -46,7 +48,8 @@ impl Places {
         }
     }
 
-    pub(crate) fn open(&self, create: bool) -> Result<Blocking, Failure> {
+    /// Opens it, with so much memory or else as much as its keys need.
+    pub(crate) fn open(&self, create: bool, memory_bytes: Option<u64>) -> Result<Blocking, Failure> {
         let (options, shown) = match (&self.dir, &self.fast, &self.capacity) {
             (Some(dir), ..) => (Options::directory(dir), dir),
             (None, Some(fast), Some(capacity)) => (Options::fast_and_capacity(fast, capacity), capacity),
@@ -64,19 +67,40 @@ impl Places {
                 crate::serve::check_directory(dir)?;
             }
         }
+        let options = match memory_bytes.or_else(|| self.memory_needed()) {
+            Some(bytes) => options.memory_bytes(bytes),
+            None => options,
+        };
         let shown = shown.display();
         Blocking::open(options.create(create)).map_err(|error| match error.kind() {
             ErrorKind::Locked => {
                 Failure::Usage(format!("{error}, or give the address of the server that has it open"))
             }
-            ErrorKind::Invalid => Failure::Usage(format!("cannot open the store at {shown}: {error}")),
-            _ => Failure::Failed(format!("cannot open the store at {shown}: {error}")),
+            ErrorKind::Invalid => {
+                Failure::Usage(format!("cannot open the store at {shown}: {}", in_words(&error)))
+            }
+            _ => Failure::Failed(format!("cannot open the store at {shown}: {}", in_words(&error))),
         })
+    }
+
+    /// What the keys of the store that is there need; `None` if there is none.
+    fn memory_needed(&self) -> Option<u64> {
+        let paths: Vec<PathBuf> =
+            [&self.dir, &self.fast, &self.capacity].into_iter().flatten().cloned().collect();
+        Some(StoreView::open(&paths).ok()?.engine_memory_bytes())
     }
 }
 
+/// The one option that a call sets has a flag.
+fn in_words(error: &Error) -> String {
+    error.in_words(|option| match option {
+        OptionName::Memory => "--memory".to_owned(),
+        other => esker_server::setting_of(other).to_owned(),
+    })
+}
+
 fn failed(error: &Error) -> Failure {
-    Failure::Failed(error.in_words(|option| esker_server::setting_of(option).to_owned()))
+    Failure::Failed(in_words(error))
 }
 
 pub(super) struct LocalSink {
@@ -88,8 +112,8 @@ pub(super) struct LocalSink {
 }
 
 impl LocalSink {
-    pub(super) fn open(places: &Places) -> Result<LocalSink, Failure> {
-        Ok(LocalSink { store: places.open(true)?, puts: Vec::new(), bytes: 0, written: 0 })
+    pub(super) fn open(places: &Places, memory_bytes: Option<u64>) -> Result<LocalSink, Failure> {
+        Ok(LocalSink { store: places.open(true, memory_bytes)?, puts: Vec::new(), bytes: 0, written: 0 })
     }
 
     /// Durable at the end, when the store is closed.
@@ -143,7 +167,7 @@ pub(super) struct LocalSource {
 
 impl LocalSource {
     pub(super) fn open(places: &Places) -> Result<LocalSource, Failure> {
-        let store = places.open(false)?;
+        let store = places.open(false, None)?;
         let total = store.stats().keys;
         Ok(LocalSource { store, next: Some(Cursor::START), records: VecDeque::new(), passed: 0, total })
     }

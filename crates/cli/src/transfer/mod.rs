@@ -63,6 +63,9 @@ pub(crate) struct Import {
     #[command(flatten)]
     places: Places,
     /// Print the result as JSON.
+    /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or what the keys need that are there].
+    #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, conflicts_with = "to")]
+    memory: Option<u64>,
     #[arg(long)]
     json: bool,
 }
@@ -109,7 +112,7 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
     };
     let sink: Box<dyn Sink> = match &arguments.to {
         Some(address) => Box::new(RemoteSink::new(arguments.login.server(address, PATIENCE)?.connect()?)),
-        None => Box::new(LocalSink::open(&arguments.places)?),
+        None => Box::new(LocalSink::open(&arguments.places, arguments.memory)?),
     };
     let (moved, left_out) = transfer(&mut *source, sink)?;
     say(&result("imported", moved, &left_out, arguments.json))?;

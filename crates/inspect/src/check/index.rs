@@ -8,16 +8,13 @@ use esker_engine::{Blocking, Options};
 use esker_log::Tier;
 
 use super::report::IndexCheck;
+use crate::memory::memory_bytes;
 use crate::newest::Rule;
 use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 
-/// Memory of the engine beside its index.
-const MEMORY_BYTES: u64 = 256 << 20;
 /// Segments' worth of free room, so that the store has no reason to collect.
 const ROOM_SEGMENTS: u64 = 64;
-/// Memory of the index for a key, and of what recovery needs beside it.
-const BYTES_A_KEY: u64 = 16;
 /// What it may collect meanwhile.
 const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
 /// Keys that are looked at once more, by reading their records, where the index leads elsewhere than expected.
@@ -116,7 +113,7 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
         let source = view.tiers.iter().find(|tier| tier.name() == name)?.source.clone();
         Some(overlay(source, room))
     };
-    let memory = MEMORY_BYTES + 16 * view.packing.segment_bytes + keys * BYTES_A_KEY;
+    let memory = memory_bytes(view.packing.segment_bytes, keys);
     let options = Options::devices(device(Tier::Fast), device(Tier::Capacity)).memory_bytes(memory);
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))
 }

@@ -51,6 +51,15 @@ pub(crate) struct Checked {
     pub(crate) report: Report,
     pub(crate) segments: Vec<Segment>,
     pub(crate) versions: Versions,
+    pub(crate) staged: Staged,
+}
+
+/// A damaged record that counts on the devices.
+struct Lost {
+    /// The name of its key, as far as other versions tell it.
+    name: Option<Key>,
+    /// Whether the staging file has a newer version.
+    is_staged: bool,
 }
 
 impl StoreView {
@@ -91,7 +100,7 @@ impl StoreView {
         }
         let report =
             Report { staging: staged.report(on_devices), in_flight, ..self.report(findings, counts, index) };
-        Ok(Checked { report, segments, versions })
+        Ok(Checked { report, segments, versions, staged })
     }
 
     /// 2. Returns how many bytes were read.
@@ -127,26 +136,27 @@ impl StoreView {
         total
     }
 
-    /// Step 3: counts, and returns the places of damaged records that count, with the names of their keys as far as other
-    /// versions tell them; and how many keys of the staging file have a version there that is as new.
+    /// Step 3: counts, and returns the damaged records that count on the devices, by their places; and how many keys of the
+    /// staging file have a version there that is as new.
     fn count(
         &self,
         rule: &Rule<'_>,
         versions: &Versions,
         staged: &Staged,
         counts: &mut Counts,
-    ) -> (BTreeMap<u64, Option<Key>>, u64) {
+    ) -> (BTreeMap<u64, Lost>, u64) {
         let begin = || (Counts::default(), Vec::new(), 0_u64);
         let states = versions.for_each_key(begin, |(counts, lost, on_devices), versions| {
             counts.records += versions.len() as u64;
             let Some(current) = rule.current(versions) else { return };
             counts.superseded +=
                 versions.iter().filter(|version| version.sequence < current.sequence).count() as u64;
-            let is_superseded = staged.has_newer(&current.hash, current.sequence);
-            *on_devices += u64::from(!is_superseded && staged.has(&current.hash));
+            let is_staged = staged.has_newer(&current.hash, current.sequence);
+            *on_devices += u64::from(!is_staged && staged.has(&current.hash));
             // A tombstone is in the summary: that is enough for the key to stay deleted.
-            if current.is_damaged() && !current.is_tombstone() && !is_superseded {
-                lost.push((current.place(), self.name_elsewhere(rule, versions)));
+            if current.is_damaged() && !current.is_tombstone() {
+                let name = self.name_elsewhere(rule, versions);
+                lost.push((current.place(), Lost { name, is_staged }));
             }
             if current.is_tombstone() {
                 counts.tombstones += 1;
@@ -217,17 +227,24 @@ impl StoreView {
 }
 
 const LOST: &str = "reading this key is an error until it is put again; repair goes on without it";
+const STAGED: &str = "nothing is lost once the store was opened: the staging file holds a newer version; repair goes on without the key";
 const SUPERSEDED: &str = "nothing is lost: the key is deleted, or a newer version of it counts";
 
 /// Says of damaged records whether they count.
-fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Option<Key>>) {
+fn conclude(findings: &mut Findings, lost: &BTreeMap<u64, Lost>) {
     for finding in &mut findings.all {
         let Some(place) = finding.place else { continue };
-        let name = lost.get(&place);
-        finding.lost = name.is_some();
-        finding.consequence = if finding.lost { LOST } else { SUPERSEDED }.to_owned();
+        let found = lost.get(&place);
+        finding.lost = found.is_some_and(|lost| !lost.is_staged);
+        finding.staged = found.is_some_and(|lost| lost.is_staged);
+        let consequence = match (finding.lost, finding.staged) {
+            (true, _) => LOST,
+            (_, true) => STAGED,
+            _ => SUPERSEDED,
+        };
+        finding.consequence = consequence.to_owned();
         let unnamed = finding.key.as_ref().is_some_and(|key| matches!(key.name, Name::Digest(..)));
-        if let (true, Some(Some(name))) = (unnamed, name) {
+        if let (true, Some(Lost { name: Some(name), .. })) = (unnamed, found) {
             finding.key = Some(name.clone());
         }
     }

@@ -35,6 +35,9 @@ pub struct Finding {
     pub key: Option<Key>,
     /// Whether that key has no other value that counts: reading it is an error.
     pub lost: bool,
+    /// Whether only the staging file has a newer value of it: a repair, which goes by the devices alone, leaves it out.
+    #[serde(skip)]
+    pub(crate) staged: bool,
     /// Keys were here that cannot be named.
     pub unnamed_keys: bool,
     /// The record's place, of a damaged record.
@@ -167,6 +170,7 @@ impl Finding {
             consequence: String::new(),
             key: None,
             lost: false,
+            staged: false,
             unnamed_keys: false,
             place: None,
             up_to: u64::MAX,

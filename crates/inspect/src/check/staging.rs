@@ -11,7 +11,7 @@ use crate::store::{FILE_IN_DIRECTORY, StoreView};
 
 /// What the staging file says of keys.
 #[derive(Default)]
-pub(super) struct Staged {
+pub(crate) struct Staged {
     /// The newest version of each key in it.
     newest: HashMap<KeyHash, u64>,
     report: Option<StagingReport>,
@@ -19,7 +19,7 @@ pub(super) struct Staged {
 
 impl Staged {
     /// Whether it holds this version of a key, or a newer one.
-    pub(super) fn has_newer(&self, hash: &KeyHash, sequence: u64) -> bool {
+    pub(crate) fn has_newer(&self, hash: &KeyHash, sequence: u64) -> bool {
         self.newest.get(hash).is_some_and(|&staged| staged > sequence)
     }
 
@@ -29,9 +29,11 @@ impl Staged {
     }
 
     /// What to say, where so many of its keys have a version on the devices that is as new.
-    pub(super) fn report(self, on_devices: u64) -> Option<StagingReport> {
+    pub(super) fn report(&self, on_devices: u64) -> Option<StagingReport> {
         let keys = self.newest.len() as u64;
-        self.report.map(|report| StagingReport { only_there: keys.saturating_sub(on_devices), ..report })
+        self.report
+            .clone()
+            .map(|report| StagingReport { only_there: keys.saturating_sub(on_devices), ..report })
     }
 }
 
