@@ -27,7 +27,7 @@ use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::memory::memory_bytes;
 use crate::newest::Rule;
-use crate::store::{StoreView, TierView, file_of, holds_store, is_on_file_system};
+use crate::store::{StoreView, file_of, holds_store, is_on_file_system, parent_of};
 use crate::watch::Watcher;
 
 /// Puts that are made at once.
@@ -154,20 +154,14 @@ impl StoreView {
     /// If another process has it open.
     pub fn engine_options(&self) -> Result<Options> {
         self.refuse_if_in_use()?;
-        if let [directory] = &self.paths[..]
-            && directory.is_dir()
-        {
-            return Ok(Options::directory(directory).create(false));
-        }
-        let path =
-            |fast: bool| self.tiers.iter().find(|tier| tier.superblock.fast == fast).map(TierView::path);
-        Ok(match (path(true), path(false)) {
-            (Some(fast), Some(capacity)) => Options::fast_and_capacity(fast, capacity),
-            (Some(fast), None) => Options::fast_only(fast),
-            (None, Some(capacity)) => Options::capacity_only(capacity),
-            (None, None) => unreachable!("a store has a tier"),
-        }
-        .create(false))
+        let options = match (self.directory(), &self.paths[..]) {
+            (Some(directory), _) => Options::directory(directory),
+            (None, [fast, capacity]) => Options::fast_and_capacity(fast, capacity),
+            (None, [path]) if self.tiers[0].superblock.fast => Options::fast_only(path),
+            (None, [path]) => Options::capacity_only(path),
+            _ => return Err(InspectError::call("a store that lies at no path cannot be opened for writing")),
+        };
+        Ok(options.create(false).memory_bytes(self.engine_memory_bytes()))
     }
 
     /// Options of a new store that is shaped like this one.
@@ -292,6 +286,12 @@ impl Batch<'_> {
         }
         Ok(())
     }
+}
+
+fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
+    InspectError::call(format!("{} cannot be opened: {error}", path.display()))
+}
+
 /// Removes what was made of a new store that cannot be filled: nothing was there before, but for devices, which stay.
 fn remove(to: &[PathBuf]) {
     for path in to {
@@ -300,12 +300,6 @@ fn remove(to: &[PathBuf]) {
             let _ = if file.is_file() { fs::remove_file(file) } else { Ok(()) };
         }
     }
-}
-
-}
-
-fn not_found(path: &Path, error: &std::io::Error) -> InspectError {
-    InspectError::call(format!("{} cannot be opened: {error}", path.display()))
 }
 
 /// A path with an ending.
@@ -333,6 +327,5 @@ fn swap(path: &Path, old: &Path, new: &Path) -> Result<()> {
     if staging(new).exists() {
         fs::remove_file(staging(new)).map_err(failed)?;
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
+    File::open(parent_of(path)).and_then(|parent| parent.sync_all()).map_err(failed)
 }

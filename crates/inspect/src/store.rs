@@ -21,11 +21,15 @@ pub(crate) const HEAD_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// The file of a store that lies in a directory.
-pub(crate) const FILE_IN_DIRECTORY: &str = "data.esker";
+const FILE_IN_DIRECTORY: &str = "data.esker";
+/// What of such a store outlives a process that was killed.
+const STAGING_IN_DIRECTORY: &str = "staging.esker";
 
 /// One tier of a store.
 pub struct TierView {
     pub(crate) source: Arc<dyn ReadAt>,
+    /// The path that was given for it.
+    given: Option<PathBuf>,
     /// The newest copy of its superblock.
     pub superblock: Superblock,
     pub(crate) shape: SegmentShape,
@@ -35,7 +39,7 @@ pub struct TierView {
 pub struct StoreView {
     /// Its tiers, the fast one first.
     pub tiers: Vec<TierView>,
-    /// Where it lies: what was given.
+    /// Where it lies: what was given, in the order of the tiers.
     pub paths: Vec<PathBuf>,
     pub(crate) secret: Secret,
     pub(crate) packing: Packing,
@@ -52,16 +56,13 @@ impl StoreView {
     /// # Errors
     /// If there is no store, or not all of one, or one of another format version.
     pub fn open(paths: &[PathBuf]) -> Result<StoreView> {
-        let mut sources: Vec<Arc<dyn ReadAt>> = Vec::new();
-        let mut in_use = false;
+        let (mut tiers, mut in_use) = (Vec::new(), false);
         for path in paths {
             let file = ReadOnlyFile::open(&file_of(path)?).map_err(|error| not_opened(path, error))?;
             in_use |= file.is_locked();
-            sources.push(Arc::new(file));
+            tiers.push(TierView { given: Some(path.clone()), ..TierView::open(Arc::new(file))? });
         }
-        let mut view = StoreView::over(sources)?;
-        (view.paths, view.in_use) = (paths.to_vec(), in_use);
-        Ok(view)
+        Ok(StoreView { in_use, ..StoreView::of(tiers)? })
     }
 
     /// As [`open`](Self::open), of bytes that the caller has.
@@ -69,10 +70,18 @@ impl StoreView {
     /// # Errors
     /// As there.
     pub fn over(sources: Vec<Arc<dyn ReadAt>>) -> Result<StoreView> {
-        let mut tiers = Vec::new();
-        for source in sources {
-            tiers.push(TierView::open(source)?);
+        StoreView::of(sources.into_iter().map(TierView::open).collect::<Result<_>>()?)
+    }
+
+    /// The store as it is now: beside a server, its superblocks change too.
+    pub(crate) fn again(&self) -> Result<StoreView> {
+        match &self.paths[..] {
+            [] => StoreView::over(self.tiers.iter().map(|tier| tier.source.clone()).collect()),
+            paths => StoreView::open(paths),
         }
+    }
+
+    fn of(mut tiers: Vec<TierView>) -> Result<StoreView> {
         tiers.sort_by_key(|tier| tier.superblock.tier());
         let Some(first) = tiers.first() else {
             return Err(InspectError::call(
@@ -104,7 +113,8 @@ impl StoreView {
         };
         let superblocks = || tiers.iter().map(|tier| &tier.superblock);
         let (cleared, databases) = (Cleared::of(superblocks()), Databases::of(superblocks()));
-        Ok(StoreView { paths: Vec::new(), secret, packing, cleared, databases, tiers, in_use: false })
+        let paths = tiers.iter().filter_map(|tier| tier.given.clone()).collect();
+        Ok(StoreView { paths, secret, packing, cleared, databases, tiers, in_use: false })
     }
 
     /// Whether another process has it open.
@@ -115,6 +125,16 @@ impl StoreView {
     /// Whether it was closed, and so says what it must hold.
     pub fn is_closed(&self) -> bool {
         self.tiers.iter().all(|tier| tier.superblock.census.is_some())
+    }
+
+    /// The directory that the store lies in, if it lies in one: what was given, or where the file lies that was given.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        let [path] = &self.paths[..] else { return None };
+        if path.is_dir() {
+            return Some(path);
+        }
+        let parent = parent_of(path);
+        (path.ends_with(FILE_IN_DIRECTORY) && parent.join(STAGING_IN_DIRECTORY).exists()).then_some(parent)
     }
 
     /// The key of a record.
@@ -173,7 +193,7 @@ impl TierView {
             unit_bytes: superblock.unit_bytes as u32,
             granule_bytes: superblock.granule_bytes as u32,
         };
-        Ok(TierView { source, superblock, shape })
+        Ok(TierView { source, given: None, superblock, shape })
     }
 
     /// Where the superblocks lie.
@@ -334,6 +354,11 @@ fn nonsense(superblock: &Superblock) -> Option<String> {
         return Some("that two databases have the same keyspace".to_owned());
     }
     (!data_offset.is_multiple_of(PAGE_BYTES)).then(|| format!("that its data begin at {data_offset}"))
+}
+
+/// The directory of a path.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The file of a path, which may be that of a store's directory.

@@ -1,5 +1,8 @@
 //! Looking into stores: beside a server, closed, damaged and repaired; and calls that are wrong.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use serde_json::Value;
 
 use super::*;
@@ -20,6 +23,32 @@ fn printed(directory: &Path, arguments: &[&str]) -> String {
 
 pub(super) fn json(directory: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&printed(directory, &[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// Waits until nobody has a store open: the kernel lets go of the files of a process that was killed a little after its end.
+fn wait_until_free(directory: &Path, store: &str) {
+    let began = Instant::now();
+    while json(directory, &["inspect", store])["state"] == "in_use" && began.elapsed() < service::PATIENCE {
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// A directory with a killed store in it: on the device two keys, and of one of them a newer value in the staging file, with
+/// fifty other keys.
+fn killed_store() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let flags = ["--dir", "store", "--durability", "process"];
+    let server = Serving::start(path, &flags);
+    assert!(server.ask("SET river old\r\nSET delta sand").starts_with("+OK"));
+    server.stop(Signal::TERM);
+    assert_eq!(json(path, &["check", "store"])["staging"], Value::Null, "it was closed");
+    let server = Serving::start(path, &flags);
+    let puts: String = (0..50).map(|at| format!("SET key:{at} {at}\r\n")).collect();
+    assert!(server.ask(&(puts + "SET river wide-and-slow")).starts_with("+OK"));
+    drop(server);
+    wait_until_free(path, "store");
+    directory
 }
 
 /// A directory with a closed store in it, which a server made.
@@ -145,22 +174,8 @@ fn the_layout_is_printed_as_the_document_has_it() {
 
 #[test]
 fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = killed_store();
     let path = directory.path();
-    let flags = ["--dir", "store", "--durability", "process"];
-    let server = Serving::start(path, &flags);
-    assert!(server.ask("SET river old\r\nSET delta sand").starts_with("+OK"));
-    server.stop(Signal::TERM);
-    assert_eq!(json(path, &["check", "store"])["staging"], Value::Null, "it was closed");
-    let server = Serving::start(path, &flags);
-    let puts: String = (0..50).map(|at| format!("SET key:{at} {at}\r\n")).collect();
-    assert!(server.ask(&(puts + "SET river wide-and-slow")).starts_with("+OK"));
-    drop(server);
-    // The kernel lets go of the files of a process that was killed a little after its end.
-    let began = Instant::now();
-    while json(path, &["inspect", "store"])["state"] == "in_use" && began.elapsed() < service::PATIENCE {
-        sleep(Duration::from_millis(20));
-    }
     let report = json(path, &["check", "store"]);
     let staging = &report["staging"];
     assert_eq!((&staging["records"], &staging["only_there"]), (&51.into(), &51.into()), "{report}");
@@ -182,9 +197,70 @@ fn a_check_says_what_only_the_staging_file_of_a_killed_store_holds() {
     let (code, said, _) = run(path, &["check", "store"]);
     assert!(code == 0 && said.contains("the staging file of this store is not there"), "{said}");
     std::fs::write(&file, whole).unwrap();
-    let server = Serving::start(path, &flags);
+    let server = Serving::start(path, &["--dir", "store", "--durability", "process"]);
     assert_eq!(server.ask("GET river\r\nDBSIZE"), "$13\r\nwide-and-slow\r\n:52\r\n+OK\r\n");
     server.stop(Signal::TERM);
+}
+
+#[test]
+fn the_staging_file_is_found_by_whatever_name_the_store_is_called() {
+    let directory = killed_store();
+    let path = directory.path();
+    let only_there = |report: &Value| report["staging"]["only_there"].clone();
+    assert_eq!(only_there(&json(&path.join("store"), &["check", "data.esker"])), 51);
+    let odd = path.join(OsStr::from_bytes(b"st\xffore"));
+    std::fs::rename(path.join("store"), &odd).unwrap();
+    let mut check = esker(path, &["check", "--json"]);
+    let output = check.arg(&odd).output().unwrap();
+    assert_eq!(only_there(&serde_json::from_slice(&output.stdout).unwrap()), 51);
+    // By the file's name the same store is opened for writing, with what was staged.
+    assert_eq!(printed(&odd, &["put", "data.esker", "oxbow", "lake"]), "");
+    assert_eq!(printed(&odd, &["get", "data.esker", "river"]), "wide-and-slow\n");
+}
+
+#[test]
+fn a_repair_says_what_only_the_staging_file_holds() {
+    let directory = killed_store();
+    let path = directory.path();
+    let (code, said, why) = run(path, &["repair", "store", "--to", "copy"]);
+    assert_eq!(code, 1, "acknowledged writes are missing: {said}");
+    assert!(why.contains("51 keys") && why.contains("open it once"), "{why}");
+    assert!(said.contains("older value") && said.contains("  river\n"), "{said}");
+    let (code, said, _) = run(path, &["repair", "store", "--to", "again", "--json"]);
+    let repaired: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &repaired["stale_keys"][0]), (1, &"river".into()), "{said}");
+    assert_eq!((&repaired["lost_keys"][0], &repaired["stale_count"]), (&Value::Null, &1.into()), "{said}");
+
+    // The older value is damaged: the newer one does not save it from being left out.
+    let file = path.join("store/data.esker");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(8).position(|window| window == b"riverold").unwrap();
+    bytes[at + 5] ^= 4;
+    std::fs::write(&file, bytes).unwrap();
+    let report: Value = serde_json::from_str(&run(path, &["check", "store", "--json"]).1).unwrap();
+    assert_eq!(report["lost_keys"], Value::Array(Vec::new()), "{report}");
+    let (code, said, _) = run(path, &["repair", "store", "--to", "third", "--json"]);
+    let repaired: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &repaired["lost_keys"][0]), (1, &"river".into()), "{said}");
+    assert_eq!((&repaired["kept_keys"], &repaired["stale_count"]), (&1.into(), &0.into()), "{said}");
+}
+
+#[test]
+fn a_value_that_was_not_written_out_is_a_failure() {
+    let directory = closed_store();
+    let path = directory.path();
+    for form in ["raw", "text"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let get = esker(path, &["get", "store", "river", "--values", form]).stdout(full).output().unwrap();
+        let said = String::from_utf8(get.stderr).unwrap();
+        assert_eq!(get.status.code(), Some(1), "{form}: {said}");
+        assert!(said.starts_with("esker: cannot write to stdout: "), "{form}: {said}");
+        // Nobody reads it: that is no failure.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let get = esker(path, &["get", "store", "river", "--values", form]).stdout(writer).output().unwrap();
+        assert_eq!((get.status.code(), get.stderr), (Some(0), Vec::new()), "{form}");
+    }
 }
 
 #[test]

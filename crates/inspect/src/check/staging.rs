@@ -7,7 +7,7 @@ use esker_engine::{StagingContent, StagingLook};
 use esker_log::{Entry, KeyHash};
 
 use super::report::{Finding, Findings, Severity, StagingReport};
-use crate::store::{FILE_IN_DIRECTORY, StoreView};
+use crate::store::StoreView;
 
 /// What the staging file says of keys.
 #[derive(Default)]
@@ -41,10 +41,11 @@ impl Staged {
 pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let first = &view.tiers[0];
     let mut staged = Staged::default();
-    if view.is_closed() || view.is_in_use() || view.paths.is_empty() || first.superblock.staging_bytes == 0 {
+    let Some(place) = view.directory().or(view.paths.first().map(PathBuf::as_path)) else { return staged };
+    if view.is_closed() || view.is_in_use() || first.superblock.staging_bytes == 0 {
         return staged;
     }
-    let looked = match StagingLook::of(&place(view), &first.superblock, first.shape) {
+    let looked = match StagingLook::of(place, &first.superblock, first.shape) {
         Ok(looked) => looked,
         Err(error) => {
             let so = "what only it holds is not known; a server cannot open the store either";
@@ -81,13 +82,4 @@ pub(super) fn look(view: &StoreView, findings: &mut Findings) -> Staged {
     let records = segments.iter().map(|(_, entries)| entries.len() as u64).sum();
     staged.report = Some(StagingReport { path, segments: segments.len() as u64, records, only_there: 0 });
     staged
-}
-
-/// The store's directory, or the path of its first tier.
-fn place(view: &StoreView) -> PathBuf {
-    let path = PathBuf::from(view.tiers[0].path());
-    match path.parent() {
-        Some(directory) if path.ends_with(FILE_IN_DIRECTORY) => directory.to_owned(),
-        _ => path,
-    }
 }

@@ -4,3 +4,4 @@ mod damage;
 mod made;
 mod refused;
 mod sound;
+mod repairs;

@@ -1,0 +1,90 @@
+//! Repairs that fail on the way, and places that are named in any order and by any bytes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::{Buffer, ReadAt};
+use esker_engine::{Blocking, Options};
+use esker_inspect::{CheckOptions, StoreView};
+
+use crate::made::make;
+
+/// A device of which nothing after the superblocks can be read any more, as soon as a file is there.
+struct Failing {
+    bytes: Arc<Vec<u8>>,
+    data_offset: u64,
+    once: PathBuf,
+}
+
+impl ReadAt for Failing {
+    fn path(&self) -> String {
+        "failing".to_owned()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> std::io::Result<()> {
+        match self.once.exists() && offset >= self.data_offset {
+            true => Err(std::io::Error::from_raw_os_error(5)),
+            false => self.bytes.read_at(offset, buffer),
+        }
+    }
+}
+
+#[test]
+fn a_repair_that_fails_leaves_nothing_in_the_way_of_the_next_one() {
+    let made = make(false, true, 12);
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let to = directory.path().join("to");
+    let data_offset = made.view().tiers[0].superblock.data_offset;
+    let failing = Failing { bytes: made.tiers[0].clone(), data_offset, once: to.clone() };
+    let view = StoreView::over(vec![Arc::new(failing)]).expect("it is a store");
+    let error = view.repair_to(std::slice::from_ref(&to), &()).expect_err("the device fails on the way");
+    assert!(error.to_string().contains("no longer does"), "{error}");
+    let left: Vec<_> = std::fs::read_dir(directory.path()).expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(made.view().repair_to(&[to], &()).expect("nothing is in the way").well);
+}
+
+/// Puts a key into a store of two tiers.
+fn two_tiers(fast: &Path, capacity: &Path) {
+    let options = Options::fast_and_capacity(fast, capacity)
+        .segment_bytes(128 << 10)
+        .indirection_unit_bytes(4096)
+        .fast_limit_bytes(8 << 20)
+        .capacity_limit_bytes(16 << 20)
+        .memory_bytes(64 << 20);
+    let store = Blocking::open(options).expect("a new store opens");
+    store.put("river", "meander").expect("there is room");
+    store.close().expect("it closes");
+}
+
+#[test]
+fn each_tier_keeps_its_name_in_whatever_order_they_are_given() {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let [fast, capacity] =
+        [b"fast-\xff", b"capa-\xff"].map(|name| directory.path().join(OsStr::from_bytes(name)));
+    two_tiers(&fast, &capacity);
+    let given = [capacity.clone(), fast.clone()];
+    let view = StoreView::open(&given).expect("the order does not matter");
+    let options = view.engine_options().expect("nobody has it open");
+    let store =
+        Blocking::open(options.memory_bytes(64 << 20)).expect("its names are no text, and are its names");
+    assert_eq!(store.get("river").expect("it can be read").as_deref(), Some(&b"meander"[..]));
+    store.close().expect("it closes");
+
+    let repaired =
+        StoreView::open(&given).and_then(|view| view.repair_in_place(&())).expect("it is repaired");
+    assert!(repaired.well, "{repaired:?}");
+    let is_fast = |path: &PathBuf| match StoreView::open(&[path.clone()]) {
+        Ok(_) => panic!("it is one tier of two"),
+        Err(error) => error.to_string().contains("is the fast tier"),
+    };
+    assert!(is_fast(&fast) && !is_fast(&capacity));
+    let report = StoreView::open(&given).and_then(|view| view.check(CheckOptions::default(), &()));
+    assert!(report.expect("it can be checked").well);
+}
