@@ -13,11 +13,14 @@ use crate::store::StoreView;
 use crate::versions::{Version, Versions};
 use crate::watch::Watcher;
 
-/// The places of current records, in the order in which they lie.
-pub(crate) struct Places(Vec<Location>);
+/// Current records, in the order in which they lie.
+pub(crate) struct Places(Vec<Version>);
 
 /// A record at its place.
 pub(crate) struct At<'a> {
+    pub(crate) hash: KeyHash,
+    /// The number of its segment.
+    pub(crate) segment: u64,
     pub(crate) location: Location,
     pub(crate) record: std::result::Result<RecordView<'a>, Damage>,
 }
@@ -30,16 +33,16 @@ impl Places {
         versions: &Versions,
         passes: impl Fn(&Version) -> bool + Sync,
     ) -> Places {
-        let found = versions.for_each_key(Vec::new, |places: &mut Vec<u64>, versions| {
+        let found = versions.for_each_key(Vec::new, |places: &mut Vec<Version>, versions| {
             let current = rule.current(versions).filter(|current| !current.is_tombstone() && passes(current));
-            places.extend(current.map(Version::place));
+            places.extend(current);
         });
-        let mut places = found.concat();
-        places.sort_unstable();
-        let location = |place: u64| view.packing.unpack(place << 4);
-        let mut places: Vec<Location> = places.into_iter().map(location).collect();
-        // Those of the fast tier count down.
-        places.sort_by_key(|at| (at.tier, at.slot, at.offset));
+        let mut places = Vec::with_capacity(found.iter().map(Vec::len).sum());
+        found.into_iter().for_each(|of_thread| places.extend(of_thread));
+        places.sort_unstable_by_key(|version| {
+            let at = version.location(&view.packing);
+            (at.tier, at.slot, at.offset)
+        });
         Places(places)
     }
 
@@ -51,18 +54,22 @@ impl Places {
         watcher: &dyn Watcher,
         mut see: impl FnMut(At<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let of_one_slot = |a: &Location, b: &Location| (a.tier, a.slot) == (b.tier, b.slot);
+        let location = |version: &Version| version.location(&view.packing);
+        let slot = |version: &Version| (location(version).tier, location(version).slot);
+        let of_one_slot = |a: &Version, b: &Version| slot(a) == slot(b);
         let slots = self.0.chunk_by(of_one_slot).count() as u64;
         watcher.begin("reading records", slots * view.packing.segment_bytes);
         let mut buffer = Buffer::zeroed(view.packing.segment_bytes as usize);
         let mut unread = Vec::new();
         for places in self.0.chunk_by(of_one_slot) {
-            let number = rule.ages.segment(&places[0]);
-            view.tier(places[0].tier).read_slot(places[0].slot, &mut buffer, &mut unread);
-            for &location in places {
+            let (tier, slot) = slot(&places[0]);
+            let segment = rule.ages.segment(&location(&places[0]));
+            view.tier(tier).read_slot(slot, &mut buffer, &mut unread);
+            for version in places {
+                let location = location(version);
                 let from = buffer.get(location.offset as usize..).unwrap_or(&[]);
-                let record = view.parse(from, number, location.offset);
-                if see(At { location, record })?.is_break() {
+                let record = view.parse(from, segment, location.offset);
+                if see(At { hash: version.hash, segment, location, record })?.is_break() {
                     return Ok(());
                 }
             }

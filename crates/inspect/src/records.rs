@@ -1,14 +1,14 @@
 //! Records of one segment, all versions of one key, and what a store holds: by the log alone.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 use esker_log::{Damage, Entry, KeyHash, Kind, RecordView, SegmentClass, Tier};
 use serde::Serialize;
 
-use crate::current::Places;
+use crate::current::{At, Places};
 use crate::error::{InspectError, Result};
 use crate::key::Key;
 use crate::names::key_of;
@@ -17,6 +17,9 @@ use crate::slots::Segment;
 use crate::store::StoreView;
 use crate::versions::Version;
 use crate::watch::Watcher;
+
+/// How often a key is looked up that a server moves meanwhile.
+const LOOKS: u32 = 8;
 
 /// Whether a record counts, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -265,6 +268,34 @@ impl StoreView {
         keeps_all: bool,
         mut see: impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let mut left = self.scan_once(now_ms, watcher, keep, keeps_all, &mut see)?;
+        let mut looks = 1;
+        while !left.is_empty() && looks < LOOKS {
+            looks += 1;
+            let keep = |hash: &KeyHash| left.contains(hash);
+            left = self.again()?.scan_once(now_ms, watcher, keep, false, &mut see)?;
+        }
+        if !left.is_empty() {
+            let what = format!(
+                "keys that moved whenever they were looked up: {}; ask the server instead",
+                left.len()
+            );
+            // Nothing follows it.
+            let _ = see(Err(InspectError::Damaged(what)))?;
+        }
+        Ok(())
+    }
+
+    /// Shows what is there, and returns the keys whose segments left their slots between the look at the summaries and that at
+    /// the records.
+    fn scan_once(
+        &self,
+        now_ms: u64,
+        watcher: &dyn Watcher,
+        keep: impl Fn(&KeyHash) -> bool + Sync,
+        keeps_all: bool,
+        see: &mut impl FnMut(Result<Item>) -> Result<ControlFlow<()>>,
+    ) -> Result<BTreeSet<KeyHash>> {
         let (segments, versions) = self.versions_of(watcher, keep, keeps_all);
         if self.is_in_doubt(&segments) {
             let what = "keys are lost that cannot be named, so no value can be told to be the newest; see esker check";
@@ -273,18 +304,29 @@ impl StoreView {
         let rule = Rule::new(self, &segments);
         let places = Places::of(self, &rule, &versions, |_| true);
         drop(versions);
-        places.read(self, &rule, watcher, |at| match at.record {
-            Ok(record) if self.is_expired(record.expires_at_ms, record.sequence, now_ms) => {
-                Ok(ControlFlow::Continue(()))
+        let mut left = BTreeSet::new();
+        let mut is_enough = false;
+        places.read(self, &rule, watcher, |At { hash, segment, location, record }| {
+            let item = match record {
+                Ok(record) if self.is_expired(record.expires_at_ms, record.sequence, now_ms) => {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                record => record.and_then(|record| self.item(&record)),
+            };
+            if item.is_err() && self.tier(location.tier).has_left(location.slot, segment) {
+                left.insert(hash);
+                return Ok(ControlFlow::Continue(()));
             }
-            record => see(record.and_then(|record| self.item(&record)).map_err(|damage| {
-                let segment = rule.ages.segment(&at.location);
+            let seen = see(item.map_err(|damage| {
+                let offset = location.offset;
                 InspectError::Damaged(format!(
-                    "segment {segment}, offset {}: {damage}; see esker check",
-                    at.location.offset
+                    "segment {segment}, offset {offset}: {damage}; see esker check"
                 ))
-            })),
-        })
+            }))?;
+            is_enough = seen.is_break();
+            Ok(seen)
+        })?;
+        Ok(if is_enough { BTreeSet::new() } else { left })
     }
 }
 

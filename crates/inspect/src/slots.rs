@@ -85,6 +85,18 @@ impl TierView {
         TierSlots { ends, found }
     }
 
+    /// Whether a segment that was in a slot is there no longer: the slot was freed, and perhaps used again.
+    pub(crate) fn has_left(&self, slot: u32, segment: u64) -> bool {
+        let (front, behind) = (self.border(slot), self.border(slot + 1));
+        let secret = self.superblock.secret();
+        let ends = SlotEnds::parse(&front.start, &behind.end, &secret, slot, self.shape.segment_bytes);
+        match ends.start {
+            SlotStart::Frame(first) => first.segment != segment,
+            SlotStart::Free(_) => true,
+            _ => ends.footer.is_some_and(|footer| footer.segment != segment),
+        }
+    }
+
     /// The end of the slot before this one, and the start of this one.
     fn border(&self, slot: u32) -> Border {
         let at = self.slot_offset(slot);

@@ -286,6 +286,9 @@ fn beside_a_server_only_what_stays_damaged_is_damage() {
         for _ in 0..8 {
             let (code, said, why) = run(path, &["check", "store"]);
             assert_eq!(code, 0, "{said}{why}");
+            let (code, said, why) = run(path, &["scan", "store", "--keys-only"]);
+            assert_eq!((code, why.lines().count()), (0, 1), "only that the store is open: {why}");
+            assert_eq!(said.lines().collect::<std::collections::BTreeSet<_>>().len(), said.lines().count());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });

@@ -27,7 +27,7 @@ pub(super) fn confirm(view: &StoreView, findings: &mut Findings) -> Result<u64> 
         return Ok(0);
     }
     sleep(LATER);
-    let later = StoreView::open(&view.paths)?;
+    let later = view.again()?;
     let suspects: BTreeSet<_> = findings.all.iter().filter_map(|finding| finding.segment).collect();
     let mut again = Findings::new();
     superblocks::check(&later, &mut again)?;

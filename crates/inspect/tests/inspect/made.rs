@@ -8,7 +8,7 @@ use esker_engine::{Batch, Compression, Durability, Options, Store, WriteOptions}
 use esker_inspect::StoreView;
 use esker_world::{Random, SimRuntime};
 
-const SEGMENT_BYTES: u64 = 128 << 10;
+pub(crate) const SEGMENT_BYTES: u64 = 128 << 10;
 /// The year 2200.
 const LATER_MS: u64 = 7_258_118_400_000;
 
@@ -33,7 +33,7 @@ fn value(key: &[u8], stamp: u64, bytes: usize) -> Vec<u8> {
     text.into_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-fn device(segments: u64, unit_bytes: u64) -> MemoryDevice {
+pub(crate) fn device(segments: u64, unit_bytes: u64) -> MemoryDevice {
     let bytes = (4 * unit_bytes).next_multiple_of(1 << 20) + segments * SEGMENT_BYTES;
     MemoryDevice::with(MemoryOptions::new(bytes))
 }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod made;
+mod moved;
 mod refused;
-mod sound;
 mod repairs;
+mod sound;
