@@ -9,7 +9,7 @@ use esker_engine::{Blocking, Bytes, Cursor, Durability, Error, ErrorKind, Option
 use esker_inspect::StoreView;
 use esker_log::MAX_KEY_BYTES;
 
-use super::record::{LeftOut, Record, STORE_TOO_LONG, Sink, Source};
+use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, STORE_TOO_LONG, Sink, Source, no_database};
 use crate::terminal::Failure;
 
 /// What a source calls records that cannot be read.
@@ -130,12 +130,20 @@ impl LocalSink {
 impl Sink for LocalSink {
     fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
         let Record { database, key, value, expires_at_ms } = record;
+        if database >= Store::DATABASES {
+            left_out.miss(no_database(database.into()));
+            return Ok(());
+        }
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            left_out.miss(if key.is_empty() { EMPTY_KEY } else { KEY_TOO_LONG });
+            return Ok(());
+        }
         if database != self.store.database_number() {
             self.write()?;
             self.store = self.store.database(database).map_err(|error| failed(&error))?;
         }
         if value.len() as u64 > self.store.max_value_bytes(key.len()) {
-            left_out.add(STORE_TOO_LONG);
+            left_out.miss(STORE_TOO_LONG);
             return Ok(());
         }
         self.bytes += key.len() + value.len();

@@ -40,8 +40,9 @@ Examples:
   esker import - --format csv --to 10.0.0.7:6379 < keys.csv
   esker import keys.jsonl --to db1:6380 --tls --ca ca.pem --user loader --password-file secret
 
-Exit code 0 if all was imported, whatever was left out because it is no string or has expired; 1 if something failed on
-the way, or was too long: what was imported stays; 2 if the call is wrong.")]
+Exit code 0 if all was imported, whatever was left out because it is no string, has expired or was not asked for; 1 if
+something failed on the way, or the target cannot hold it (too long, an empty key, a database that is not there): what was
+imported stays; 2 if the call is wrong.")]
 pub(crate) struct Import {
     /// What to read; - for stdin.
     #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
@@ -62,10 +63,10 @@ pub(crate) struct Import {
     login: Login,
     #[command(flatten)]
     places: Places,
-    /// Print the result as JSON.
     /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or what the keys need that are there].
     #[arg(long, value_name = "SIZE", value_parser = esker_size::parse, conflicts_with = "to")]
     memory: Option<u64>,
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -116,9 +117,11 @@ pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
     };
     let (moved, left_out) = transfer(&mut *source, sink)?;
     say(&result("imported", moved, &left_out, arguments.json))?;
-    match left_out.too_long() {
+    match left_out.missed {
         0 => Ok(()),
-        lost => Err(Failure::Failed(format!("keys that are too long and were left out: {lost}"))),
+        missed => {
+            Err(Failure::Failed(format!("keys that the target cannot hold and were left out: {missed}")))
+        }
     }
 }
 
@@ -132,7 +135,7 @@ pub(crate) fn export(arguments: &Export) -> Result<(), Failure> {
     written.keep()?;
     // Stdout may be what was exported.
     eprint!("{}", result("exported", moved, &left_out, arguments.json));
-    if let Some(damaged) = left_out.0.get(local::DAMAGED) {
+    if let Some(damaged) = left_out.of.get(local::DAMAGED) {
         return Err(Failure::Failed(format!("{damaged} records are damaged and were left out")));
     }
     Ok(())
@@ -170,10 +173,10 @@ fn transfer(source: &mut dyn Source, mut sink: Box<dyn Sink>) -> Result<(u64, Le
 
 fn result(done: &str, moved: u64, left_out: &LeftOut, json: bool) -> String {
     if json {
-        let text = serde_json::json!({ done: moved, "left_out": left_out.0 });
+        let text = serde_json::json!({ done: moved, "left_out": left_out.of });
         return format!("{text}\n");
     }
-    let parts: Vec<_> = left_out.0.iter().map(|(what, count)| format!("{what} ({count})")).collect();
+    let parts: Vec<_> = left_out.of.iter().map(|(what, count)| format!("{what} ({count})")).collect();
     let left_out = if parts.is_empty() { String::new() } else { format!("; left out: {}", parts.join(", ")) };
     let keys = if moved == 1 { "key" } else { "keys" };
     format!("{done} {moved} {keys}{left_out}\n")

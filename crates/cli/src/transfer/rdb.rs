@@ -7,7 +7,7 @@ use esker_engine::Store;
 use esker_rdb::{Entry, Error, Limits, Reader, Value};
 
 use super::input::Input;
-use super::record::{KEY_TOO_LONG, LeftOut, Record, Source, VALUE_TOO_LONG};
+use super::record::{KEY_TOO_LONG, LeftOut, Record, Source, VALUE_TOO_LONG, no_database};
 use crate::terminal::Failure;
 
 /// Longer keys are left out: Esker takes none of them. Redis has no longer values.
@@ -40,20 +40,20 @@ impl<R: Read> Source for Rdb<R> {
     fn next(&mut self, left_out: &mut LeftOut) -> Result<Option<Record>, Failure> {
         while let Some(entry) = self.reader.read().map_err(|error| failed(&self.name, &error))? {
             let Entry { database, key, value, expires_at_ms } = entry;
-            let known = u8::try_from(database).ok().filter(|number| *number < Store::DATABASES);
-            let wanted = self.database.is_none_or(|wanted| wanted == database);
-            let Some(known) = known.filter(|_| wanted) else {
+            if self.database.is_some_and(|wanted| wanted != database) {
                 left_out.add(format!("database {database}"));
                 continue;
-            };
-            match value {
-                Value::String(value) => {
+            }
+            let known = u8::try_from(database).ok().filter(|number| *number < Store::DATABASES);
+            match (value, known) {
+                (Value::String(value), Some(database)) => {
                     let (key, value) = (key.into(), value.into());
-                    return Ok(Some(Record { database: known, key, value, expires_at_ms }));
+                    return Ok(Some(Record { database, key, value, expires_at_ms }));
                 }
-                Value::Other(kind) => left_out.add(kind.to_string()),
-                Value::TooLong { .. } => left_out.add(VALUE_TOO_LONG),
-                Value::KeyTooLong { .. } => left_out.add(KEY_TOO_LONG),
+                (Value::Other(kind), _) => left_out.add(kind.to_string()),
+                (_, None) => left_out.miss(no_database(database)),
+                (Value::TooLong { .. }, _) => left_out.miss(VALUE_TOO_LONG),
+                (Value::KeyTooLong { .. }, _) => left_out.miss(KEY_TOO_LONG),
             }
         }
         left_out.add_many("library of functions", self.reader.functions() - self.functions);

@@ -17,30 +17,41 @@ pub(super) struct Record {
     pub(super) expires_at_ms: Option<u64>,
 }
 
-/// Why a record was left out though it should have been moved: each is longer than what the other side takes.
-pub(super) const TOO_LONG: [&str; 4] = [SERVER_TOO_LONG, STORE_TOO_LONG, VALUE_TOO_LONG, KEY_TOO_LONG];
+/// Why a record was left out though it should have been moved: the other side cannot hold it.
 pub(super) const SERVER_TOO_LONG: &str = "longer than the server takes";
 pub(super) const STORE_TOO_LONG: &str = "longer than the store takes";
 pub(super) const VALUE_TOO_LONG: &str = "value of more than 512 MiB";
 pub(super) const KEY_TOO_LONG: &str = "key of more than 65536 bytes";
+pub(super) const EMPTY_KEY: &str = "empty key";
 
-/// What is not moved, by what it is.
+/// The same, of records in a database that the other side does not have.
+pub(super) fn no_database(number: u64) -> String {
+    format!("database {number}, which is not there")
+}
+
+/// What is not moved.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut(pub(super) BTreeMap<String, u64>);
+pub(super) struct LeftOut {
+    /// How many records, by what they are.
+    pub(super) of: BTreeMap<String, u64>,
+    /// How many of them should have been moved, and are missed.
+    pub(super) missed: u64,
+}
 
 impl LeftOut {
     pub(super) fn add(&mut self, what: impl Into<String>) {
         self.add_many(what, 1);
     }
 
-    /// How many were too long.
-    pub(super) fn too_long(&self) -> u64 {
-        TOO_LONG.iter().filter_map(|what| self.0.get(*what)).sum()
+    /// Adds one that should have been moved.
+    pub(super) fn miss(&mut self, what: impl Into<String>) {
+        self.missed += 1;
+        self.add(what);
     }
 
     pub(super) fn add_many(&mut self, what: impl Into<String>, count: u64) {
         if count > 0 {
-            *self.0.entry(what.into()).or_default() += count;
+            *self.of.entry(what.into()).or_default() += count;
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Records of a server, and records to a server: of Esker, or of any Redis from 7.0 on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use esker_engine::Bytes;
 
-use super::record::{LeftOut, Record, SERVER_TOO_LONG, Sink, Source};
+use super::record::{EMPTY_KEY, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
 
@@ -26,47 +26,90 @@ pub(super) struct RemoteSink {
     /// Keys of commands that were sent and are not answered; of a SELECT none.
     sent: VecDeque<Option<Bytes>>,
     sent_bytes: usize,
-    /// The one that was selected last.
+    /// The one that was selected last, and what is known of those that were asked for.
     database: u8,
+    is_there: BTreeMap<u8, bool>,
     written: u64,
 }
 
 impl RemoteSink {
     pub(super) fn new(client: Client) -> RemoteSink {
-        RemoteSink { client, sent: VecDeque::new(), sent_bytes: 0, database: 0, written: 0 }
+        RemoteSink {
+            client,
+            sent: VecDeque::new(),
+            sent_bytes: 0,
+            database: 0,
+            is_there: BTreeMap::from([(0, true)]),
+            written: 0,
+        }
     }
 
     fn settle(&mut self, left_out: &mut LeftOut) -> Result<(), Failure> {
         self.sent_bytes = 0;
         while let Some(key) = self.sent.pop_front() {
             match self.client.receive()? {
-                // The server takes none that long, however often it is asked.
-                Answer::Error(error)
-                    if error.contains("(argument-limit)") || error.contains("segment size") =>
-                {
-                    left_out.add(SERVER_TOO_LONG);
-                }
                 Answer::Error(error) => {
-                    let (Failure::Usage(text) | Failure::Failed(text)) = self.client.refused(&error).into();
-                    let what = match key {
-                        Some(key) => format!("key \"{}\"", key.escape_ascii()),
-                        None => "a database of the file".to_owned(),
+                    let Some(key) = key else { return Err(self.failed("a database of the file", &error)) };
+                    let Some(why) = never_taken(&key, &error) else {
+                        return Err(self.failed(&format!("key \"{}\"", key.escape_ascii()), &error));
                     };
-                    return Err(Failure::Failed(format!("{what}: {text}")));
+                    left_out.miss(why);
                 }
                 _ => self.written += u64::from(key.is_some()),
             }
         }
         Ok(())
     }
+
+    fn failed(&self, what: &str, error: &str) -> Failure {
+        let (Failure::Usage(text) | Failure::Failed(text)) = self.client.refused(error).into();
+        Failure::Failed(format!("{what}: {text}"))
+    }
+
+    /// Chooses the database of what follows; false if the server has none of that number. What was sent behind a SELECT that is
+    /// refused would go to another database, so the first of each is waited for.
+    fn select(&mut self, database: u8, left_out: &mut LeftOut) -> Result<bool, Failure> {
+        if self.database == database {
+            return Ok(true);
+        }
+        let is_there = self.is_there.get(&database).copied();
+        if is_there == Some(false) {
+            return Ok(false);
+        }
+        self.client.send(&[b"SELECT", database.to_string().as_bytes()])?;
+        if is_there.is_some() {
+            self.sent.push_back(None);
+            self.database = database;
+            return Ok(true);
+        }
+        self.settle(left_out)?;
+        let is_there = match self.client.receive()? {
+            Answer::Error(error) if error.contains("out of range") => false,
+            Answer::Error(error) => return Err(self.failed(&format!("database {database}"), &error)),
+            _ => true,
+        };
+        self.is_there.insert(database, is_there);
+        if is_there {
+            self.database = database;
+        }
+        Ok(is_there)
+    }
+}
+
+/// Why the server will never take a key, if that is what it answered.
+fn never_taken(key: &[u8], error: &str) -> Option<&'static str> {
+    match error {
+        _ if error.contains("a key has 1 to") => Some(if key.is_empty() { EMPTY_KEY } else { KEY_TOO_LONG }),
+        _ if error.contains("(argument-limit)") || error.contains("segment size") => Some(SERVER_TOO_LONG),
+        _ => None,
+    }
 }
 
 impl Sink for RemoteSink {
     fn put(&mut self, record: Record, left_out: &mut LeftOut) -> Result<(), Failure> {
-        if self.database != record.database {
-            self.database = record.database;
-            self.client.send(&[b"SELECT", self.database.to_string().as_bytes()])?;
-            self.sent.push_back(None);
+        if !self.select(record.database, left_out)? {
+            left_out.miss(no_database(record.database.into()));
+            return Ok(());
         }
         let at = record.expires_at_ms.map(|at| at.to_string());
         match &at {
