@@ -64,11 +64,16 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
         || format!("'{text}' is not a number: it must be whole, or one with k, m, g or t such as 1.5m");
     let lower = text.to_ascii_lowercase();
     let unit = lower.char_indices().next_back().and_then(|(at, unit)| Some((at, "kmgt".find(unit)?)));
-    let (digits, thousands) = unit.map_or((&*lower, 0), |(at, power)| (&lower[..at], 1 + power));
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let number: f64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
-    let number = number * 1000_f64.powi(thousands as i32);
-    if number.fract() != 0.0 || number > 1e18 { Err(wrong()) } else { Ok(number as u64) }
+    let (digits, zeros) = unit.map_or((&*lower, 0), |(at, power)| (&lower[..at], 3 * (1 + power)));
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let shown = part.trim_end_matches('0');
+    if !is_number(whole) || !is_number(part) || shown.len() > zeros {
+        return Err(wrong());
+    }
+    // The point moves to the right: a fraction of two would not be exact.
+    let moved = format!("{whole}{shown:0<zeros$}");
+    moved.parse().map_err(|_| format!("'{text}' is more than 64 bits can count"))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! What a store takes, as arithmetic. Each formula names where it comes from; `tests` compares them with a store.
 
-use esker_log::{Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
+use esker_log::{MAX_GRANULES, Packing, SEGMENT_GRANULES_MAX, SEQUENCE_EPOCH_SHIFT, record_header_bytes};
 use serde::Serialize;
 
 /// The length of segments of stores that are not small.
@@ -51,6 +51,9 @@ const FILLED_MOST: f64 = 0.9;
 const FAST_PART: u64 = 20;
 const FAST_LEAST: u64 = 1 << 30;
 const FAST_UNIT_BYTES: u64 = 4096;
+
+/// How often a day a drive is written over, at most: beyond what any does.
+const RATE_MOST: f64 = 1000.0;
 
 /// Years that data sheets speak of.
 const RATED_YEARS: f64 = 5.0;
@@ -115,15 +118,23 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     if !unit.is_power_of_two() || !(4096..=1 << 20).contains(&unit) {
         return Err(format!("--iu is {unit}; it must be a power of two from 4k to 1m"));
     }
-    let user_bytes = plan.key_bytes + plan.value_bytes;
+    if let Some(rate) =
+        plan.drive.writes_per_day.filter(|rate| !(f64::MIN_POSITIVE..=RATE_MOST).contains(rate))
+    {
+        return Err(format!("--dwpd is {rate}; it must be more than 0, and {RATE_MOST} at most"));
+    }
+    let user_bytes = plan.key_bytes.saturating_add(plan.value_bytes);
+    if plan.keys > MAX_GRANULES {
+        return Err(format!("no store holds that many keys: --keys can be {MAX_GRANULES} at most"));
+    }
     if plan.keys == 0 || plan.key_bytes == 0 || plan.key_bytes > 1 << 16 {
         return Err("there must be at least one key, of 1 to 65536 bytes".to_owned());
     }
     if user_bytes > plan.segment_bytes / 2 {
         return Err(format!("no record is longer than half a segment, {} bytes", plan.segment_bytes / 2));
     }
-    let (tier, fast_bytes) = capacity(plan)?;
-    let live_bytes = plan.keys.saturating_mul(tier.record_bytes);
+    let (tier, fast_bytes, all_bytes) = capacity(plan)?;
+    let live_bytes = plan.keys * tier.record_bytes;
     let lanes = if fast_bytes > 0 { 2 } else { 1 };
     let index_bytes = index_bytes(plan.keys);
     // What was overwritten before it left the fast tier: puts fall on all keys alike, so of those that came before the last
@@ -139,7 +150,7 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     let per_user_byte = |tier: &Tier| tier.written_bytes() / (tier.records * user_bytes as f64);
     let [capacity_bytes_per_user_byte, busy_bytes_per_user_byte] =
         [collection, under_load].map(|collection| destaged_share * collection * per_user_byte(&tier));
-    let fast = Tier::of(plan, FAST_UNIT_BYTES, fast_bytes);
+    let fast = Tier::of(plan, FAST_UNIT_BYTES, all_bytes);
     let fast_bytes_per_user_byte = if fast_bytes > 0 { per_user_byte(&fast) } else { 0.0 };
     let user_bytes_per_day = plan.writes_per_day.map(|writes| writes.saturating_mul(user_bytes));
     let capacity_bytes_per_day = user_bytes_per_day.map(|bytes| bytes as f64 * capacity_bytes_per_user_byte);
@@ -168,12 +179,20 @@ pub(super) fn estimate(plan: &Plan) -> Result<Estimate, String> {
     })
 }
 
-/// The capacity tier and the length of the fast one. How records are padded depends on how much there is in all.
-fn capacity(plan: &Plan) -> Result<(Tier, u64), String> {
+/// The capacity tier, the length of the fast one and that of both. How records are padded depends on how much there is in all.
+fn capacity(plan: &Plan) -> Result<(Tier, u64, u64), String> {
+    let unit = if plan.fast_bytes == Some(0) { plan.drive.unit_bytes } else { FAST_UNIT_BYTES };
+    let most = MAX_GRANULES * unit;
     let mut all = plan.drive.bytes.unwrap_or(0);
     loop {
+        // Records begin at multiples of a write unit at most.
+        if all > most {
+            return Err(format!(
+                "no store is that large: with units of {unit} bytes it has {most} bytes at most"
+            ));
+        }
         let tier = Tier::of(plan, plan.drive.unit_bytes, all).with_least_slots(plan);
-        let proposed = (plan.keys.saturating_mul(tier.record_bytes) / FAST_PART).max(FAST_LEAST);
+        let proposed = (plan.keys * tier.record_bytes / FAST_PART).max(FAST_LEAST);
         let fast_bytes = plan.fast_bytes.unwrap_or(proposed);
         let least = tier.bytes_least();
         if let Some(drive) = plan.drive.bytes.filter(|drive| *drive < least) {
@@ -183,7 +202,7 @@ fn capacity(plan: &Plan) -> Result<(Tier, u64), String> {
         }
         let found = plan.drive.bytes.unwrap_or(least).saturating_add(fast_bytes);
         if granule(found, plan.segment_bytes) == granule(all, plan.segment_bytes) {
-            return Ok((tier, fast_bytes));
+            return Ok((tier, fast_bytes, found));
         }
         all = found;
     }

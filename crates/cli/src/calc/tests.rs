@@ -99,10 +99,66 @@ fn what_cannot_be_is_said() {
     assert!(refused(|plan| plan.drive.unit_bytes = 5000).contains("power of two"));
     assert!(refused(|plan| plan.value_bytes = 9 << 20).contains("half a segment"));
     assert!(refused(|plan| plan.keys = 0).contains("at least one key"));
-    for (text, expected) in [("7", 7), ("100m", 100_000_000), ("1.5G", 1_500_000_000), ("2k", 2000)] {
-        assert_eq!(number(text), Ok(expected));
+    // Beyond what a store addresses, and beyond what a double counts one by one.
+    assert!(refused(|plan| plan.keys = 10_000_000_000_000).contains("no store holds that many keys"));
+    assert!(
+        refused(|plan| (plan.keys, plan.value_bytes) = (1_000_000_000_000_000_000, 4 << 20))
+            .contains("no store holds that many keys")
+    );
+    assert!(refused(|plan| plan.fast_bytes = Some(u64::MAX)).contains("no store is that large"));
+    assert!(refused(|plan| plan.drive.bytes = Some(u64::MAX)).contains("no store is that large"));
+    for rate in [f64::NAN, -1.0, 0.0, f64::INFINITY] {
+        let mut plan = plan(1_000_000, 4096);
+        plan.drive.writes_per_day = Some(rate);
+        let why = estimate(&plan).unwrap_err();
+        assert!(why.contains(&format!("--dwpd is {rate}; it must be")), "{why}");
     }
-    for text in ["", "m", "1.5", "-1", "1q", "nan", "inf", "1e3", "99999999t"] {
+}
+
+#[test]
+fn numbers_with_units_are_counted_exactly() {
+    for (text, expected) in [
+        ("7", 7),
+        ("100m", 100_000_000),
+        ("1.5G", 1_500_000_000),
+        ("2k", 2000),
+        ("8.2m", 8_200_000),
+        ("2.01k", 2010),
+        ("16.1k", 16_100),
+        ("0.3t", 300_000_000_000),
+        ("1.50000k", 1500),
+    ] {
+        assert_eq!(number(text), Ok(expected), "{text}");
+    }
+    for text in [
+        "",
+        "m",
+        ".",
+        ".5k",
+        "1.k",
+        "1.5",
+        "1.0005k",
+        "1.5.5k",
+        "-1",
+        "1q",
+        "nan",
+        "inf",
+        "1e3",
+        "é",
+        "99999999t",
+    ] {
         assert!(number(text).is_err(), "{text}");
     }
+}
+
+/// The granule is one for the whole store, so a fast tier pads records as the capacity tier does.
+#[test]
+fn records_are_as_long_on_the_fast_tier_as_on_the_other() {
+    let mut plan = plan(1_000_000_000, 100);
+    plan.drive = Drive { bytes: Some(15 << 40), unit_bytes: 4096, writes_per_day: None };
+    plan.fast_bytes = Some(64 << 30);
+    let expected = estimate(&plan).unwrap();
+    assert_eq!(expected.record_bytes, 256);
+    // 256 bytes for each 116, and little beside that.
+    near("fast bytes", expected.fast_bytes_per_user_byte, 256.0 / 116.0, 0.1);
 }
