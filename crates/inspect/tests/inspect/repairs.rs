@@ -80,7 +80,7 @@ fn each_tier_keeps_its_name_in_whatever_order_they_are_given() {
     let repaired =
         StoreView::open(&given).and_then(|view| view.repair_in_place(&())).expect("it is repaired");
     assert!(repaired.well, "{repaired:?}");
-    let is_fast = |path: &PathBuf| match StoreView::open(&[path.clone()]) {
+    let is_fast = |path: &PathBuf| match StoreView::open(std::slice::from_ref(path)) {
         Ok(_) => panic!("it is one tier of two"),
         Err(error) => error.to_string().contains("is the fast tier"),
     };
