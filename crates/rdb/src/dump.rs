@@ -1,7 +1,7 @@
 //! Payloads of `DUMP`, which `RESTORE` and `MIGRATE` take: type, value, version, checksum.
 
 use crate::input::{CRC, Input, write_length};
-use crate::kind::{Kind, STRING};
+use crate::kind::{Dialect, Kind, STRING};
 use crate::strings::Text;
 use crate::{Error, Result};
 
@@ -52,7 +52,7 @@ pub fn encode(value: &[u8]) -> Vec<u8> {
 /// # Errors
 /// It has none, or the payload is damaged.
 pub fn decode(payload: &[u8], value_bytes_max: u64) -> Result<Vec<u8>, Refused> {
-    let body = checked(payload).ok_or(Refused::Checksum)?;
+    let (body, version) = checked(payload).ok_or(Refused::Checksum)?;
     let mut input = Input::new(body);
     let value = match input.byte()? {
         STRING => match input.string(value_bytes_max)? {
@@ -61,7 +61,8 @@ pub fn decode(payload: &[u8], value_bytes_max: u64) -> Result<Vec<u8>, Refused> 
         },
         of => {
             let what = "the payload has a type of value that is not known here";
-            return Err(input.skip_value(of)?.map_or(Refused::Bad(input.corrupt(what)), Refused::Other));
+            let kind = input.skip_value(of, Dialect::of(version.into()))?;
+            return Err(kind.map_or(Refused::Bad(input.corrupt(what)), Refused::Other));
         }
     };
     if input.offset() < body.len() as u64 {
@@ -76,12 +77,12 @@ pub fn value_bytes(payload: &[u8]) -> u64 {
     Input::new(payload.get(1..).unwrap_or(&[])).announced_bytes().unwrap_or(0)
 }
 
-/// What is in front of version and checksum, if that is the checksum of it.
-fn checked(payload: &[u8]) -> Option<&[u8]> {
-    let body = payload.len().checked_sub(FOOTER_BYTES)?;
+/// What is in front of version and checksum, and the version, if that is the checksum of both.
+fn checked(payload: &[u8]) -> Option<(&[u8], u16)> {
     let (summed, checksum) = payload.split_last_chunk::<8>()?;
+    let (body, version) = summed.split_last_chunk::<2>()?;
     let expected = u64::from_le_bytes(*checksum);
-    (CRC.checksum(summed) == expected).then_some(&payload[..body])
+    (CRC.checksum(summed) == expected).then_some((body, u16::from_le_bytes(*version)))
 }
 
 #[cfg(test)]
@@ -126,8 +127,24 @@ mod tests {
         }
     }
 
+    /// The version says who wrote it.
+    #[test]
+    fn payloads_of_valkey_are_read_as_it_writes_them() {
+        let hash = [&[22, 1, 1, b'f', 1, b'v'][..], &(-1_i64).to_le_bytes()].concat();
+        let refused = |version| decode(&with_version(&hash, version), 9).unwrap_err();
+        assert_eq!(refused(80).to_string(), "the payload is of a hash");
+        assert!(matches!(refused(12), Refused::Bad(_)), "{}", refused(12));
+        let of_redis = [22, 1, 0, 1, b'f', 1, b'v'];
+        assert!(matches!(decode(&with_version(&of_redis, 12), 9), Err(Refused::Other(Kind::Hash))));
+        assert_eq!(decode(&with_version(&[0, 1, b'v'], 81), 9).unwrap(), b"v");
+    }
+
     fn with_footer(body: &[u8]) -> Vec<u8> {
-        let mut payload = [body, &VERSION.to_le_bytes()].concat();
+        with_version(body, VERSION)
+    }
+
+    fn with_version(body: &[u8], version: u16) -> Vec<u8> {
+        let mut payload = [body, &version.to_le_bytes()].concat();
         payload.extend_from_slice(&CRC.checksum(&payload).to_le_bytes());
         payload
     }

@@ -37,6 +37,22 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Whose numbers a file or a payload has for types that came after Redis 7.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Redis,
+    Valkey,
+}
+
+impl Dialect {
+    /// Valkey counts its versions from here on, and leaves those below to Redis.
+    const VALKEY_SINCE: u32 = 80;
+
+    pub(crate) fn of(version: u32) -> Dialect {
+        if version < Dialect::VALKEY_SINCE { Dialect::Redis } else { Dialect::Valkey }
+    }
+}
+
 /// A string.
 pub(crate) const STRING: u8 = 0;
 
@@ -59,11 +75,21 @@ const LIST_QUICKLIST_2: u8 = 18;
 const STREAM_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
 const STREAM_3: u8 = 21;
+
+/// From here on types of Redis and of Valkey differ.
+const OWN_LEAST: u8 = 22;
 /// Of a release candidate of Redis 7.4: without the time at which the first field expires.
 const HASH_METADATA_EARLY: u8 = 22;
 const HASH_LISTPACK_EX_EARLY: u8 = 23;
 const HASH_METADATA: u8 = 24;
 const HASH_LISTPACK_EX: u8 = 25;
+/// Of Redis 8.6: with producers.
+const STREAM_4: u8 = 26;
+/// Of Redis 8.8: with entries that no consumer has.
+const STREAM_5: u8 = 27;
+
+/// Of Valkey 9: with a time behind each field.
+const HASH_OF_VALKEY: u8 = 22;
 
 /// A time in milliseconds.
 const TIME_BYTES: u64 = 8;
@@ -73,12 +99,15 @@ const STREAM_ID_BYTES: u64 = 16;
 
 impl<R: Read> Input<R> {
     /// Passes over a value that is no string; `None` if its type is not known.
-    pub(crate) fn skip_value(&mut self, of: u8) -> Result<Option<Kind>> {
+    pub(crate) fn skip_value(&mut self, of: u8, dialect: Dialect) -> Result<Option<Kind>> {
+        if dialect == Dialect::Valkey && of >= OWN_LEAST {
+            return self.skip_value_of_valkey(of);
+        }
         let kind = match of {
             LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => Kind::List,
             SET | SET_INTSET | SET_LISTPACK => Kind::Set,
             SORTED_SET | SORTED_SET_2 | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => Kind::SortedSet,
-            STREAM | STREAM_2 | STREAM_3 => Kind::Stream,
+            STREAM | STREAM_2 | STREAM_3 | STREAM_4 | STREAM_5 => Kind::Stream,
             MODULE_2 => {
                 let name = module_name(self.length()?);
                 self.skip_module_value()?;
@@ -112,15 +141,26 @@ impl<R: Read> Input<R> {
                 self.skip(TIME_BYTES)?;
                 self.skip_string()?;
             }
-            STREAM | STREAM_2 | STREAM_3 => self.skip_stream(of)?,
+            STREAM | STREAM_2 | STREAM_3 | STREAM_4 | STREAM_5 => self.skip_stream(of)?,
             // The value is one string.
             _ => self.skip_string()?,
         }
         Ok(Some(kind))
     }
 
+    fn skip_value_of_valkey(&mut self, of: u8) -> Result<Option<Kind>> {
+        if of != HASH_OF_VALKEY {
+            return Ok(None);
+        }
+        self.each(|input| {
+            input.skip_strings(2)?;
+            input.skip(TIME_BYTES)
+        })?;
+        Ok(Some(Kind::Hash))
+    }
+
     /// Passes over as many things as a length says. Each takes a byte or more, so a wrong length comes to an end.
-    fn each(&mut self, mut skip: impl FnMut(&mut Input<R>) -> Result<()>) -> Result<()> {
+    pub(crate) fn each(&mut self, mut skip: impl FnMut(&mut Input<R>) -> Result<()>) -> Result<()> {
         for _ in 0..self.length()? {
             skip(self)?;
         }
@@ -131,7 +171,7 @@ impl<R: Read> Input<R> {
         (0..count).try_for_each(|_| self.skip_string())
     }
 
-    fn skip_lengths(&mut self, count: usize) -> Result<()> {
+    pub(crate) fn skip_lengths(&mut self, count: usize) -> Result<()> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
@@ -154,7 +194,21 @@ impl<R: Read> Input<R> {
         self.each(|input| input.skip_strings(2))?;
         // How many entries, and the last id; then the first, the greatest that was deleted, and how many there were ever.
         self.skip_lengths(if of == STREAM { 3 } else { 8 })?;
-        self.each(|input| input.skip_group(of))
+        self.each(|input| input.skip_group(of))?;
+        if of >= STREAM_4 { self.skip_producers() } else { Ok(()) }
+    }
+
+    /// How long what they added is known, and of how many; each with what it added, and as which entry; how many there were.
+    fn skip_producers(&mut self) -> Result<()> {
+        self.skip_lengths(2)?;
+        self.each(|input| {
+            input.skip_string()?;
+            input.each(|input| {
+                input.skip_string()?;
+                input.skip_lengths(2)
+            })
+        })?;
+        self.skip_lengths(2)
     }
 
     fn skip_group(&mut self, of: u8) -> Result<()> {
@@ -166,9 +220,10 @@ impl<R: Read> Input<R> {
         })?;
         self.each(|input| {
             input.skip_string()?;
-            input.skip(if of == STREAM_3 { 2 * TIME_BYTES } else { TIME_BYTES })?;
+            input.skip(if of >= STREAM_3 { 2 * TIME_BYTES } else { TIME_BYTES })?;
             input.each(|input| input.skip(STREAM_ID_BYTES))
-        })
+        })?;
+        if of >= STREAM_5 { self.each(|input| input.skip(STREAM_ID_BYTES)) } else { Ok(()) }
     }
 
     /// What a module wrote: pieces, each with its type in front, up to an end.

@@ -1,10 +1,11 @@
-//! Redis' RDB format: files ([`Reader`]) and payloads of `DUMP` ([`dump`]), as Redis up to 8 and Valkey write them.
+//! Redis' RDB format: files ([`Reader`]) and payloads of `DUMP` ([`dump`]), as Redis and Valkey write them. The
+//! version says which of the two it was, whose newer types have the same numbers.
 //!
 //! Strings are read. Values of other types are skipped, and named, so that whoever imports a file can count what is left out.
 //! Memory is bounded by the limits that the caller sets, whatever the bytes say; bytes that make no sense are an [`Error`].
 //!
 //! ```text
-//! file:    "REDIS" version | what there is, one after the other | EOF checksum
+//! file:    "REDIS" or "VALKEY" version | what there is, one after the other | EOF checksum
 //! payload: type value version checksum
 //! ```
 //!

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use crate::input::Input;
-use crate::kind::{Kind, STRING};
+use crate::kind::{Dialect, Kind, STRING};
 use crate::strings::Text;
 use crate::{Error, Result};
 
@@ -58,6 +58,8 @@ pub struct Reader<R> {
     is_over: bool,
 }
 
+/// Of Redis 8.6: what modules say of the key that follows. Of Valkey 9: slots that are being moved.
+const KEY_METADATA_OR_SLOTS: u8 = 243;
 const SLOT_INFO: u8 = 244;
 const FUNCTION: u8 = 245;
 /// Of a release candidate of Redis 7.0.
@@ -74,6 +76,9 @@ const EOF: u8 = 255;
 
 /// What is no type of a value has a number from here on.
 const OPCODE_LEAST: u8 = 240;
+
+/// Which module says something of a key.
+const METADATA_CLASS_BYTES: u64 = 4;
 
 /// From this version on a file ends in a checksum.
 const CHECKSUM_SINCE: u32 = 5;
@@ -135,20 +140,26 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
+    fn dialect(&self) -> Dialect {
+        Dialect::of(self.version)
+    }
+
     /// What stands between entries.
     fn pass(&mut self, opcode: u8, offset: u64) -> Result<()> {
+        let dialect = self.dialect();
         let input = &mut self.input;
         match opcode {
             SELECT => self.database = input.length()?,
-            RESIZE => {
-                input.length()?;
-                input.length()?;
+            RESIZE => input.skip_lengths(2)?,
+            SLOT_INFO => input.skip_lengths(3)?,
+            KEY_METADATA_OR_SLOTS if dialect == Dialect::Valkey => {
+                input.skip_string()?;
+                input.each(|input| input.skip_lengths(2))?;
             }
-            SLOT_INFO => {
-                input.length()?;
-                input.length()?;
-                input.length()?;
-            }
+            KEY_METADATA_OR_SLOTS => input.each(|input| {
+                input.skip(METADATA_CLASS_BYTES)?;
+                input.skip_module_value()
+            })?,
             AUX => input.skip_strings(2)?,
             IDLE => drop(input.length()?),
             FREQUENCY => drop(input.byte()?),
@@ -164,9 +175,7 @@ impl<R: Read> Reader<R> {
             }
             MODULE_AUX => {
                 // Which module, and when it wants this to be read, with the type of that number in front.
-                for _ in 0..3 {
-                    input.length()?;
-                }
+                input.skip_lengths(3)?;
                 input.skip_module_value()?;
             }
             _ => return Err(self.unknown(format!("what is numbered {opcode}"), offset)),
@@ -182,7 +191,7 @@ impl<R: Read> Reader<R> {
                 Text::TooLong { bytes } => Value::TooLong { bytes },
             }
         } else {
-            let kind = self.input.skip_value(of)?;
+            let kind = self.input.skip_value(of, self.dialect())?;
             Value::Other(kind.ok_or_else(|| self.unknown(format!("the type of value {of}"), offset))?)
         };
         let (key, value) = match key {

@@ -67,6 +67,24 @@ fn a_file_of_redis_is_read_and_what_is_no_string_is_named() {
     assert_eq!((reader.version(), reader.functions(), reader.offset()), (10, 1, OF_REDIS.len() as u64));
 }
 
+/// From version 80 on Valkey numbers what it adds by itself: 22 is a hash whose fields have times behind them.
+#[test]
+fn valkey_has_types_of_its_own() {
+    let field = |name: u8, expires_at: i64| [&[1, name, 1, b'v'][..], &expires_at.to_le_bytes()].concat();
+    let hash = [&[22, 1, b'k', 2][..], &field(b'f', -1), &field(b'g', 4_102_444_800_123)].concat();
+    // Slots that were being moved: a name, and ranges.
+    let slots = [243, 1, b'j', 2, 0, 0x40, 99, 0x40, 200, 0x41, 0];
+    let string = [STRING, 1, b's', 1, b'v'];
+    let entries = all(&file("VALKEY080", &[&slots[..], &hash, &string].concat()), LIMITS).unwrap();
+    let values: Vec<_> = entries.into_iter().map(|entry| entry.value).collect();
+    assert_eq!(values, [Value::Other(Kind::Hash), Value::String(b"v".to_vec())]);
+    for unknown in [23, 24, 25, 26] {
+        let body = [&[unknown, 1, b'k', 1, 7][..], &string].concat();
+        let error = all(&file("VALKEY081", &body), LIMITS).unwrap_err();
+        assert!(matches!(error, Error::Unknown { version: 81, .. }), "{error}");
+    }
+}
+
 /// What Redis 7.0 does not write: older and newer encodings, and values of modules.
 #[test]
 fn values_of_other_versions_are_passed_over() {
@@ -95,6 +113,11 @@ fn values_of_other_versions_are_passed_over() {
     assert_eq!(of(15, &group(15, 1)), Value::Other(Kind::Stream));
     assert_eq!(of(19, &group(19, 1)), Value::Other(Kind::Stream));
     assert_eq!(of(21, &group(21, 2)), Value::Other(Kind::Stream));
+    // Producers with what they have added, as Redis 8.6 has them; and entries that nobody has, as 8.8 does.
+    let producers = [9, 0x40, 100, 1, 1, b'p', 2, 1, b'a', 7, 0, 1, b'b', 8, 1, 2, 0];
+    assert_eq!(of(26, &[&group(21, 2)[..], &producers].concat()), Value::Other(Kind::Stream));
+    let free = [&[2][..], &[7; 32]].concat();
+    assert_eq!(of(27, &[&group(21, 2)[..], &free, &producers].concat()), Value::Other(Kind::Stream));
     // A module's value, of every type of piece: "ReJSON-RL", version 3.
     let id = "ReJSON-RL".bytes().fold(0_u64, |id, byte| {
         let characters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -110,6 +133,10 @@ fn values_of_other_versions_are_passed_over() {
         &[2, 2],
         &pieces,
         &[FUNCTION_EARLY, 1, b'n', 1, b'e', 1, 1, b'd', 1, b'c'],
+        // What modules say of the key that follows.
+        &[243, 2, 1, 2, 3, 4],
+        &pieces,
+        &[5, 6, 7, 8, 0],
         &[EXPIRES_AT_S, 1, 0, 0, 0, IDLE, 0x40, 100, FREQUENCY, 9, STRING, 1, b'k', 1, b'v'],
     ]
     .concat();
@@ -140,7 +167,7 @@ fn files_that_are_wrong_are_refused_with_a_reason() {
     assert!(all(&file("VALKEY080", &[]), LIMITS).unwrap().is_empty());
     let newer = refused(&file("REDIS0099", &[99, 1, b'k', 1]));
     assert!(newer.contains("the type of value 99 at byte 9") && newer.contains("version 99"), "{newer}");
-    assert!(refused(&file("REDIS0012", &[243])).contains("what is numbered 243 at byte 9"));
+    assert!(refused(&file("REDIS0012", &[242])).contains("what is numbered 242 at byte 9"));
     let mut damaged = OF_REDIS.to_vec();
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
