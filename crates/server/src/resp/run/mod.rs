@@ -155,7 +155,7 @@ pub(super) async fn next(
         }
         batch.next += 1;
     } else {
-        if let Some(tracking) = &session.tracking {
+        if let Some(tracking) = &mut session.tracking {
             tracking.begin_command();
         }
         group(verb, batch, session, service, replies).await;

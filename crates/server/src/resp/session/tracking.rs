@@ -29,6 +29,8 @@ pub(crate) struct KeepsKeys {
     pub(in crate::resp) options: Options,
     /// CLIENT CACHING was called for the next command.
     pub(in crate::resp) caching: bool,
+    /// What comes meanwhile is held until the command is answered.
+    holds: bool,
     redirect: Option<u64>,
     prefixes: BTreeSet<Bytes>,
     prefix_bytes: usize,
@@ -51,6 +53,7 @@ impl KeepsKeys {
             tracker,
             options,
             caching,
+            holds: false,
             redirect: id,
             prefixes,
             prefix_bytes: 0,
@@ -112,15 +115,16 @@ impl KeepsKeys {
     }
 
     /// A command of the client begins to run.
-    pub(in crate::resp) fn begin_command(&self) {
+    pub(in crate::resp) fn begin_command(&mut self) {
         if self.redirect.is_some() {
             self.tracking.begin_command(&self.tracker);
+            self.holds = true;
         }
     }
 
-    /// It is answered.
-    pub(in crate::resp) fn end_command(&self) {
-        if self.redirect.is_some() {
+    /// It is answered; and nobody may be told in the client's place any more.
+    pub(in crate::resp) fn end_command(&mut self) {
+        if std::mem::take(&mut self.holds) {
             self.tracking.end_command(&self.tracker);
         }
     }
