@@ -313,6 +313,47 @@ async fn who_keeps_keys_is_told_of_a_swap() {
     assert_eq!((told.is_push(), each(&told)), (true, vec!["invalidate null".to_owned()]));
 }
 
+/// One client keeps what it reads and has another told. It asks for keys, and for so much more that the rest of the answer
+/// waits until it is taken.
+async fn half_answered(server: &Running, keys: &[String]) -> (Frames, Frames) {
+    let (mut reader, mut told) =
+        (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
+    told.ask("HELLO 3").await;
+    let id = told.ask("CLIENT ID").await.0.text();
+    reader.ask(&format!("CLIENT TRACKING ON REDIRECT {}", &id[1..])).await;
+    server.store.put("long", vec![b'x'; 1 << 20]).await.unwrap();
+    let mut words: Vec<&str> = vec!["MGET"];
+    words.extend(keys.iter().map(String::as_str));
+    words.resize(words.len() + LONG_ANSWERS, "long");
+    reader.send(&String::from_utf8(command(&words)).unwrap()).await;
+    let remembered = async {
+        while !server.client().await.text("INFO stats").await.contains("tracking_total_items:9\r\n") {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, remembered).await.expect("the keys and the long one are read");
+    (reader, told)
+}
+
+/// Values of a mebibyte, which are more than sockets take.
+const LONG_ANSWERS: usize = 64;
+
+/// What changes while an MGET is answered is told behind the whole answer, though it is made in parts.
+#[tokio::test]
+async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
+    let server = Running::start(plain()).await;
+    let keys: Vec<String> = (0..8).map(|at| format!("k{at}")).collect();
+    let (mut reader, mut told) = half_answered(&server, &keys).await;
+    server.store.put("k3", "new").await.unwrap();
+    for _ in 0..20 {
+        let (_, pushed) = told.ask("PING").await;
+        assert!(pushed.is_empty(), "{pushed:?} came while the answer is made");
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(reader.next().await.elements().len(), keys.len() + LONG_ANSWERS);
+    assert_eq!(each(&told.next().await), ["invalidate k3"]);
+}
+
 /// The table has no more keys than it may, and who kept what had to go is told so.
 #[tokio::test]
 async fn keys_that_have_no_room_are_told_as_changed() {

@@ -128,6 +128,10 @@ pub(super) async fn next(
             if let Some(verb) = verb {
                 service.counters.calls.rejected(verb.index());
             }
+            if let Some(tracking) = &mut session.tracking {
+                // It may have begun, and waited.
+                tracking.end_command();
+            }
             batch.next += 1;
             hush(answers, mark, true, session, replies);
             return began;
@@ -159,10 +163,11 @@ pub(super) async fn next(
             tracking.begin_command();
         }
         group(verb, batch, session, service, replies).await;
-        if let Some(tracking) = &mut session.tracking {
+        // An MGET may go on with the next group.
+        if let Some(tracking) = session.tracking.as_mut().filter(|_| batch.next > first) {
             tracking.end_command();
             // It was of this command, or of the transaction that this one belongs to.
-            tracking.caching &= batch.next == first || verb.name == "client" || session.transaction.is_some();
+            tracking.caching &= verb.name == "client" || session.transaction.is_some();
         }
     }
     hush(answers, mark, batch.next > first, session, replies);
