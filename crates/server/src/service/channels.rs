@@ -74,7 +74,7 @@ const LETTER_BYTES: usize = 2 * size_of::<Letter>() + 128;
 const KEY_BYTES: usize = size_of::<Stale>() + 64;
 
 impl Letter {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let said = match self {
             Letter::Message(Message { pattern, channel, payload, .. }) => {
                 pattern.as_ref().map_or(0, Bytes::len) + channel.len() + payload.len()

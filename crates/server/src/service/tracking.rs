@@ -34,8 +34,8 @@ use crate::budget::Share;
 /// Keys in one message at most.
 const MESSAGE_KEYS_MAX: usize = 1024;
 
-/// So many changes are held back for a client; where there are more, it is told to forget everything.
-const HELD_MAX: usize = 1024;
+/// Bytes of what is held back for a client; where there are more, it is told to forget everything.
+pub(crate) const HELD_BYTES_MAX: usize = 32 << 10;
 
 /// How a client is told.
 pub(crate) struct How {
@@ -61,11 +61,29 @@ struct Telling {
     /// A command of the client runs.
     is_reading: bool,
     /// What is to be told when that is answered.
-    held: Vec<Letter>,
+    held: Held,
     /// Who was to be told has gone.
     is_broken: bool,
     /// It keeps nothing any more.
     has_ended: bool,
+}
+
+/// Letters that are held back, and their bytes.
+#[derive(Default)]
+struct Held {
+    letters: Vec<Letter>,
+    bytes: usize,
+}
+
+impl Held {
+    /// What comes behind too much is of everything as well.
+    fn add(&mut self, letter: Letter) {
+        self.bytes += letter.bytes();
+        self.letters.push(letter);
+        if self.bytes > HELD_BYTES_MAX {
+            self.letters = vec![Letter::Invalid(None)];
+        }
+    }
 }
 
 impl Tracker {
@@ -324,7 +342,7 @@ impl Tracking {
         let mut telling = lock(&tracker.telling);
         telling.is_reading = false;
         let held = std::mem::take(&mut telling.held);
-        held.into_iter().for_each(|letter| self.send(tracker, &mut telling, letter));
+        held.letters.into_iter().for_each(|letter| self.send(tracker, &mut telling, letter));
     }
 
     fn tell(&self, tracker: &Tracker, letter: Letter) {
@@ -332,8 +350,7 @@ impl Tracking {
         match () {
             () if telling.has_ended => {}
             () if !telling.is_reading => self.send(tracker, &mut telling, letter),
-            () if telling.held.len() < HELD_MAX => telling.held.push(letter),
-            () => telling.held = vec![Letter::Invalid(None)],
+            () => telling.held.add(letter),
         }
     }
 

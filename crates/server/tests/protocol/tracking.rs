@@ -354,6 +354,22 @@ async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
     assert_eq!(each(&told.next().await), ["invalidate k3"]);
 }
 
+/// Who has to hear of more than is held meanwhile forgets everything.
+#[tokio::test]
+async fn what_is_held_until_an_answer_is_whole_has_a_bound() {
+    let server = Running::start(plain()).await;
+    let keys: Vec<String> = (0..8).map(|at| format!("k{at}-{}", "x".repeat(20_000))).collect();
+    let (mut reader, mut told) = half_answered(&server, &keys).await;
+    for key in &keys {
+        server.store.put(key.clone(), "new").await.unwrap();
+    }
+    reader.next().await;
+    let all = each(&told.next().await);
+    assert!(all == ["invalidate null"], "{} keys are named", all.len());
+    server.store.put("long", "new").await.unwrap();
+    assert_eq!(each(&told.next().await), ["invalidate long"], "and nothing else");
+}
+
 /// The table has no more keys than it may, and who kept what had to go is told so.
 #[tokio::test]
 async fn keys_that_have_no_room_are_told_as_changed() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::service::clients::{Client, KeptKeys};
-use crate::service::tracking::{How, Tracker, Tracking};
+use crate::service::tracking::{HELD_BYTES_MAX, How, Tracker, Tracking};
 
 /// What a prefix takes beside its name: its place here and among all, and its part of those that listen to it.
 const PREFIX_BYTES: usize = 512;
@@ -100,7 +100,8 @@ impl KeepsKeys {
     }
 
     pub(in crate::resp) fn held_bytes(&self) -> usize {
-        self.prefix_bytes
+        let held = if self.redirect.is_some() { HELD_BYTES_MAX } else { 0 };
+        self.prefix_bytes + held
     }
 
     /// Whether keys that are read now are to be remembered.
