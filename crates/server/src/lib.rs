@@ -30,7 +30,9 @@ mod tls;
 const AUDIT: &str = "esker_server::audit";
 
 pub use auth::{LOGIN_BYTES, Right, UserEntry, UserFile};
-pub use base::config::{Access, ClientCertificates, Config, LogFilter, Password, TlsFiles, UnixSocket};
+pub use base::config::{
+    Access, ClientCertificates, Config, LogFilter, PASSWORD_BYTES_MAX, Password, TlsFiles, UnixSocket,
+};
 pub use base::error::{Error, Result};
 pub use base::keyspace_events::KeyspaceEvents;
 pub use base::limits::Limits;

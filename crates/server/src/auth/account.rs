@@ -6,8 +6,9 @@ use esker_engine::Store;
 
 use super::commands::{Allowed, CommandTable, WrongRule};
 use super::file::{Right, UserEntry};
-use super::password::{PASSWORD_BYTES_MAX, SECRETS_MAX, Secret};
+use super::password::{SECRETS_MAX, Secret};
 use super::reach::{Pattern, Reach, WrongPattern};
+use crate::base::config::PASSWORD_BYTES_MAX;
 
 /// Memory that the patterns of a user take.
 const REACH_BYTES_MAX: usize = 16 << 10;

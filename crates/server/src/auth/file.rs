@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::password::{self, SECRETS_MAX, Secret};
 use super::reach::{Pattern, Reach};
+use crate::base::config::Password;
 use crate::{Error, Result};
 
 /// What a user may do.
@@ -95,8 +96,9 @@ impl UserEntry {
     /// Sets the only password, by its hash. It takes a few hundredths of a second.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// It is too long, or the system gives no random numbers.
     pub fn set_password(&mut self, password: &str) -> Result<()> {
+        Password::check_length(password.as_bytes())?;
         self.password_hash = Some(password::hash(password.as_bytes())?);
         self.more_password_hashes.clear();
         Ok(())

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 
 use super::throttle::Attempt;
 use crate::base::address::Origin;
+use crate::base::config::Password;
 use crate::{Error, Result};
 
 /// Memory that checking a password takes, beyond the budget of the clients.
@@ -29,9 +30,6 @@ const HASH_PASSES: u32 = 5;
 
 /// Passwords of a user.
 pub(super) const SECRETS_MAX: usize = 4;
-
-/// Longer ones are wrong without a look.
-pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
 
 type Keyed = [u8; 32];
 
@@ -197,7 +195,7 @@ impl Checker {
         secrets: &[Secret],
         go_on: impl Fn() -> bool,
     ) -> Option<Option<usize>> {
-        if password.len() > PASSWORD_BYTES_MAX {
+        if Password::check_length(password).is_err() {
             return Some(None);
         }
         let keyed = self.keyed(name, password);

@@ -93,6 +93,25 @@ async fn a_password_of_the_settings_is_the_default_users() {
     }
 }
 
+/// A password that no login could give is none.
+#[tokio::test]
+async fn passwords_have_one_length_everywhere() {
+    let (longest, longer) = ("x".repeat(1024), "x".repeat(1025));
+    let server = |password: &str| {
+        let here = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        crate::Sockets::bind(&crate::Config { access: with_password(password), ..crate::Config::resp(here) })
+    };
+    assert!(server(&longest).is_ok());
+    let refused = server(&longer).map(drop).unwrap_err().to_string();
+    assert_eq!(refused, "a password has up to 1024 bytes");
+    let mut entry = UserEntry::default();
+    assert_eq!(entry.set_password(&longer).unwrap_err().to_string(), refused);
+    assert_eq!(entry, UserEntry::default());
+    let (_directory, access) = file(&[("ann", Some(&longest), &[Right::Read], &[])]);
+    let users = open(&access).unwrap();
+    assert!(users.log_in(b"ann", longest.as_bytes(), &HERE).await.is_some());
+}
+
 #[tokio::test]
 async fn users_of_a_file_have_rights() {
     let (_directory, access) = file(&[

@@ -105,6 +105,9 @@ pub struct ClientCertificates {
     pub required: bool,
 }
 
+/// The longest password. Longer ones are taken nowhere, and are wrong without a look.
+pub const PASSWORD_BYTES_MAX: usize = 1024;
+
 /// A password, which no formatting shows.
 #[derive(Clone)]
 pub struct Password(String);
@@ -117,6 +120,11 @@ impl Password {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// Whether these are no more bytes than a password may have.
+    pub(crate) fn check_length(bytes: &[u8]) -> Result<()> {
+        if bytes.len() <= PASSWORD_BYTES_MAX { Ok(()) } else { Err(Error::PasswordTooLong) }
     }
 }
 
@@ -187,6 +195,9 @@ impl Config {
     pub(crate) fn check(&self) -> Result<()> {
         if !(1..=Store::DATABASES).contains(&self.databases) {
             return Err(Error::Databases { asked: self.databases });
+        }
+        if let Some(password) = &self.access.password {
+            Password::check_length(password.bytes())?;
         }
         for (setting, addresses) in self.addresses() {
             if let Some(address) = self.exposed(setting, &addresses) {

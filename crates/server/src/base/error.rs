@@ -38,6 +38,9 @@ pub enum Error {
         /// How many were asked for.
         asked: u8,
     },
+    /// No login can give such a password.
+    #[error("a password has up to {} bytes", super::config::PASSWORD_BYTES_MAX)]
+    PasswordTooLong,
     /// An address speaks TLS, and there is no certificate.
     #[error("{address} is to speak TLS, which needs tls-cert and tls-key")]
     NoCertificate {
