@@ -76,8 +76,7 @@ impl Users {
                 return Err(wrong(Wrong::NotHere("a command adds and takes away up to 16 passwords")));
             }
             let (Slow::AddPassword(password) | Slow::RemovePassword(password)) = slow;
-            let known = self.checker.find(name.as_bytes(), password, &account.secrets, || true).await;
-            let known = known.ok_or_else(|| NotSet::Other("the server stops".to_owned()))?;
+            let known = self.find(name, password, &account).await?;
             match (slow, known) {
                 (Slow::AddPassword(_), Some(_)) => account.needs_no_password = false,
                 (Slow::AddPassword(password), None) => {
@@ -85,11 +84,23 @@ impl Users {
                     let secret = secret.map_err(|error| NotSet::Other(error.to_string()))?;
                     account.add_secret(secret).map_err(wrong)?;
                 }
-                (Slow::RemovePassword(_), Some(index)) => drop(account.secrets.remove(index)),
                 (Slow::RemovePassword(_), None) => return Err(wrong(Wrong::NoSuchPassword)),
+                (Slow::RemovePassword(_), mut known) => {
+                    // Several hashes may be of it.
+                    while let Some(index) = known {
+                        account.secrets.remove(index);
+                        known = self.find(name, password, &account).await?;
+                    }
+                }
             }
         }
         Ok(account)
+    }
+
+    /// Which secret of an account a password is.
+    async fn find(&self, name: &str, password: &[u8], account: &Account) -> Result<Option<usize>, NotSet> {
+        let known = self.checker.find(name.as_bytes(), password, &account.secrets, || true).await;
+        known.ok_or_else(|| NotSet::Other("the server stops".to_owned()))
     }
 
     /// Removes users; how many there were. `default` stays, and then all do.

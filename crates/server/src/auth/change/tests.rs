@@ -1,7 +1,7 @@
 use super::*;
 use crate::Right;
 use crate::auth::tests::{HERE, file, open, row, with_password};
-use crate::auth::{Access, UserFile};
+use crate::auth::{Access, UserFile, password};
 
 async fn set(users: &Users, name: &str, rules: &str) -> Result<(), NotSet> {
     let rules: Vec<_> = rules.split(' ').map(str::as_bytes).collect();
@@ -164,6 +164,19 @@ async fn passwords_come_and_go_and_who_loses_one_must_go() {
     assert!(!may("two").await && users.of_certificate(["ann"]).is_some());
     set(&users, "ann", "off").await.unwrap();
     assert!(users.of_certificate(["ann"]).is_none());
+}
+
+/// Each hash has a salt of its own, so one password may be there more than once.
+#[tokio::test]
+async fn a_password_that_is_taken_away_is_right_by_none_of_its_hashes() {
+    let users = open(&Access::default()).unwrap();
+    let hash = || password::hash(b"one").unwrap();
+    set(&users, "ann", &format!("on #{} >two #{} #{}", hash(), hash(), hash())).await.unwrap();
+    assert!(users.log_in(b"ann", b"one", &HERE).await.is_some());
+    set(&users, "ann", "<one").await.unwrap();
+    assert!(users.log_in(b"ann", b"one", &HERE).await.is_none());
+    assert!(users.log_in(b"ann", b"two", &HERE).await.is_some());
+    assert!(matches!(set(&users, "ann", "<one").await, Err(NotSet::Rule(..))));
 }
 
 #[tokio::test]
