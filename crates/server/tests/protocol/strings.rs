@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{Running, command, plain};
+use crate::frames::Frames;
 
 #[tokio::test]
 async fn set_and_get() {
@@ -277,4 +278,31 @@ async fn commands_of_other_types_say_of_which() {
     let called =
         "-ERR Esker serves strings: HGET is a command of hashes (see docs/compatibility.md) script: ";
     client.ask("EVAL \"return redis.call('hget', 'h', 'f')\" 0", called).await;
+}
+
+/// PFCOUNT wants to keep its count. A store that takes no writes answers it all the same, and does not keep it.
+#[tokio::test]
+async fn hyperloglogs_are_counted_in_a_full_store() {
+    let small =
+        |options: esker_engine::Options| options.segment_bytes(64 << 10).capacity_limit_bytes(2 << 20);
+    let server = Running::start_with(small, plain()).await;
+    server.store.set_compression(esker_engine::Compression::Off);
+    let mut client = server.client().await;
+    client.ask("PFADD a 1 2 3", ":1\r\n").await;
+    client.ask("PFADD b 4 5", ":1\r\n").await;
+    for bytes in [10_000, 3000, 1000, 300, 100, 30, 0] {
+        let mut key = 0_u64;
+        while server.store.put(format!("{bytes}:{key}"), vec![0_u8; bytes]).await.is_ok() {
+            key += 1;
+        }
+    }
+    let kept = server.store.get("a").await.unwrap();
+    // Alone, and beside a write that is refused.
+    let mut frames = Frames::connect(server.resp[0]).await;
+    frames.send("PFCOUNT a\r\nPFCOUNT b\r\nAPPEND b x\r\nPFCOUNT a").await;
+    for begins in [":3", ":2", "-OOM ", ":3"] {
+        let reply = frames.next().await.text();
+        assert!(reply.starts_with(begins), "{reply}");
+    }
+    assert_eq!(server.store.get("a").await.unwrap(), kept);
 }

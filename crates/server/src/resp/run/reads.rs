@@ -248,17 +248,10 @@ pub(super) async fn reads(
         batch.next += 1;
         return;
     }
-    session.remember(keys.iter().map(|(_, key)| &key[..]));
-    let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
     let done = group.len();
-    match entries.into_iter().collect::<Result<Vec<_>, Error>>() {
-        Ok(entries) => {
-            let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
-            let (mut view, failed) =
-                run_on_view(&group, database, &keys, entries.into_iter(), service, replies);
-            service.events.publish(view.take_events());
+    match look(&group, &keys, session, service, replies).await {
+        Ok(bytes) => {
             group.iter().for_each(|(_, verb, _)| session.tally.ended(verb.index(), 1));
-            count_failed(&failed, service);
             adapt(session, bytes, service);
             batch.next += done;
         }
@@ -270,4 +263,24 @@ pub(super) async fn reads(
         // One after the other, so that only those fail that ask for what cannot be read.
         Err(_) => session.read_width = 1,
     }
+}
+
+/// Runs commands on what their keys have, and writes nothing; how many bytes the values had. After an error they have not
+/// answered.
+pub(super) async fn look(
+    group: &[OnView<'_>],
+    keys: &[Place],
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) -> Result<usize, Error> {
+    let (store, database) = (session.store(service), session.database());
+    session.remember(keys.iter().map(|(_, key)| &key[..]));
+    let entries = join_all(keys.iter().map(|(_, key)| store.get_entry(key))).await;
+    let entries = entries.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let bytes = entries.iter().flatten().map(|entry| entry.value.len()).sum();
+    let (mut view, failed) = run_on_view(group, database, keys, entries.into_iter(), service, replies);
+    service.events.publish(view.take_events());
+    count_failed(&failed, service);
+    Ok(bytes)
 }

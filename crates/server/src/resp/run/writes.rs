@@ -132,8 +132,8 @@ pub(super) async fn updates(
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
     if let Err(error) = update(&group, &keys, options, session, service, replies).await {
-        if let [_] = *group {
-            replies.store_error(&error);
+        if let [one] = *group {
+            refuse(&[one], &keys, error, session, service, replies).await;
         } else {
             for one in group {
                 let (command, verb, _) = one;
@@ -141,9 +141,9 @@ pub(super) async fn updates(
                 let keys: Vec<_> =
                     places.map(|(database, index)| (database, command.shared(index))).collect();
                 if let Err(error) = update(&[one], &keys, options, session, service, replies).await {
-                    replies.store_error(&error);
-                    replies.take_errors();
-                    service.counters.calls.failed(verb.index(), 1);
+                    refuse(&[one], &keys, error, session, service, replies).await;
+                    let errors = replies.take_errors();
+                    service.counters.calls.failed(verb.index(), errors);
                 }
             }
         }
@@ -187,7 +187,7 @@ async fn update(
     let mark = replies.mark();
     let change = |entries: &[Option<Entry>]| {
         // PFCOUNT reads, though it may write. Nobody else writes these keys before this is seen.
-        for (command, verb, _) in group.iter().filter(|(_, verb, _)| verb.flags.contains(&"readonly")) {
+        for (command, verb, _) in group.iter().filter(|(_, verb, _)| only_reads(verb)) {
             session.remember(verb.keys.of(*command).map(|index| command.argument(index)));
         }
         let (mut view, failed) =
@@ -205,6 +205,30 @@ async fn update(
             replies.cut(mark);
             Err(error)
         }
+    }
+}
+
+fn only_reads(verb: &Verb) -> bool {
+    verb.flags.contains(&"readonly")
+}
+
+/// Answers a command whose update the store did not take: with why, or, where it would have written only what it keeps for
+/// later, from what is there.
+async fn refuse(
+    one: &[OnView<'_>; 1],
+    keys: &[Place],
+    error: Error,
+    session: &Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    let [(_, verb, _)] = one;
+    let looked = match only_reads(verb) {
+        true => reads::look(one, keys, session, service, replies).await.map(drop),
+        false => Err(error),
+    };
+    if let Err(error) = looked {
+        replies.store_error(&error);
     }
 }
 
