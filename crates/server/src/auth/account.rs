@@ -182,7 +182,9 @@ impl Account {
     /// What it may do in the words of Redis, to be changed.
     fn rules(&mut self, table: &CommandTable) -> (&mut Allowed, &mut Reach, &mut Reach) {
         if let Grant::Rights { .. } = self.grant {
-            let (allowed, keys, channels) = self.resolve(table);
+            let (allowed, keys, mut channels) = self.resolve(table);
+            // Of channels commands say what may be done, and the pattern of a rule does not.
+            channels.open();
             self.grant = Grant::Rules { allowed, keys, channels };
         }
         match &mut self.grant {

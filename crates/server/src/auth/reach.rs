@@ -134,6 +134,13 @@ impl Reach {
         }
     }
 
+    /// All may be done to names that anything may be done to.
+    pub(super) fn open(&mut self) {
+        for pattern in &mut self.0 {
+            (pattern.read, pattern.write) = (true, true);
+        }
+    }
+
     pub(super) fn may_read(&self, name: &[u8]) -> bool {
         self.0.iter().any(|pattern| pattern.read && name.starts_with(&pattern.prefix))
     }

@@ -272,6 +272,31 @@ async fn rights_that_became_rules_are_saved_so_that_they_are_read() {
     assert!(user(&users, "root").is_admin());
 }
 
+/// Of a channel commands alone say what may be done, before it is saved as well as after.
+#[tokio::test]
+async fn channels_of_rights_that_became_rules_are_for_all_that_commands_allow() {
+    let (_directory, access) = file(&[
+        ("bob", Some("b"), &[Right::Read], &["app:"]),
+        ("eve", Some("e"), &[Right::Write], &["app:"]),
+        ("sys", Some("s"), &[Right::Monitor], &["app:"]),
+    ]);
+    let users = open(&access).unwrap();
+    assert!(!user(&users, "bob").may_publish(b"app:1") && !user(&users, "eve").may_hear(b"app:1"));
+    for (name, rule) in [("bob", "+set"), ("eve", "+get"), ("sys", "+get")] {
+        set(&users, name, rule).await.unwrap();
+    }
+    for _ in 0..2 {
+        for (name, reaches) in [("bob", true), ("eve", true), ("sys", false)] {
+            let user = user(&users, name);
+            let may = [user.may_publish(b"app:1"), user.may_hear(b"app:1")];
+            assert_eq!(may, [reaches; 2], "{name}: {}", shown(&user));
+            assert!(!user.may_publish(b"other") && !user.may_hear(b"other"));
+        }
+        users.save().unwrap();
+        users.reload().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_the_next_start_would_refuse_is_not_written() {
     let (_directory, access) = file(&[("root", Some("r"), &[Right::Admin], &[])]);
