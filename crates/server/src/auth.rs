@@ -126,6 +126,12 @@ impl User {
         self.keys.may_write(key)
     }
 
+    /// Whether the user reads the same keys of a database as it would as another.
+    pub(crate) fn reads_as(&self, other: &User, database: u8) -> bool {
+        let reads = |user: &User| user.reads() && user.may_use(database);
+        reads(self) == reads(other) && self.keys.readable() == other.keys.readable()
+    }
+
     /// Whether the user may hear what is published on channels that begin so.
     pub(crate) fn may_hear(&self, channel: &[u8]) -> bool {
         self.channels.may_read(channel)

@@ -1,5 +1,6 @@
 //! Which names a user may reach: keys or channels that begin with a prefix.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Names that begin with a prefix, and what may be done to them.
@@ -143,6 +144,11 @@ impl Reach {
 
     pub(super) fn may_read(&self, name: &[u8]) -> bool {
         self.0.iter().any(|pattern| pattern.read && name.starts_with(&pattern.prefix))
+    }
+
+    /// The prefixes of names that may be read.
+    pub(super) fn readable(&self) -> BTreeSet<&[u8]> {
+        self.0.iter().filter(|pattern| pattern.read).map(|pattern| &pattern.prefix[..]).collect()
     }
 
     pub(super) fn may_write(&self, name: &[u8]) -> bool {

@@ -54,6 +54,8 @@ struct Watch {
     service: Arc<Service>,
     call: Call,
     stop: Stop,
+    /// Completes when users have changed.
+    users: tokio::sync::watch::Receiver<()>,
     watching: Watching,
     with_values: bool,
     progress: Duration,
@@ -113,7 +115,7 @@ pub(super) async fn watch(
     };
     let named: usize = prefixes.iter().chain(&keys).map(|name| NAME_BYTES + 2 * name.len()).sum();
     let queue = call.client.take(queue_bytes + WATCH_BYTES + named).await?;
-    let user = call.user.clone();
+    let (user, users) = (call.user.clone(), esker.service.users.reloads());
     let may_see = Box::new(move |key: &[u8]| user.may_read(key));
     // Copies: the message is not in memory of the call any more once this has begun.
     let copied = |names: Vec<Bytes>| names.iter().map(|name| Bytes::copy_from_slice(name)).collect();
@@ -129,8 +131,8 @@ pub(super) async fn watch(
         return Err(missed());
     }
     let stop = esker.stop.clone();
-    let watch =
-        Watch { service, call, stop, watching, with_values, progress, told: 0, _queue: queue, _place: place };
+    let (told, _queue, _place) = (0, queue, place);
+    let watch = Watch { service, call, stop, users, watching, with_values, progress, told, _queue, _place };
     let messages = stream::unfold(Turn::Begins(watch), |turn| async move {
         let mut watch = match turn {
             Turn::Begins(watch) => return Some((message(Message::Started(Started {})), Turn::GoesOn(watch))),
@@ -150,12 +152,21 @@ fn message(message: Message) -> Result<pb::WatchResponse, Status> {
 }
 
 impl Watch {
+    /// Takes the user anew if the users have changed. If it may read other keys now, changes of some were left out, or there
+    /// are none to tell of.
+    fn follow_user(&mut self) -> Result<(), Status> {
+        let before = self.call.user.clone();
+        self.call.follow_user(&self.service)?;
+        if self.call.user.reads_as(&before, self.call.database) { Ok(()) } else { Err(missed()) }
+    }
+
     /// What is said next, or why it ends.
     async fn next(&mut self) -> Result<Message, Status> {
         let quiet_until = Instant::now() + self.progress;
         loop {
             // What was taken for the message before goes with it.
             self.call.held.renew();
+            self.follow_user()?;
             let changes = self.changes().await?;
             if !changes.is_empty() {
                 self.told += changes.len() as u64;
@@ -167,9 +178,11 @@ impl Watch {
             tokio::select! {
                 () = self.watching.arrived() => {}
                 () = self.stop.announced() => return Err(stopping()),
+                // The server is there as long as its watches.
+                _ = self.users.changed() => {}
                 () = sleep_until(quiet_until) => {
                     // Who is gone gets not even this.
-                    self.call.follow_user(&self.service)?;
+                    self.follow_user()?;
                     return Ok(Message::Progress(Progress { changes: self.told }));
                 }
             }
@@ -186,7 +199,7 @@ impl Watch {
                 Err(Missed) if changes.is_empty() => return Err(missed()),
                 Ok(None) | Err(Missed) => break,
             };
-            self.call.follow_user(&self.service)?;
+            self.follow_user()?;
             if seen.cause.is_some() && !self.call.may_read(&seen.key) {
                 continue;
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use esker_server::{Config, Right};
 use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::{Code, Streaming};
 
@@ -290,6 +291,44 @@ async fn a_watch_tells_what_its_user_may_read_and_ends_with_it() {
     let (changes, status) = watch.end().await;
     assert_eq!(changes, 0, "who is gone is told nothing");
     refused(Err::<(), _>(status), Code::Unauthenticated, "LOGIN");
+}
+
+/// Changes of keys that may be read from now on were left out until now, so whoever watches has to look again.
+#[tokio::test]
+async fn a_watch_whose_user_may_read_other_keys_ends() {
+    let running = Running::start(plain()).await;
+    let mut client = running.client().await;
+    let mut admin = tokio::net::TcpStream::connect(running.resp[0]).await.unwrap();
+    let mut set = async |rules: &str| {
+        admin.write_all(format!("ACL SETUSER ann {rules}\r\n").as_bytes()).await.unwrap();
+        let mut answer = [0; 5];
+        admin.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"+OK\r\n", "{rules}");
+    };
+    set("on >pass ~a:* +@all -@dangerous").await;
+    let mut watch = Watch::begin(&mut client, from(of(&[""]), "ann", "pass")).await;
+    for same in [">other", "-set", "&c:*", "databases=0,1"] {
+        set(same).await;
+        running.store.put("b:1", "x").await.unwrap();
+        running.store.put("a:1", same).await.unwrap();
+        assert_eq!(watch.next().await.key, "a:1");
+    }
+    for other in ["~b:*", "resetkeys %R~a:*", "databases=1"] {
+        // Nothing is written: it ends at once.
+        let begun = std::time::Instant::now();
+        set(other).await;
+        let (changes, status) = watch.end().await;
+        assert_eq!(changes, 0, "{other}");
+        refused(Err::<(), _>(status), Code::Aborted, "MISSED");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{other}");
+        let again = client.watch(from(of(&[""]), "ann", "pass")).await;
+        if other == "databases=1" {
+            refused(again, Code::PermissionDenied, "NO_RIGHT");
+            break;
+        }
+        watch = Watch { stream: again.unwrap().into_inner(), came: Vec::new().into_iter() };
+        assert!(matches!(watch.message().await, Message::Started(_)));
+    }
 }
 
 #[tokio::test]
