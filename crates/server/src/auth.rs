@@ -293,6 +293,14 @@ impl Users {
         user.account.secrets.iter().all(keeps).then(|| now.clone())
     }
 
+    /// The same user as the users are now, if nothing more needs to be said: it is not off, and any password is still right if
+    /// that is why it was let in.
+    pub(crate) fn still(&self, user: &Arc<User>) -> Option<Arc<User>> {
+        let now = if user.is_outdated() { self.refresh(user)? } else { user.clone() };
+        let may = !now.is_off() && (now.needs_no_password() || !user.needs_no_password());
+        may.then_some(now)
+    }
+
     /// The user that a client's certificate names, if there is one that is not off.
     pub(crate) fn of_certificate<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<Arc<User>> {
         let roster = self.roster();

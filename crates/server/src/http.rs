@@ -81,10 +81,11 @@ pub(crate) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let user = user.as_ref();
     let answer = async |request| {
         busy.set(true);
-        let answer = answer(&request, &address, user, service).await;
+        // Users may have changed since the request before.
+        let is_known = user.as_ref().is_some_and(|user| service.users.still(user).is_some());
+        let answer = answer(&request, &address, is_known, service).await;
         busy.set(false);
         Ok::<_, Infallible>(answer)
     };
@@ -125,12 +126,7 @@ fn http1() -> hyper::server::conn::http1::Builder {
     builder
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    address: &Address,
-    user: Option<&Arc<User>>,
-    service: &Service,
-) -> Answer {
+async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, service: &Service) -> Answer {
     if let Some(refusal) = refuse_call(request) {
         return refusal;
     }
@@ -147,7 +143,7 @@ async fn answer(
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },
-        _ if user.is_none() && !log_in(request, address, service).await => {
+        _ if !is_known && !log_in(request, address, service).await => {
             let mut answer = plain(StatusCode::UNAUTHORIZED, "a user and a password are needed\n");
             let how = HeaderValue::from_static("Basic realm=\"esker\", charset=\"UTF-8\"");
             answer.headers_mut().insert(WWW_AUTHENTICATE, how);

@@ -288,6 +288,32 @@ async fn a_probe_gets_through_whatever_connections_others_hold() {
     assert!(read.await.unwrap().unwrap() > 0, "a connection of another address was ended");
 }
 
+/// A connection lasts for a minute, and its user may be another by then.
+#[tokio::test]
+async fn each_request_is_of_who_may_ask_now() {
+    let server = Running::start(config()).await;
+    let (mut admin, mut scraper) =
+        (server.client().await, Client(TcpStream::connect(server.http[0]).await.unwrap()));
+    let request = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let until_end = async |scraper: &mut Client<TcpStream>| {
+        scraper.send(request).await;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(tokio::io::AsyncReadExt::read_u8(&mut scraper.0).await.unwrap());
+        }
+        String::from_utf8(head).unwrap()
+    };
+    assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 200 "));
+    admin.ask("ACL SETUSER default -keys", "+OK\r\n").await;
+    assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 200 "));
+    admin.ask("ACL SETUSER default >secret", "+OK\r\n").await;
+    assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 401 "));
+    admin.ask("ACL SETUSER default nopass", "+OK\r\n").await;
+    assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 200 "));
+    admin.ask("ACL SETUSER default off", "+OK\r\n").await;
+    assert!(until_end(&mut scraper).await.starts_with("HTTP/1.1 401 "));
+}
+
 #[tokio::test]
 async fn a_full_store_is_ready_for_reads() {
     let small =
