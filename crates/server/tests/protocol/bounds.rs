@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_server::Limits;
 
-use crate::client::{Running, command, limited, narrow, plain};
+use crate::client::{Client, Running, command, limited, narrow, plain};
 
 /// Every answer is made in memory, and there may be very many to commands of a few bytes.
 #[tokio::test]
@@ -247,4 +247,43 @@ async fn a_long_script_joins_values_of_many_keys() {
     let script = "for i = 1, 1000000 do end return redis.call('BITOP', 'OR', KEYS[6], unpack(KEYS, 1, 5))";
     client.send(command(&[&["EVAL", script, "6"], &keys[..], &["to"]].concat())).await;
     client.expect(":1048576\r\n").await;
+}
+
+/// EXEC of so many times a command.
+async fn transaction_of(line: &str, times: usize, client: &mut Client) -> String {
+    client.send(format!("MULTI\r\n{}EXEC\r\n", format!("{line}\r\n").repeat(times))).await;
+    client.expect(format!("+OK\r\n{}", "+QUEUED\r\n".repeat(times))).await;
+    client.line().await
+}
+
+/// A transaction runs in one step, so it goes through no more bytes than it could answer.
+#[tokio::test]
+async fn values_are_not_gone_through_without_end() {
+    let server = narrow().await;
+    server.store.put("large", vec![0; 200 << 10]).await.unwrap();
+    for line in ["BITCOUNT large", "BITPOS large 1"] {
+        let mut client = server.client().await;
+        let refused = transaction_of(line, 100, &mut client).await;
+        assert!(refused.starts_with("-EXECABORT") && refused.contains("client-memory-each"), "{refused}");
+        assert_eq!(transaction_of(line, 2, &mut client).await, "*2", "{line}");
+    }
+}
+
+/// Copies are made of a few bytes each, and become values of the store when all of them are written.
+#[tokio::test]
+async fn copies_take_what_they_copy() {
+    let server = narrow().await;
+    server.store.put("large", vec![b'x'; 200 << 10]).await.unwrap();
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    for number in 0..20 {
+        client.ask(&format!("COPY large {number}"), "+QUEUED\r\n").await;
+    }
+    client.send("EXEC\r\n").await;
+    let refused = client.line().await;
+    assert!(refused.starts_with("-EXECABORT") && refused.contains("client-memory-each"), "{refused}");
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("COPY large small", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n:1\r\n").await;
+    client.ask("DBSIZE", ":2\r\n").await;
 }
