@@ -268,6 +268,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             tracing::warn!(peer = %session.peer, user, "refused a command; further ones of this connection are not told: {why}");
         }
         session.spoil_transaction();
+        session.spend_caching(None);
         if session.answers == Answers::On {
             self.transport.replies.error(why);
             self.transport.replies.take_errors();

@@ -444,3 +444,39 @@ async fn prefixes_are_bounded() {
         .ask(&format!("CLIENT TRACKING ON BCAST PREFIX {long}"), "-ERR prefix of more than 1024 bytes\r\n")
         .await;
 }
+
+/// Of a command that was refused, too; but not of CLIENT itself.
+#[tokio::test]
+async fn what_is_said_of_the_next_command_is_said_of_no_other() {
+    let limits = Limits { bulk_bytes_max: 1000, ..Limits::default() };
+    let server = Running::start(limited(limits)).await;
+    let (mut keeper, mut other) =
+        (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
+    keeper.ask("HELLO 3").await;
+    keeper.ask("CLIENT TRACKING ON OPTOUT").await;
+    let too_long = format!("*2\r\n$3\r\nGET\r\n$1001\r\n{}", "x".repeat(1001));
+    for (between, is_told) in [
+        ("PING", true),
+        ("GET", true),
+        ("NOSUCH", true),
+        ("SUBSCRIBE", true),
+        ("EXEC", true),
+        (&too_long, true),
+        ("CLIENT CACHING", false),
+        ("CLIENT ID", false),
+    ] {
+        keeper.ask("CLIENT CACHING NO").await;
+        keeper.ask(between).await;
+        keeper.ask("GET k").await;
+        other.ask("SET k v").await;
+        let told = keeper.ask("PING").await.1;
+        assert_eq!(!told.is_empty(), is_told, "{between}");
+    }
+    // What is refused while commands are queued does not end the transaction.
+    for line in ["CLIENT CACHING NO", "MULTI", "GET", "DISCARD"] {
+        keeper.ask(line).await;
+    }
+    keeper.ask("GET k").await;
+    other.ask("SET k v").await;
+    assert!(!keeper.ask("PING").await.1.is_empty(), "DISCARD was the next command");
+}

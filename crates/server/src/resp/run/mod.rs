@@ -133,6 +133,7 @@ pub(super) async fn next(
                 tracking.end_command();
             }
             batch.next += 1;
+            session.spend_caching(verb);
             hush(answers, mark, true, session, replies);
             return began;
         }
@@ -164,10 +165,11 @@ pub(super) async fn next(
         }
         group(verb, batch, session, service, replies).await;
         // An MGET may go on with the next group.
-        if let Some(tracking) = session.tracking.as_mut().filter(|_| batch.next > first) {
-            tracking.end_command();
-            // It was of this command, or of the transaction that this one belongs to.
-            tracking.caching &= verb.name == "client" || session.transaction.is_some();
+        if batch.next > first {
+            if let Some(tracking) = &mut session.tracking {
+                tracking.end_command();
+            }
+            session.spend_caching(Some(verb));
         }
     }
     hush(answers, mark, batch.next > first, session, replies);

@@ -7,6 +7,7 @@ use esker_engine::{Durability, Store, WriteOptions};
 use self::queue::{Transaction, Watched};
 use self::subscriptions::Subscriptions;
 use self::tracking::KeepsKeys;
+use super::verbs::Verb;
 use super::wire::reply::{Protocol, Replies};
 use crate::auth::{User, Users};
 use crate::base::address::Address;
@@ -250,6 +251,21 @@ impl Session {
     /// Whether CLIENT CACHING was called for the next command.
     pub(crate) fn is_caching_given(&self) -> bool {
         self.tracking.as_ref().is_some_and(|tracking| tracking.caching)
+    }
+
+    /// Whether it is to be so from now on.
+    pub(crate) fn give_caching(&mut self, is_given: bool) {
+        if let Some(tracking) = &mut self.tracking {
+            tracking.caching = is_given;
+        }
+    }
+
+    /// A command is over, whatever became of it: CLIENT CACHING was called for it, unless it is CLIENT itself, or of the
+    /// transaction that it was called for.
+    pub(crate) fn spend_caching(&mut self, verb: Option<&Verb>) {
+        if self.transaction.is_none() && verb.is_none_or(|verb| verb.name != "client") {
+            self.give_caching(false);
+        }
     }
 
     /// How the next write is made.
