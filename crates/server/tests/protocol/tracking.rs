@@ -480,3 +480,13 @@ async fn what_is_said_of_the_next_command_is_said_of_no_other() {
     other.ask("SET k v").await;
     assert!(!keeper.ask("PING").await.1.is_empty(), "DISCARD was the next command");
 }
+
+/// What a transaction reads is remembered while it runs, and a client that begins in it to keep keys would not hear of them.
+#[tokio::test]
+async fn nobody_begins_to_keep_keys_in_a_transaction() {
+    let server = Running::start(plain()).await;
+    let mut client = server.client().await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("CLIENT TRACKING ON", "-ERR Command not allowed inside a transaction\r\n").await;
+    client.ask("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n").await;
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::resp::session::Session;
 use crate::resp::session::tracking::{KeepsKeys, Options};
+use crate::resp::verbs::Verb;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::{Protocol, Replies};
@@ -162,8 +163,15 @@ fn check(options: Options, prefixes: &[&[u8]], before: Option<&KeepsKeys>) -> Re
 
 /// `CLIENT CACHING YES | NO`: of the next command, whether its keys are kept.
 pub(super) fn caching(command: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {
+    match choose(command, session) {
+        Ok(()) => replies.simple("OK"),
+        Err(error) => replies.error(error),
+    }
+}
+
+fn choose(command: Command<'_>, session: &mut Session) -> Result<(), &'static str> {
     let Some(tracking) = &mut session.tracking else {
-        return replies.error(
+        return Err(
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
         );
     };
@@ -171,16 +179,32 @@ pub(super) fn caching(command: Command<'_>, session: &mut Session, _: &Service, 
         word if is(word, "yes") && tracking.options.opt_in => tracking.caching = true,
         word if is(word, "no") && tracking.options.opt_out => tracking.caching = true,
         word if is(word, "yes") => {
-            return replies
-                .error("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.");
+            return Err("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.");
         }
         word if is(word, "no") => {
-            return replies
-                .error("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.");
+            return Err("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.");
         }
-        _ => return replies.error(words::SYNTAX),
+        _ => return Err(words::SYNTAX),
     }
-    replies.simple("OK");
+    Ok(())
+}
+
+fn is_client(word: &str, verb: &Verb, command: Command<'_>) -> bool {
+    verb.name == "client" && is(command.argument(1), word)
+}
+
+/// A command's turn has come in a transaction, which answers it when all reads are done: if it is CLIENT CACHING, it is about
+/// those that follow.
+pub(in crate::resp) fn follow(verb: &Verb, command: Command<'_>, session: &mut Session) {
+    if is_client("caching", verb, command) {
+        // What is wrong with it is said when it is answered.
+        let _ = choose(command, session);
+    }
+}
+
+/// Whether a command is CLIENT TRACKING.
+pub(in crate::resp) fn is_tracking(verb: &Verb, command: Command<'_>) -> bool {
+    is_client("tracking", verb, command)
 }
 
 pub(super) fn get_redirection(_: Command<'_>, session: &mut Session, _: &Service, replies: &mut Replies) {

@@ -18,6 +18,7 @@ use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::runs::{Run, run_of};
+use crate::resp::command::tracking;
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, Turn, run as run_scripts};
 use crate::resp::session::Session;
@@ -48,7 +49,9 @@ pub(super) fn queue(
 ) {
     let limits = &service.config.limits;
     let Some(transaction) = &mut session.transaction else { return };
-    if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" {
+    // Who would keep keys from the middle of a transaction on would not hear of those that it has read by then.
+    let is_of_tracking = tracking::is_tracking(verb, command);
+    if matches!(run_of(verb), Run::Alone(_)) || verb.name == "shutdown" || is_of_tracking {
         transaction.spoil();
         return replies.error(words::NOT_IN_TRANSACTION);
     }
@@ -214,9 +217,13 @@ async fn attempt_once(
             Some(running) => Turn::long(service, running.reins()),
             None => Turn::short(wanted.of_scripts),
         };
-        aside(running.is_none(), || {
+        let is_caching = session.is_caching_given();
+        let answered = aside(running.is_none(), || {
             answer_keys(places, &wanted, most, entries, &mut turn, session, service, protocol)
-        })
+        });
+        // What the transaction says of it is said once more when it is answered.
+        session.give_caching(is_caching);
+        answered
     };
     let outcome = if wanted.keys.is_empty() {
         // Nothing of it is the store's.
@@ -329,6 +336,8 @@ fn answer_keys(
                 service.counters.calls.failed(verb.index(), 1);
             }
         }
+        } else {
+            tracking::follow(verb, command, session);
         if let Some(outbox) = &mut session.outbox {
             service.events.put(view.take_events(), outbox);
         }
