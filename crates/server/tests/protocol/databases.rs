@@ -216,3 +216,26 @@ async fn users_hear_of_their_databases_alone() {
     heard.sort();
     assert_eq!(heard, ["(invalidate (known))", "(pmessage * __keyspace@1__:known set)"]);
 }
+
+/// A key that is there again as it was, but was another one in between.
+#[tokio::test]
+async fn a_watched_key_whose_database_was_swapped_has_changed() {
+    let server = Running::start(plain()).await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    client.ask("SET key zero", "+OK\r\n").await;
+    for (swaps, outcome) in [(2, "*-1\r\n"), (1, "*-1\r\n"), (0, "*1\r\n+OK\r\n")] {
+        client.ask("WATCH key absent", "+OK\r\n").await;
+        for _ in 0..swaps {
+            other.ask("SWAPDB 0 1", "+OK\r\n").await;
+        }
+        client.ask("MULTI", "+OK\r\n").await;
+        client.ask("SET key x", "+QUEUED\r\n").await;
+        client.ask("EXEC", outcome).await;
+    }
+    // Databases that have neither of the keys concern nobody.
+    client.ask("WATCH absent", "+OK\r\n").await;
+    other.ask("SWAPDB 0 1", "+OK\r\n").await;
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("SET key x", "+QUEUED\r\n").await;
+    client.ask("EXEC", "*1\r\n+OK\r\n").await;
+}

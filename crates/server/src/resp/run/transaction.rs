@@ -288,10 +288,10 @@ fn answer_keys(
     service: &Service,
     protocol: Protocol,
 ) -> (Batch, Outcome) {
-    let has_changed = |(watched, &at): (&Watched, &usize)| match (watched.version, &entries[at]) {
-        // It may have come and gone.
-        (None, None) => watched.watch.was_put(),
-        (before, now) => before != now.as_ref().map(|entry| entry.version),
+    // It may have come and gone; or databases were swapped, and swapped back. Who puts it just while it is being looked at for the
+    // first time ends the transaction too, and never the next one.
+    let has_changed = |(watched, &at): (&Watched, &usize)| {
+        watched.watch.was_put() || watched.version != entries[at].as_ref().map(|entry| entry.version)
     };
     if watched.iter().zip(&wanted.watched).any(has_changed) {
         return (Batch::new(), Outcome::Changed);
