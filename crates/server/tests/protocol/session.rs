@@ -3,6 +3,7 @@
 use esker_engine::{Durability, WhenFull};
 
 use crate::client::{Client, Running, plain};
+use crate::frames::Frames;
 
 #[tokio::test]
 async fn clients_are_listed_and_killed() {
@@ -400,4 +401,31 @@ async fn object_tells_what_redis_would() {
     client.ask("OBJECT IDLETIME a", ":0\r\n").await;
     client.ask("APPEND a 2", ":2\r\n").await;
     client.ask("OBJECT ENCODING a", "$3\r\nint\r\n").await;
+}
+
+/// They are no answers, and who does not hear of them cannot know what it listens to.
+#[tokio::test]
+async fn subscriptions_are_confirmed_to_who_wants_no_answers() {
+    let server = Running::start(plain()).await;
+    for silence in ["SKIP", "OFF"] {
+        let mut client = Frames::connect(server.resp[0]).await;
+        client.ask("HELLO 3").await;
+        for kind in ["", "p", "s"] {
+            for (word, count) in [("subscribe", 1), ("unsubscribe", 0)] {
+                client.send(&format!("CLIENT REPLY {silence}\r\n{kind}{word} name")).await;
+                let told = client.next().await;
+                assert_eq!(told.text(), format!("({kind}{word} name :{count})"), "{silence}");
+            }
+        }
+        client.send("CLIENT REPLY ON").await;
+        assert_eq!(client.next().await.text(), "+OK");
+    }
+    // What is refused, or waits for EXEC, is answered, and answers are not wanted.
+    let mut client = server.client().await;
+    let long = "n".repeat(5000);
+    client
+        .send(format!("CLIENT REPLY OFF\r\nSUBSCRIBE {long}\r\nSUBSCRIBE\r\nMULTI\r\nSUBSCRIBE c\r\n"))
+        .await;
+    client.ask("DISCARD\r\nCLIENT REPLY ON", "+OK\r\n").await;
+    client.ask("PING", "+PONG\r\n").await;
 }

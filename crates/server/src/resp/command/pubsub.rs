@@ -54,6 +54,11 @@ pub(super) fn sunsubscribe(c: Command<'_>, session: &mut Session, _: &Service, r
     remove(Kind::Shard, "sunsubscribe", c, session, replies);
 }
 
+/// Whether a command is answered by confirmations of what is listened to.
+pub(in crate::resp) fn confirms(verb: &Verb) -> bool {
+    verb.name.ends_with("subscribe")
+}
+
 fn may_listen(kind: Kind, name: &[u8], session: &Session) -> bool {
     session.user.as_ref().is_some_and(|user| user_may_listen(kind, name, user))
 }

@@ -22,7 +22,7 @@ use super::command::admit::admit;
 use super::command::databases::places;
 use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
-use super::command::{Answer, OnKeys, connection, databases, iterate, users};
+use super::command::{Answer, OnKeys, connection, databases, iterate, pubsub, users};
 use super::script;
 use super::session::view::{Place, View};
 use super::session::{Answers, Session, slow};
@@ -172,7 +172,10 @@ pub(super) async fn next(
             session.spend_caching(Some(verb));
         }
     }
-    hush(answers, mark, batch.next > first, session, replies);
+    // That something is listened to, or not any more, is no answer.
+    let is_confirmed = !is_queued && pubsub::confirms(verb) && !replies.has_errors();
+    let unwanted = if is_confirmed { replies.mark() } else { mark };
+    hush(answers, unwanted, batch.next > first, session, replies);
     if is_monitored {
         let ran = (first..batch.next).map(|index| batch.command(index));
         monitor::tell_each(ran, database, session, service);

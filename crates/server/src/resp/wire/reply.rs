@@ -211,6 +211,11 @@ impl Replies {
         self.errors += 1;
     }
 
+    /// Whether errors were answered since they were taken.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
     /// How many errors were answered since the last time that this was asked.
     pub(crate) fn take_errors(&mut self) -> u64 {
         std::mem::take(&mut self.errors)
