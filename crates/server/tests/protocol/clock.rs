@@ -90,3 +90,21 @@ async fn expiries_beyond_what_can_be_told_are_told_as_the_last_that_can() {
         client.ask("PEXPIRETIME other", &format!(":{last}\r\n")).await;
     }
 }
+
+/// A clock that went ahead is not believed for an hour, and what it says has expired stays where it is. It is not shown.
+#[tokio::test]
+async fn how_an_expired_key_is_used_is_not_told() {
+    let runtime = Arc::new(Ahead { usual: Threads::new(2).unwrap(), by_ms: AtomicU64::new(0) });
+    let server = Running::start_on(runtime.clone(), plain()).await;
+    let mut client = server.client().await;
+    client.send("SET a x PX 600000\r\nSET b x PX 600000\r\nSET c x PX 60000000\r\n").await;
+    client.expect("+OK\r\n".repeat(3)).await;
+    client.ask("OBJECT IDLETIME a", ":0\r\n").await;
+    runtime.by_ms.store(HOUR_MS, Ordering::Relaxed);
+    client.ask("OBJECT IDLETIME a", "$-1\r\n").await;
+    client.send("MULTI\r\nOBJECT FREQ b\r\nOBJECT IDLETIME c\r\nOBJECT IDLETIME d\r\nEXEC\r\n").await;
+    client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n$-1\r\n:0\r\n$-1\r\n").await;
+    // In a transaction they tell of keys as it leaves them.
+    client.send("MULTI\r\nOBJECT IDLETIME c\r\nDEL c\r\nOBJECT IDLETIME new\r\nSET new x\r\nEXEC\r\n").await;
+    client.expect(format!("+OK\r\n{}*4\r\n$-1\r\n:1\r\n:0\r\n+OK\r\n", "+QUEUED\r\n".repeat(4))).await;
+}

@@ -30,7 +30,7 @@ pub(super) mod keys;
 pub(super) mod lcs;
 pub(super) mod lengths;
 mod multi;
-mod object;
+pub(super) mod object;
 mod observe;
 mod pauses;
 pub(super) mod pubsub;

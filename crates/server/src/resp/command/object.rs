@@ -1,5 +1,7 @@
 //! OBJECT: what Redis would tell of how it keeps a value.
 
+use esker_engine::{Error, Store, Usage};
+
 use super::describe::help::help;
 use crate::resp::session::Session;
 use crate::resp::session::view::View;
@@ -43,33 +45,51 @@ pub(super) fn refcount(command: Command<'_>, view: &mut View, replies: &mut Repl
     }
 }
 
-/// `OBJECT IDLETIME key`: for how long nobody used a key, at least; 0 where no account is kept of that.
-pub(super) fn idletime(
+/// Answers from what is known of how a key is used that is there.
+pub(in crate::resp) type OnUsage = fn(Usage, &Service, &mut Replies);
+
+/// Answers IDLETIME or FREQ.
+pub(in crate::resp) async fn tell_usage(
+    answer: OnUsage,
     command: Command<'_>,
-    session: &mut Session,
+    session: &Session,
     service: &Service,
     replies: &mut Replies,
 ) {
-    match session.store(service).usage(command.argument(2)) {
-        Some(_) if is_lfu(service) => replies.error(
-            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
-             policies at runtime LRU and LFU data will take some time to adjust.",
-        ),
-        Some(usage) => replies.integer(usage.idle.as_secs() as i64),
-        None => replies.null(),
+    match usage_of(command.argument(2), session.store(service)).await {
+        Ok(Some(usage)) => answer(usage, service, replies),
+        Ok(None) => replies.null(),
+        Err(error) => replies.store_error(&error),
     }
 }
 
+/// The index may take another key for this one, and does not know when it expires. So the record is looked at, but for its value,
+/// which does not count as a use.
+async fn usage_of(key: &[u8], store: &Store) -> Result<Option<Usage>, Error> {
+    let Some(usage) = store.usage(key) else { return Ok(None) };
+    Ok(store.get_key(key).await?.map(|_| usage))
+}
+
+/// `OBJECT IDLETIME key`: for how long nobody used a key, at least; 0 where no account is kept of that.
+pub(super) fn idletime(usage: Usage, service: &Service, replies: &mut Replies) {
+    if is_lfu(service) {
+        return replies.error(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        );
+    }
+    replies.integer(usage.idle.as_secs() as i64);
+}
+
 /// `OBJECT FREQ key`: 1 if a key was used since the store last looked whether to keep it, else 0.
-pub(super) fn freq(command: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    match session.store(service).usage(command.argument(2)) {
-        Some(usage) if is_lfu(service) => replies.integer(i64::from(usage.was_asked)),
-        Some(_) => replies.error(
+pub(super) fn freq(usage: Usage, service: &Service, replies: &mut Replies) {
+    if !is_lfu(service) {
+        return replies.error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
              between policies at runtime LRU and LFU data will take some time to adjust.",
-        ),
-        None => replies.null(),
+        );
     }
+    replies.integer(i64::from(usage.was_asked));
 }
 
 fn is_lfu(service: &Service) -> bool {

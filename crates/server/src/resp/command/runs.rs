@@ -1,5 +1,6 @@
 //! How every verb runs: the functions that belong to the facts of the table.
 
+use super::object::OnUsage;
 use super::{Answer, OnKeys};
 use super::{
     acl, bitfield, bits, client, config, connection, counters, databases, describe, dump, expiry,
@@ -16,6 +17,8 @@ pub(in crate::resp) enum Run {
     Answer(Answer),
     /// At once, after the keys were sampled. In a transaction, where nothing is waited for, the last sample counts.
     Sampled(Answer),
+    /// At once, after a look whether its key is there. In a transaction it sees the key as it is when the others are written.
+    Usage(OnUsage),
     /// On a view of its keys that it only reads.
     Read(OnKeys),
     /// On a view of its keys that nobody else writes meanwhile.
@@ -98,8 +101,8 @@ static RUNS: [(&str, Run); COUNT] = [
     ("move", Run::Update(databases::move_key)),
     ("object", Run::Answer(object::object)),
     ("object|encoding", Run::Read(object::encoding)),
-    ("object|freq", Run::Answer(object::freq)),
-    ("object|idletime", Run::Answer(object::idletime)),
+    ("object|freq", Run::Usage(object::freq)),
+    ("object|idletime", Run::Usage(object::idletime)),
     ("object|refcount", Run::Read(object::refcount)),
     ("persist", Run::Update(expiry::persist)),
     ("pexpire", Run::Update(expiry::pexpire)),

@@ -22,7 +22,7 @@ use super::command::admit::admit;
 use super::command::databases::places;
 use super::command::runs::{Alone, Run, run_of};
 use super::command::set::SetOptions;
-use super::command::{Answer, OnKeys, connection, databases, iterate, pubsub, users};
+use super::command::{Answer, OnKeys, connection, databases, iterate, object, pubsub, users};
 use super::script;
 use super::session::view::{Place, View};
 use super::session::{Answers, Session, slow};
@@ -242,6 +242,7 @@ async fn group(
                 return;
             }
         }
+        Run::Usage(answer) => object::tell_usage(answer, command, session, service, replies).await,
         Run::Script => {
             let same = batch.admitted(session).take_while(|(_, other)| std::ptr::eq(*other, verb));
             let commands: Vec<_> = same.take(SCRIPTS_MAX).map(|(command, _)| command).collect();

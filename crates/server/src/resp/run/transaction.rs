@@ -18,7 +18,7 @@ use crate::base::slice::{Slice, aside};
 use crate::resp::command::admit::admit_again;
 use crate::resp::command::databases::selected;
 use crate::resp::command::runs::{Run, run_of};
-use crate::resp::command::tracking;
+use crate::resp::command::{object, tracking};
 use crate::resp::script::eval::call_of;
 use crate::resp::script::run::{Again, Turn, run as run_scripts};
 use crate::resp::session::Session;
@@ -335,9 +335,9 @@ fn answer_keys(
             if replies.take_errors() > 0 {
                 service.counters.calls.failed(verb.index(), 1);
             }
-        }
         } else {
             tracking::follow(verb, command, session);
+        }
         if let Some(outbox) = &mut session.outbox {
             service.events.put(view.take_events(), outbox);
         }
@@ -372,15 +372,15 @@ async fn answer_others(
     for ((verb, copied), end) in commands.iter().zip(ends) {
         of_keys.move_to(replies, end.mark - from);
         from = end.mark;
-        let (Run::Answer(answer) | Run::Sampled(answer)) = run_of(verb) else { continue };
+        let run = run_of(verb);
+        if !matches!(run, Run::Answer(_) | Run::Sampled(_) | Run::Usage(_)) {
+            continue;
+        }
         let (command, began) = (copied.command(), Instant::now());
         let database = session.database();
         session.uncommitted_keys = end.grown[usize::from(database)] - grown[usize::from(database)];
         match admit_again(verb, command, session, database) {
-            Ok(()) => {
-                let bound = bound(verb, command, session, service);
-                answer_within(bound, answer, command, session, service, replies);
-            }
+            Ok(()) => answer_now(verb, run, command, session, service, replies).await,
             Err(denied) => replies.error(&denied),
         }
         if replies.take_errors() > 0 {
@@ -393,4 +393,23 @@ async fn answer_others(
         slice.pause_at(now).await;
     }
     session.uncommitted_keys = 0;
+}
+
+/// Answers a command that works on no key, or looks at one from outside.
+async fn answer_now(
+    verb: &Verb,
+    run: Run,
+    command: Command<'_>,
+    session: &mut Session,
+    service: &Service,
+    replies: &mut Replies,
+) {
+    match run {
+        Run::Answer(answer) | Run::Sampled(answer) => {
+            let bound = bound(verb, command, session, service);
+            answer_within(bound, answer, command, session, service, replies);
+        }
+        Run::Usage(answer) => object::tell_usage(answer, command, session, service, replies).await,
+        Run::Read(_) | Run::Update(_) | Run::Script | Run::Alone(_) => {}
+    }
 }
