@@ -190,9 +190,9 @@ impl Writer {
             records.push(match change {
                 Change::Put { value, expiry } => {
                     let expires_at_ms = expiry.map(|expiry| expiry.at_ms(now_ms)).or(of_all);
-                    self.prepare(Kind::Put, database, of.key, value, expires_at_ms)?
+                    self.checked(Kind::Put, database, of.key, value, expires_at_ms)?
                 }
-                Change::Delete => self.prepare(Kind::Tombstone, database, of.key, Bytes::new(), None)?,
+                Change::Delete => self.checked(Kind::Tombstone, database, of.key, Bytes::new(), None)?,
             });
         }
         if records.len() > 1 {
@@ -213,8 +213,9 @@ impl Writer {
         }
         records.iter_mut().for_each(|record| record.origin = options.origin);
         self.space.health.check_writable()?;
-        // What is too long does not depend on what can be made of it, nor on the keyspace.
-        let bytes: u64 = records.iter().map(|r| r.most_padded_bytes(self.lane.shape)).sum();
+        // What is too long does not depend on what can be made of it, nor on the keyspace. Values may share memory, and there may
+        // be any number of them: each takes its own when it is compressed.
+        let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
             let records = records.len();
@@ -223,6 +224,7 @@ impl Writer {
             );
             return Err(Error::option(OptionName::Segment, what));
         }
+        records.iter_mut().for_each(|record| self.compress(record));
         if records.iter().any(|r| r.kind == Kind::Put) {
             let bytes = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
             self.find_room(bytes).await;

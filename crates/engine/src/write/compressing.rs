@@ -71,7 +71,12 @@ impl Compressing {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::testing::Plan;
+    use crate::write::batch::Batch;
+    use crate::write::options::WriteOptions;
 
     /// How many of so many values are compressed.
     fn compressed(compressing: &Compressing, value: &[u8], times: usize) -> usize {
@@ -100,6 +105,29 @@ mod tests {
         let all = 2 * SELDOM as usize;
         assert_eq!(compressed(&compressing, &zeros, all), all - untried as usize);
         assert_eq!(compressed(&compressing, &zeros, 10), 10);
+    }
+
+    #[test]
+    fn a_batch_that_is_too_long_is_refused_before_its_values_are_compressed() {
+        let bench = Plan::new(1).build();
+        bench.start();
+        bench.writer.changeable.set_compression(Compression::Lz4);
+        let (mut batch, mut repeated) = (Batch::new(), Batch::new());
+        let (noise, zeros) = (Bytes::from(noise(4096)), Bytes::from(vec![0; 4096]));
+        for number in 0..100 {
+            batch.put(format!("key {number}"), noise.clone());
+            repeated.put("key", noise.clone());
+        }
+        repeated.put("key", zeros.clone());
+        bench.run(async {
+            let refused = bench.writer.write(0, batch, WriteOptions::default()).await;
+            assert!(refused.is_err_and(|error| error.to_string().contains("100 records")), "it is too long");
+            // Nor are values that others of the same batch replace.
+            bench.writer.write(0, repeated, WriteOptions::default()).await.expect("it fits");
+            assert_eq!(bench.get("key").await.expect("it is read").map(|(value, _)| value), Some(zeros));
+        });
+        let tried = bench.writer.compressing.0.iter().any(|tries| tries.wait.load(Ordering::Relaxed) > 0);
+        assert!(!tried, "noise was compressed in vain");
     }
 
     #[test]

@@ -56,16 +56,9 @@ impl Prepared {
     /// The most that it takes: its sequence number is not known yet, nor which keyspace its database comes to have.
     #[inline]
     pub(crate) fn padded_bytes(&self, shape: SegmentShape) -> u64 {
-        shape.padded(self.most_bytes_with(self.value.len()) + raw_field_bytes(self.compressed))
-    }
-
-    /// As [`padded_bytes`](Self::padded_bytes), at most: if the value were not compressed.
-    pub(crate) fn most_padded_bytes(&self, shape: SegmentShape) -> u64 {
-        shape.padded(self.most_bytes_with(self.raw_bytes()))
-    }
-
-    fn most_bytes_with(&self, value_bytes: usize) -> usize {
-        esker_log::record_bytes_max(self.key.len(), value_bytes, self.expires_at_ms.is_some())
+        let expires = self.expires_at_ms.is_some();
+        let most = esker_log::record_bytes_max(self.key.len(), self.value.len(), expires);
+        shape.padded(most + raw_field_bytes(self.compressed))
     }
 
     /// Length of the value as users see it.

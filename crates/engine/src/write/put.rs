@@ -48,6 +48,20 @@ impl Writer {
         value: Bytes,
         expires_at_ms: Option<u64>,
     ) -> Result<Prepared> {
+        let mut record = self.checked(kind, database, key, value, expires_at_ms)?;
+        self.compress(&mut record);
+        Ok(record)
+    }
+
+    /// As [`prepare`](Self::prepare), but for what takes memory and time: the value is still as it was given.
+    pub(super) fn checked(
+        &self,
+        kind: Kind,
+        database: Option<u8>,
+        key: Bytes,
+        value: Bytes,
+        expires_at_ms: Option<u64>,
+    ) -> Result<Prepared> {
         check_key(&key)?;
         let limit = self.max_value_bytes(key.len(), expires_at_ms.is_some());
         if value.len() as u64 > limit {
@@ -58,25 +72,29 @@ impl Writer {
         }
         let keyspace = database.map_or(Keyspace::FIRST, |database| self.catalog.keyspace(database));
         let hash = self.catalog.hash(keyspace, &key);
-        let (value, compressed) = match self.compressing.compress(&value, self.changeable.compression()) {
-            Some((shorter, how)) => (shorter.into(), Some(how)),
-            None => (value, None),
-        };
-        let value_check = self.space.secret.value_check(&value);
         Ok(Prepared {
             kind,
             key,
             value,
-            compressed,
+            compressed: None,
             hash,
             database,
-            value_check,
+            value_check: None,
             expires_at_ms,
             sequence: None,
             replaces: None,
             expired: false,
             origin: 0,
         })
+    }
+
+    /// Compresses the value of a record if that pays, and computes its checksum.
+    pub(super) fn compress(&self, record: &mut Prepared) {
+        let compression = self.changeable.compression();
+        if let Some((shorter, how)) = self.compressing.compress(&record.value, compression) {
+            (record.value, record.compressed) = (shorter.into(), Some(how));
+        }
+        record.value_check = self.space.secret.value_check(&record.value);
     }
 
     pub(crate) fn durability(&self, options: &WriteOptions) -> Result<Durability> {
