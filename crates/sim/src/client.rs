@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use crate::config::{Config, Tiers};
-use crate::model::{Model, Slot};
+use crate::model::{Model, Reading, Slot, State};
 use crate::plan::{Level, Media, Op};
 use crate::run::Reached;
 use crate::store::Faults;
@@ -129,7 +129,6 @@ impl Client {
             // Nobody else writes the slot, so the condition says what is known.
             if let Some(known) = known.filter(|known| condition && known.expires_at_ms.is_none())
                 && self.media != Media::Lying
-                && !self.config.when_full.evicts()
             {
                 options.condition =
                     if known.stamp.is_some() { Condition::IfPresent } else { Condition::IfAbsent };
@@ -139,8 +138,14 @@ impl Client {
             }
             let at = self.issue(slot, Some(stamp), expires_at_ms, level, large);
             let result = self.of(slot).put_with(key.clone(), value, options).await;
-            if let Ok(version) = result {
-                self.model.lock().check_version(key, stamp, version);
+            match &result {
+                Ok(version) => self.model.lock().check_version(key, stamp, *version),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    let known = known.expect("what is not known is no condition");
+                    assert!(self.may_have_dropped(&known), "{key:?} is not as it was: {known:?}");
+                    return self.model.lock().refuse(slot, at);
+                }
+                Err(_) => {}
             }
             return self.done(slot, at, result.map(|_| ()));
         }
@@ -206,7 +211,7 @@ impl Client {
                 let must = there && expires.is_none_or(|at| latest_ms < at);
                 let may = there && expires.is_none_or(|at| began_ms < at);
                 assert!(
-                    *was_there && may || !was_there && (!must || self.config.when_full.evicts()),
+                    *was_there && may || !was_there && (!must || self.may_have_dropped(&known)),
                     "delete of {key:?} says {was_there}, but it was {there}, until {expires:?}"
                 );
             }
@@ -252,10 +257,8 @@ impl Client {
         });
         let result = result.await;
         if let Ok(entries) = &result {
-            let now_ms = self.store.now_ms();
-            let mut model = self.model.lock();
             for (number, entry) in entries.iter().enumerate() {
-                model.end_read(&reading, number, entry.as_ref(), now_ms);
+                self.end_read(&reading, number, entry.as_ref());
             }
         }
         self.done(slot, at, result.map(|_| ()));
@@ -320,16 +323,27 @@ impl Client {
         for ((_, reading, number, _), found) in wanted.into_iter().zip(found) {
             match found {
                 // They ran at the same time, so each is checked against what was known before all of them.
-                Ok(found) => {
-                    let dropped =
-                        self.model.lock().end_read(&reading, number, found.as_ref(), self.store.now_ms());
-                    if dropped {
-                        self.reached.lock().note("a key that was dropped was missed");
-                    }
-                }
+                Ok(found) => self.end_read(&reading, number, found.as_ref()),
                 Err(error) => self.tolerate("a read", &error),
             }
         }
+    }
+
+    /// A key was read.
+    pub(crate) fn end_read(&self, reading: &Reading, number: usize, found: Option<&Entry>) {
+        let evicted = found.is_none().then(|| self.store.stats().activity.records_evicted);
+        let mut model = self.model.lock();
+        evicted.into_iter().for_each(|records| model.told_of_evictions(records));
+        if model.end_read(reading, number, found, self.store.now_ms()) {
+            self.reached.lock().note("a key that was dropped was missed");
+        }
+    }
+
+    /// Whether the store may have evicted a key that had this state.
+    fn may_have_dropped(&self, state: &State) -> bool {
+        let mut model = self.model.lock();
+        model.told_of_evictions(self.store.stats().activity.records_evicted);
+        model.may_have_dropped(&[*state])
     }
 
     /// Reads a value, a part of it, and the value again: if it is the same, so is the part.
@@ -412,8 +426,7 @@ impl Client {
 
     /// Counts a shared counter up by one.
     async fn count(&self, counter: usize, bytes: u64) {
-        // One that is dropped begins anew.
-        if self.media == Media::Lying || self.config.when_full.evicts() {
+        if self.media == Media::Lying {
             return;
         }
         let (key, known) = {
@@ -426,6 +439,7 @@ impl Client {
             Err(error) => return self.tolerate("a read", &error),
         };
         let count = entry.as_ref().map(count_of);
+        self.model.lock().told_of_evictions(store.stats().activity.records_evicted);
         self.model.lock().read_counter(counter, known, count);
         let next = count.unwrap_or(0) + 1;
         let condition = match &entry {
@@ -437,7 +451,10 @@ impl Client {
         value.resize(8 + bytes as usize, next as u8);
         let options = WriteOptions { condition, ..self.options(Level::Sync) };
         match store.put_with(key, value, options).await {
-            Ok(_) => self.model.lock().counted(counter, next),
+            Ok(_) => {
+                self.model.lock().told_of_evictions(store.stats().activity.records_evicted);
+                self.model.lock().counted(counter, next);
+            }
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.reached.lock().note("a condition did not hold");
             }

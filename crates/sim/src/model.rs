@@ -5,21 +5,24 @@
 //! that was issued, must find one of `a..=b`. After a power cut it must find one from the newest that is known to be
 //! durable on; whatever is found then is what the slot holds from there on.
 //!
-//! A full store that evicts may have dropped any key. One that was found gone without anybody having deleted it
-//! does not come back: no state that was known to be visible then is ever found again.
+//! A full store that evicts may have dropped a key, once it has evicted. One that was found gone without anybody having
+//! deleted it does not come back: no state that was known to be visible then is ever found again.
 //!
 //! Of devices that lie nothing holds but that a value was written under its key.
 
 mod counters;
 mod databases;
+mod evicting;
+mod recovery;
 mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_engine::{Durability, Entry, Error};
+use esker_engine::{Durability, Entry};
 
+use self::evicting::Evicting;
 use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};
 use crate::value::stamp_of;
@@ -86,12 +89,9 @@ impl Slot {
 /// Everything that clients know.
 pub(crate) struct Model {
     media: Media,
-    /// Whether the store drops keys when it is full.
-    evicts: bool,
+    evicting: Evicting,
     /// How long puts wait in memory to be overwritten.
     coalesces_for: Duration,
-    /// It has dropped keys.
-    has_evicted: bool,
     pub(crate) slots: Vec<Slot>,
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
@@ -172,9 +172,8 @@ impl Model {
             |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), may_be_cleared: false };
         Model {
             media,
-            evicts: config.when_full.evicts(),
+            evicting: Evicting::new(config.when_full),
             coalesces_for: if config.tiers == Tiers::Both { Duration::ZERO } else { config.coalesce_for },
-            has_evicted: false,
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
             stamps: 0,
@@ -269,17 +268,7 @@ impl Model {
         Reading { slot, from: self.slots[slot].visible, dropped: self.slots[slot].dropped.clone(), wall_ms }
     }
 
-    /// It dropped keys.
-    pub(crate) fn note_evicted(&mut self) {
-        self.has_evicted = true;
-    }
-
-    /// Whether the store drops keys when it is full.
-    pub(crate) fn evicts(&self) -> bool {
-        self.evicts
-    }
-
-    /// A key of the slot was read. Returns whether the store must have dropped it.
+    /// A key of the slot was read. Returns whether the store must have dropped it; what it has evicted must be told before.
     pub(crate) fn end_read(
         &mut self,
         reading: &Reading,
@@ -294,18 +283,20 @@ impl Model {
         if self.is_lied_to() {
             return false;
         }
-        let evicts = self.evicts;
+        let slot = &self.slots[reading.slot];
+        let may_be_dropped = stamp.is_none() && self.may_have_dropped(&slot.history[reading.from..]);
         let slot = &mut self.slots[reading.slot];
         let from = if stamp.is_some() { reading.from.max(reading.dropped[number]) } else { reading.from };
         let candidates = from..slot.history.len();
         let latest_ms = self.latest_ms;
         let fits = |at: &usize| matches_state(&slot.history[*at], stamp, reading.wall_ms, latest_ms);
         let fit = candidates.clone().find(fits);
-        if stamp.is_none() && evicts && fit != Some(from) {
+        if may_be_dropped && fit != Some(from) {
             // If nothing else explains it, it was dropped, and stays so. Else it may have been, or a delete that was begun since is
             // seen, which may not be durable yet: nothing follows.
-            if fit.is_none() {
-                slot.dropped[number] = slot.dropped[number].max(from + 1);
+            if fit.is_none() && slot.dropped[number] <= from {
+                slot.dropped[number] = from + 1;
+                self.evicting.miss();
             }
             return fit.is_none();
         }
@@ -345,89 +336,6 @@ impl Model {
             known.1,
             known.0
         );
-    }
-
-    /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
-    /// truth from now on. Where a device failed before the end, nothing is said of the age of what is lost.
-    pub(crate) fn recovered(
-        &mut self,
-        ended: Ended,
-        found: &[Vec<Result<Option<Entry>, Error>>],
-        (began_ms, wall_ms): (u64, u64),
-    ) {
-        let end = ended.how;
-        self.clock(wall_ms);
-        let mut survivors = Vec::new();
-        for (number, entries) in found.iter().enumerate() {
-            let keys = self.slots[number].keys.clone();
-            let stamps: Vec<Found> = keys
-                .iter()
-                .zip(entries)
-                .map(|(key, entry)| self.check_entry(number, key, entry.as_ref().ok()?.as_ref()))
-                .collect();
-            if self.is_lied_to() {
-                survivors.push((self.slots[number].newest(), false));
-                continue;
-            }
-            let slot = &self.slots[number];
-            // One of a batch that expires may do so while the others are read.
-            let latest_ms = self.latest_ms;
-            let expired =
-                |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
-            // Keys of a batch may be dropped one by one.
-            let left: Vec<Found> =
-                stamps.iter().copied().filter(|stamp| stamp.is_some() || !self.evicts).collect();
-            assert!(
-                left.windows(2).all(|pair| pair[0] == pair[1]) || slot.history.iter().any(expired),
-                "slot {number}: part of a batch survived: {stamps:?}"
-            );
-            let least = match end {
-                End::PowerCut => slot.durable,
-                End::Kill => slot.durable.max(slot.outlives_process),
-                End::Close => {
-                    slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first one is")
-                }
-            };
-            let found = if self.evicts { left.first().copied().flatten() } else { stamps[0] };
-            let dropped: Vec<bool> = stamps.iter().map(|stamp| stamp.is_none() && found.is_some()).collect();
-            if self.evicts && found.is_none() {
-                // Whatever it was, it is gone.
-                let slot = &mut self.slots[number];
-                let absent = State { stamp: None, expires_at_ms: None, ..slot.last() };
-                slot.history.push(absent);
-                slot.dropped.fill(0);
-                survivors.push((slot.newest(), false));
-                continue;
-            }
-            let still_dropped = stamps.iter().zip(&slot.dropped).filter(|(stamp, _)| stamp.is_some());
-            let least = still_dropped.map(|(_, dropped)| *dropped).fold(least, usize::max);
-            let fits = |at: &usize| matches_state(&slot.history[*at], found, began_ms, latest_ms);
-            // The newest that fits, to be fair: several may when the keys are absent.
-            let Some(at) = (least..slot.history.len()).rev().find(fits) else {
-                panic!(
-                    "slot {number}, key {}: found {:?} after {end:?}, but must be one of {:?} (history {:?})",
-                    String::from_utf8_lossy(&keys[0][..keys[0].len().min(24)]),
-                    found,
-                    slot.history[least..].iter().map(|s| s.stamp).collect::<Vec<_>>(),
-                    slot.history.iter().enumerate().map(|(at, s)| (at, *s)).collect::<Vec<_>>()
-                );
-            };
-            survivors.push((at, found.is_some()));
-            self.slots[number].dropped = dropped.into_iter().map(usize::from).collect();
-        }
-        // A store that has evicted has two append points: keys that come back go to segments of their own. So has one in which
-        // puts wait to be overwritten.
-        if !self.is_lied_to() && !self.has_evicted && self.coalesces_for.is_zero() {
-            self.check_order(&survivors);
-        }
-        if !self.is_lied_to() && !ended.failed {
-            self.check_age(&survivors, ended.at);
-        }
-        for (slot, (at, _)) in self.slots.iter_mut().zip(&survivors) {
-            let state = State { acked_at: Some(self.moment), acked_time: ended.at, ..slot.history[*at] };
-            (slot.visible, slot.durable, slot.outlives_process) = (0, 0, 0);
-            slot.history = vec![state];
-        }
     }
 
     /// Keys that are there when nobody writes, in the database of a number.

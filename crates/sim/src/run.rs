@@ -269,6 +269,7 @@ impl<'a> History<'a> {
         self.reached.lock().ends += 1;
         let how = self.world.stop(how);
         drop(store);
+        self.model.lock().ended(how == End::Close);
         // What was done since somebody looked took time, in which keys may have expired.
         self.model.lock().clock(self.world.runtime.wall_clock_ms());
         self.note(match how {
@@ -337,8 +338,10 @@ impl<'a> History<'a> {
                 None
             }
         };
+        opened.iter().for_each(|store| self.look_at(store));
         let stopped = self.world.stop(if opening.kill { End::Kill } else { End::PowerCut });
         drop(opened);
+        self.model.lock().ended(false);
         self.model.lock().clock(self.world.runtime.wall_clock_ms());
         let loses_memory = stopped == End::PowerCut && ended.how == End::Kill;
         let how = if loses_memory { End::PowerCut } else { ended.how };
@@ -350,6 +353,7 @@ impl<'a> History<'a> {
         let began_ms = store.now_ms();
         let found = self.read_all(store);
         let read_ms = store.now_ms();
+        self.model.lock().told_of_evictions(store.stats().activity.records_evicted);
         let counters: Vec<(Bytes, u64)> =
             self.model.lock().counters.iter().map(|counter| (counter.key.clone(), counter.known)).collect();
         for (number, (key, known)) in
@@ -359,6 +363,7 @@ impl<'a> History<'a> {
             let store = store.database(database).expect("there is one");
             let entry = self.world.runtime.run(store.get_entry(&key)).expect("a read succeeds");
             let mut model = self.model.lock();
+            model.told_of_evictions(store.stats().activity.records_evicted);
             model.read_counter(number, known, entry.as_ref().map(count_of));
             model.settle_counter(number);
         }
@@ -383,6 +388,7 @@ impl<'a> History<'a> {
     fn check_quiet(&self, store: &Store) {
         let found = self.read_all(store);
         let mut model = self.model.lock();
+        model.told_of_evictions(store.stats().activity.records_evicted);
         if model.expires() || model.is_lied_to() || self.world.faults().struck() {
             return;
         }
@@ -394,13 +400,13 @@ impl<'a> History<'a> {
                 let found = model.check_entry(slot, key, entry.as_ref());
                 let stamp = found.map(|(stamp, _)| stamp);
                 assert!(
-                    stamp == state.stamp || stamp.is_none() && model.evicts(),
+                    stamp == state.stamp || stamp.is_none() && model.may_have_dropped(&[state]),
                     "{key:?} at rest: {stamp:?}, but {:?}",
                     model.slots[slot].history
                 );
             }
         }
-        if self.world.config.hash_bits.is_none() && model.is_counted() && !model.evicts() {
+        if self.world.config.hash_bits.is_none() && model.is_counted() && !model.may_have_evicted() {
             for database in [false, true].map(|elsewhere| model.database(elsewhere)) {
                 let store = store.database(database).expect("there is one");
                 assert_eq!(store.len(), model.keys(database, store.now_ms()), "keys of database {database}");
@@ -414,10 +420,13 @@ impl<'a> History<'a> {
         self.end_quietly(store, end);
         let store = self.open()?;
         let after = self.alive(&store);
-        let model = self.model.lock();
+        let mut model = self.model.lock();
+        model.told_of_evictions(store.stats().activity.records_evicted);
         if !model.expires() && !model.is_lied_to() {
+            // None of them expires.
+            let may_be_dropped = model.may_have_dropped_lasting();
             let is_same = |(before, after): (&Option<Entry>, &Option<Entry>)| {
-                before == after || after.is_none() && model.evicts()
+                before == after || after.is_none() && may_be_dropped
             };
             for (at, pair) in before.iter().zip(&after).enumerate() {
                 let told = |entry: &Option<Entry>| {
@@ -429,7 +438,7 @@ impl<'a> History<'a> {
                     "the second opening found something else: key {at}, {first:?}, then {second:?}"
                 );
             }
-            if model.is_counted() && !model.evicts() {
+            if model.is_counted() && !model.may_have_evicted() {
                 assert_eq!(keys, store.stats().keys, "keys of the second opening");
             }
         }
@@ -459,12 +468,10 @@ impl<'a> History<'a> {
 
     /// Notes what the store did in the background.
     fn look_at(&self, store: &Store) {
-        self.model.lock().clock(store.now_ms());
         let stats = store.stats();
+        self.model.lock().clock(store.now_ms());
+        self.model.lock().look_at(&stats);
         let done = stats.activity;
-        if done.records_evicted > 0 {
-            self.model.lock().note_evicted();
-        }
         let of_tiers =
             |count: fn(&esker_engine::TierStats) -> u64| stats.tiers.iter().map(count).sum::<u64>();
         let counts = [

@@ -34,7 +34,9 @@ impl Client {
 
     /// A key that nobody wrote meanwhile is there or not, as it was before; nothing is there that nobody wrote.
     fn check_scan(&self, before: &[Slot], elsewhere: bool, mut seen: Seen) {
+        let evicted = self.store.stats().activity.records_evicted;
         let mut model = self.model.lock();
+        model.told_of_evictions(evicted);
         let latest_ms = model.clock(self.store.now_ms());
         let of_database = before.iter().enumerate().filter(|(_, slot)| slot.elsewhere == elsewhere);
         for (number, slot) in of_database {
@@ -53,7 +55,7 @@ impl Client {
                 }
                 let Some(state) = quiet else { continue };
                 let expired = state.expires_at_ms.is_some_and(|at| at <= latest_ms);
-                let may_be_dropped = entry.is_none() && model.evicts();
+                let may_be_dropped = entry.is_none() && model.may_have_dropped(&[state]);
                 if !expired && !may_be_dropped {
                     assert_eq!(
                         entry.is_some(),

@@ -8,15 +8,21 @@ impl Model {
     }
 
     pub(crate) fn counted(&mut self, counter: usize, count: u64) {
+        let begins_anew = self.may_have_dropped_lasting();
         let counter = &mut self.counters[counter];
-        assert!(counter.acked.insert(count), "two conditional puts made {:?} {count}", counter.key);
+        let is_first = counter.acked.insert(count);
+        assert!(is_first || begins_anew, "two conditional puts made {:?} {count}", counter.key);
         counter.known = counter.known.max(count);
     }
 
     /// A counter was read; `known` when the read began.
     pub(crate) fn read_counter(&mut self, counter: usize, known: u64, found: Option<u64>) {
+        let begins_anew = self.may_have_dropped_lasting();
         let counter = &mut self.counters[counter];
         let count = found.unwrap_or(0);
+        // One that was evicted begins anew, and how often that happened is not known.
+        let known = if begins_anew { 0 } else { known };
+        counter.known = if begins_anew { 0 } else { counter.known };
         if counter.may_be_cleared && count == 0 {
             counter.known = 0;
             return;
@@ -28,6 +34,11 @@ impl Model {
             counter.tried
         );
         counter.known = counter.known.max(count);
+    }
+
+    /// Whether the store may have evicted keys that do not expire, as counters do not.
+    pub(crate) fn may_have_dropped_lasting(&self) -> bool {
+        self.evicting.drops_any() && self.may_have_evicted()
     }
 
     /// A counter was read after an opening: that is what it is.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use esker_engine::Durability;
 
+use super::recovery::Survivor;
 use super::{Model, Slot, State};
 
 /// How long a write and a flush may take, with those before them.
@@ -14,14 +15,14 @@ const MAX_UNWRITTEN: Duration = Duration::from_secs(1);
 
 impl Model {
     /// Nothing survives that was appended after something that was lost, except what went another way.
-    pub(super) fn check_order(&self, survivors: &[(usize, bool)]) {
-        let exact = |(slot, (at, present)): (&Slot, &(usize, bool))| {
-            let state = slot.history[*at];
+    pub(super) fn check_order(&self, survivors: &[Survivor]) {
+        let exact = |(slot, survivor): (&Slot, &Survivor)| {
+            let state = slot.history[survivor.at];
             let alike = slot.history.iter().filter(|other| other.looks_like(&state)).count();
-            (*present && !state.large && alike == 1).then_some(state.issued_at)
+            (survivor.present && !state.large && alike == 1).then_some(state.issued_at)
         };
         let Some(newest) = self.slots.iter().zip(survivors).filter_map(exact).max() else { return };
-        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
+        for (number, (slot, Survivor { at, .. })) in self.slots.iter().zip(survivors).enumerate() {
             let before = |s: &State| !s.large && s.acked_at.is_some_and(|acked| acked < newest);
             let needed = slot.history.iter().rposition(before).unwrap_or(0);
             assert!(
@@ -33,8 +34,8 @@ impl Model {
     }
 
     /// What was acknowledged periodically is lost only if it is young.
-    pub(super) fn check_age(&self, survivors: &[(usize, bool)], ended: Duration) {
-        for (number, (slot, (at, _))) in self.slots.iter().zip(survivors).enumerate() {
+    pub(super) fn check_age(&self, survivors: &[Survivor], ended: Duration) {
+        for (number, (slot, Survivor { at, .. })) in self.slots.iter().zip(survivors).enumerate() {
             let old = |s: &State| match s.durability {
                 Durability::Periodic(period) => {
                     s.acked_at.is_some() && s.acked_time + period + WRITE_TIME < ended

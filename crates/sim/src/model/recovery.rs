@@ -1,0 +1,109 @@
+//! What is found when a store was opened again, and what follows from it.
+
+use esker_engine::{Entry, Error};
+
+use super::{Ended, Found, Model, State, matches_state};
+use crate::plan::End;
+
+/// What is left of a slot.
+pub(super) struct Survivor {
+    /// Its state.
+    pub(super) at: usize,
+    /// Whether its keys are there.
+    pub(super) present: bool,
+}
+
+impl Model {
+    /// What was found after a crash or a clean close: `found` has every key of every slot. Whatever it is, it is the
+    /// truth from now on. Where a device failed before the end, nothing is said of the age of what is lost.
+    pub(crate) fn recovered(
+        &mut self,
+        ended: Ended,
+        found: &[Vec<Result<Option<Entry>, Error>>],
+        (began_ms, wall_ms): (u64, u64),
+    ) {
+        self.clock(wall_ms);
+        let mut survivors = Vec::new();
+        for (slot, entries) in found.iter().enumerate() {
+            let keys = self.slots[slot].keys.clone();
+            let entries = entries.iter().map(|entry| entry.as_ref().ok()?.as_ref());
+            let stamps: Vec<Found> =
+                keys.iter().zip(entries).map(|(key, entry)| self.check_entry(slot, key, entry)).collect();
+            survivors.push(match self.is_lied_to() {
+                true => Survivor { at: self.slots[slot].newest(), present: false },
+                false => self.survivor(slot, &stamps, ended.how, began_ms),
+            });
+        }
+        if !self.is_lied_to() {
+            // A store that has evicted has two append points: keys that come back go to segments of their own. So has one in
+            // which puts wait to be overwritten.
+            if !self.evicting.ever && self.coalesces_for.is_zero() {
+                self.check_order(&survivors);
+            }
+            if !ended.failed {
+                self.check_age(&survivors, ended.at);
+            }
+        }
+        for (slot, survivor) in self.slots.iter_mut().zip(&survivors) {
+            let state =
+                State { acked_at: Some(self.moment), acked_time: ended.at, ..slot.history[survivor.at] };
+            (slot.visible, slot.durable, slot.outlives_process) = (0, 0, 0);
+            slot.history = vec![state];
+        }
+        self.evicting.settle();
+    }
+
+    /// Which state of a slot is left, by what was found under its keys.
+    fn survivor(&mut self, number: usize, stamps: &[Found], end: End, began_ms: u64) -> Survivor {
+        let (slot, latest_ms) = (&self.slots[number], self.latest_ms);
+        let least = self.least(number, end);
+        let there = stamps.iter().copied().find(Option::is_some);
+        // Keys of a batch may be dropped one by one, all of them of one state.
+        let is_of =
+            |state: &&State| there.is_none_or(|there| matches_state(state, there, began_ms, latest_ms));
+        let states: Vec<State> = slot.history[least..].iter().filter(is_of).copied().collect();
+        let may_be_dropped = self.may_have_dropped(&states);
+        let found = if may_be_dropped { there.flatten() } else { stamps[0] };
+        let is_dropped = |stamp: &Found| stamp.is_none() && may_be_dropped;
+        // One of a batch that expires may do so while the others are read.
+        let expired =
+            |state: &State| state.expires_at_ms.is_some_and(|at| (began_ms..=latest_ms).contains(&at));
+        assert!(
+            stamps.iter().all(|stamp| *stamp == found || is_dropped(stamp))
+                || slot.history.iter().any(expired),
+            "slot {number}: part of a batch survived: {stamps:?}"
+        );
+        if may_be_dropped && found.is_none() {
+            // Whatever it was, it is gone.
+            let slot = &mut self.slots[number];
+            slot.history.push(State { stamp: None, expires_at_ms: None, ..slot.last() });
+            slot.dropped.fill(0);
+            return Survivor { at: slot.newest(), present: false };
+        }
+        let still_dropped = stamps.iter().zip(&slot.dropped).filter(|(stamp, _)| stamp.is_some());
+        let least = still_dropped.map(|(_, dropped)| *dropped).fold(least, usize::max);
+        let fits = |at: &usize| matches_state(&slot.history[*at], found, began_ms, latest_ms);
+        // The newest that fits, to be fair: several may when the keys are absent.
+        let Some(at) = (least..slot.history.len()).rev().find(fits) else {
+            panic!(
+                "slot {number}, key {}: found {found:?} after {end:?}, but must be one of {:?} (history {:?})",
+                String::from_utf8_lossy(&slot.keys[0][..slot.keys[0].len().min(24)]),
+                slot.history[least..].iter().map(|s| s.stamp).collect::<Vec<_>>(),
+                slot.history.iter().enumerate().map(|(at, s)| (at, *s)).collect::<Vec<_>>()
+            );
+        };
+        let dropped = stamps.iter().map(|stamp| usize::from(stamp.is_none() && found.is_some())).collect();
+        self.slots[number].dropped = dropped;
+        Survivor { at, present: found.is_some() }
+    }
+
+    /// The oldest state that may be left of a slot.
+    fn least(&self, number: usize, end: End) -> usize {
+        let slot = &self.slots[number];
+        match end {
+            End::PowerCut => slot.durable,
+            End::Kill => slot.durable.max(slot.outlives_process),
+            End::Close => slot.history.iter().rposition(|s| s.acked_at.is_some()).expect("the first one is"),
+        }
+    }
+}
