@@ -190,6 +190,8 @@ impl Client {
                 };
             }
         }
+        let issued = Vec::from_iter(issued);
+        self.model.lock().join(&issued);
         let result = self.store.write_with(batch, self.options(level)).await;
         for (slot, at) in issued {
             self.done(slot, at, result.clone());

@@ -13,6 +13,7 @@
 mod counters;
 mod databases;
 mod evicting;
+mod groups;
 mod recovery;
 mod survivors;
 
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use esker_engine::{Durability, Entry};
 
 use self::evicting::Evicting;
+use self::groups::Part;
 use crate::config::{Config, Tiers};
 use crate::plan::{End, Media};
 use crate::value::stamp_of;
@@ -39,6 +41,8 @@ pub(crate) struct State {
     pub(crate) durability: Durability,
     /// Goes the way of large values, which is not ordered with the others.
     pub(crate) large: bool,
+    /// Of one batch or clear over several slots, which happens as a whole; 0: of none.
+    group: u64,
     pub(crate) issued_at: u64,
     pub(crate) acked_at: Option<u64>,
     pub(crate) acked_time: Duration,
@@ -96,6 +100,7 @@ pub(crate) struct Model {
     /// Counts everything that happens, to tell what came before what.
     moment: u64,
     stamps: u64,
+    groups: u64,
     /// Which write a version belongs to.
     versions: BTreeMap<u64, (Bytes, u64)>,
     /// The latest that any clock said, which may have been moved back since: what had expired then is gone.
@@ -118,8 +123,10 @@ pub(crate) struct Counter {
     /// Highest that was tried.
     pub(crate) tried: u64,
     acked: BTreeSet<u64>,
-    /// A clear began, and it is not known to have happened.
-    may_be_cleared: bool,
+    /// The group of a clear that began, and is not known to have happened; 0: of none.
+    cleared_by: u64,
+    /// What was found after an opening says whether that happened.
+    says: Option<Part>,
 }
 
 /// How a process ended.
@@ -154,6 +161,7 @@ impl Model {
             expires_at_ms: None,
             durability: Durability::Sync,
             large: false,
+            group: 0,
             issued_at: 0,
             acked_at: Some(0),
             acked_time: Duration::ZERO,
@@ -169,7 +177,7 @@ impl Model {
             ever: BTreeSet::new(),
         };
         let counter =
-            |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), may_be_cleared: false };
+            |key| Counter { key, known: 0, tried: 0, acked: BTreeSet::new(), cleared_by: 0, says: None };
         Model {
             media,
             evicting: Evicting::new(config.when_full),
@@ -177,6 +185,7 @@ impl Model {
             slots: slots.into_iter().map(slot).collect(),
             moment: 0,
             stamps: 0,
+            groups: 0,
             versions: BTreeMap::new(),
             latest_ms: 0,
             expired_ever: false,
@@ -217,6 +226,7 @@ impl Model {
             expires_at_ms,
             durability,
             large,
+            group: 0,
             issued_at: self.moment,
             acked_at: None,
             acked_time: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! What the shared counters may be.
 
 use super::Model;
+use super::groups::Part;
 
 impl Model {
     pub(crate) fn try_count(&mut self, counter: usize, count: u64) {
@@ -23,7 +24,9 @@ impl Model {
         // One that was evicted begins anew, and how often that happened is not known.
         let known = if begins_anew { 0 } else { known };
         counter.known = if begins_anew { 0 } else { counter.known };
-        if counter.may_be_cleared && count == 0 {
+        if counter.cleared_by != 0 && count == 0 {
+            let is_sure = known > 0;
+            counter.says = is_sure.then_some(Part { group: counter.cleared_by, happened: true });
             counter.known = 0;
             return;
         }
@@ -34,6 +37,8 @@ impl Model {
             counter.tried
         );
         counter.known = counter.known.max(count);
+        let is_sure = counter.cleared_by != 0;
+        counter.says = is_sure.then_some(Part { group: counter.cleared_by, happened: false });
     }
 
     /// Whether the store may have evicted keys that do not expire, as counters do not.
@@ -44,7 +49,7 @@ impl Model {
     /// A counter was read after an opening: that is what it is.
     pub(crate) fn settle_counter(&mut self, counter: usize) {
         let counter = &mut self.counters[counter];
-        (counter.tried, counter.may_be_cleared) = (counter.known, false);
+        (counter.tried, counter.cleared_by) = (counter.known, 0);
         let known = counter.known;
         counter.acked.retain(|count| *count <= known);
     }

@@ -46,24 +46,24 @@ impl Model {
     /// All keys, or those of one database, are about to be deleted, while nobody else does anything; returns the slots and the
     /// places in their histories.
     pub(crate) fn issue_clear(&mut self, which: Option<bool>) -> Vec<(usize, usize)> {
-        // Counters are in the first.
-        if which != Some(true) {
-            for counter in &mut self.counters {
-                counter.known = 0;
-                counter.acked.clear();
-                counter.may_be_cleared = true;
-            }
-        }
         let is_cleared = |slot: &usize| which.is_none_or(|which| self.slots[*slot].elsewhere == which);
         let slots: Vec<usize> = (0..self.slots.len()).filter(is_cleared).collect();
-        slots.into_iter().map(|slot| (slot, self.issue(slot, None, None, Durability::Sync, false))).collect()
+        let issue = |slot| (slot, self.issue(slot, None, None, Durability::Sync, false));
+        let issued: Vec<(usize, usize)> = slots.into_iter().map(issue).collect();
+        let group = self.join(&issued);
+        // Counters are in the first.
+        if which != Some(true) {
+            self.counters.iter_mut().for_each(|counter| counter.cleared_by = group);
+        }
+        issued
     }
 
     /// They are deleted.
     pub(crate) fn cleared(&mut self, at: &[(usize, usize)], now: Duration) {
         at.iter().for_each(|(slot, at)| self.ack(*slot, *at, now));
-        for counter in self.counters.iter_mut().filter(|counter| counter.may_be_cleared) {
-            (counter.tried, counter.may_be_cleared) = (0, false);
+        for counter in self.counters.iter_mut().filter(|counter| counter.cleared_by != 0) {
+            (counter.known, counter.tried, counter.cleared_by, counter.says) = (0, 0, 0, None);
+            counter.acked.clear();
         }
     }
 }

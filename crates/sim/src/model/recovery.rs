@@ -6,11 +6,14 @@ use super::{Ended, Found, Model, State, matches_state};
 use crate::plan::End;
 
 /// What is left of a slot.
+#[derive(Debug)]
 pub(super) struct Survivor {
     /// Its state.
     pub(super) at: usize,
     /// Whether its keys are there.
     pub(super) present: bool,
+    /// The states that look like what was found, in their order; none if it was evicted.
+    pub(super) may_be: Vec<usize>,
 }
 
 impl Model {
@@ -30,11 +33,12 @@ impl Model {
             let stamps: Vec<Found> =
                 keys.iter().zip(entries).map(|(key, entry)| self.check_entry(slot, key, entry)).collect();
             survivors.push(match self.is_lied_to() {
-                true => Survivor { at: self.slots[slot].newest(), present: false },
+                true => Survivor { at: self.slots[slot].newest(), present: false, may_be: Vec::new() },
                 false => self.survivor(slot, &stamps, ended.how, began_ms),
             });
         }
         if !self.is_lied_to() {
+            self.check_groups(&survivors);
             // A store that has evicted has two append points: keys that come back go to segments of their own. So has one in
             // which puts wait to be overwritten.
             if !self.evicting.ever && self.coalesces_for.is_zero() {
@@ -45,8 +49,12 @@ impl Model {
             }
         }
         for (slot, survivor) in self.slots.iter_mut().zip(&survivors) {
-            let state =
-                State { acked_at: Some(self.moment), acked_time: ended.at, ..slot.history[survivor.at] };
+            let state = State {
+                acked_at: Some(self.moment),
+                acked_time: ended.at,
+                group: 0,
+                ..slot.history[survivor.at]
+            };
             (slot.visible, slot.durable, slot.outlives_process) = (0, 0, 0);
             slot.history = vec![state];
         }
@@ -78,13 +86,14 @@ impl Model {
             let slot = &mut self.slots[number];
             slot.history.push(State { stamp: None, expires_at_ms: None, ..slot.last() });
             slot.dropped.fill(0);
-            return Survivor { at: slot.newest(), present: false };
+            return Survivor { at: slot.newest(), present: false, may_be: Vec::new() };
         }
         let still_dropped = stamps.iter().zip(&slot.dropped).filter(|(stamp, _)| stamp.is_some());
         let least = still_dropped.map(|(_, dropped)| *dropped).fold(least, usize::max);
         let fits = |at: &usize| matches_state(&slot.history[*at], found, began_ms, latest_ms);
+        let may_be: Vec<usize> = (least..slot.history.len()).filter(fits).collect();
         // The newest that fits, to be fair: several may when the keys are absent.
-        let Some(at) = (least..slot.history.len()).rev().find(fits) else {
+        let Some(&at) = may_be.last() else {
             panic!(
                 "slot {number}, key {}: found {found:?} after {end:?}, but must be one of {:?} (history {:?})",
                 String::from_utf8_lossy(&slot.keys[0][..slot.keys[0].len().min(24)]),
@@ -94,7 +103,7 @@ impl Model {
         };
         let dropped = stamps.iter().map(|stamp| usize::from(stamp.is_none() && found.is_some())).collect();
         self.slots[number].dropped = dropped;
-        Survivor { at, present: found.is_some() }
+        Survivor { at, present: found.is_some(), may_be }
     }
 
     /// The oldest state that may be left of a slot.
